@@ -11,15 +11,14 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ErrRequest is what the errors of [Append] wrap: the request can't be sent as it
-// is, to any relay.
+// ErrRequest is wrapped by the errors of [Append]. It means that the request cannot be sent to any
+// relay.
 var ErrRequest = errors.New("invalid request")
 
-// Append appends the JSON of r to dst. It has no white space, for relays that look
-// for labels at a fixed place, and its filters have their tags sorted by name, so
-// that equal filters are equal bytes. A filter takes as many bytes as
-// [nostr.Filter.String] gives it. The error wraps [ErrRequest], and dst comes back
-// as it was.
+// Append appends the JSON of r to dst. The JSON has no white space, because some relays expect the
+// label at a fixed position. Tags of a filter are sorted by name, so that equal filters give equal
+// bytes. A filter has the length of [nostr.Filter.String]. With an error, which wraps [ErrRequest],
+// dst is returned unchanged.
 func Append(dst []byte, r Request) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return dst, err
@@ -49,7 +48,7 @@ func Append(dst []byte, r Request) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
-// check reports why r can't be sent.
+// check returns the reason why r cannot be sent.
 func (r Request) check() error {
 	filters := 0
 	switch r.Type {
@@ -83,8 +82,8 @@ func (r Request) check() error {
 	return nil
 }
 
-// checkFilter refuses lists that are there but empty: some relays take them to
-// match nothing, others to match everything.
+// checkFilter rejects empty lists, because for some relays an empty list matches nothing and for
+// others everything.
 func checkFilter(f nostr.Filter) error {
 	empty := f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||
@@ -208,8 +207,8 @@ func appendEvent(dst []byte, ev *nostr.Event) []byte {
 	return append(dst, '}')
 }
 
-// appendString appends s in quotes. The line separators of Unicode are escaped,
-// which no JSON needs, so that lengths agree with those of go-nostr.
+// appendString appends s in quotes. It escapes the line separators of Unicode, like go-nostr does,
+// so that lengths agree.
 func appendString(dst []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -221,7 +220,7 @@ func appendString(dst []byte, s string) []byte {
 		size := max(1, utf8.RuneLen(r))
 		if r == utf8.RuneError {
 			if _, size = utf8.DecodeRuneInString(s[i:]); size > 1 {
-				continue // the character itself, not a byte that is none
+				continue // U+FFFD itself, not an invalid byte
 			}
 		}
 		dst = append(dst, s[start:i]...)

@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What NIP-01 allows an event's numbers to be. Times beyond 2^53 are not the same
-// number to every program that reads them.
+// Ranges of the numbers of an event (NIP-01). Programs that store times as floating-point numbers
+// read times beyond 2^53 differently.
 const (
 	maxKind      = 65535
 	maxCreatedAt = 1 << 53
@@ -26,36 +26,34 @@ const (
 	fieldSig
 	fieldAll = 1<<iota - 1
 
-	fieldsOfNew = fieldTags | fieldContent | fieldSig // of interest in an event that is new
+	fieldsOfNew = fieldTags | fieldContent | fieldSig // fields that are read only for a new event
 )
 
 // span is a part of the collected text of an event.
 type span struct{ start, end int }
 
-// eventParser reads the fields of an event, except for their text.
+// eventParser contains the fields of an event except their text.
 type eventParser struct {
 	*parser
 	seen                     int
 	id, pubkey, content, sig span
 	createdAt, kind          int64
-	known                    bool // the id is
-	tags                     int  // where the values of the tags start in the text
+	known                    bool // whether the id is known
+	tags                     int  // beginning of the tag values in the text
 }
 
-// collected is the text of an event. All its strings are gathered here first and
-// become parts of one string when their number and length are known, so that an
-// event holds exactly the memory it needs, in four allocations. It is passed on
-// and handed back by value, since what is stored through a pointer would have to
-// live on the heap.
+// collected is the text of an event. All strings are first collected here and become parts of one
+// string when their number and length are known. So an event has the exact memory that it needs, in
+// four allocations. A collected is passed and returned by value to keep it off the heap.
 type collected struct {
 	text   []byte
-	ends   []int // where each value of the tags ends in text
-	counts []int // how many values each tag has
+	ends   []int // end of each tag value in text
+	counts []int // number of values of each tag
 }
 
 // eventMessage reads the elements of an EVENT.
 func (p *parser) eventMessage(m *Message) error {
-	// Room for an event of common size.
+	// Enough for most events.
 	var (
 		text   [2048]byte
 		ends   [64]int
@@ -82,8 +80,8 @@ func (p *parser) eventMessage(m *Message) error {
 	return err
 }
 
-// ParseEvent reads an event that a client publishes, as strictly as [Parse] reads one of a relay. The error wraps [ErrMalformed] and
-// names the field that is wrong.
+// ParseEvent reads an event of a client as strictly as [Parse] reads an event of a relay. The error
+// wraps [ErrMalformed] and names the invalid field.
 func ParseEvent(data []byte) (graspsync.Event, error) {
 	p := &parser{scanner: scanner{data: data}, limits: limits{}.withDefaults()}
 	p.depth = p.limits.Depth
@@ -99,7 +97,7 @@ func ParseEvent(data []byte) (graspsync.Event, error) {
 	return ev, err
 }
 
-// read reads the event itself.
+// read reads the event object.
 func (e *eventParser) read(c collected) (collected, error) {
 	start := e.pos
 	if err := e.enter('{', 1); err != nil {
@@ -133,8 +131,8 @@ func (e *eventParser) member(c collected) (collected, error) {
 	}
 	field := eventField(key)
 	if e.seen&field != 0 {
-		// Which of the two counts is up to the reader, so that two programs may
-		// see two different events in the same bytes.
+		// JSON parsers differ in which of two equal keys they use, so two programs could read two
+		// different events.
 		return c, malformed("event has " + string(key) + " twice")
 	}
 	e.seen |= field
@@ -150,10 +148,10 @@ func (e *eventParser) member(c collected) (collected, error) {
 	return c, err
 }
 
-// fieldNames are the keys of an event, in the order of their bits.
+// fieldNames contains the keys of an event in the order of their bits.
 var fieldNames = [...]string{"id", "pubkey", "created_at", "kind", "tags", "content", "sig"}
 
-// eventField returns the bit of a key, 0 for a key that is not of an event.
+// eventField returns the bit of a key, or 0 for an unknown key.
 func eventField(key []byte) int {
 	for i, name := range fieldNames {
 		if string(key) == name {
@@ -210,8 +208,8 @@ func (e *eventParser) hexString(dst []byte, n int) ([]byte, error) {
 	return dst, err
 }
 
-// isLowerHex looks at eight bytes at a time: one by one it could not be foreseen whether the next is
-// a digit or a letter, which takes longer than all else.
+// isLowerHex tests eight bytes together, because a branch per digit would be mispredicted often and
+// dominate the time.
 func isLowerHex(b []byte) bool {
 	const (
 		ones  = 0x0101010101010101
@@ -219,7 +217,7 @@ func isLowerHex(b []byte) bool {
 	)
 	for ; len(b) >= 8; b = b[8:] {
 		x := binary.LittleEndian.Uint64(b)
-		// The high bit of a byte below 0x80 is set by a sum if it is not below a bound.
+		// For bytes below 0x80, each sum sets the high bit of a byte that is not below a bound.
 		digit := (x + (0x80-'0')*ones) &^ (x + (0x80-'9'-1)*ones)
 		letter := (x + (0x80-'a')*ones) &^ (x + (0x80-'f'-1)*ones)
 		if x&highs != 0 || (digit|letter)&highs != highs {
@@ -268,7 +266,7 @@ func (e *eventParser) readTag(c collected) (collected, error) {
 	return c, nil
 }
 
-// build makes the event, and the subscription id, from what was collected.
+// build makes the event and the subscription id from the collected text.
 func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, error) {
 	if e.known {
 		return e.buildKnown(c, sub)
@@ -282,7 +280,7 @@ func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, err
 	}
 	tags := make(nostr.Tags, len(c.counts))
 	for i, n := range c.counts {
-		// The capacity ends with the tag: appending to one must not change the next.
+		// The capacity ends with the tag, so that appending to a tag does not overwrite the next.
 		tags[i], values = values[:n:n], values[n:]
 	}
 	return event(s[sub.start:sub.end], &nostr.Event{
@@ -296,7 +294,7 @@ func (e *eventParser) build(c collected, sub span) (string, graspsync.Event, err
 	})
 }
 
-// buildKnown makes what there is to know of an event that is known, and the subscription id.
+// buildKnown makes the fields of an event whose id is known, and the subscription id.
 func (e *eventParser) buildKnown(c collected, sub span) (string, graspsync.Event, error) {
 	text := func(of span) string { return string(c.text[of.start:of.end]) }
 	return event(text(sub), &nostr.Event{
@@ -306,7 +304,7 @@ func (e *eventParser) buildKnown(c collected, sub span) (string, graspsync.Event
 
 func event(sub string, read *nostr.Event) (string, graspsync.Event, error) {
 	ev, err := graspsync.ParseEvent(read)
-	if err != nil { // an id of zeros: all else was seen to be hex
+	if err != nil { // the zero id; all other hex is valid
 		return "", graspsync.Event{}, malformed("id or pubkey is none that an event may have")
 	}
 	return sub, ev, nil

@@ -7,15 +7,14 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// maxKept is how much memory an IDChecker keeps between events, in bytes: what most need.
+// maxKept is the maximum size of the buffer that an IDChecker keeps, in bytes. Most events fit.
 const maxKept = 16 << 10
 
-// An IDChecker tells whether events have the id that they must have (NIP-01). It keeps the
-// memory in which it writes them down, so that a check needs none; the zero IDChecker is
-// ready. It is for one goroutine at a time.
+// IDChecker checks event ids (NIP-01). It reuses a buffer, so that a check allocates nothing. The
+// zero value is ready. It is for one goroutine at a time.
 type IDChecker struct{ buf []byte }
 
-// Check reports whether the id of an event is the hash of what it says.
+// Check reports whether the id of an event is the hash of its serialization.
 func (c *IDChecker) Check(ev graspsync.Event) bool {
 	b := append(c.buf[:0], `[0,"`...)
 	b = append(b, ev.Event.PubKey...)
@@ -45,9 +44,9 @@ func (c *IDChecker) Check(ev graspsync.Event) bool {
 	return sha256.Sum256(b) == ev.ID
 }
 
-// appendHashed appends s in quotes as NIP-01 wants it where ids are made: what has an escape of
-// one letter has that one, other control characters have their number, and all else stands for
-// itself, bytes that are no character as well.
+// appendHashed appends s in quotes as NIP-01 defines it for ids. Characters with a one-letter
+// escape get it, other control characters get their number, and all other bytes are unchanged,
+// including invalid UTF-8.
 func appendHashed(dst []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')

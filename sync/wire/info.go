@@ -10,28 +10,27 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// MaxInfo is how much of a NIP-11 document is worth reading, in bytes.
+// MaxInfo is the maximum size of a NIP-11 document that is read, in bytes.
 const MaxInfo = 64 << 10
 
 const (
-	// maxNIPs is how many NIPs are taken from a document.
+	// maxNIPs is the maximum number of NIPs that are read from a document.
 	maxNIPs = 256
-	// minMessageLength is the smallest max_message_length that is believed. A
-	// relay that takes less could not be asked for a single event.
+	// minMessageLength is the minimum max_message_length that counts. With a smaller one no event
+	// could be requested.
 	minMessageLength = 512
 )
 
-// ParseInfo reads a NIP-11 document. It never fails: these documents are written
-// by hand, so every field is taken alone, numbers also from strings, and what has
-// the wrong type or is out of range counts as not there. Of a document that is
-// cut short, or stops being JSON, everything before that place is taken. Only the
-// first [MaxInfo] bytes are looked at.
+// ParseInfo reads a NIP-11 document. It never fails, because such documents are written by hand.
+// Fields are read one by one, numbers also from strings, and a field with a wrong type or range is
+// ignored. If the document is truncated or invalid JSON, the fields before that position count.
+// Only the first [MaxInfo] bytes are read.
 func ParseInfo(data []byte) Info {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	data = data[:min(len(data), MaxInfo)]
 	p := infoParser{scanner: scanner{data: data, depth: maxDepth}}
 	p.space()
-	// The error says where reading stopped; all before it is kept.
+	// The error ends the reading. Fields before it are kept.
 	_ = p.object(0, p.top)
 	return p.info
 }
@@ -119,8 +118,8 @@ func (p *infoParser) nip() error {
 	return nil
 }
 
-// scalar reads a value and returns its text: a string without its quotes, a
-// number or literal as it is, "" for anything else.
+// scalar reads a value and returns its text. That is a string without quotes, a number or literal
+// as written, and "" for other values.
 func (p *infoParser) scalar() (string, error) {
 	const longest = 32
 	switch p.peek() {
@@ -136,7 +135,7 @@ func (p *infoParser) scalar() (string, error) {
 	return string(p.data[start:min(p.pos, start+longest)]), nil
 }
 
-// whole reads a number that is whole and not negative, in any spelling.
+// whole reads a whole number that is not negative, in any spelling.
 func whole(s string) (int, bool) {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || f != math.Trunc(f) || f < 0 || f > math.MaxInt32 {

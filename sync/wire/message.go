@@ -1,9 +1,8 @@
-// Package wire is what a client and a relay say to each other (NIP-01, NIP-11,
-// NIP-42, NIP-67, NIP-77) as values, and the codec between these values and the
-// JSON on the websocket.
+// Package wire contains the messages between a client and a relay (NIP-01, NIP-11, NIP-42, NIP-67,
+// NIP-77) and their codec.
 //
-// The parser reads strangers' bytes: whatever they are, it returns a message or
-// an error, in time and memory proportional to their length.
+// The parser returns a message or an error for any input, in time and memory proportional to its
+// length.
 package wire
 
 import (
@@ -12,10 +11,10 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Type tells what a [Message] from a relay is.
+// Type is the type of a [Message] from a relay.
 type Type uint8
 
-// The messages of a relay. NEG-ERR and its spelling NEG-ERROR are both NegErr.
+// Messages of a relay. NEG-ERR and the spelling NEG-ERROR are both NegErr.
 const (
 	TypeEvent Type = iota + 1
 	TypeEOSE
@@ -27,52 +26,50 @@ const (
 	TypeNegErr
 )
 
-// Hint is what NIP-67 says about an EOSE.
+// Hint is the completeness of an answer by NIP-67, in an EOSE.
 type Hint uint8
 
-// Without a hint nothing is known about completeness.
+// Without a hint the completeness is unknown.
 const (
 	HintNone Hint = iota
 	HintFinish
 	HintMore
 )
 
-// Message is one message of a relay. Which fields are set depends on Type; the
-// rest are zero. A Message owns its memory: nothing in it points into a read
-// buffer.
+// Message is one message of a relay. The fields depend on Type, and other fields are zero. A
+// Message owns its memory and shares none with a read buffer.
 type Message struct {
 	Type Type
-	// Sub is the subscription or NEG session that EVENT, EOSE, CLOSED, NEG-MSG
-	// and NEG-ERR belong to.
+	// Sub is the subscription id of EVENT, EOSE, CLOSED, NEG-MSG and NEG-ERR.
 	Sub string
-	// Event of an EVENT. Neither its id nor its signature was checked; sig has the right length
-	// in lower-case hex.
+	// Event of an EVENT. Its id and signature are not verified. sig is lower-case hex of the right
+	// length.
 	Event graspsync.Event
-	// Known: the id was known already, so that nothing was read of the event but id, author,
-	// kind and time, as the relay has them.
+	// Known reports whether the id was known. Then only id, author, kind and time of the event were
+	// read.
 	Known bool
-	// ID of the event that an OK speaks of.
+	// ID is the event id of an OK.
 	ID graspsync.EventID
 	// Accepted is the verdict of an OK.
 	Accepted bool
-	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, the
-	// challenge of AUTH. A stranger wrote it: at most [graspsync.MaxText] bytes, not escaped.
+	// Text is the reason of CLOSED, NEG-ERR and OK, the text of NOTICE, or the challenge of AUTH.
+	// It is remote text of at most [graspsync.MaxText] bytes and not escaped.
 	Text string
 	// Hint of an EOSE.
 	Hint Hint
-	// Max is the fourth element of a NEG-ERR, the most records the relay would
-	// reconcile; 0 if it said nothing.
+	// Max is the fourth element of a NEG-ERR, the maximum number of records that the relay
+	// reconciles, or 0.
 	Max int
-	// Payload of a NEG-MSG, decoded from hex.
+	// Payload is the decoded payload of a NEG-MSG.
 	Payload []byte
-	// Size of the message as received, in bytes after inflation.
+	// Size is the size of the received message, in bytes after decompression.
 	Size int
 }
 
-// RequestType tells what a [Request] is.
+// RequestType is the type of a [Request].
 type RequestType uint8
 
-// The messages of a client.
+// Messages of a client.
 const (
 	TypeReq RequestType = iota + 1
 	TypeClose
@@ -86,19 +83,18 @@ const (
 // Request is one message of a client.
 type Request struct {
 	Type RequestType
-	// Sub is the subscription or NEG session; 1 to 64 bytes.
+	// Sub is the subscription id, 1 to 64 bytes.
 	Sub string
-	// Filters of a REQ, at least one; exactly one for NEG-OPEN.
+	// Filters of a REQ (at least one) or a NEG-OPEN (exactly one).
 	Filters []nostr.Filter
 	// Event of EVENT and AUTH.
 	Event *nostr.Event
-	// Payload of NEG-OPEN and NEG-MSG, sent as hex.
+	// Payload of NEG-OPEN and NEG-MSG, which is sent as hex.
 	Payload []byte
 }
 
-// Info is what a relay's NIP-11 document says of its limits. Zero means that it
-// says nothing, or nothing usable: these documents are often wrong, so every
-// value is a hint.
+// Info contains the limits in a relay's NIP-11 document. Zero means that a limit is missing or
+// invalid. Such documents are often wrong, so every value is only a hint.
 type Info struct {
 	Name             string
 	Software         string

@@ -7,9 +7,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
-// CheckNegMessage reports what is wrong with the message of a NEG-OPEN or a NEG-MSG, in hex
-// (NIP-77), for relays whose decoder is not to be trusted with it: some panic, or allocate what a
-// message claims.
+// CheckNegMessage returns an error if the message of a NEG-OPEN or NEG-MSG, in hex, is invalid
+// (NIP-77). Use it in front of relays whose decoder panics or allocates the memory that a message
+// claims.
 func CheckNegMessage(text string) error {
 	msg, err := hex.DecodeString(text)
 	if err != nil {

@@ -9,35 +9,32 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What the errors of [Parse] wrap.
+// Errors that [Parse] wraps.
 var (
-	// ErrMalformed says that the bytes are not a message as NIP-01 and its
-	// companions define it, or exceed the limits of [Parse].
+	// ErrMalformed means that the bytes are not a valid message (NIP-01), or exceed a limit of
+	// [Parse].
 	ErrMalformed = errors.New("malformed message")
-	// ErrUnknown says that the bytes are a JSON array that starts with a label we
-	// do not know: a newer relay, or an answer to something we never ask. What
-	// follows the label was not looked at.
+	// ErrUnknown means that the bytes are a JSON array with an unknown label, from a newer relay or
+	// in answer to a request that we never send. Only the label was read.
 	ErrUnknown = errors.New("unknown message")
 )
 
-// MaxSub is the longest subscription id, in bytes (NIP-01).
+// MaxSub is the maximum length of a subscription id, in bytes (NIP-01).
 const MaxSub = 64
 
-// MaxTags is the largest number of tags in an event that [Parse] accepts. A relay that takes more from its clients has what others
-// won't fetch from it.
+// MaxTags is the maximum number of tags in an event that [Parse] accepts. A relay that accepts more
+// from its clients stores events that other servers do not fetch.
 const MaxTags = 10_000
 
-// limits bound what [Parse] accepts. The zero value stands for the defaults; only tests
-// have others.
+// limits contains the limits of [Parse]. The zero value means the defaults. Only tests set others.
 type limits struct {
-	// Event is the largest event, in bytes of its JSON. A smaller value loses
-	// states of repositories with many refs, at about 75 bytes a ref. Defaults to
-	// 512 KiB.
+	// Event is the maximum size of an event, in bytes of JSON. A smaller value would lose states of
+	// repositories with many refs, which take about 75 bytes per ref. Defaults to 512 KiB.
 	Event int
-	// Tags is the largest number of tags in an event. Defaults to [MaxTags].
+	// Tags is the maximum number of tags in an event. Defaults to [MaxTags].
 	Tags int
-	// Depth is how deep arrays and objects may nest, the message itself counted; a
-	// plain event needs 4. At most 64. Defaults to 8.
+	// Depth is the maximum nesting of arrays and objects, including the message. A plain event
+	// needs 4. At most 64. Defaults to 8.
 	Depth int
 }
 
@@ -57,21 +54,19 @@ func (l limits) withDefaults() limits {
 	return l
 }
 
-// Parse reads one message of a relay. The error wraps [ErrMalformed] or
-// [ErrUnknown]; its text holds at most a few bytes of the message, quoted. Parse
-// keeps no reference to data and does not change it.
+// Parse reads one message of a relay. The error wraps [ErrMalformed] or [ErrUnknown], and quotes at
+// most a few bytes of the message. Parse neither keeps nor changes data.
 //
-// An EVENT is read strictly, since its id is computed over its characters: valid
-// UTF-8, no lone surrogates, no key twice, and every field there in the form that
-// NIP-01 gives it. Unknown keys of an event and surplus elements of a message are
-// skipped. The free text of NOTICE, CLOSED, OK and NEG-ERR is read tolerantly,
-// because missing it would cost more than it is worth.
+// An EVENT is read strictly, because its id is the hash of its characters. It must be valid UTF-8
+// without lone surrogates or repeated keys, and each field must have the form of NIP-01. Unknown
+// keys of an event and extra elements of a message are skipped. The text of NOTICE, CLOSED, OK and
+// NEG-ERR may be invalid, because losing such a message is worse.
 //
-// An event may have 512 KiB and 10,000 tags; arrays and objects may nest 8 deep.
+// An event may have 512 KiB and 10,000 tags. Arrays and objects may nest 8 deep.
 func Parse(data []byte) (Message, error) { return limits{}.parse(data, nil) }
 
-// ParseNew is Parse, but of an event whose id is known it reads no more than [Message.Known]
-// says: what many relays have comes many times, and is of use once.
+// ParseNew is like Parse, but reads only the fields of [Message.Known] from an event whose id is
+// known. Many relays send the same events, and only the first copy is used.
 func ParseNew(data []byte, known func(graspsync.EventID) bool) (Message, error) {
 	return limits{}.parse(data, known)
 }
@@ -91,10 +86,10 @@ func (l limits) parse(data []byte, known func(graspsync.EventID) bool) (Message,
 type parser struct {
 	scanner
 	limits limits
-	known  func(graspsync.EventID) bool // nil: all are new
+	known  func(graspsync.EventID) bool // nil if all ids are new
 }
 
-// message reads the whole of data.
+// message reads all of data.
 func (p *parser) message() (Message, error) {
 	p.space()
 	if !p.accept('[') {
@@ -146,7 +141,7 @@ func (p *parser) next() (bool, error) {
 	return false, malformed("no comma or end after an element")
 }
 
-// need moves to an element that must be there.
+// need moves to a required element.
 func (p *parser) need() error {
 	more, err := p.next()
 	if err == nil && !more {
@@ -155,7 +150,7 @@ func (p *parser) need() error {
 	return err
 }
 
-// finish skips surplus elements and sees to it that nothing follows the message.
+// finish skips extra elements and checks that nothing follows the message.
 func (p *parser) finish() error {
 	for {
 		more, err := p.next()
@@ -211,8 +206,8 @@ func (p *parser) eose(m *Message) (err error) {
 	return err
 }
 
-// hint reads the array of NIP-67. A relay that says both "finish" and "more" is
-// taken to have more: going on costs a page, stopping may cost events.
+// hint reads the array of NIP-67. If a relay sends both "finish" and "more", "more" counts, because
+// an extra page costs less than lost events.
 func (p *parser) hint() (Hint, error) {
 	hint := HintNone
 	err := p.array(1, func() error {
@@ -244,8 +239,8 @@ func (p *parser) notice(m *Message) (err error) {
 	return err
 }
 
-// optionalText reads the next element, if there is one, as free text. What is not
-// a string is taken as the JSON that it is.
+// optionalText reads the next element, if any, as text. A value that is not a string is returned as
+// JSON.
 func (p *parser) optionalText() (string, error) {
 	more, err := p.next()
 	if err != nil || !more {
@@ -287,8 +282,7 @@ func (p *parser) ok(m *Message) error {
 	return err
 }
 
-// auth reads a challenge. It is never shortened: a shortened one would be
-// answered wrongly.
+// auth reads a challenge. It is never cut, because the answer to a cut challenge would be wrong.
 func (p *parser) auth(m *Message) error {
 	if err := p.need(); err != nil {
 		return err
@@ -305,8 +299,8 @@ func (p *parser) auth(m *Message) error {
 	return nil
 }
 
-// negMsg reads a NEG-MSG. The payload may be empty: khatru says so that it has
-// nothing more to say.
+// negMsg reads a NEG-MSG. The payload may be empty, because khatru ends a reconciliation in this
+// way.
 func (p *parser) negMsg(m *Message) (err error) {
 	if m.Sub, err = p.sub(); err != nil {
 		return err
@@ -345,8 +339,7 @@ func (p *parser) negErr(m *Message) (err error) {
 	return nil
 }
 
-// count reads a JSON value as a count if it is one, also when it is in quotes;
-// 0 if it is none.
+// count reads a JSON number, or one in quotes, as a count. Other values give 0.
 func count(raw []byte) int {
 	if n := len(raw); n >= 2 && raw[0] == '"' {
 		raw = raw[1 : n-1]

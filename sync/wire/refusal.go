@@ -8,49 +8,47 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Refusal is what a relay means when it does not do what it was asked. Relays say
-// so in words, and only here are these words read.
+// Refusal is the meaning of a relay's refusal. Relays explain refusals in free text, which only
+// this file interprets.
 type Refusal uint8
 
-// What relays mean.
+// The meanings of refusals.
 const (
-	// RefusalOther: nothing that is known. The request failed.
+	// RefusalOther has no known meaning. The request failed.
 	RefusalOther Refusal = iota
-	// RefusalRateLimited: later.
+	// RefusalRateLimited means that the request may be sent later.
 	RefusalRateLimited
-	// RefusalAuthRequired: after NIP-42 authentication.
+	// RefusalAuthRequired means that authentication (NIP-42) is required.
 	RefusalAuthRequired
-	// RefusalRestricted: never, for us.
+	// RefusalRestricted means that the relay never accepts the request from this client.
 	RefusalRestricted
-	// RefusalNoNegentropy: the relay does not do NIP-77, or does not know the kind
-	// of message at all. In a NOTICE that comes while no NEG-OPEN waits for its
-	// answer, it is about what was sent last, and means no more than
-	// RefusalBadRequest.
+	// RefusalNoNegentropy means that the relay does not support NIP-77, or does not know the
+	// message. If no NEG-OPEN waits for an answer, a NOTICE of this kind is about the last request
+	// and means RefusalBadRequest.
 	RefusalNoNegentropy
-	// RefusalTooLarge: the answer would be too large; a smaller part may be had.
+	// RefusalTooLarge means that the answer would be too large. A smaller part may be accepted.
 	RefusalTooLarge
-	// RefusalSessionLost: the relay no longer has the NEG session.
+	// RefusalSessionLost means that the relay does not have the NEG session anymore.
 	RefusalSessionLost
-	// RefusalTooManySubs: more subscriptions or NEG sessions are open than the
-	// relay allows.
+	// RefusalTooManySubs means that too many subscriptions or NEG sessions are open.
 	RefusalTooManySubs
-	// RefusalBadRequest: not in this form. Other filters may be taken.
+	// RefusalBadRequest means that other filters may be accepted.
 	RefusalBadRequest
-	// RefusalTooManyFilters: fewer filters in a REQ may be taken.
+	// RefusalTooManyFilters means that fewer filters in a REQ may be accepted.
 	RefusalTooManyFilters
-	// RefusalTooManyValues: fewer values in a filter may be taken.
+	// RefusalTooManyValues means that fewer values in a filter may be accepted.
 	RefusalTooManyValues
-	// RefusalNeedsKinds: a filter that names kinds, or authors, may be taken.
+	// RefusalNeedsKinds means that a filter with kinds or authors may be accepted.
 	RefusalNeedsKinds
-	// RefusalNoNotes: a filter that names authors, or kinds but not kind 1, may be taken.
+	// RefusalNoNotes means that a filter with authors, or with kinds other than 1, may be accepted.
 	RefusalNoNotes
-	// RefusalLimitZero: a filter without "limit": 0 may be taken.
+	// RefusalLimitZero means that a filter without "limit": 0 may be accepted.
 	RefusalLimitZero
-	// RefusalTooManyBytes: the requests that are open are too long together. Each of
-	// them counts until it is closed.
+	// RefusalTooManyBytes means that the open requests have too many bytes together. Closing one
+	// frees its bytes.
 	RefusalTooManyBytes
-	// RefusalOverflow: the relay lost live events before it could send them, and ends
-	// its live subscriptions. Nothing is wrong with these.
+	// RefusalOverflow means that the relay lost live events before it could send them, and ends
+	// live subscriptions. The subscriptions themselves are acceptable.
 	RefusalOverflow
 )
 
@@ -93,16 +91,16 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("refusal(%d)", uint8(r))
 }
 
-// ClassifyNotice says what a NOTICE means. It has no subscription id: the caller
-// knows what may have caused it, if anything.
+// ClassifyNotice returns the meaning of a NOTICE. It has no subscription id, so the caller must
+// know which request may have caused it.
 func ClassifyNotice(text string) Refusal { return classify(normal(text)) }
 
-// ClassifyClosed says what the reason of a CLOSED means.
+// ClassifyClosed returns the meaning of the reason of a CLOSED.
 func ClassifyClosed(text string) Refusal { return classify(normal(text)) }
 
-// ClassifyNegErr says what the reason of a NEG-ERR means; max is its fourth
-// element, 0 if it has none. "blocked" alone is not taken for "too large": a relay
-// that refuses us for good would be asked for ever smaller parts.
+// ClassifyNegErr returns the meaning of the reason of a NEG-ERR. max is its fourth element, or 0.
+// "blocked" alone does not mean RefusalTooLarge, because a relay that blocks us would then be asked
+// for ever smaller parts.
 func ClassifyNegErr(text string, max int) Refusal {
 	s := normal(text)
 	prefix, _ := cut(s)
@@ -117,8 +115,8 @@ func ClassifyNegErr(text string, max int) Refusal {
 	return classify(s)
 }
 
-// SaidMost returns the number that a refusal names as the most that the relay takes: of
-// filters, of bytes. 0 if it names none. A number that is about what we asked for is none.
+// SaidMost returns the maximum that a refusal names, of filters or bytes, or 0. Numbers of the
+// refused request are ignored.
 func SaidMost(text string) int {
 	s := said(normal(text))
 	for _, before := range []string{"max filter count ", "max size "} {
@@ -136,9 +134,9 @@ func SaidMost(text string) int {
 	return 0
 }
 
-// RefusesNegentropy says whether a NOTICE that comes while a NEG-OPEN waits for
-// its first answer means that there will be none. Any complaint does, unless it is
-// one that passes or has a remedy.
+// RefusesNegentropy reports whether a NOTICE that comes while a NEG-OPEN waits for its first answer
+// means that no answer will come. Every complaint does, except a temporary one and one with a
+// remedy.
 func RefusesNegentropy(notice string) bool {
 	s := normal(notice)
 	switch classify(s) {
@@ -152,8 +150,8 @@ func RefusesNegentropy(notice string) bool {
 	return false
 }
 
-// classify reads the machine-readable prefix first, and words only where there is
-// none: what follows a prefix may repeat our own filter, with any word in it.
+// classify reads the machine-readable prefix. It reads the text only without a prefix, because text
+// after a prefix may quote our own filter with any words.
 func classify(s string) Refusal {
 	prefix, rest := cut(s)
 	switch prefix {
@@ -177,7 +175,7 @@ func classify(s string) Refusal {
 			return badMessage(rest)
 		}
 	case "negentropy error":
-		// An error within the protocol, but for one that shows an old version of it.
+		// Except for one message of an old version, these are errors within the protocol.
 		if rest == "negentropy query missing elements" {
 			return RefusalNoNegentropy
 		}
@@ -192,7 +190,7 @@ func classify(s string) Refusal {
 	return words(s)
 }
 
-// badMessage reads what follows "bad msg:".
+// badMessage reads the text after "bad msg:".
 func badMessage(rest string) Refusal {
 	if hasAny(rest, "negentropy", "neg-", "unknown cmd", "unknown command") {
 		return RefusalNoNegentropy
@@ -200,8 +198,8 @@ func badMessage(rest string) Refusal {
 	return RefusalBadRequest
 }
 
-// badRequest reads what follows "bad req:". Only what is there word for word
-// counts: it may repeat our own filter.
+// badRequest reads the text after "bad req:". Only exact messages count, because the text may quote
+// our own filter.
 func badRequest(rest string) Refusal {
 	switch rest {
 	case "too many filters":
@@ -223,8 +221,8 @@ func badRequest(rest string) Refusal {
 	return RefusalBadRequest
 }
 
-// limited reads what follows "rate-limited:". Relays built with rust-nostr write that
-// before every limit of theirs, and most of these do not pass with time.
+// limited reads the text after "rate-limited:". Relays on rust-nostr use this prefix for all
+// limits, and most of these do not pass with time.
 func limited(rest string) Refusal {
 	switch {
 	case hasAny(rest, "too many negentropy items"):
@@ -239,13 +237,13 @@ func limited(rest string) Refusal {
 	return RefusalRateLimited
 }
 
-// wantsLimit reports whether a text says that a limit of 0 is none.
+// wantsLimit reports whether a text complains of limit 0.
 func wantsLimit(s string) bool {
 	return hasAny(s, "limit") && hasAny(s, "must be a positive", "must be positive", "must be greater than 0",
 		"must be greater than zero", "must be at least 1", "must be > 0", "must not be 0", "must not be zero")
 }
 
-// said returns a text up to where it begins to repeat what we asked.
+// said returns the text before the quotation of our request.
 func said(s string) string {
 	if i := strings.IndexAny(s, "\"{["); i >= 0 {
 		return s[:i]
@@ -285,7 +283,7 @@ func words(s string) Refusal {
 		"filter validation failed", "invalid client message", "invalid negentropy message",
 		"filter must have exactly one", "kind not allowed"):
 		return RefusalBadRequest
-	// Of a filter without kinds they can't know that it is not after those.
+	// A filter without kinds may ask for these kinds too.
 	case hasAny(s, "cannot request another user's gift wrap"):
 		return RefusalNeedsKinds
 	case hasAny(s, "negentropy", "neg-") && hasAny(s, "disabled", "unsupported", "not supported",
@@ -299,13 +297,13 @@ func words(s string) Refusal {
 	return RefusalOther
 }
 
-// normal returns what is compared: lower case, bounded, without space around.
+// normal returns the text to compare, in lower case, cut, and without space around it.
 func normal(text string) string {
 	return strings.ToLower(strings.TrimSpace(graspsync.Clip(text, graspsync.MaxText)))
 }
 
-// cut splits off a prefix as relays write it, "blocked: ...". Text without a colon
-// is all prefix: "CLOSED", "PROTOCOL-ERROR".
+// cut splits off the prefix of a reason, such as "blocked". Text without a colon is all prefix,
+// such as "CLOSED" or "PROTOCOL-ERROR".
 func cut(s string) (prefix, rest string) {
 	prefix, rest, _ = strings.Cut(s, ":")
 	return strings.TrimSpace(prefix), strings.TrimSpace(rest)

@@ -10,23 +10,23 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// malformed is an error that says what is wrong with a message in our words only.
+// malformed is an error in our own words about an invalid message.
 type malformed string
 
 func (m malformed) Error() string { return ErrMalformed.Error() + ": " + string(m) }
 
 func (m malformed) Unwrap() error { return ErrMalformed }
 
-// scanner walks over JSON text. It never reads past the end and never backwards,
-// so every walk takes time in proportion to the text.
+// scanner reads JSON text. It never reads beyond the end and never backwards, so each read takes
+// time in proportion to the text.
 type scanner struct {
 	data  []byte
 	pos   int
-	depth int // how deep values may nest
+	depth int // maximum nesting
 }
 
-// peek returns the byte at the current position, 0 at the end. A NUL byte is
-// never part of JSON outside strings, so the two need not be told apart.
+// peek returns the current byte, or 0 at the end. A NUL byte is never valid JSON outside strings,
+// so both cases may be treated alike.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
@@ -55,7 +55,7 @@ func (s *scanner) space() {
 	}
 }
 
-// literal moves past word if it comes next and nothing is glued to it.
+// literal moves past word if it is next and no letter or digit follows it.
 func (s *scanner) literal(word string) bool {
 	end := s.pos + len(word)
 	if end > len(s.data) || string(s.data[s.pos:end]) != word {
@@ -72,9 +72,9 @@ func isWord(c byte) bool {
 	return c-'0' < 10 || c-'a' < 26 || c-'A' < 26 || c == '_' || c >= utf8.RuneSelf
 }
 
-// plain returns the index of the first byte from i on that is not plain text in
-// a JSON string: a quote, a backslash, a control byte or a part of a longer
-// character; len(b) if there is none. It looks at eight bytes at a time.
+// plain returns the index of the first byte from i on that needs attention in a JSON string: a
+// quote, a backslash, a control byte or a byte above ASCII. It returns len(b) if there is none. It
+// tests eight bytes together.
 func plain(b []byte, i int) int {
 	const (
 		ones  = 0x0101010101010101
@@ -84,9 +84,8 @@ func plain(b []byte, i int) int {
 		x := binary.LittleEndian.Uint64(b[i:])
 		quote := x ^ '"'*ones
 		slash := x ^ '\\'*ones
-		// Each term sets the high bit of the bytes it looks for. A subtraction
-		// can borrow from a byte above, but only above a byte that was found, and
-		// the lowest one is all that counts.
+		// Each term sets the high bit of the bytes that it searches. A subtraction may borrow from
+		// a higher byte, but only above a byte that was found, and only the lowest one counts.
 		found := (x | (x - ' '*ones) | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 		if found != 0 {
 			return i + bits.TrailingZeros64(found)/8
@@ -100,10 +99,9 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// str reads a string and appends what it stands for to dst. Everything that has
-// no one meaning is refused: control bytes, bytes that are not UTF-8, unknown
-// escapes, surrogates that are alone. dst never grows by more than the string has
-// bytes.
+// str reads a string and appends its value to dst. It rejects control bytes, invalid UTF-8, unknown
+// escapes and lone surrogates, because programs read them differently. dst grows by at most the
+// length of the string.
 func (s *scanner) str(dst []byte) ([]byte, error) {
 	if !s.accept('"') {
 		return dst, malformed("no string where one is needed")
@@ -138,8 +136,8 @@ func (s *scanner) str(dst []byte) ([]byte, error) {
 	}
 }
 
-// foreign returns the length of the run of characters beyond ASCII at the start
-// of b, and whether all of it is UTF-8.
+// foreign returns the length of the run of characters above ASCII at the start of b, and whether it
+// is valid UTF-8.
 func foreign(b []byte) (size int, ok bool) {
 	for size < len(b) && b[size] >= utf8.RuneSelf {
 		r, n := utf8.DecodeRune(b[size:])
@@ -151,7 +149,7 @@ func foreign(b []byte) (size int, ok bool) {
 	return size, true
 }
 
-// escape reads an escape sequence, from the backslash on.
+// escape reads an escape sequence, beginning with the backslash.
 func (s *scanner) escape() (rune, error) {
 	if s.pos+1 >= len(s.data) {
 		return 0, malformed("string without end")
@@ -178,7 +176,7 @@ func (s *scanner) escape() (rune, error) {
 	return 0, malformed("unknown escape in a string")
 }
 
-// unicode reads \uXXXX, or two of them that are one character.
+// unicode reads \uXXXX, or a surrogate pair of two.
 func (s *scanner) unicode() (rune, error) {
 	r, ok := hex4(s.data, s.pos)
 	if !ok {
@@ -221,8 +219,8 @@ func hex4(b []byte, i int) (rune, bool) {
 	return r, true
 }
 
-// rawString reads a string and returns what it stands for: a part of the text
-// where that is possible, else a copy.
+// rawString reads a string and returns its value, which is a part of the text if possible and
+// otherwise a copy.
 func (s *scanner) rawString() ([]byte, error) {
 	if start := s.pos + 1; s.peek() == '"' {
 		if end := plain(s.data, start); end < len(s.data) && s.data[end] == '"' {
@@ -233,9 +231,8 @@ func (s *scanner) rawString() ([]byte, error) {
 	return s.str(nil)
 }
 
-// text reads a string that people are meant to read, and returns at most the
-// first most bytes of it, cut between characters. What str refuses is replaced by
-// U+FFFD or, if it is a control byte, taken as it is.
+// text reads a string for people and returns at most its first most bytes, cut between characters.
+// Values that str rejects are replaced by U+FFFD, and control bytes are kept.
 func (s *scanner) text(most int) (string, error) {
 	start := s.pos
 	if err := s.skipString(); err != nil {
@@ -255,7 +252,7 @@ func (s *scanner) text(most int) (string, error) {
 	return b.String(), nil
 }
 
-// anyRune reads one character of a string, whatever it is.
+// anyRune reads one character of a string, also an invalid one.
 func (s *scanner) anyRune() rune {
 	if s.data[s.pos] == '\\' {
 		start := s.pos
@@ -293,7 +290,7 @@ func (s *scanner) integer(most int64) (int64, error) {
 	return n, s.numberEnd()
 }
 
-// toValid returns b as text, with U+FFFD for what is not UTF-8.
+// toValid returns b as text, with U+FFFD in place of invalid UTF-8.
 func toValid(b []byte) string {
 	b = b[:min(len(b), graspsync.MaxText+utf8.UTFMax)]
 	return strings.ToValidUTF8(string(b), "\uFFFD")

@@ -1,7 +1,6 @@
 package wire
 
-// skip moves past one value, which is the element of something that is nested
-// level deep.
+// skip moves past one value at nesting depth level.
 func (s *scanner) skip(level int) error {
 	switch c := s.peek(); {
 	case c == '"':
@@ -18,7 +17,7 @@ func (s *scanner) skip(level int) error {
 	return malformed("no value where one is needed")
 }
 
-// skipString moves past a string without looking at what it says.
+// skipString moves past a string without decoding it.
 func (s *scanner) skipString() error {
 	if !s.accept('"') {
 		return malformed("no string where one is needed")
@@ -39,7 +38,7 @@ func (s *scanner) skipString() error {
 	return malformed("string without end")
 }
 
-// skipNumber moves past a number as JSON writes it.
+// skipNumber moves past a JSON number.
 func (s *scanner) skipNumber() error {
 	s.accept('-')
 	if !s.accept('0') && !s.digits() {
@@ -59,8 +58,8 @@ func (s *scanner) skipNumber() error {
 	return s.numberEnd()
 }
 
-// numberEnd sees to it that a number is whole: that nothing is glued to it, and that
-// the text did not break off within it.
+// numberEnd checks that a number is complete. No other character may follow it directly, and the
+// text must not end within it.
 func (s *scanner) numberEnd() error {
 	if c := s.peek(); s.pos == len(s.data) || isWord(c) || c == '.' || c == '-' || c == '+' {
 		return malformed("not a number")
@@ -77,8 +76,7 @@ func (s *scanner) digits() bool {
 	return s.pos > start
 }
 
-// array reads an array inside something that is nested level deep, and calls
-// element at the start of each of its values.
+// array reads an array at nesting depth level, and calls element at the start of each value.
 func (s *scanner) array(level int, element func() error) error {
 	if err := s.enter('[', level); err != nil {
 		return err
@@ -96,8 +94,8 @@ func (s *scanner) array(level int, element func() error) error {
 	}
 }
 
-// object reads an object inside something that is nested level deep, and calls
-// member at the start of each of its values. The key is valid during that call.
+// object reads an object at nesting depth level, and calls member at the start of each value. The
+// key is valid during the call.
 func (s *scanner) object(level int, member func(key []byte) error) error {
 	if err := s.enter('{', level); err != nil {
 		return err
@@ -124,7 +122,7 @@ func (s *scanner) object(level int, member func(key []byte) error) error {
 	}
 }
 
-// enter moves past the start of an array or object.
+// enter moves past the beginning of an array or object.
 func (s *scanner) enter(start byte, level int) error {
 	if !s.accept(start) {
 		return malformed("no array or object where one is needed")
@@ -136,8 +134,8 @@ func (s *scanner) enter(start byte, level int) error {
 	return nil
 }
 
-// after moves past what follows a value of an array or object, and reports
-// whether that was its end.
+// after moves past the separator after a value of an array or object, and reports whether it was
+// the end.
 func (s *scanner) after(end byte) (done bool, err error) {
 	s.space()
 	if s.accept(',') {
