@@ -9,60 +9,56 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// Config says how a [Transport] speaks to relays. Zero fields stand for their
-// defaults.
+// Config configures a [Transport]. Zero fields mean their defaults.
 type Config struct {
-	// Dialer makes every connection, that for the NIP-11 document too. Required.
+	// Dialer makes every connection, including those for NIP-11 documents. Required.
 	Dialer *egress.Dialer
-	// UserAgent is what relays see in the HTTP header of that name. Defaults to
-	// "graspsync".
+	// UserAgent is the HTTP header of that name. Defaults to "graspsync".
 	UserAgent string
-	// ReadBudget bounds the bytes of the messages that are being read, over all connections of a
-	// Transport. Each connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of the
-	// budget before more of it is read. A host has at most four such messages at a time, and hosts take
-	// turns. The bytes are returned when Receive is called again. A value below the size of one message
-	// is raised to that size. Defaults to 16 MiB, which together with the InFlight of a manager, 48 MiB,
-	// makes 64 MiB for all that relays have sent and that is not stored yet.
+	// ReadBudget limits the bytes of messages that are being read, over all connections of a
+	// Transport. Each connection has 64 KiB of its own. A larger message waits for 2 MiB + 4 KiB of
+	// the budget before more of it is read. A host has at most four such messages at a time, and
+	// hosts take turns. The bytes are returned when Receive is called again. A value below the size
+	// of one message is raised to that size. Defaults to 16 MiB. Together with the InFlight of a
+	// manager, 48 MiB, this limits received and not yet stored data to 64 MiB.
 	ReadBudget int64
-	// NoCompression turns off permessage-deflate: less work, more traffic. What we
-	// send is never compressed. Defaults to false.
+	// NoCompression turns off permessage-deflate, which costs less CPU and more traffic. Requests
+	// are never compressed. Defaults to false.
 	NoCompression bool
-	// Logger is told at debug level what is dropped. Defaults to none.
+	// Logger gets dropped messages at debug level. Defaults to none.
 	Logger *slog.Logger
 
 	fixed constants
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are values that only tests change.
 type constants struct {
-	// ReadLimit is the largest message that is read, in bytes after inflation; a
-	// larger one ends the connection. Below 2 MiB + 4 KiB, khatru's reconciliation
-	// of large sets fails. An event may have 512 KiB, whatever this is. Defaults to
-	// 2 MiB + 4 KiB.
+	// ReadLimit is the maximum size of a message, in bytes after decompression. A larger message
+	// ends the connection. Below 2 MiB + 4 KiB, reconciliation of large sets with khatru fails. An
+	// event may have 512 KiB in any case. Defaults to 2 MiB + 4 KiB.
 	ReadLimit int64
-	// PingInterval is the time between two signs of life that we give and ask for.
-	// Above 30 s, relays that count pongs may cut us while we are busy. Defaults to
-	// 29 s.
+	// PingInterval is the time between two pings. Above 30 s, relays that count pongs may
+	// disconnect us while we are busy. Defaults to 29 s.
 	PingInterval time.Duration
-	// MaxRequest is the largest request that is sent to a relay whose document
-	// names no max_message_length, in bytes. Relays cut the connection over larger
-	// ones than they take. Defaults to 512,000, which is khatru's limit.
+	// MaxRequest is the maximum size of a request, in bytes, for a relay whose document has no
+	// max_message_length. Relays end the connection if a request is larger than they accept.
+	// Defaults to 512,000, the limit of khatru.
 	MaxRequest int
-	// DialTimeout bounds a Dial whose context has no deadline. Defaults to 30 s.
+	// DialTimeout limits a Dial whose context has no deadline. Defaults to 30 s.
 	DialTimeout time.Duration
-	// WriteTimeout bounds one write. A relay that does not read for that long is
-	// disconnected. Defaults to 10 s.
+	// WriteTimeout limits one write. A relay that does not read for that time is disconnected.
+	// Defaults to 10 s.
 	WriteTimeout time.Duration
-	// PingTimeout is how long a relay may be silent after a ping. Too small a value
-	// cuts relays on slow links; it is also the time within which 16 KiB of a large
-	// message must arrive. Defaults to 10 s.
+	// PingTimeout is the maximum silence of a relay after a ping. It is also the time within which
+	// 16 KiB of a large message must arrive. If it is too small, relays on slow links are
+	// disconnected. Defaults to 10 s.
 	PingTimeout time.Duration
-	// InfoTimeout bounds the fetch of the NIP-11 document. Defaults to 5 s.
+	// InfoTimeout limits the request for the NIP-11 document. Defaults to 5 s.
 	InfoTimeout time.Duration
-	// MaxMalformed is how many malformed messages in a row end the connection; 8
-	// MiB of them do so as well. Messages with an unknown label count if they come
-	// faster than one a second. Too small a value cuts a relay for a few events
-	// that some other program got wrong. Defaults to 100.
+	// MaxMalformed is the number of consecutive malformed messages that ends the connection. 8 MiB
+	// of them end it too. Messages with an unknown label count if they come faster than one per
+	// second. If it is too small, a relay is disconnected for a few invalid events of another
+	// program. Defaults to 100.
 	MaxMalformed int
 }
 
@@ -90,7 +86,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every bad field.
+// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	if c.Dialer == nil {

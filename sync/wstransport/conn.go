@@ -19,18 +19,18 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// keptBuffer is the largest buffer that a connection has without taking it out of the read
-// budget, and that is kept when it is not used any more, see [buffers].
+// keptBuffer is the maximum size of a buffer that a connection may use without the read budget, and
+// that is kept for reuse. See [buffers].
 const keptBuffer = 64 << 10
 
-// buffers are those that nobody uses at the moment. A connection has one only while it reads a
-// message or writes one: most connections do neither most of the time.
+// buffers contains unused buffers. A connection has a buffer only while it reads or writes a
+// message, and most connections do neither most of the time.
 type buffers chan []byte
 
-// mostBuffers is how many are kept for whoever is next.
+// mostBuffers is the maximum number of unused buffers.
 const mostBuffers = 32
 
-// take returns an empty buffer, nil if there is none.
+// take returns an empty buffer, or nil.
 func (b buffers) take() []byte {
 	select {
 	case buf := <-b:
@@ -40,7 +40,7 @@ func (b buffers) take() []byte {
 	}
 }
 
-// give gives a buffer back.
+// give returns a buffer for reuse.
 func (b buffers) give(buf []byte) {
 	if cap(buf) == 0 || cap(buf) > keptBuffer {
 		return
@@ -59,29 +59,29 @@ const (
 	keyStack = "stack"
 )
 
-// conn is one connection. See doc.go for how its goroutines work together.
+// conn is one connection. See doc.go for its goroutines.
 type conn struct {
 	// set by start, read-only
 	t      *Transport
 	relay  string
 	host   string
 	ws     *websocket.Conn
-	raw    io.Writer // the connection beneath ws; see beat
+	raw    io.Writer // connection below ws; see beat
 	remote netip.Addr
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	want  chan struct{}     // Receive asks for a message; one slot
-	got   chan wire.Message // and gets it here
+	want  chan struct{}     // Receive requests a message; one slot
+	got   chan wire.Message // and gets it from this channel
 	ended chan struct{}     // closed once err is set
 
 	endOnce sync.Once
 	err     error // set by end, before ended is closed
 
-	writing chan struct{} // its one slot is held while frames are written
+	writing chan struct{} // the one slot is held while a frame is written
 
-	known func(graspsync.EventID) bool // set before Receive is called, nil for nothing
+	known func(graspsync.EventID) bool // set before Receive is called; nil if no id is known
 
 	// owned by the reading goroutine
 	in      []byte
@@ -93,14 +93,14 @@ type conn struct {
 	pulse  *pulse      // of life, from us
 	parked atomic.Bool // the reading goroutine waits for Receive
 	info   atomic.Pointer[wire.Info]
-	asked  chan struct{} // closed once info is as good as it gets
+	asked  chan struct{} // closed when info is final
 	stats  counters
 }
 
-// provenAfter is how long a connection must stand to show that there is a relay.
+// provenAfter is the time after which an open connection proves that the host is a relay.
 const provenAfter = time.Minute
 
-// proveHost tells the dialer that the host is a relay, once that is known.
+// proveHost reports to the dialer that the host is a relay, after provenAfter.
 func (c *conn) proveHost(u graspsync.URL) {
 	timer := time.NewTimer(c.t.proven)
 	defer timer.Stop()
@@ -111,13 +111,13 @@ func (c *conn) proveHost(u graspsync.URL) {
 	}
 }
 
-// goDo runs f in a goroutine of the connection. A panic is a bug of ours, but
-// whatever a relay did to provoke it must cost no more than this connection.
+// goDo runs f in a goroutine of the connection. A panic is a bug of ours, but a relay may be able
+// to cause it, so it ends only this connection.
 func (c *conn) goDo(f func()) {
 	c.wg.Go(func() { c.contain(f) })
 }
 
-// contain runs what a panic in ends the connection only.
+// contain runs a function and turns its panic into the end of the connection.
 func (c *conn) contain(f func()) {
 	defer func() {
 		v := recover()
@@ -126,7 +126,7 @@ func (c *conn) contain(f func()) {
 		}
 		c.stats.panics.Add(1)
 		c.t.stats.panics.Add(1)
-		_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive says it
+		_ = c.end(fmt.Errorf("internal error: %v", v)) // Receive returns the error
 		c.t.cfg.Logger.Error("panic in relay connection", keyRelay, c.relay, keyStack, string(debug.Stack()))
 	}()
 	f()
@@ -167,15 +167,15 @@ func (c *conn) Send(ctx context.Context, r wire.Request) error {
 		return fmt.Errorf("%w: %d bytes, the relay takes %d", relaysync.ErrMessageTooLarge, len(frame), most)
 	}
 	defer c.watch(ctx)()
-	// No context: the library would close the connection without saying why.
+	// No context, because the library would close the connection without a reason.
 	if err := c.ws.Write(context.Background(), websocket.MessageText, frame); err != nil {
 		return c.end(fmt.Errorf("sending: %w", err))
 	}
 	return nil
 }
 
-// watch ends the connection if ctx ends, or the time for a write is over, before
-// the returned function is called.
+// watch ends the connection if ctx ends or WriteTimeout passes before the returned function is
+// called.
 func (c *conn) watch(ctx context.Context) (stop func()) {
 	late := time.AfterFunc(c.t.cfg.fixed.WriteTimeout, func() { _ = c.end(errNotRead) })
 	given := context.AfterFunc(ctx, func() { _ = c.end(fmt.Errorf("sending: %w", ctx.Err())) })
@@ -185,7 +185,7 @@ func (c *conn) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// acquire waits until no other frame is being written. The error is final.
+// acquire waits until no other frame is being written. An error is final.
 func (c *conn) acquire(ctx context.Context) error {
 	select {
 	case c.writing <- struct{}{}:
@@ -205,7 +205,7 @@ func (c *conn) acquire(ctx context.Context) error {
 
 func (c *conn) release() { <-c.writing }
 
-// maxRequest is the largest request that the relay takes, as far as we know.
+// maxRequest returns the maximum size of a request to the relay, as far as known.
 func (c *conn) maxRequest() int {
 	if n := c.Info().MaxMessageLength; n > 0 {
 		return n
@@ -213,7 +213,7 @@ func (c *conn) maxRequest() int {
 	return c.t.cfg.fixed.MaxRequest
 }
 
-// Info returns what the relay's NIP-11 document says, if it is here.
+// Info returns the relay's NIP-11 document, or zero before it has arrived.
 func (c *conn) Info() wire.Info {
 	if info := c.info.Load(); info != nil {
 		return *info
@@ -229,38 +229,38 @@ func (c *conn) Traffic() relaysync.Traffic {
 	return relaysync.Traffic{RemoteAddr: c.remote, DroppedBytes: c.stats.dropped.Load(), ReadWaited: c.waits.sum()}
 }
 
-// Stats counts what this relay sent over this connection.
+// Stats returns counts of this connection.
 func (c *conn) Stats() Stats { return c.stats.read() }
 
-// Close ends the connection and waits for its goroutines, not for the relay.
+// Close ends the connection and waits for its goroutines, but not for the relay.
 func (c *conn) Close() error {
 	if c.stats.messages.Load() > 0 {
 		select {
-		case <-c.ended: // not by us
+		case <-c.ended: // ended for another reason
 		default:
 			c.t.cfg.Dialer.Budget().Answered(c.host)
 		}
 	}
-	_ = c.end(errByUs) // what it returns is for Send and Receive
+	_ = c.end(errByUs) // Send and Receive return the error
 	c.wg.Wait()
 	return nil
 }
 
-// end ends the connection because of cause, unless it has ended already, and
-// returns the error that Send and Receive return from now on.
+// end ends the connection because of cause, unless it has ended already. It returns the error that
+// Send and Receive return from now on.
 func (c *conn) end(cause error) error {
 	c.endOnce.Do(func() {
 		c.err = fmt.Errorf("%w: %w", relaysync.ErrClosed, inBounds(cause))
 		close(c.ended)
 		c.pulse.stop()
 		c.cancel()
-		_ = c.ws.CloseNow() // the connection is given up; there is nothing to do about it
+		_ = c.ws.CloseNow() // the connection is over in any case
 	})
 	return c.err
 }
 
-// fetchInfo is the goroutine that fetches the relay's NIP-11 document. Many relays
-// have none, so that a failure is no news.
+// fetchInfo is the goroutine that requests the NIP-11 document. Many relays have none, so a failure
+// is not logged.
 func (c *conn) fetchInfo(ctx context.Context, u graspsync.URL) {
 	defer close(c.asked)
 	info, err := c.t.getInfo(ctx, u)
@@ -273,27 +273,26 @@ func (c *conn) fetchInfo(ctx context.Context, u graspsync.URL) {
 
 const (
 	firstBuffer = 4 << 10
-	// chunk is how much of a message must arrive to count as a sign of life.
+	// chunk is the part of a message that counts as a sign of life.
 	chunk = 16 << 10
-	// maxMalformedBytes is how many bytes of malformed messages in a row are put
-	// up with.
+	// maxMalformedBytes is the maximum number of bytes of consecutive malformed messages.
 	maxMalformedBytes = 8 << 20
-	// unknownEvery is how often a message with an unknown label may come and not
-	// count as malformed: newer relays may have more to say than we know.
+	// unknownEvery is the interval at which one message with an unknown label is not counted as
+	// malformed, because newer relays may send new messages.
 	unknownEvery = time.Second
 )
 
-// read is the goroutine that reads. It hands Receive one message for each time
-// that it asks, and is parked in between.
+// read is the goroutine that reads. It passes one message to Receive per request, and waits between
+// requests.
 func (c *conn) read() {
 	defer c.giveBack(0)
 	asked := false
 	for {
-		// No context: it would cost an allocation for each part of a message.
-		// Whatever ends the connection closes the websocket.
+		// No context, because it would cost an allocation per part of a message. The end of the
+		// connection closes the websocket.
 		_, r, err := c.ws.Reader(context.Background())
 		if err != nil {
-			_ = c.end(readError(err)) // Receive says it
+			_ = c.end(readError(err)) // Receive returns the error
 			return
 		}
 		c.signs.heard.Add(1)
@@ -302,10 +301,10 @@ func (c *conn) read() {
 			return
 		}
 		asked = true
-		c.giveBack(0) // Receive was called again: the last message has gone its way
+		c.giveBack(0) // Receive was called again, so the last message is processed
 		m, ok, err := c.message(r)
 		if err != nil {
-			_ = c.end(err) // Receive says it
+			_ = c.end(err) // Receive returns the error
 			return
 		}
 		if !ok {
@@ -320,15 +319,14 @@ func (c *conn) read() {
 	}
 }
 
-// park waits until Receive asks for a message. It returns false if the connection
-// has ended.
+// park waits until Receive requests a message. It returns false if the connection has ended.
 func (c *conn) park() bool {
 	select {
 	case <-c.want:
 		return true
 	default:
 	}
-	// In this order, so that nobody who saw us not parked finds no sign of life.
+	// In this order, so that a goroutine that finds parked false also finds the sign of life.
 	c.parked.Store(true)
 	c.signs.heard.Add(1)
 	defer c.parked.Store(false)
@@ -340,8 +338,8 @@ func (c *conn) park() bool {
 	}
 }
 
-// message reads and parses one message; ok is false if it was dropped. An error
-// means that the connection can't go on.
+// message reads and parses one message. ok is false if it was dropped. After an error the
+// connection must end.
 func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	data, err := c.readAll(r)
 	if err != nil {
@@ -361,9 +359,8 @@ func (c *conn) message(r io.Reader) (m wire.Message, ok bool, err error) {
 	return m, true, nil
 }
 
-// readAll reads a message into the connection's buffer. The buffer grows with
-// what has arrived, never with what a frame's header announces, and beyond keptBuffer
-// only within the read budget.
+// readAll reads a message into the connection's buffer. The buffer grows with the received data and
+// not with the announced length. Beyond keptBuffer it grows only within the read budget.
 func (c *conn) readAll(r io.Reader) ([]byte, error) {
 	var moving *progress
 	defer func() { moving.stop() }()
@@ -397,29 +394,28 @@ func (c *conn) readAll(r io.Reader) ([]byte, error) {
 		c.signs.heard.Add(1)
 		moving.read(n)
 	}
-	if cap(buf) <= keptBuffer { // else the one before stays
+	if cap(buf) <= keptBuffer { // otherwise keep the previous buffer
 		c.in = buf
 	}
 	c.giveBack(int64(len(buf)))
 	return buf, nil
 }
 
-// grow returns buf with room for size bytes, not more: what append would add to that
-// nobody has reserved.
+// grow returns buf with room for exactly size bytes, because append might add bytes that are not
+// reserved.
 func grow(buf []byte, size int) []byte {
 	larger := make([]byte, len(buf), max(size, len(buf)+1))
 	copy(larger, buf)
 	return larger
 }
 
-// strikes are the malformed messages since the last good one.
+// strikes counts malformed messages since the last valid one.
 type strikes struct {
 	count, bytes int
 	unknown      time.Time // of the last message with an unknown label
 }
 
-// drop counts a message that could not be parsed. It returns an error if it was
-// one too many.
+// drop counts a message that could not be parsed. It returns an error if there are too many.
 func (c *conn) drop(err error, size int) error {
 	c.stats.dropped.Add(uint64(size))
 	c.t.cfg.Logger.Debug("dropped a message of a relay", keyRelay, c.relay, keyError, err, keySize, size)
@@ -444,9 +440,9 @@ func (c *conn) drop(err error, size int) error {
 	return nil
 }
 
-// reserve takes a part of the read budget, and waits until there is one.
+// reserve takes a part of the read budget, and waits until one is free.
 func (c *conn) reserve() error {
-	// Meanwhile the relay's pings and pongs are out of reach, as when parked.
+	// The wait counts as parked time, because pings and pongs of the relay are not read.
 	c.parked.Store(true)
 	c.signs.heard.Add(1)
 	defer c.parked.Store(false)
@@ -456,7 +452,7 @@ func (c *conn) reserve() error {
 	return err
 }
 
-// giveBack returns to the read budget all but keep bytes.
+// giveBack returns all reserved bytes except keep to the read budget.
 func (c *conn) giveBack(keep int64) {
 	if c.slot == nil {
 		return
@@ -476,7 +472,7 @@ func (c *conn) expectProgress() *progress {
 	return p
 }
 
-// beat writes a ping, or else a pong. The error is final.
+// beat writes a ping or a pong. An error is final.
 func (c *conn) beat(ping bool) error {
 	frame := pongFrame
 	if ping {

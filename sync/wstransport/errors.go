@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What ends a connection besides the network, the relay and the caller.
+// Reasons that end a connection, besides the network, the relay and the caller.
 var (
 	errSilent    = errors.New("relay is silent: no answer to a ping")
 	errNotRead   = errors.New("relay does not read: write timed out")
@@ -24,15 +24,15 @@ var (
 	errByUs      = errors.New("closed by us")
 )
 
-// StatusError says that a relay answered the upgrade with another status than 101.
+// StatusError is the error of a relay that answered the upgrade with another status than 101.
 type StatusError struct {
 	Status int
-	// RetryAfter is what the header of that name asks for, at most a day; 0 if it
-	// is missing or unreadable.
+	// RetryAfter is the header of that name, at most a day. It is 0 if the header is missing or
+	// invalid.
 	RetryAfter time.Duration
 }
 
-// Error returns the status in words.
+// Error returns the status as text.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("relay answered the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
 }
@@ -44,7 +44,7 @@ func statusError(resp *http.Response) *StatusError {
 	}
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter reads the header of that name, which is a number of seconds or a date.
 func retryAfter(value string, now time.Time) time.Duration {
 	const longest = 24 * time.Hour
 	value = strings.TrimSpace(value)
@@ -57,8 +57,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// boundedError shows at most 300 bytes of an error, none of them a control byte:
-// errors of net/http and of the websocket library repeat what the relay sent.
+// boundedError shows at most 300 printable bytes of an error, because errors of net/http and of the
+// websocket library quote the relay.
 type boundedError struct {
 	text string
 	err  error
@@ -72,7 +72,7 @@ func inBounds(err error) error {
 	return &boundedError{graspsync.Printable(err.Error()), err}
 }
 
-// readError says why reading ended.
+// readError returns the reason for the end of reading.
 func readError(err error) error {
 	if websocket.CloseStatus(err) != -1 {
 		return fmt.Errorf("closed by the relay: %w", err)

@@ -3,16 +3,17 @@ package wstransport
 import "io"
 
 const (
-	// maxEmpty is how much more a relay may send than what comes of it, in bytes: frames without
-	// payload, or compressed blocks without text. The websocket library reads over these without end, and nobody above
-	// it sees them.
+	// maxEmpty is the maximum number of received bytes without content: frames without payload, or
+	// compressed blocks without text. The websocket library skips them without limit and does not
+	// report them.
 	maxEmpty = 128 << 10
-	// perMessage is what frames and compression add to a short message, and perControl the largest ping.
+	// perMessage is the overhead of frames and compression for a short message, and perControl the
+	// size of the largest ping.
 	perMessage, perControl = 64, 2 + 125
 )
 
-// framing counts what comes beneath the websocket library, and fails where nothing comes of it. Owned by the
-// goroutine that reads.
+// framing counts the bytes below the websocket library, and fails if too many of them have no
+// content. The goroutine that reads owns it.
 type framing struct {
 	io.ReadWriteCloser
 	empty int
@@ -27,13 +28,13 @@ func (f *framing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// message notes that a message begins.
+// message records the beginning of a message.
 func (f *framing) message() { f.came(perMessage) }
 
-// text notes that so much of a message has come. Text that can't be compressed has frames and blocks besides.
+// text records received content. Incompressible text has additional frames and blocks.
 func (f *framing) text(n int) { f.came(2 * n) }
 
-// control notes a ping or pong.
+// control records a ping or pong.
 func (f *framing) control() { f.came(perControl) }
 
 func (f *framing) came(n int) { f.empty = max(0, f.empty-n) }

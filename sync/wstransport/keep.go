@@ -8,13 +8,12 @@ import (
 	"github.com/graspsync/graspsync/egress"
 )
 
-// keepRecords is how many records go into one chunk at most, on average.
+// keepRecords is the average maximum number of records per chunk.
 const keepRecords = 500
 
-// Export implements [relaysync.Transport]: what the dialer counts of addresses. A crash
-// must not make us forget whom we have bothered. Each chunk can be read by itself,
-// since a crash may come when only some are written; which one a record is in depends
-// on what it is about, so that few change.
+// Export implements [relaysync.Transport]. It returns the dialer's records of addresses, which must
+// survive a crash. Each chunk is readable alone, because a crash may happen while some are written.
+// The chunk of a record depends on its key, so that a change affects few chunks.
 func (t *Transport) Export() [][]byte { return chunksOf(t.cfg.Dialer.Budget().Export()) }
 
 func chunksOf(all egress.BudgetState) [][]byte {
@@ -33,7 +32,7 @@ func chunksOf(all egress.BudgetState) [][]byte {
 	}
 	chunks := make([][]byte, n)
 	for i, p := range parts {
-		chunks[i], _ = json.Marshal(p) // numbers and names always can be written
+		chunks[i], _ = json.Marshal(p) // numbers and names can always be encoded
 	}
 	return chunks
 }
@@ -44,7 +43,7 @@ func place(name string, n uint32) uint32 {
 	return h.Sum32() % n
 }
 
-// Import implements [relaysync.Transport]. What can't be read is left out.
+// Import implements [relaysync.Transport]. Unreadable records are left out.
 func (t *Transport) Import(chunks [][]byte) {
 	var all egress.BudgetState
 	for _, c := range chunks {

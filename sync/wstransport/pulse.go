@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// pulse gives signs of life to a relay and asks for them. A timer has it done: a goroutine that
-// waited would take a stack, and on most of many connections nothing ever happens.
+// pulse sends and checks signs of life. It uses a timer, because a waiting goroutine would need a
+// stack per connection, and most connections are idle.
 type pulse struct {
 	c *conn
 
 	mu sync.Mutex
 	// guarded by mu
-	timer *time.Timer // nil while it is done, and after the end
+	timer *time.Timer // nil while the timer function runs, and after the end
 	ended bool
 
-	// owned by whom the timer calls, one at a time
-	next   time.Time // the next beat
-	late   time.Time // by when the relay must have given a sign of life, zero: it was not asked for one
-	before uint64    // signs of life when it was asked
+	// owned by the timer function, which runs once at a time
+	next   time.Time // next beat
+	late   time.Time // deadline for a sign of life after a ping, or zero
+	before uint64    // signs of life before the ping
 }
 
 func newPulse(c *conn) *pulse { return &pulse{c: c} }
@@ -30,8 +30,8 @@ func (p *pulse) start() {
 	p.arm(p.next)
 }
 
-// arm has it done at some time. What is to be done counts as a goroutine of the connection.
-// p.mu is held.
+// arm schedules the timer function. A scheduled run counts as a goroutine of the connection. p.mu
+// must be held.
 func (p *pulse) arm(at time.Time) {
 	p.c.wg.Add(1)
 	p.timer = time.AfterFunc(time.Until(at), func() {
@@ -40,7 +40,7 @@ func (p *pulse) arm(at time.Time) {
 	})
 }
 
-// disarm undoes that, if it is not too late. p.mu is held.
+// disarm cancels a scheduled run unless it has begun. p.mu must be held.
 func (p *pulse) disarm() {
 	if p.timer != nil && p.timer.Stop() {
 		p.c.wg.Done()
@@ -48,7 +48,7 @@ func (p *pulse) disarm() {
 	p.timer = nil
 }
 
-// stop has nothing done any more.
+// stop ends the pulse.
 func (p *pulse) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,18 +56,18 @@ func (p *pulse) stop() {
 	p.disarm()
 }
 
-// hurry has it done now.
+// hurry runs the timer function now.
 func (p *pulse) hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended || p.timer == nil || !p.timer.Stop() { // else it is being done, or will be in a moment
+	if p.ended || p.timer == nil || !p.timer.Stop() { // otherwise it runs now or soon
 		return
 	}
 	p.arm(time.Now())
-	p.c.wg.Done() // of the one before
+	p.c.wg.Done() // of the previous run
 }
 
-// run is what the timer calls.
+// run is the timer function.
 func (p *pulse) run() {
 	p.mu.Lock()
 	p.timer = nil
@@ -90,17 +90,17 @@ func (p *pulse) run() {
 	}
 }
 
-// look does what is due.
+// look performs the actions that are due.
 func (p *pulse) look(now time.Time) {
 	c := p.c
 	if c.signs.flood.Load() {
-		_ = c.end(errFlood) // Receive says it
+		_ = c.end(errFlood) // Receive returns the error
 		return
 	}
 	if !p.late.IsZero() && !now.Before(p.late) {
 		p.late = time.Time{}
 		if c.signs.heard.Load() == p.before {
-			_ = c.end(errSilent) // Receive says it
+			_ = c.end(errSilent) // Receive returns the error
 			return
 		}
 	}
@@ -111,9 +111,8 @@ func (p *pulse) look(now time.Time) {
 		p.next = p.next.Add(every)
 	}
 	c.signs.controls.Store(0)
-	// While we are parked the relay's pings are out of reach, and so would be its pong. In
-	// this order: if we are parked after all by the time the pong is due, that has counted as a sign
-	// of life; see park.
+	// While the reading goroutine is parked, neither pings nor pongs of the relay are read. In this
+	// order, because parking counts as a sign of life; see park.
 	heard := c.signs.heard.Load()
 	ping := !c.parked.Load()
 	if err := c.beat(ping); err == nil && ping && p.late.IsZero() {

@@ -19,15 +19,15 @@ const (
 	leastGrace = 2 * time.Second
 )
 
-// waits is how long a relay was not read from for our own reasons.
+// waits is the time in which the relay was not read for reasons on this side.
 type waits struct {
 	mu sync.Mutex
 	// guarded by mu
-	total time.Duration // of the waits that are over
-	since time.Time     // of the one that is not, zero if there is none
+	total time.Duration // of ended waits
+	since time.Time     // beginning of the current wait, or zero
 }
 
-// during counts the time until the function that it returns is called.
+// during counts the time until the returned function is called.
 func (w *waits) during() (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +49,8 @@ func (w *waits) sum() time.Duration {
 	return w.total + time.Since(w.since)
 }
 
-// progress ends a connection whose relay stalls while it holds a part of the read
-// budget. A nil progress does nothing.
+// progress ends a connection whose relay stalls while it holds a part of the read budget. A nil
+// progress does nothing.
 type progress struct {
 	c     *conn
 	slot  *limit.Slot
@@ -59,17 +59,17 @@ type progress struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	timer  *time.Timer // nil: stopped
-	chunks int64       // of got, when the last chunk was complete
-	last   time.Time   // when that was
+	timer  *time.Timer // nil if stopped
+	chunks int64       // value of got at the last complete chunk
+	last   time.Time   // time of the last complete chunk
 }
 
-// every is how often it is looked.
+// every is the interval of checks.
 func (p *progress) every() time.Duration {
 	return min(500*time.Millisecond, p.c.t.cfg.fixed.PingTimeout/4+1)
 }
 
-// look ends the connection if too little has come.
+// look ends the connection if too few bytes have arrived.
 func (p *progress) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,13 +77,13 @@ func (p *progress) look() {
 		return
 	}
 	if p.stalls(time.Now()) {
-		_ = p.c.end(errStalled) // Receive says it
+		_ = p.c.end(errStalled) // Receive returns the error
 		return
 	}
 	p.timer.Reset(p.every())
 }
 
-// stalls reports whether too little has come by now. p.mu is held.
+// stalls reports whether too few bytes have arrived. p.mu must be held.
 func (p *progress) stalls(now time.Time) bool {
 	got := p.got.Load()
 	if got-p.chunks >= chunk {
@@ -94,7 +94,7 @@ func (p *progress) stalls(now time.Time) bool {
 	return now.Sub(p.last) >= p.c.t.cfg.fixed.PingTimeout || held >= mostHeld || slow && p.slot.Wanted()
 }
 
-// read notes that n bytes have arrived.
+// read records that n bytes have arrived.
 func (p *progress) read(n int) {
 	if p != nil {
 		p.got.Add(int64(n))

@@ -4,23 +4,23 @@ import (
 	"sync/atomic"
 )
 
-// maxControls is how many pings and pongs a relay may send in one
-// 29 s. They cost us work and never reach Receive.
+// maxControls is the maximum number of pings and pongs that a relay may send within 29 s. They cost
+// CPU and never reach Receive.
 const maxControls = 1000
 
-// signs are the signs of life that a relay gives.
+// signs counts the signs of life of a relay.
 type signs struct {
-	heard    atomic.Uint64 // all of them
+	heard    atomic.Uint64 // all signs
 	controls atomic.Int64  // pings and pongs since the last tick
-	flood    atomic.Bool   // these were too many
-	pulse    *pulse        // is told so; set before anything is read
-	framing  framing       // what was read for nothing
+	flood    atomic.Bool   // there were too many
+	pulse    *pulse        // gets a flood; set before reading begins
+	framing  framing       // bytes without content
 }
 
 func newSigns() *signs { return &signs{} }
 
-// control notes a ping or pong, and returns whether it is to be answered. It is
-// called from within the websocket library, which must not be closed from there.
+// control records a ping or pong, and returns whether to answer it. The websocket library calls it,
+// so it must not close the websocket.
 func (s *signs) control() bool {
 	s.heard.Add(1)
 	s.framing.control()
@@ -32,14 +32,13 @@ func (s *signs) control() bool {
 	return false
 }
 
-// A ping and a pong of a client, without payload: final, masked as RFC 6455 wants
-// it, with a key that has nothing to mask.
+// A client's ping and pong without payload. They are final and masked with a zero key, as RFC 6455
+// requires.
 //
-// They are written beneath the websocket library, which can neither send a pong
-// unasked nor tell a ping that was not sent from one that was not answered. That
-// is safe for these reasons: the library writes a control frame in one call, as we
-// do, and such calls do not mix; and it writes messages, which may take several
-// calls, only in Send, which holds c.writing like us.
+// They are written below the websocket library, because the library cannot send an unsolicited
+// pong, and cannot distinguish an unsent ping from an unanswered one. This is safe because the
+// library writes a control frame in one call, as we do, and writes messages, which may take several
+// calls, only in Send, which holds c.writing like we do.
 const (
 	pingFrame = "\x89\x80\x00\x00\x00\x00"
 	pongFrame = "\x8a\x80\x00\x00\x00\x00"

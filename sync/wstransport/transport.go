@@ -22,25 +22,25 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Transport opens websocket connections to relays. It is made by [New], holds
-// nothing that has to be closed, and may be used concurrently.
+// Transport opens websocket connections to relays. [New] makes it. It needs no closing and may be
+// used concurrently.
 type Transport struct {
 	cfg     Config       // set by New, read-only
 	reading *limit.Slots // bytes of large messages that are being read
 	buffers buffers
-	proven  time.Duration // provenAfter but in tests
+	proven  time.Duration // provenAfter except in tests
 	stats   counters
 }
 
 var _ relaysync.Transport = (*Transport)(nil)
 
-// Stats counts what relays sent.
+// Stats contains counts of received messages.
 type Stats struct {
-	Messages  uint64 // handed to Receive
-	Bytes     uint64 // of all messages, after inflation
-	Malformed uint64 // messages that were dropped because they are malformed
-	Unknown   uint64 // messages that were dropped because their label is unknown
-	Panics    uint64 // connections that ended by an error of ours; always a bug
+	Messages  uint64 // passed to Receive
+	Bytes     uint64 // of all messages, after decompression
+	Malformed uint64 // messages that were dropped as malformed
+	Unknown   uint64 // messages that were dropped for an unknown label
+	Panics    uint64 // connections that ended by a panic, which is always a bug
 }
 
 type counters struct {
@@ -57,7 +57,7 @@ func (c *counters) read() Stats {
 	}
 }
 
-// New returns a Transport. The error names every bad field of c.
+// New returns a Transport. The error names every invalid field of c.
 func New(c Config) (*Transport, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("wstransport config: %w", err)
@@ -68,15 +68,15 @@ func New(c Config) (*Transport, error) {
 	}, nil
 }
 
-// Stats returns the sums over all connections, past ones included. A connection's
-// own are had by asserting interface{ Stats() Stats }.
+// Stats returns the sums over all connections, including closed ones. A connection implements
+// interface{ Stats() Stats } too.
 func (t *Transport) Stats() Stats { return t.stats.read() }
 
-// Dial connects to a relay. An error wraps [relaysync.ErrForbidden] if the dialer
-// refuses the relay's address or plaintext, [relaysync.ErrNotDialed] if its budget does
-// or nothing can leave this host, and is or wraps a [*StatusError] if the relay answered
-// but did not upgrade. No redirect is followed. A path is dialed as it was written, and a second time
-// with or without its trailing slash if the relay has it only so: it answers 404 or a redirect.
+// Dial connects to a relay. The error wraps [relaysync.ErrForbidden] if the dialer refuses the
+// address or plaintext, and [relaysync.ErrNotDialed] if its budget does or this host has no route.
+// It is or wraps a [*StatusError] if the relay answered without upgrading. Redirects are not
+// followed. The path is dialed as written. If the relay answers 404 or a redirect, it is dialed
+// again with the trailing slash added or removed.
 func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -90,7 +90,7 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 	conn, err := t.dial(ctx, u)
 	var status *StatusError
 	if u.Path != "" && (errors.Is(err, egress.ErrRedirect) || errors.As(err, &status) && status.Status == http.StatusNotFound) {
-		conn, err = t.dial(ctx, u.OtherSlash()) // others who list the relay may have written it wrong
+		conn, err = t.dial(ctx, u.OtherSlash()) // the announcement may have the wrong spelling
 	}
 	if err != nil {
 		if errors.Is(err, egress.ErrAddress) || errors.Is(err, egress.ErrPlaintext) {
@@ -104,7 +104,7 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 	return conn, nil
 }
 
-// notDialed reports whether an attempt failed before anything could reach the relay.
+// notDialed reports whether an attempt failed before a packet could reach the relay.
 func notDialed(err error) bool {
 	if errors.Is(err, egress.ErrBudget) {
 		return true
@@ -127,7 +127,7 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 	s := newSigns()
 	upgrade := &upgradeTransport{next: client.Transport, beneath: &s.framing}
 	client.Transport = upgrade
-	// After the upgrade, or its failure, nobody needs what may be left.
+	// Idle connections are not needed after the upgrade or its failure.
 	defer client.CloseIdleConnections()
 	var remote netip.Addr
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
@@ -150,8 +150,8 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 	o := &websocket.DialOptions{
 		HTTPClient: client,
 		HTTPHeader: http.Header{"User-Agent": {t.cfg.UserAgent}},
-		// A relay may compress as it likes, with a window across messages. We do
-		// not: that would keep 1.2 MB per connection for the sake of our requests.
+		// A relay may compress with a window across messages. We do not, because that would take
+		// 1.2 MB per connection for small requests.
 		CompressionMode:      websocket.CompressionContextTakeover,
 		CompressionThreshold: math.MaxInt,
 		OnPingReceived:       func(context.Context, []byte) bool { return s.control() },
@@ -163,10 +163,10 @@ func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOp
 	return o
 }
 
-// upgradeTransport keeps hold of the connection that an upgrade leaves behind.
+// upgradeTransport keeps the connection that an upgrade leaves behind.
 type upgradeTransport struct {
 	next    http.RoundTripper
-	beneath *framing // of the websocket
+	beneath *framing // below the websocket
 	raw     io.Writer
 }
 
@@ -182,15 +182,15 @@ func (u *upgradeTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return resp, err
 }
 
-// CloseIdleConnections is found by [http.Client.CloseIdleConnections].
+// CloseIdleConnections implements the method that [http.Client.CloseIdleConnections] calls.
 func (u *upgradeTransport) CloseIdleConnections() {
 	if c, ok := u.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// start makes a connection of a websocket, and starts its goroutines. The
-// websocket reports to s already.
+// start makes a connection from a websocket and starts its goroutines. The websocket reports to s
+// already.
 func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, u graspsync.URL, s *signs) *conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &conn{
@@ -218,8 +218,8 @@ func (t *Transport) start(ws *websocket.Conn, raw io.Writer, remote netip.Addr, 
 	return c
 }
 
-// getInfo fetches and reads a NIP-11 document. One that is too large, or breaks
-// off, is used as far as it goes.
+// getInfo requests and reads a NIP-11 document. A document that is too large or truncated is read
+// as far as possible.
 func (t *Transport) getInfo(ctx context.Context, u graspsync.URL) (wire.Info, error) {
 	if u.Plaintext() {
 		u.Scheme = "http"
