@@ -202,7 +202,7 @@ func (s *report) ended(e refplan.Entry, why Fate) {
 		level = slog.LevelInfo
 	}
 	waited := time.Since(e.Seen).Round(time.Second)
-	s.cfg.Logger.Log(context.Background(), level, "event waits no longer", keyEvent, e.ID.String(),
+	s.cfg.Logger.Log(context.Background(), level, "event hold ended", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "fate", why.String(), "waited", waited)
 	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
 		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),

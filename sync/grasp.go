@@ -84,7 +84,7 @@ const (
 	reasonProtected = "blocked: protected event not submitted by its author"
 	reasonCrowded   = "rate-limited: too many are listed as maintainers of repositories of this name"
 	reasonVanish    = "blocked: asks other relays to forget"
-	reasonDeletion  = "blocked: deletes nothing of its author that is here"
+	reasonDeletion  = "blocked: none of the events that it deletes is stored"
 	reasonUnhosted  = "blocked: this service does not host this repository"
 	reasonLong      = "invalid: list of GRASP servers is too long"
 	reasonUnrelated = "blocked: not related to a repository of this service"

@@ -202,7 +202,7 @@ func TestWhyAnEventIsNotHere(t *testing.T) {
 			"event": foreign.ID, "kind": "30617", "source": "live", "relay": "wss://a.example", "reason": "blocked: announcement does not list this service",
 		}, why[foreign.ID])
 		require.Equal(t, map[string]string{
-			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: what it belongs to is not here",
+			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: the repository or event that it belongs to is not stored",
 			"detail": "want event " + direct.Tags[0][1] + ", or something that refers to " + direct.ID,
 		}, why[direct.ID])
 

@@ -443,7 +443,7 @@ func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 
 // reasonDepends counts what a client submitted and what depends on something that is
 // not here.
-const reasonDepends = "blocked: what it belongs to is not here"
+const reasonDepends = "blocked: the repository or event that it belongs to is not stored"
 
 // reasonByRelay counts what the relay itself would not have of what clients submit: in whatever words,
 // which may be made up.

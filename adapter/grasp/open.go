@@ -1,6 +1,7 @@
 package grasp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,16 +15,15 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Open is the short way to [New]: it makes a GRASP server of a relay, for the repositories whose
-// announcements list the domain ("grasp.example.com", or with a port or a path). Their git data
-// goes into "git" in the folder, what is to survive a restart into "state", and what an operator decides
-// by [Server.Control] into "rules"; the folder belongs to this process, and is on the same disk as the
-// events. Relays to begin with are URLs, or just their
-// hosts. What happens is logged by [log/slog.Default], and the relay speaks NIP-77. A domain such as "127.0.0.1:3334" is for
-// trying it out: relays and git servers on this machine are reached then, without encryption as
-// well, which else nobody is. ctx bounds Open only.
+// Open makes a GRASP server of a relay with the defaults of a public server. It hosts the repositories
+// whose announcements list domain, such as "grasp.example.com", which may have a port or a path. The
+// folder contains git data in "git", records that survive a restart in "state", and decisions of the
+// operator ([Server.Control]) in "rules". Only one process can use it, and it must be on the same disk
+// as the events. bootstrap lists URLs or hosts of relays to follow before a repository is known.
 //
-// Whoever wants anything otherwise takes New.
+// Open logs to [log/slog.Default], enables NIP-77, and names the relay after the domain if it has no
+// name. With a domain on loopback, such as "127.0.0.1:3334", the server also connects to relays and
+// git servers on loopback and without TLS. ctx limits Open only. For other settings call [New].
 func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {
@@ -42,11 +42,15 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	}
 	s.parts.Records = kept
 	relay.Negentropy = true
+	relay.Info.Name = cmp.Or(relay.Info.Name, domain)
 	return s, nil
 }
 
-// ListenAndServe runs the server, at an address such as "127.0.0.1:3334", until ctx ends; see
-// [gate.Serve]. Close is to be called after it.
+// ListenAndServe serves at an address such as "127.0.0.1:3334" until ctx ends. See [gate.Serve]. Call
+// Close after it.
 func (s *Server) ListenAndServe(ctx context.Context, address string) error {
-	return gate.ListenAndServe(ctx, address, s.Handler(), s.Run)
+	return gate.ListenAndServe(ctx, address, s.Handler(), func(ctx context.Context) error {
+		s.log.Info("serving", "address", address)
+		return s.Run(ctx)
+	})
 }

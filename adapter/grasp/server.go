@@ -3,6 +3,7 @@ package grasp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -33,6 +34,7 @@ type Server struct {
 	parts    *server.Parts
 	relay    http.Handler
 	gate     *gate.Gate
+	log      *slog.Logger
 	identity nip34.Identity
 	paths    []string // of the identity; the longest come first
 	whole    bool     // it has a host to itself as well, or paths is empty
@@ -104,6 +106,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if cfg.Gate.Logger == nil {
 		cfg.Gate.Logger = whole.Logger
 	}
+	s.log = whole.Logger
 	cfg.Gate.Identity, cfg.Gate.MaxMessage, cfg.Gate.MaxContent = identity, relay.MaxMessageSize, s.sync.Store().MaxContent()
 	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
 	limits := khatruadapter.Limit(relay, s.sync.Store().PageSize())

@@ -162,7 +162,15 @@ func newLogger(to io.Writer, opt options) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, how))
 }
 
-// parse reads the command line; what it does not set comes from the environment.
+// usage is the beginning of -h.
+const usage = `graspserver [flags]                runs a GRASP server
+graspserver admin <command> ...    commands a running server (graspserver admin -h)
+
+Each flag may also be set in the environment. -max-bytes, for example, is GRASPSERVER_MAX_BYTES.
+
+`
+
+// parse reads the command line. Flags that it does not set are read from the environment.
 func parse(args []string, getenv func(string) string) (options, error) {
 	var opt options
 	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
@@ -201,7 +209,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two summaries in the log")
 	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
 	fs.Var(positive(&opt.stageHold, 20*time.Minute, time.ParseDuration), "stage-hold", "`time` that a push for a pull request waits for its event")
-	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "hunt-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "fetch-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
 	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of concurrent requests to one git server")
 	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests per minute to one git server")
 	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
@@ -222,6 +230,7 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	}
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			fmt.Print(usage)
 			fs.SetOutput(os.Stdout)
 			fs.PrintDefaults()
 		}

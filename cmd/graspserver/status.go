@@ -23,7 +23,7 @@ import (
 const statusTime = time.Minute
 
 // errAsked is wrapped by what is wrong with a question.
-var errAsked = errors.New("/status.json takes no parameter, or one of ?event=, ?repo= (?repo=all) and ?relay=")
+var errAsked = errors.New("unusable question")
 
 // statusHandler serves /status.json: all about relays, and what waits for git data; about all
 // repositories for ?repo=all, which takes a while where there are many; or why one event,
@@ -102,18 +102,18 @@ func question(u *url.URL) (name, text string, err error) {
 	}
 	for name := range asked {
 		if _, known := subjects[name]; !known {
-			return "", "", fmt.Errorf("%w: not about %s", errAsked, graspsync.Printable(name))
+			return "", "", fmt.Errorf("%w: unknown parameter %s, want event, repo or relay", errAsked, graspsync.Printable(name))
 		}
 	}
 	switch {
 	case len(asked) == 0:
 		return "", "", nil
 	case len(asked) > 1:
-		return "", "", fmt.Errorf("%w: not about %s", errAsked, strings.Join(slices.Sorted(maps.Keys(asked)), " and "))
+		return "", "", fmt.Errorf("%w: want one parameter, not %s", errAsked, strings.Join(slices.Sorted(maps.Keys(asked)), " and "))
 	}
 	for of, texts := range asked {
 		if name, text = of, texts[0]; len(texts) > 1 {
-			return "", "", fmt.Errorf("%w: not about %d", errAsked, len(texts))
+			return "", "", fmt.Errorf("%w: want one value of %s, not %d", errAsked, of, len(texts))
 		}
 	}
 	return name, text, nil

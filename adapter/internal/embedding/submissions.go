@@ -24,7 +24,7 @@ const (
 	MsgEnding    = "error: the server is ending, try again later"
 	MsgJudge     = "error: could not judge the event"
 	MsgReject    = "blocked: not for this relay"
-	MsgDepends   = "blocked: what it belongs to is not here"
+	MsgDepends   = "blocked: the repository or event that it belongs to is not stored"
 	MsgHeld      = "blocked: held back until what it needs is here"
 )
 

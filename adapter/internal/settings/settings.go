@@ -68,7 +68,7 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 		s.Egress.Allow = loopback
 		s.Logger.Info("the domain is on this machine: relays and git servers on it are reached, unencrypted as well", "domain", domain)
 	}
-	s.Logger.Info("repositories are ours that list this relay and clone URL", "relay", s.Identity.RelayURL(),
+	s.Logger.Info("hosting repositories whose announcement lists both", "relay", s.Identity.RelayURL(),
 		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Bootstrap))
 	if s.Records, err = state.Open(filepath.Join(folder, "state"), state.Config{Logger: s.Logger}); err != nil {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)
