@@ -159,13 +159,15 @@ func TestSlowReadersAreServed(t *testing.T) {
 	racetest.Amounts(t)
 	const size = 16 << 20
 	r := slowly(t, gitserve.Config{}.With(gitserve.Fixed{
-		MinRate: 100 << 10, RateWindow: 150 * time.Millisecond,
+		MinRate: 100 << 10, RateWindow: 500 * time.Millisecond,
 	}), fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
 	u, err := url.Parse(r.url)
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", u.Host)
 	require.NoError(t, err)
 	defer conn.Close()
+	// With a large buffer the server would see the reader's progress in steps of megabytes.
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(64<<10))
 	_, err = fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.0\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
 	require.NoError(t, err)
 	got := 0

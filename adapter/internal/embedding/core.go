@@ -230,12 +230,17 @@ func (c *Core) Writable() error {
 	return c.Store.Writable()
 }
 
-// Collector has the metrics of the manager, and of the records if they are ours.
+// Collector has the metrics of the manager, of broadcasts, and of the records if they are ours.
 func (c *Core) Collector(namespace string) prometheus.Collector {
-	if c.Records == nil {
-		return c.Manager.Collector(namespace)
+	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
+		Help: "Total number of stored events that were not sent to subscribers because clients read too slowly.",
+	}, func() float64 { return float64(c.dropped.Load()) })
+	all := settings.Collectors{c.Manager.Collector(namespace), dropped}
+	if c.Records != nil {
+		all = append(all, c.Records.Collector(namespace))
 	}
-	return settings.Collectors{c.Manager.Collector(namespace), c.Records.Collector(namespace)}
+	return all
 }
 
 // AddRemoved records an event that has left the backend, and for which hooks are called later.
