@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Where a Book keeps what.
+// Keys of the store.
 const (
 	prefix       = "rules/"
 	prefixRule   = prefix + "rule/"
@@ -25,52 +25,53 @@ const (
 	keyBootstrap = prefix + "bootstrap"
 )
 
-// What clients hear, and what is counted.
+// Messages to clients. They are metric labels too.
 const (
 	reasonAuthor     = "blocked: this server takes nothing by this author"
 	reasonRepository = "blocked: this server takes nothing about this repository"
 	reasonEvent      = "blocked: this server does not take this event"
 )
 
-// Config says how a [Book] works.
+// Config configures a [Book].
 type Config struct {
-	// File is what a file says, see [ParseFile]. It is kept nowhere else.
+	// File contains the rules of a file, see [ParseFile]. The Book does not save them.
 	File File
 }
 
-// Book is what was decided. Make one with [Open]. All methods may be called concurrently; the
-// questions wait for nothing.
+// Book is the set of rules of a server, made by [Open]. All methods may be called concurrently.
+// Lookups never block.
 type Book struct {
 	store   state.Store   // read-only
-	writing chan struct{} // one slot: who has it changes something
+	writing chan struct{} // one slot, held during a change
 	now     atomic.Pointer[page]
-	failed  atomic.Uint64 // changes that could not be kept
+	failed  atomic.Uint64 // changes that could not be saved
 }
 
-// page is what is decided at one moment. It is not changed.
+// page is an immutable snapshot of all rules.
 type page struct {
-	rules     map[Subject]Rule // kept
+	rules     map[Subject]Rule // saved in the store
 	file      File
 	ofFile    map[Subject]Rule
 	about     About
 	bootstrap bootstrap
 }
 
-// About is how a server describes itself, nil where it was not changed while it ran.
+// About is the server's description of itself. A nil field was not changed since the server was
+// configured.
 type About struct {
 	Name        *string `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`
 	Icon        *string `json:"icon,omitempty"` // URL
 }
 
-// bootstrap is what was added to the relays that are followed in any case, and what was taken away.
+// bootstrap contains changes to the list of bootstrap relays.
 type bootstrap struct {
 	Added   []graspsync.RelayURL `json:"added,omitempty"`
 	Removed []graspsync.RelayURL `json:"removed,omitempty"`
 }
 
-// Open reads what was decided from a store. Its keys begin with "rules/"; nobody else may write
-// those. What can't be read is an error: a server that forgets whom it has blocked serves them.
+// Open reads the rules from a store. Only the Book may write keys that begin with "rules/". Open
+// fails if a record cannot be read, because a server without its rules would serve blocked authors.
 func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
@@ -119,19 +120,19 @@ func (p *page) withFile(f File) *page {
 	return &next
 }
 
-// SetFile has another file count.
+// SetFile replaces the rules of the file.
 func (b *Book) SetFile(ctx context.Context, f File) error {
 	return b.change(ctx, func(p *page) (*page, error) { return p.withFile(f), nil })
 }
 
-// Set keeps a rule in place of what there was about its subject. It is durable when Set returns.
-// Since is now if it is zero. The error wraps [ErrRule], [ErrFull], or is that of the store or ctx.
+// Set replaces the rule for a subject. The rule is durable when Set returns. A zero Since becomes
+// the current time. The error wraps [ErrRule] or [ErrFull], or is an error of the store or ctx.
 func (b *Book) Set(ctx context.Context, r Rule) error {
 	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
 	if r.Since.IsZero() {
 		r.Since = time.Now()
 	}
-	r.Since = r.Since.Truncate(time.Second).UTC() // not rounded: a refusal must not come before its rule
+	r.Since = r.Since.Truncate(time.Second).UTC() // not rounded, because a refusal must not be older than its rule
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -149,8 +150,8 @@ func (b *Book) Set(ctx context.Context, r Rule) error {
 	})
 }
 
-// Unset forgets what was set about a subject; what the file says of it counts then. The error wraps
-// [ErrNoRule] if nothing was set.
+// Unset removes the rule that Set stored for a subject. A rule of the file then applies. The error
+// wraps [ErrNoRule] if Set stored no rule.
 func (b *Book) Unset(ctx context.Context, s Subject) error {
 	return b.change(ctx, func(p *page) (*page, error) {
 		if _, had := p.rules[s]; !had {
@@ -169,7 +170,7 @@ func (b *Book) Unset(ctx context.Context, s Subject) error {
 	})
 }
 
-// Describe keeps how the server describes itself; what is nil stays as it is.
+// Describe saves the non-nil fields of a.
 func (b *Book) Describe(ctx context.Context, a About) error {
 	return b.change(ctx, func(p *page) (*page, error) {
 		next := *p
@@ -186,12 +187,12 @@ func (b *Book) Describe(ctx context.Context, a About) error {
 	})
 }
 
-// AddBootstrap has a relay be followed in any case.
+// AddBootstrap adds a relay to the relays that are always followed.
 func (b *Book) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Added = append(is.Added, u) }, u)
 }
 
-// RemoveBootstrap has a relay not be followed in any case, though configuration or the file says so.
+// RemoveBootstrap removes a bootstrap relay, even if the configuration or the file names the relay.
 func (b *Book) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Removed = append(is.Removed, u) }, u)
 }
@@ -211,7 +212,7 @@ func (b *Book) changeBootstrap(ctx context.Context, change func(*bootstrap), u g
 	})
 }
 
-// change makes what is decided something else. One change is made at a time.
+// change replaces the current page with the page that to returns. Changes are serialized.
 func (b *Book) change(ctx context.Context, to func(*page) (*page, error)) error {
 	select {
 	case b.writing <- struct{}{}:
@@ -239,7 +240,7 @@ func (b *Book) put(ctx context.Context, key string, value any) (err error) {
 	return nil
 }
 
-// failures counts what the store did not keep. That nobody waits any more is no fault of it.
+// failures counts errors of the store. An error after ctx ended is not counted.
 func (b *Book) failures(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		b.failed.Add(1)
@@ -254,7 +255,7 @@ func (b *Book) drop(ctx context.Context, key string) (err error) {
 	return nil
 }
 
-// Rule returns what is decided about a subject: what was set, else what the file says.
+// Rule returns the rule for a subject. A rule of Set has precedence over a rule of the file.
 func (b *Book) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
 
 func (p *page) rule(s Subject) (Rule, bool) {
@@ -265,7 +266,7 @@ func (p *page) rule(s Subject) (Rule, bool) {
 	return r, ok
 }
 
-// All returns all rules that count, in order of their subjects.
+// All returns all effective rules, sorted by subject.
 func (b *Book) All() []Rule {
 	p := b.now.Load()
 	all := maps.Clone(p.ofFile)
@@ -275,11 +276,11 @@ func (b *Book) All() []Rule {
 	})
 }
 
-// About returns how the server describes itself.
+// About returns the server's description of itself.
 func (b *Book) About() About { return b.now.Load().about }
 
-// Bootstrap returns which relays are followed in any case: those that configuration names and the
-// file, and those that were added, without those that were removed. Each comes once.
+// Bootstrap returns the relays that are always followed, each relay once. They are the configured
+// relays, the relays of the file and the added relays, without the removed relays.
 func (b *Book) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
 	for _, u := range slices.Concat(configured, p.file.Bootstrap, p.bootstrap.Added) {
@@ -290,8 +291,8 @@ func (b *Book) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.Relay
 	return out
 }
 
-// Event returns the rule that blocks an event. Deletions and requests to vanish are not blocked
-// because of their authors: what they remove may be here from before.
+// Event returns the rule that blocks an event. A rule for an author does not block deletions and
+// requests to vanish, because events that they remove may already be stored.
 func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
 	p := b.now.Load()
 	if len(p.rules)+len(p.ofFile) == 0 || ev.IsZero() {
@@ -323,8 +324,8 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Withholds returns the rule for which an event is not to be served though it counts: it is a deletion or a request to
-// vanish that is blocked, or whose author is.
+// Withholds returns the rule that forbids serving a deletion or a request to vanish, although the
+// event takes effect. The rule blocks the event or its author.
 func (b *Book) Withholds(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
 		return Rule{}, false
@@ -337,12 +338,12 @@ func (b *Book) Withholds(ev graspsync.Event) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-// isOwn reports whether an event is of the repository that its author has under its d tag.
+// isOwn reports whether an event belongs to the repository that its author and d tag name.
 func isOwn(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState
 }
 
-// aboutBlocked returns a rule that blocks all repositories that an event names.
+// aboutBlocked returns a blocking rule if all repositories that an event names are blocked.
 func (p *page) aboutBlocked(ev graspsync.Event) (found Rule, all bool) {
 	for _, a := range nip34.Addresses(ev.Event) {
 		ref, ok := a.Repo()
@@ -351,14 +352,14 @@ func (p *page) aboutBlocked(ev graspsync.Event) (found Rule, all bool) {
 		}
 		r, ok := p.repository(ref)
 		if !ok || r.Action != Block {
-			return Rule{}, false // it is about this one
+			return Rule{}, false // the event is about a repository that is not blocked
 		}
 		found, all = r, true
 	}
 	return found, all
 }
 
-// repository returns what is decided about a repository: by itself, else about its owner.
+// repository returns the rule for a repository, or the rule for its owner.
 func (p *page) repository(ref graspsync.RepoRef) (Rule, bool) {
 	if r, ok := p.rule(OfRepository(ref)); ok {
 		return r, true
@@ -372,7 +373,7 @@ func (b *Book) Repository(ref graspsync.RepoRef) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-// Host returns the rule that blocks what is reached at a host and port.
+// Host returns the rule that blocks the server at a host and port.
 func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
 	p := b.now.Load()
 	r, ok := p.rule(OfHost(at))
@@ -382,9 +383,9 @@ func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
 	return r, ok && r.Action == Block
 }
 
-// Blocks implements sync.Rules. What is said of an author is lifted for one repository, or for one
-// event, as well by what is said of these; and of several repositories that an event names it is enough
-// that one is not blocked any more.
+// Blocks implements sync.Rules. The dependencies include all rules that could allow the event:
+// rules for the event, for the event's own repository, and for each repository that the event
+// names. One allowed repository is sufficient.
 func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
 	r, blocked := b.Event(ev)
 	if !blocked {
@@ -407,7 +408,7 @@ func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Depe
 	case Author, Relay:
 	}
 	if r.Subject != OfAuthor(ev.PubKey) {
-		return reasonRepository, until // by its owner
+		return reasonRepository, until // the repository's owner is blocked
 	}
 	return reasonAuthor, until
 }
@@ -424,11 +425,11 @@ func (b *Book) BlocksRelay(u graspsync.RelayURL) bool {
 	return blocked
 }
 
-// Deny is for egress.Config: nothing is connected to that is blocked.
+// Deny reports whether connections to a host and port are blocked. It is meant for egress.Config.
 func (b *Book) Deny(at graspsync.HostPort) bool {
 	_, blocked := b.Host(at)
 	return blocked
 }
 
-// Lifted is what is fulfilled when a rule about a subject changes.
+// Lifted returns the dependency that a change of the rule for s fulfills.
 func Lifted(s Subject) graspsync.Dependency { return graspsync.OnLifted(s.String()) }

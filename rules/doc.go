@@ -1,26 +1,24 @@
-// Package rules is what whoever runs a server has decided: which relays, authors, repositories and
-// events are blocked, which relays are followed in any case, and how the server describes itself. A
-// [Book] keeps that over restarts, and answers the questions that the parts of a server ask.
+// Package rules stores the decisions of a server's operator: blocked relays, authors, repositories
+// and events, relays that are always followed, and the server's description of itself. A [Book]
+// keeps the rules over restarts and answers lookups.
 //
 //	book, err := rules.Open(ctx, store, rules.Config{})
 //	subject, err := rules.ParseSubject("author", "npub1...")
 //	err = book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
 //
-// The store is best one for the rules alone, which is in the backup: what else survives a restart can
-// mostly be learned again, what somebody has decided can't. [Move] takes rules out of another one.
+// Use a separate store for the rules and back it up, because lost rules cannot be fetched again
+// from the network. [Move] moves rules from one store to another.
 //
-// A Book decides nothing by itself: it is given to [relaysync.Config] as its Rules and to
-// egress.Config as its Deny, or to adapter/grasp or adapter/nostrlib/grasp, which do both. adapter/control
-// has the commands that act on a change at once, for these and for who puts the parts together.
-//
-// Whoever does without it tells the SyncManager after each change, and removes by itself what is stored
-// and is to go:
+// A Book enforces nothing. Set it as Rules of [relaysync.Config] and as Deny of egress.Config, or
+// use adapter/grasp or adapter/nostrlib/grasp, which do both. adapter/control provides commands
+// that change rules and apply each change immediately. A program without adapter/control notifies
+// the SyncManager after each change, and removes stored events of blocked subjects:
 //
 //	err = manager.Reconsider(ctx, rules.Lifted(subject))
 //
-// There is one rule for each subject. One that was set while the server ran comes before one of the
-// file; what is said of an event comes before what is said of a repository, and that before what is
-// said of an author.
+// Each subject has at most one rule. A rule that was set while the server ran has precedence over a
+// rule of the file. A rule for an event has precedence over a rule for a repository, and both have
+// precedence over a rule for an author.
 //
 // [relaysync.Config]: https://pkg.go.dev/github.com/graspsync/graspsync/sync#Config
 package rules

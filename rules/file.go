@@ -9,17 +9,17 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// File is what a file of rules says.
+// File is the content of a rules file.
 type File struct {
 	Rules []Rule
-	// Bootstrap relays are followed in any case.
+	// Bootstrap contains relays that are always followed.
 	Bootstrap []graspsync.RelayURL
 }
 
-// maxLine is the longest line of a file, in bytes.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 8 << 10
 
-// ParseFile reads rules, one a line:
+// ParseFile reads rules, one per line:
 //
 //	block author npub1...              # why
 //	block repository npub1.../name
@@ -28,8 +28,9 @@ const maxLine = 8 << 10
 //	block event nevent1...
 //	bootstrap wss://relay.example
 //
-// What follows a # that begins the line or comes after a space is the reason, and empty lines are left
-// out. The error wraps [ErrRule] and names the line; then nothing of the file counts.
+// Text after a # at the start of the line or after a space is the reason. Empty lines are ignored.
+// After an error no rule of the file is used. The error wraps [ErrRule] and contains the line
+// number.
 func ParseFile(r io.Reader) (File, error) {
 	var f File
 	lines := bufio.NewScanner(r)
@@ -68,7 +69,7 @@ func (f *File) line(text string) error {
 	case len(words) < 3:
 		return fmt.Errorf("%w: want: block|allow relay|author|repository|event <which>", ErrRule)
 	}
-	// An identifier may have spaces.
+	// An identifier may contain spaces.
 	name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), words[0])), words[1]))
 	subject, err := ParseSubject(words[1], name)
 	if err != nil {
@@ -82,10 +83,10 @@ func (f *File) line(text string) error {
 	return nil
 }
 
-// byFile is who has set what a file says.
+// byFile is the author of rules from a file.
 const byFile = "file"
 
-// comment cuts what follows a # off.
+// comment splits a line at the # of its comment.
 func comment(text string) (before, after string) {
 	if i := strings.Index(" "+text, " #"); i >= 0 {
 		return text[:max(0, i-1)], strings.TrimSpace(text[i+1:])

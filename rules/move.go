@@ -8,10 +8,10 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Move takes what a [Book] keeps out of one store into another, and returns how many records that
-// were: for who has kept it among what can be lost. Of what both have, that of the other one stays. It
-// is called before [Open], by nobody else at the same time, and may be called at each start: what it
-// was killed at the next call ends.
+// Move moves the records of a [Book] to another store, and returns their number. It is for servers
+// that kept rules beside data that may be lost. If both stores contain a key, the record in the
+// target stays. Call Move before [Open], never concurrently. It may be called at each start, and
+// completes an interrupted move.
 func Move(ctx context.Context, from, to state.Store) (moved int, err error) {
 	for r, err := range from.Each(ctx, prefix) {
 		if err == nil {
@@ -25,7 +25,7 @@ func Move(ctx context.Context, from, to state.Store) (moved int, err error) {
 	return moved, nil
 }
 
-// move moves one record. It is in one of the stores at any moment.
+// move moves one record. At each moment at least one store contains the record.
 func move(ctx context.Context, from, to state.Store, r state.Record) error {
 	_, err := to.Get(ctx, r.Key)
 	if errors.Is(err, state.ErrNotFound) {

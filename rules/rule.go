@@ -13,77 +13,75 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Action is what a [Rule] says.
+// Action is the effect of a [Rule].
 type Action string
 
-// The actions.
 const (
-	// Block: nothing of it is taken, asked for or served any more.
+	// Block refuses a subject. The server does not store, request or serve its events.
 	Block Action = "block"
-	// Allow: it is not blocked, whatever a rule that comes later in the order of a [Book] says.
+	// Allow exempts a subject from rules of lower precedence, see the package documentation.
 	Allow Action = "allow"
 )
 
-// Kind is what a [Subject] is one of.
+// Kind is the type of a [Subject].
 type Kind string
 
-// The kinds of subjects.
 const (
-	// Relay: a host, or a host and port, whatever is reached there: relays and git servers.
+	// Relay is a relay or git server, named by host or by host and port.
 	Relay Kind = "relay"
-	// Author of events, owner of repositories.
+	// Author is the author of events, or the owner of repositories.
 	Author Kind = "author"
-	// Repository, by its address.
+	// Repository is a repository, named by its address.
 	Repository Kind = "repository"
-	// Event, by its id.
+	// Event is an event, named by its id.
 	Event Kind = "event"
 )
 
-// Sentinels of what is read and set.
 var (
-	// ErrSubject is wrapped where a text is no subject of a rule, or a kind is none.
+	// ErrSubject reports a text that names no subject, or an unknown kind.
 	ErrSubject = errors.New("not a subject of rules")
-	// ErrRule is wrapped by what Set and ParseFile say of a rule that can't be used.
+	// ErrRule reports an invalid rule.
 	ErrRule = errors.New("not a rule")
-	// ErrFull is wrapped where there are as many rules as may be.
+	// ErrFull reports that MaxRules rules exist.
 	ErrFull = errors.New("too many rules")
-	// ErrNoRule is wrapped by what Unset returns where there is none.
+	// ErrNoRule reports that no rule exists for a subject.
 	ErrNoRule = errors.New("rule not found")
 )
 
 const (
-	// MaxRules bounds the rules that are kept, and those of a file.
+	// MaxRules is the maximum number of saved rules, and of rules in a file.
 	MaxRules = 10_000
-	// MaxReason is the longest reason that is kept, in bytes.
+	// MaxReason is the maximum length of a reason, in bytes. Longer reasons are clipped.
 	MaxReason = 300
-	// MaxText is the longest description, name or URL that is kept, in bytes.
+	// MaxText is the maximum length of a description, name or URL, in bytes. Longer texts are
+	// clipped.
 	MaxText = 4_000
 )
 
-// Subject is what a rule is about. Comparable; the zero value is none. It is made by [ParseSubject]
-// or one of the functions Of.
+// Subject is the relay, author, repository or event of a rule. It is comparable. The zero value
+// names no subject. Use [ParseSubject] or a function whose name begins with Of.
 type Subject struct {
 	Kind Kind `json:"kind"`
-	// Name is its one spelling: a host or host:port, 64 hex digits, or 30617:<owner>:<identifier>.
+	// Name is canonical: a host or host:port, 64 hex digits, or 30617:<owner>:<identifier>.
 	Name string `json:"name"`
 }
 
-// OfAuthor is an author as a subject.
+// OfAuthor returns an author as a subject.
 func OfAuthor(k graspsync.PubKey) Subject { return Subject{Author, k.String()} }
 
-// OfRepository is a repository as a subject.
+// OfRepository returns a repository as a subject.
 func OfRepository(ref graspsync.RepoRef) Subject { return Subject{Repository, ref.String()} }
 
-// OfEvent is an event as a subject.
+// OfEvent returns an event as a subject.
 func OfEvent(id graspsync.EventID) Subject { return Subject{Event, id.String()} }
 
-// OfHost is all that is reached at a host and port as a subject.
+// OfHost returns the server at a host and port as a subject.
 func OfHost(at graspsync.HostPort) Subject { return Subject{Relay, at.String()} }
 
 // String returns kind and name.
 func (s Subject) String() string { return string(s.Kind) + " " + s.Name }
 
-// PubKey returns the author that a rule is about, or the owner of the repository.
+// PubKey returns the author, or the owner of the repository.
 func (s Subject) PubKey() (k graspsync.PubKey, ok bool) {
 	switch s.Kind {
 	case Author:
@@ -97,16 +95,18 @@ func (s Subject) PubKey() (k graspsync.PubKey, ok bool) {
 	return k, false
 }
 
-// Ref returns the repository that a rule is about.
+// Ref returns the repository of a subject whose kind is Repository.
 func (s Subject) Ref() (graspsync.RepoRef, bool) {
 	ref, err := graspsync.ParseRepoRef(s.Name)
 	return ref, s.Kind == Repository && err == nil
 }
 
-// ParseSubject reads a subject as people write it: a relay as URL, host or host:port (a bare host is
-// all its ports; what has a scheme is the port of that, and a path is left out), an author as npub,
-// nprofile or hex, a repository as address, naddr or npub/identifier, an event as id, note or nevent.
-// The error wraps [ErrSubject].
+// ParseSubject reads a subject in the forms that people use. The error wraps [ErrSubject].
+//
+//   - Relay: a URL, host or host:port. A bare host means all ports. The path of a URL is ignored.
+//   - Author: npub, nprofile or hex.
+//   - Repository: address, naddr or npub/identifier.
+//   - Event: id, note or nevent.
 func ParseSubject(kind, text string) (Subject, error) {
 	if len(text) > graspsync.MaxIdentifier+1_000 {
 		return Subject{}, fmt.Errorf("%w: %d bytes", ErrSubject, len(text))
@@ -133,7 +133,7 @@ func ParseSubject(kind, text string) (Subject, error) {
 	}
 	if err != nil {
 		if strings.HasPrefix(text, "nsec") {
-			text = "nsec..." // it would be in logs
+			text = "nsec..." // keeps the secret key out of logs
 		}
 		return Subject{}, fmt.Errorf("%w: %s %q: %w", ErrSubject, kind, graspsync.Clip(text, 100), err)
 	}
@@ -184,8 +184,8 @@ func ParseAuthor(text string) (graspsync.PubKey, error) {
 	return k, nil
 }
 
-// ParseRepository reads an address, an naddr, npub/identifier, or a clone URL, of which the host is
-// left out. The error wraps [graspsync.ErrRepoRef] or is that of the owner's key.
+// ParseRepository reads an address, an naddr, npub/identifier, or a clone URL, whose host is
+// ignored. The error wraps [graspsync.ErrRepoRef] or is the error of the owner's key.
 func ParseRepository(text string) (graspsync.RepoRef, error) {
 	if prefix, value, err := decode(text); err == nil && prefix == "naddr" {
 		p, _ := value.(nostr.EntityPointer)
@@ -226,10 +226,10 @@ func parseEvent(text string) (graspsync.EventID, error) {
 	return graspsync.ParseEventID(text)
 }
 
-// errMistyped is what is wrong with what begins as one of NIP-19 and is none.
+// errMistyped reports a text that begins with a NIP-19 prefix and cannot be decoded.
 var errMistyped = errors.New("mistyped, or cut off: its checksum is wrong")
 
-// mistyped returns what to say of a text that could not be decoded and begins as one of some prefixes.
+// mistyped returns an error if a text begins with a prefix. It is called after decoding failed.
 func mistyped(text string, prefixes ...string) error {
 	for _, p := range prefixes {
 		if strings.HasPrefix(text, p+"1") {
@@ -239,32 +239,32 @@ func mistyped(text string, prefixes ...string) error {
 	return nil
 }
 
-// decode reads NIP-19. What is none is not given to the library at all.
+// decode reads NIP-19. Other texts are not passed to the library.
 func decode(text string) (prefix string, value any, err error) {
 	if !strings.HasPrefix(text, "n") || strings.ContainsAny(text, "/: ") {
 		return "", nil, ErrSubject
 	}
 	defer func() {
-		if p := recover(); p != nil { // it does over what is too short
+		if p := recover(); p != nil { // the library panics if text is too short
 			err = ErrSubject
 		}
 	}()
 	return nip19.Decode(text)
 }
 
-// Rule is one decision.
+// Rule is one decision about a subject.
 type Rule struct {
 	Action  Action  `json:"action"`
 	Subject Subject `json:"subject"`
-	// Reason is for those who run the server; clients hear that something is blocked.
+	// Reason is meant for operators. Clients do not receive it.
 	Reason string `json:"reason,omitempty"`
-	// By is who set it: an npub, "file", or whatever the program says.
+	// By is the origin of the rule: an npub, "file", or a text of the program.
 	By string `json:"by,omitempty"`
-	// Since is when.
+	// Since is the time when the rule was set.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String is the line of a file that says the same.
+// String returns the rule as a line of a rules file.
 func (r Rule) String() string {
 	out := string(r.Action) + " " + r.Subject.String()
 	if r.Reason != "" {
@@ -273,7 +273,7 @@ func (r Rule) String() string {
 	return out
 }
 
-// check returns why a rule can't be used.
+// check returns an error if a rule is invalid.
 func (r Rule) check() error {
 	if r.Action != Block && r.Action != Allow {
 		return fmt.Errorf("%w: action %q", ErrRule, graspsync.Clip(string(r.Action), 50))
@@ -288,7 +288,7 @@ func (r Rule) check() error {
 	return nil
 }
 
-// clean is a text that strangers may have had a hand in, in one line and no longer than most.
+// clean returns s on one line, clipped to most bytes. Clients may have chosen s.
 func clean(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
