@@ -16,67 +16,64 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config says how a server works. Dir and State must be set.
+// Config is the configuration of a [Server]. Dir and State are required.
 type Config struct {
-	// Dir is the folder of the bare repositories. It is made if need be; one process
-	// at a time may use it. The database of events belongs on the same disk: where less of that is
-	// free than MinFreeDisk of Serve says, no more events are stored either.
+	// Dir is the folder of the bare repositories. New creates it. Only one process can use it. The
+	// events must be on the same disk, because less than Serve.MinFreeDisk free bytes in Dir also
+	// stop the storing of events.
 	Dir string
-	// State keeps what is to survive a restart, the events that wait among it, as
-	// state.Open returns it. The caller closes it, after Run.
+	// State stores records that survive a restart, such as held events. The caller closes it after
+	// Run.
 	State state.Store
-	// Egress has the rules for connections to relays and git servers alike; our own
-	// listeners belong into its field Own. The names of the identity are ours by
-	// themselves. A Budget is made if there is none. Plaintext is allowed if
-	// its field AllowPlaintext or that of Sync says so: either counts for both.
+	// Egress has the rules for connections to relays and git servers. List listeners of this
+	// process in Egress.Own. New adds the names of the identity, and a Budget if none is set.
+	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// Criteria is what the NIP-11 document says of the repositories that are taken.
-	// Defaults to that of the default policy.
+	// Criteria is the repo_acceptance_criteria field of the NIP-11 document. Defaults to a
+	// description of the default policy.
 	Criteria string
-	// Curation is what it says of what is kept and what is removed, if somebody chooses that.
-	// Defaults to nothing: all is taken that Criteria names.
+	// Curation is the curation field of the NIP-11 document. Defaults to no such field.
 	Curation string
-	// Membership says who is a maintainer: for purgatory, and for the default policy.
-	// A Policy of Sync's must do the same by itself.
+	// Membership decides who is a maintainer, in purgatory and in the default policy. A custom
+	// Sync.Policy must apply the same rule.
 	Membership nip34.Membership
-	// GRASPLists has the default policy accept anybody's list of preferred GRASP servers
-	// (kind 10317).
+	// GRASPLists makes the default policy accept lists of preferred GRASP servers (kind 10317) of
+	// any author.
 	GRASPLists bool
-	// Rules are what the operator has decided: what is blocked, which relays are followed in any case,
-	// how the server describes itself. [Server.Control] changes them. Defaults to those that State
-	// has: then whoever loses State has everything back that was blocked or removed. In a store of
-	// their own ([rules.Open], [rules.Move]) they outlive it, as with [Open].
+	// Rules stores decisions of the operator, such as blocked authors. [Server.Control] changes
+	// them. Defaults to rules stored in State, and losing State then unblocks everything. [Open]
+	// therefore uses a store of its own; see [rules.Open] and [rules.Move].
 	Rules *rules.Book
-	// Audit is told of each command of an operator's that changes something, before it and after it.
-	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
+	// Audit, if set, is called before and after each command of an operator that changes something.
+	// Calls can be concurrent. Commands are logged in any case.
 	Audit func(admin.Entry)
-	// Logger gets what happens, unless a part has one of its own. Defaults to
-	// discarding it.
+	// Logger is the logger of every part without its own. Defaults to discarding.
 	Logger *slog.Logger
 
-	// Gate has the limits of clients' websockets. Its Client defaults to that of Serve.
+	// Gate has the limits of client websockets. Gate.Client defaults to Serve.Client.
 	Gate gate.Config
-	// Sync is the configuration of the SyncManager. Its State and its Rules are set by New; its
-	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:
-	// purgatory is that.
+	// Sync configures the SyncManager. New sets its State and Rules. Its Policy decides before
+	// purgatory and defaults to GRASPPolicy. Its Holder must be nil, because purgatory is the
+	// holder.
 	Sync relaysync.Config
-	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity and Membership are set by New. Its MaxRepoDay defaults to MaxPackBytes of Fetch, where that
-	// is more. Its MaxPullBytes defaults to no more than a quarter of MaxOwnerBytes of Repositories.
+	// Purgatory configures how long events are held and how their git data is fetched. New sets its
+	// Identity and Membership. Limits.MaxRepoDay defaults to Fetch.MaxPackBytes if that is above 4
+	// GiB. Limits.MaxPullBytes defaults to a quarter of Repositories.MaxOwnerBytes if that is below
+	// 1 GiB.
 	Purgatory purgatory.Config
-	// Fetch has the limits of fetching. Its Dialer is set by New. How many fetches there are at once is
-	// known from Purgatory, and so is its MaxAddressDay, where that would be less than MaxHostDay; its MinFreeDisk
-	// is that of Serve.
+	// Fetch has the limits of fetching git data. New sets its Dialer. MaxFetches defaults to twice
+	// Purgatory.Limits.MaxHunts, MaxAddressDay to Purgatory.Limits.MaxHostDay if that is above 16
+	// GiB, and MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
-	// Repositories has the limits of what may lie in Dir. Its Git and its AllowFaults are
-	// those of Fetch.
+	// Repositories has the limits of the repositories in Dir. Its Git and AllowFaults default to
+	// the values of Fetch.
 	Repositories gitserve.RepositoriesConfig
-	// Serve has the limits of serving.
+	// Serve has the limits of serving git clients.
 	Serve gitserve.Config
 }
 
-// ErrConfig is wrapped by what [New] says of its Config.
+// ErrConfig is wrapped by the error of [New] for an invalid Config.
 var ErrConfig = server.ErrConfig
 
-// criteria is what [relaysync.GRASPPolicy] takes.
+// criteria describes the repositories that [relaysync.GRASPPolicy] accepts.
 const criteria = "announcements that list this server in relays and clone"

@@ -1,6 +1,6 @@
-// Package grasp makes a khatru relay a GRASP server: one that keeps the events of the
-// repositories that list it (GRASP-02), serves their git data, takes pushes that the
-// newest state event allows, and serves no event before its data (GRASP-01).
+// Package grasp makes a khatru relay a GRASP server. It keeps the events of the repositories that
+// list it (GRASP-02), serves their git data, accepts pushes that the newest state event allows, and
+// serves an event only when its git data has arrived (GRASP-01).
 //
 //	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{Dir: "git", State: records})
 //	...
@@ -9,10 +9,9 @@
 //	go front.ListenAndServe()
 //	err = server.Run(ctx)
 //
-// What the relay has stored already is served as it is, also before its git data is here.
+// Events that the relay stored before New was called are served even if their git data is missing.
 //
-// It puts the parts together, and is all there is to say about how they fit: package
-// sync follows other relays, purgatory holds what waits for git data, gitfetch fetches
-// and gitserve serves that. Who needs only some of them, or another relay than khatru,
-// takes the parts.
+// The package only wires the parts together: package sync follows other relays, purgatory holds
+// events without git data, gitfetch fetches git data and gitserve serves it. Use the parts directly
+// if you need only some of them or another relay than khatru.
 package grasp

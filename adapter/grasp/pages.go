@@ -31,16 +31,16 @@ events announce. It takes {{.Criteria}}.</p>
 {{end}}</html>
 `))
 
-// front is what browsers see of a server where the relay has nothing of its own.
+// front serves pages for browsers on paths that the relay does not serve.
 type front struct {
 	relay              *khatru.Relay
 	next               http.Handler
 	commands           control.Control
-	whole              bool // the host is ours
+	whole              bool // the server has a whole host, not only paths
 	criteria, curation string
 }
 
-// nip05 is where clients look up who a name of a domain is.
+// nip05 is the path where clients look up the key of a name (NIP-05).
 const nip05 = "/.well-known/nostr.json"
 
 // ServeHTTP implements [http.Handler].
@@ -53,11 +53,11 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.whole && r.URL.Path == nip05 && f.relay.Info.PubKey != "" && isReading(r):
 		f.names(w)
 		return
-	case !isPage(r) && (f.whole || r.URL.Path == "/"): // what is below a path of ours need not be ours
+	case !isPage(r) && (f.whole || r.URL.Path == "/"): // under a path of the identity, only "/" is certain to be ours
 		f.next.ServeHTTP(w, r)
 		return
 	case r.URL.Path != "/":
-		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // the client is gone if this fails
+		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // fails only if the client has disconnected
 		return
 	}
 	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), *f.relay.Info
@@ -67,15 +67,15 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.Origin(r) + root})
 }
 
-// names says that the domain itself is whoever is responsible for the relay.
+// names serves the key of the relay's operator as the NIP-05 name "_".
 func (f front) names(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	_ = json.NewEncoder(w).Encode(map[string]any{"names": map[string]string{"_": f.relay.Info.PubKey}}) // the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(map[string]any{"names": map[string]string{"_": f.relay.Info.PubKey}}) // fails only if the client has disconnected
 }
 
-// isPage reports whether a request may be one of a browser that shows what it gets: of what
-// else comes khatru tells apart what it is by other headers than the method.
+// isPage reports whether a request can come from a browser. Requests for the NIP-11 document and
+// NIP-86 calls have other headers.
 func isPage(r *http.Request) bool {
 	return isReading(r) && !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Server is a relay with the repositories that its events tell of. It is made by [New].
-// All methods may be called concurrently.
+// Server is a relay with the git repositories that its events announce. Use [New] or [Open]. It is
+// safe for concurrent use.
 type Server struct {
 	sync     *khatruadapter.Sync
 	parts    *server.Parts
@@ -36,21 +36,21 @@ type Server struct {
 	gate     *gate.Gate
 	log      *slog.Logger
 	identity nip34.Identity
-	paths    []string // of the identity; the longest come first
-	whole    bool     // it has a host to itself as well, or paths is empty
+	paths    []string // of the identity, longest first
+	whole    bool     // the identity has a whole host, or no paths
 	outside  http.Handler
 }
 
-// New makes a server of a relay that is reached as identity and keeps its events in
-// backend, on which Init was called and which must be durable when it says that
-// something is stored. What was being done when the process was killed is put in order
-// before New returns; ctx bounds that only. The error names what is wrong with the
-// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used. The relay is then unchanged.
+// New returns a server for a relay that clients reach as identity. The caller has called Init of
+// backend, which must be durable when its SaveEvent returns. New finishes or reverts work that an
+// earlier process left half done; ctx limits New only. If New fails, the relay is unchanged, and
+// the error describes every invalid argument. The error wraps [gitfetch.ErrGit] if no usable git is
+// installed.
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	s := &Server{identity: identity, paths: identity.Paths()}
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
 	s.outside = gitserve.Everywhere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // the client is gone if this fails
+		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // fails only if the client has disconnected
 	}))
 	slices.SortStableFunc(s.paths, func(a, b string) int { return len(b) - len(a) })
 	defer func() {
@@ -82,7 +82,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}); err != nil {
 		return nil, err
 	}
-	embed() // nothing may fail any more: a relay whose New failed is to be one that another New can have
+	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	withheld{whole.Rules}.wire(relay)
 	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.parts.Arrived, e) })
@@ -97,7 +97,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
 		"repo_acceptance_criteria": cfg.Criteria,
 	}
-	if cfg.Curation != "" { // else nobody curates it
+	if cfg.Curation != "" { // NIP-11: without the field, the server is not curated
 		about["curation"] = cfg.Curation
 	}
 	if cfg.Gate.Client == nil {
@@ -117,47 +117,47 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	return s, nil
 }
 
-// describes is what the relay says of itself, with what was changed while it ran.
+// describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
 	return info
 }
 
-// told has a purgatory told of an event that the relay has, or had. What is none is of no repository.
+// told calls a method of the purgatory with a valid event. Invalid events belong to no repository.
 func told(of func(graspsync.Event), e *nostr.Event) {
 	if ev, err := graspsync.ParseEvent(e); err == nil {
 		of(ev)
 	}
 }
 
-// Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and
-// the relay with its NIP-11 document everywhere else.
+// Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the
+// relay with its NIP-11 document on all other paths.
 //
-// Whatever a client or a proxy writes into Host, the server calls itself as the identity does.
+// Answers use the names of the identity, whatever Host header a client or proxy sends.
 func (s *Server) Handler() http.Handler { return s.Git(s.Relay()) }
 
-// Relay serves the relay, its NIP-11 document, and a page at / for browsers, unless the relay
-// has one of its own. Where the relay says who is responsible for it, _ of its domain is them
-// (NIP-05), unless it is reached under a path: the domain is somebody else's then. Under a
-// path the relay is there only, not also at what is below.
+// Relay serves the relay, its NIP-11 document, and a page for browsers at / unless the relay's
+// router has one. If the NIP-11 document has a pubkey, Relay serves it as the NIP-05 name "_". An
+// identity with paths only does not serve names, because the domain belongs to another service, and
+// the relay then answers at the path itself but not below it.
 func (s *Server) Relay() http.Handler { return server.Named(s.identity, s.relay) }
 
-// Git serves the repositories; what is not for one of them next is asked for. Both are under
-// the paths of the identity, if it has any, which next does not see, and nothing is anywhere
-// else: a proxy must leave paths as they are. An [http.StripPrefix] may take them away. It
-// must come before a ServeMux, which would have an odd identifier redirected.
+// Git serves the repositories and calls next for other requests. If the identity has paths, Git
+// serves only below them and removes the path from requests to next, so a proxy must pass paths
+// unchanged. An [http.StripPrefix] before Git is allowed. Do not put a ServeMux before Git, because
+// it redirects repositories with unusual identifiers.
 func (s *Server) Git(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
 		site := s.parts.Git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r = r.WithContext(r.Context())
 			r.Host, r.Header = asked.Host, asked.Header
-			next.ServeHTTP(w, r) // it may go by what the client wrote
+			next.ServeHTTP(w, r) // next can use the Host that the client sent
 		}))
 		server.Named(s.identity, s.inside(site)).ServeHTTP(w, asked)
 	})
 }
 
-// inside has site answer what is under the paths of the identity.
+// inside calls site for requests below the paths of the identity.
 func (s *Server) inside(site http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range s.paths {
@@ -178,15 +178,15 @@ func (s *Server) inside(site http.Handler) http.Handler {
 	})
 }
 
-// below returns a request without the path under which we are reached, which is escaped,
-// if it is under that.
+// below returns a request without the escaped path prefix. It is false if the request is not below
+// path.
 func below(r *http.Request, path string) (*http.Request, bool) {
 	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), path)
 	if !ok || rest != "" && rest[0] != '/' {
 		return r, false
 	}
 	if rest == "" {
-		rest = "/" // the address of a relay has no slash at its end
+		rest = "/" // the URL of a relay has no trailing slash
 	}
 	decoded, err := url.PathUnescape(rest)
 	if err != nil {
@@ -197,43 +197,43 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 	return out, true
 }
 
-// Control returns the control of the server in the hands of somebody: an npub, or whatever the program
-// calls what acts.
+// Control returns the commands of an operator. by names the operator in logs and for Audit: an npub
+// or the name of a program.
 func (s *Server) Control(by string) control.Control { return s.parts.Commands.By(by) }
 
-// Explain answers why something is here, or is not, as package explain does, and which rule keeps it out.
+// Explain returns why an event or repository is stored, missing or blocked. See package explain for
+// text.
 func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return s.parts.Explain(ctx, text)
 }
 
-// Sync is what follows other relays: its status, its metrics, its store.
+// Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
-// Purgatory is what holds events: its status, its metrics.
+// Purgatory returns the part that holds events.
 func (s *Server) Purgatory() *purgatory.Purgatory { return s.parts.Purgatory() }
 
-// Fetcher is what fetches git data: its metrics, the version of git.
+// Fetcher returns the part that fetches git data.
 func (s *Server) Fetcher() *gitfetch.Fetcher { return s.parts.Fetcher }
 
-// Staging has what was pushed for events that are not here: its metrics.
+// Staging returns the storage of data that was pushed before its event arrived.
 func (s *Server) Staging() *gitserve.Staging { return s.parts.Repos.Staging() }
 
-// Gate is what stands before the relay: its metrics.
+// Gate returns the gate before the relay.
 func (s *Server) Gate() *gate.Gate { return s.gate }
 
-// GitHandler is what serves the repositories: its metrics.
+// GitHandler returns the part that serves git clients.
 func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
-// Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
-// called before. It leaves no goroutine but one that Close ends.
+// Run blocks until ctx ends and returns the error that ended it. A second call returns
+// [relaysync.ErrRunning]. Goroutines that Run leaves end with Close.
 func (s *Server) Run(ctx context.Context) error {
-	s.gate.Hear() // before sync and purgatory publish
+	s.gate.Hear() // before sync and purgatory publish events
 	return s.parts.Run(ctx)
 }
 
-// Close ends what is left: connections, requests under way, child processes, and the use of the
-// backend, which may be closed then. What comes later is refused. It is called after Run; a
-// second call does nothing.
+// Close ends connections, requests and child processes, and refuses later requests. Call it after
+// Run, and close the backend after it. A second call does nothing.
 func (s *Server) Close() error {
 	if s.gate != nil {
 		s.gate.Close()
@@ -241,20 +241,19 @@ func (s *Server) Close() error {
 	return s.parts.Close()
 }
 
-// ErrStarting is wrapped by what [Server.Ready] returns until Run has read the store.
+// ErrStarting is wrapped by the error of [Server.Ready] until Run has read the store.
 var ErrStarting = server.ErrStarting
 
-// Ready returns why the server can't do its work now, so that clients are better sent elsewhere; nil
-// if it can. The error wraps [ErrStarting] until Run has read the store, and says later which of
-// store, records and repositories can't be written to; one that wraps [khatruadapter.ErrRoom] is
-// about the disk being full. It writes a few bytes to find out, at most once in 5 s; what the store
-// can't do it knows from what failed. It returns within 5 s, also if the disk hangs.
+// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
+// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Other errors name the
+// part that cannot be written: store, records or repositories. Ready writes a few bytes to records
+// and repositories, at most once every 5 seconds; for the store it uses the last failure. It
+// returns within 5 seconds even if the disk hangs.
 func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
-// Collector has the metrics of all parts, for a registry of the caller's. namespace goes before
-// their names, without an underscore; those of the purgatory have the names that operators know,
-// without it. What Config.State keeps has a collector of its own. With [Open] that of the
-// records is among these, and that of its rules with "_rules" behind the namespace.
+// Collector returns the metrics of all parts except Config.State, which has a collector of its own.
+// namespace is a prefix without trailing underscore; metrics of purgatory have no prefix. After
+// [Open] it includes the records, and the rules with the prefix namespace_rules.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace, s.gate.Collector(namespace))
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// withheld keeps clients from getting deletions and requests to vanish that rules are against. These have to
-// stay in the store, or what they removed would come back, and anybody can write anything into them.
+// withheld hides deletions and requests to vanish that rules block from clients. They stay stored,
+// because otherwise the removed events would come back. They are hidden, because anybody can write
+// any content into them.
 type withheld struct{ book *rules.Book }
 
 type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 
-// wire has a relay withhold them from answers, reconciliations and those who listen.
+// wire adds the filter to answers, reconciliations (NIP-77) and broadcasts of a relay.
 func (w withheld) wire(relay *khatru.Relay) {
 	for i, q := range relay.QueryEvents {
 		relay.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
@@ -43,8 +44,8 @@ func (w withheld) names(e graspsync.Event) bool {
 	return is
 }
 
-// stream is all that a query gives, as it comes. The store withholds by itself where that has a page be full; other hooks
-// of the relay do not.
+// stream filters the answer of a query. The store already filters its own answers, so that pages
+// are full; other QueryEvents hooks do not.
 func (w withheld) stream(ctx context.Context, q query, f nostr.Filter) (chan *nostr.Event, error) {
 	found, err := q(ctx, f)
 	if err != nil || found == nil {
@@ -53,7 +54,7 @@ func (w withheld) stream(ctx context.Context, q query, f nostr.Filter) (chan *no
 	served := make(chan *nostr.Event)
 	go func() {
 		defer close(served)
-		for e := range found { // to its end, or who fills it would wait
+		for e := range found { // to the end, or the sender would block
 			if w.is(e) {
 				continue
 			}
