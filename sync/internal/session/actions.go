@@ -11,84 +11,88 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Action is something for the caller to do.
+// Action is an instruction to the caller.
 type Action interface{ action() }
 
-// The actions, to be carried out in the order in which they were returned.
+// The caller carries actions out in the order in which they were returned.
 type (
 	// Send sends a request.
 	Send struct{ Request wire.Request }
-	// Deliver passes an event on that answers what was asked. It was not verified.
+	// Deliver passes on an event that matches a request. Its id and signature are not verified.
 	Deliver struct {
 		Event graspsync.Event
-		// Known: it needs no second look, and nothing else was read of it: see [wire.Message].
+		// Known events need no check. Only some fields were read: see [wire.Message].
 		Known bool `json:",omitempty"`
 		Size  int
 		Batch plan.BatchID // 0 for a live event
 		Kind  plan.Kind    // of the batch
-		// Gap: a live subscription that was open when the event was made should
-		// have brought it.
+		// Gap reports that a live subscription was open when the event was created and did not
+		// deliver the event.
 		Gap bool
 	}
-	// LoadSet asks for what we have for a filter, which may be one of ids; the answer goes to SetLoaded.
+	// LoadSet asks for the set of stored events that match Filter, which may be a filter of ids.
+	// The answer goes to SetLoaded.
 	LoadSet struct {
 		Query  QueryID
 		Filter nostr.Filter
 	}
-	// Missing asks which of some ids we need; the answer goes to Checked.
+	// Missing asks which of IDs are not stored. The answer goes to Checked.
 	Missing struct {
 		Query QueryID
-		Batch plan.BatchID `json:"-"` // that the query is of
+		Batch plan.BatchID `json:"-"` // of the query
 		IDs   []graspsync.EventID
-		// More: the query has others, and need not wait for those that somebody else is being asked for.
+		// More reports that the query has further ids. It need not wait for ids that are requested
+		// from another relay.
 		More bool `json:",omitempty"`
 	}
-	// Done reports the end of a batch. Cursors says how far each query got.
+	// Done reports the end of a batch. Cursors has the progress of each query.
 	Done struct {
 		Batch   plan.BatchID
 		Result  plan.Result
 		Cursors []plan.Cursor
 		Report  Report
 	}
-	// LiveClosed reports that the relay ended, or refused, a live subscription.
+	// LiveClosed reports that a live subscription ended or was refused.
 	LiveClosed struct {
 		OpenAt int64 `json:",omitempty"` // Unix time of its EOSE, 0 if it was refused at the opening
 		Live   plan.LiveID
 		Reason string
-		Why    wire.Refusal // what can be done about it was done
-		// GaveWay: the relay did not. It came last, and something else needs its place.
+		Why    wire.Refusal // remains after all repairs
+		// GaveWay reports that the session closed a subscription of FollowLast because another
+		// request needs its place.
 		GaveWay bool `json:",omitempty"`
 	}
-	// RateLimited reports that nothing new is asked for until then.
+	// RateLimited reports that no new request is sent until Until.
 	RateLimited struct {
 		Until  time.Time
 		For    time.Duration
 		Reason string
 	}
-	// Learned reports what is to be believed of the relay from now on.
+	// Learned reports a limit of the relay that applies from now on.
 	Learned struct {
 		Kind   relaylimits.Kind
 		Value  int
-		Reason string // a relay may have written it
-		// Wrong: what it offers does not work, which is no refusal that may end any time.
+		Reason string // may be remote text
+		// Wrong reports that NIP-77 is offered and does not work. Such a result is no refusal,
+		// which could end at any time.
 		Wrong bool `json:",omitempty"`
 	}
-	// Taken reports that the relay answered a form over which it once hung up.
+	// Taken reports that the relay answered a form of request after which it once disconnected.
 	Taken struct{ relaylimits.Form }
-	// SetAside reports a value that makes the relay refuse every request that has
-	// it. It is left out from now on.
+	// SetAside reports a value for which the relay refuses every request. Later requests omit the
+	// value.
 	SetAside struct{ relaylimits.Value }
-	// Authenticate asks for an answer to a challenge; it goes to Signed.
+	// Authenticate asks for a signed answer to a challenge. The answer goes to Signed.
 	Authenticate struct{ Challenge string }
-	// Notice reports a NOTICE that means nothing to us.
+	// Notice reports a NOTICE that is not classified.
 	Notice struct{ Text string }
-	// Hangup ends the connection: nothing that is asked on it is answered. Hung: nothing is said
-	// to it at all.
+	// Hangup ends the connection because the relay answers no request. Hung reports that the relay
+	// sends no messages at all.
 	Hangup struct {
 		Reason string
 		Hung   bool
 	}
-	// Strike reports a proof of hostility; Last means that it was one too many.
+	// Strike reports a proof of hostility. Last reports that the limit of strikes is reached.
 	Strike struct {
 		Reason string
 		Last   bool
@@ -110,34 +114,33 @@ func (Notice) action()       {}
 func (Hangup) action()       {}
 func (Strike) action()       {}
 
-// Report is what a batch did.
+// Report describes the result of a batch.
 type Report struct {
 	Method  Method
 	Events  int // received, duplicates included
 	Pages   int
 	Missing int // ids that the relay announced and did not serve
 	Seconds int // seconds that hold more events than a page
-	// Reconciled is how many queries were compared by NIP-77, and Lacking the ids of
-	// what we have and the relay lacks for them, at most [MaxLacking], of the
-	// LackingAll there are. An id may be there once for each query.
+	// Reconciled is the number of queries compared by NIP-77. LackingAll is the number of stored
+	// ids that the relay lacks, and Lacking contains at most [MaxLacking] of them. Each query may
+	// add the same id.
 	Reconciled int
 	LackingAll int
 	Lacking    []graspsync.EventID
-	// Unserved are ids that the relay announced and did not serve, at most 1,000.
+	// Unserved contains at most 1,000 of the Missing ids.
 	Unserved []graspsync.EventID
-	// Disproved: NIP-77 did not show what the relay has.
+	// Disproved reports that NIP-77 hid events that the relay has.
 	Disproved bool `json:",omitempty"`
-	// PageSize is the largest page the relay ever gave, as far as is known by now.
+	// PageSize is the largest page that the relay returned so far, in events.
 	PageSize int
-	Err      string // why it failed; a relay may have written it
-	// Late: it failed only since its time was over. Events had come.
+	Err      string // reason of a failure, may be remote text
+	// Late reports that the batch failed only by its deadline and had received events.
 	Late bool
 }
 
-// MaxLacking bounds the ids in [Report.Lacking].
+// MaxLacking is the maximum number of ids in [Report.Lacking].
 const MaxLacking = 1_000
 
-// compared takes in what a reconciliation found the relay to lack.
 func (r *Report) compared(lacking [][32]byte) {
 	r.Reconciled++
 	r.LackingAll += len(lacking)
@@ -146,16 +149,16 @@ func (r *Report) compared(lacking [][32]byte) {
 	}
 }
 
-// Method is how history was fetched.
+// Method is a bit set of ways to fetch history.
 type Method uint8
 
-// The methods; a batch of several queries may have used both.
+// A batch of several queries may have used both methods.
 const (
 	Pages  Method = 1 << iota // REQ, page by page
 	Negent                    // NIP-77
 )
 
-// String names the method as NIPs do.
+// String returns the name in the words of the NIPs.
 func (m Method) String() string {
 	switch m {
 	case Pages:
@@ -168,5 +171,5 @@ func (m Method) String() string {
 	return "-"
 }
 
-// QueryID names a query between a LoadSet or Missing and its answer.
+// QueryID connects a LoadSet or Missing to its answer.
 type QueryID uint64

@@ -10,20 +10,19 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// audit looks for proof that NIP-77 is wrong: when a window of the past has come by pages the relay
-// is asked by NIP-77 what it has there, as somebody who has nothing. What that does not show is asked
-// for by pages once more. If it comes again the relay had it all the time: it was not published in
-// between, nor deleted.
+// audit looks for proof that NIP-77 hides events. After a window of the past was fetched by pages,
+// the window is reconciled with an empty set. Events that reconciliation did not show are fetched
+// by pages again. An event that arrives twice was at the relay the whole time: it was neither
+// published nor deleted in between.
 type audit struct {
-	came    map[graspsync.EventID]nostr.Timestamp // by pages, and was not known here
-	compare bool                                  // NIP-77 was asked, or is being asked
-	hidden  map[graspsync.EventID]struct{}        // what came, and was not shown
+	came    map[graspsync.EventID]nostr.Timestamp // not stored, received by pages
+	compare bool                                  // the comparison by NIP-77 has started
+	hidden  map[graspsync.EventID]struct{}        // received by pages, not shown by NIP-77
 }
 
-// maxAudited bounds the events of a window that are looked for.
+// maxAudited is the maximum number of events of a window that are compared.
 const maxAudited = 1_000
 
-// brought takes in an event that came by page.
 func (a *audit) brought(id graspsync.EventID, at nostr.Timestamp) {
 	if a.came == nil {
 		a.came = make(map[graspsync.EventID]nostr.Timestamp)
@@ -33,8 +32,8 @@ func (a *audit) brought(id graspsync.EventID, at nostr.Timestamp) {
 	}
 }
 
-// shown takes in what NIP-77 showed, and reports whether it has hidden anything. Of a set that may have been
-// cut what is older than all that it has counts for nothing.
+// shown compares with the ids of NIP-77 and reports whether an event is hidden. If the set may have
+// been cut, only events newer than its oldest event count.
 func (a *audit) shown(need [][32]byte, maybeCut bool) bool {
 	oldest := nostr.Timestamp(math.MinInt64)
 	if maybeCut {
@@ -57,7 +56,7 @@ func (a *audit) shown(need [][32]byte, maybeCut bool) bool {
 	return len(a.hidden) > 0
 }
 
-// audited goes on with an audit whose pages have come; false if it is over.
+// audited continues an audit whose pages arrived. It returns false if the audit is complete.
 func (h *history) audited(q *query, result plan.Result) bool {
 	a := q.audit
 	if a == nil || a.compare || len(a.came) == 0 || !h.reconciling.offered {
@@ -69,7 +68,7 @@ func (h *history) audited(q *query, result plan.Result) bool {
 	return true
 }
 
-// shown goes on with an audit whose NIP-77 has come.
+// shown continues an audit whose reconciliation ended.
 func (h *history) shown(q *query, neg *negentropy.Session) {
 	if q.audit.shown(neg.Need(), h.maybeCut(neg.TheirLen())) {
 		h.startPages(q, 0)
@@ -78,7 +77,6 @@ func (h *history) shown(q *query, neg *negentropy.Session) {
 	h.end(q, q.result, "")
 }
 
-// auditPage takes in an event that came by page.
 func (h *history) auditPage(q *query, ev graspsync.Event, known bool) {
 	a := q.whole().audit
 	if a == nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// auth is how far NIP-42 got on this connection. It is done at most once, and only
-// if something was refused for want of it.
+// auth is the state of NIP-42 on this connection. Authentication runs at most once, after a request
+// was refused for lack of it.
 type auth struct {
 	state     authState
-	challenge string // the last one
+	challenge string // the latest
 	id        graspsync.EventID
-	by        time.Time // when it must be over
-	after     uint64    // what was sent later counts as authenticated
-	again     time.Time // from when on another connection may do better, zero: never
+	by        time.Time // deadline of the current step
+	after     uint64    // requests with a higher number were sent authenticated
+	again     time.Time // from then on a new connection may succeed; zero: never
 
 	cfg *Config // read-only
 	out *outbox
@@ -28,31 +28,30 @@ type authState uint8
 
 const (
 	authNone   authState = iota
-	authWanted           // no challenge has come
+	authWanted           // waits for a challenge
 	authSigning
 	authSent
 	authAccepted
 	authRefused
 )
 
-// underWay reports whether the outcome is waited for. Nothing is opened meanwhile: it
-// would be refused.
+// underWay reports whether authentication has started and not ended. No request is opened in that
+// time because the relay would refuse it.
 func (a *auth) underWay() bool { return a.state > authNone && a.state < authAccepted }
 
-// helps reports whether a request that was refused for want of authentication is to be
-// repeated.
+// helps reports whether a request refused for lack of authentication can be repeated.
 func (a *auth) helps(now time.Time, x *request) bool {
 	a.begin(now)
 	switch a.state {
 	case authNone, authRefused:
 		return false
 	case authAccepted:
-		return x.number <= a.after // its refusal was on its way
+		return x.number <= a.after // the refusal crossed the authentication
 	}
 	return true
 }
 
-// begin authenticates, unless that was tried before.
+// begin starts authentication unless it was started before.
 func (a *auth) begin(now time.Time) {
 	if !a.cfg.Auth || a.state != authNone {
 		return
@@ -62,7 +61,7 @@ func (a *auth) begin(now time.Time) {
 	a.askToSign(now)
 }
 
-// askToSign has the challenge answered, once there is one.
+// askToSign asks for an answer to the challenge if it has arrived.
 func (a *auth) askToSign(now time.Time) {
 	if a.state != authWanted || a.challenge == "" {
 		return
@@ -72,13 +71,12 @@ func (a *auth) askToSign(now time.Time) {
 	a.out.do(Authenticate{Challenge: a.challenge})
 }
 
-// challenged keeps a challenge; it may come at any time.
 func (a *auth) challenged(now time.Time, challenge string) {
 	a.challenge = challenge
 	a.askToSign(now)
 }
 
-// signed sends the answer to a challenge. It returns an error if there is none.
+// signed sends the answer to a challenge. It returns err or an error for an invalid event id.
 func (a *auth) signed(ev *nostr.Event, err error) error {
 	if err == nil {
 		a.id, err = graspsync.ParseEventID(ev.ID)
@@ -91,22 +89,20 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 	return nil
 }
 
-// late reports whether the relay took too long.
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
 
-// authAgain is how long a connection is kept whose authentication came to nothing, or is not
-// believed any more. A relay that is never content is not to be signed for again and again.
+// authAgain is the time that a connection stays open after an inconclusive authentication. It
+// bounds the signatures made for a relay that never accepts.
 const authAgain = time.Hour
 
-// mayPass notes that the outcome is none for good: the relay's answer did not come, was about a
-// failure of its own, or is that it accepts, which may run out. It is done once per connection:
-// another one may do better.
+// mayPass records that a new connection may get another outcome. The relay did not answer, failed,
+// or accepted, and an acceptance may expire.
 func (a *auth) mayPass(now time.Time) { a.again = now.Add(authAgain) }
 
 // holdsFor reports whether the outcome was known when a request was sent.
 func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }
 
-// over keeps the outcome. What was sent later than after is authenticated.
+// over stores the outcome. Requests with a number above after were sent with it.
 func (a *auth) over(accepted bool, after uint64) {
 	a.after = after
 	a.state = authRefused

@@ -9,26 +9,24 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// maxProbes bounds the requests made to find out why one was refused.
+// maxProbes is the maximum number of probes of one bisection.
 const maxProbes = 64
 
-// bisection finds out which part of a request makes the relay refuse it, by asking for
-// parts of it, one at a time: one value that a relay dislikes must not hide the 99
-// others. First it is asked for the whole again, since the refusal may have been
-// about something else; then for one filter alone with a placeholder in place of its
-// values, which tells whether it is the form, or only limit 0; then for halves.
+// bisection finds the part of a request that the relay refuses, so that one bad value does not hide
+// 99 good values. It sends probes, one at a time. The first probe repeats the whole request because
+// the refusal may have had another cause. The second contains one filter with placeholders as
+// values and shows whether the form or limit 0 is refused. Later probes are halves.
 type bisection struct {
 	terms *terms
 
-	origin     *request // what was refused
+	origin     *request // the refused request
 	text       string
 	probes     int
-	stack      []*piece // to be asked for, the last first
-	now        *piece   // being asked for
+	stack      []*piece // pieces to probe, last first
+	now        *piece   // piece of the open probe
 	badValues  []relaylimits.Value
-	badFilters []nostr.Filter // refused whatever their values
-	// learned says that it is known by now in which form the relay takes it, as it was
-	// not when it was refused.
+	badFilters []nostr.Filter // refused with any values
+	// learned reports that the bisection found a form that the relay accepts.
 	learned bool
 }
 
@@ -36,29 +34,27 @@ func newBisection(t *terms, x *request) *bisection {
 	return &bisection{terms: t, origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
 }
 
-// piece is a part of a request.
 type piece struct {
 	kind    pieceKind
 	filters []nostr.Filter
 	parent  *piece
-	taken   int  // halves that were
-	formOK  bool // it is not the form
-	hinted  bool // without what was set aside elsewhere it was refused as well
+	taken   int  // number of accepted halves
+	formOK  bool // the form is accepted
+	hinted  bool // refused also without values set aside under other tags
 }
 
 type pieceKind uint8
 
 const (
 	pieceFilters pieceKind = iota
-	pieceForm              // the parent with a placeholder
-	pieceKinds             // that with kinds
-	pieceNotes             // that without kind 1
-	pieceSince             // that, or the former, without limit 0
-	pieceClean             // the parent without what was set aside under other tags
+	pieceForm              // the parent with placeholders
+	pieceKinds             // pieceForm with kinds
+	pieceNotes             // one of these without kind 1
+	pieceSince             // one of these without limit 0
+	pieceClean             // the parent without values set aside under other tags
 )
 
-// next returns the next piece that is to be asked for, nil if there is none or it would be one
-// too many.
+// next returns the next piece to probe. It returns nil if no piece is left or maxProbes is reached.
 func (b *bisection) next() *piece {
 	if b.over() || b.probes == maxProbes {
 		return nil
@@ -69,25 +65,23 @@ func (b *bisection) next() *piece {
 	return b.now
 }
 
-// over reports whether nothing is left to be asked for.
 func (b *bisection) over() bool { return len(b.stack) == 0 }
 
-// probe returns the request for a piece.
 func (b *bisection) probe(p *piece) *request {
 	fs := make([]nostr.Filter, len(p.filters))
 	for i, f := range p.filters {
 		if b.origin.kind == reqLive {
 			fs[i] = filters.Live(f)
 		} else {
-			// Some relays look at filters only if they ask for something.
+			// Some relays check only filters that ask for stored events.
 			fs[i] = filters.Between(f, f.Since, nil, 1)
 		}
 	}
 	return &request{kind: reqProbe, filters: fs, since: p.kind == pieceSince}
 }
 
-// probed takes in whether the relay took the piece that it was asked for. It reports whether
-// that was the whole request, and it took it.
+// probed records whether the relay accepted the current piece. It reports whether the piece was the
+// whole request and accepted.
 func (b *bisection) probed(taken bool) (whole bool) {
 	switch p := b.now; {
 	case !taken:
@@ -116,7 +110,7 @@ func (b *bisection) probed(taken bool) (whole bool) {
 	return false
 }
 
-// split goes on with the parts of a piece that was refused.
+// split pushes the parts of a refused piece.
 func (b *bisection) split(p *piece) {
 	f := p.filters[0]
 	push := func(kind pieceKind, fs ...nostr.Filter) {
@@ -153,7 +147,7 @@ func (b *bisection) split(p *piece) {
 	}
 }
 
-// tooMuch takes in that both halves of a refused piece were taken.
+// tooMuch learns a limit from a refused piece whose halves were both accepted.
 func (b *bisection) tooMuch(p *piece) {
 	if n := len(p.filters); n > 1 {
 		b.terms.learn(relaylimits.MaxFilters, (n+1)/2, b.text)
@@ -164,8 +158,7 @@ func (b *bisection) tooMuch(p *piece) {
 	b.stack = nil
 }
 
-// placeholder returns f with one value in each list that no relay has a reason to
-// refuse.
+// placeholder returns f with one value per list that no relay has a reason to refuse.
 func placeholder(f nostr.Filter) nostr.Filter {
 	zeros := strings.Repeat("0", 64)
 	if f.IDs != nil {
@@ -186,7 +179,6 @@ func placeholder(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// valueOf returns the only value of a list.
 func valueOf(f nostr.Filter, list string) string {
 	switch list {
 	case filters.ListIDs:

@@ -1,23 +1,20 @@
-// Package session is the conversation with one relay over one connection: which
-// request goes out when, what an answer means, when a silence has lasted too long.
-// Like package plan it is a pure state machine. The methods of [Session] take what
-// happened and the time and return [Action] values; the caller does the I/O.
+// Package session is the protocol state machine of one connection to one relay. It decides when a
+// request is sent, classifies answers and refusals, and checks deadlines. It is pure, like package
+// plan: the methods of [Session] take an event and the current time and return [Action] values. The
+// caller does the I/O.
 //
-// Two primitives are kept apart. Live subscriptions (limit 0) are opened before
-// history and stay. A query of a batch fetches history once: by reconciliation
-// (NIP-77) where the relay offers it, else by pages.
+// A live subscription (limit 0) stays open. A query of a batch fetches history once, by
+// reconciliation (NIP-77) if the relay offers it, else by pages. Live subscriptions open before
+// history.
 //
-// Requests are opened one after the other, each when the one before got its first
-// answer, so that a NOTICE, which names no request, can be told to belong to one.
-// Subscription ids are never used twice.
+// A request is sent after the previous request got its first answer, because a NOTICE names no
+// request. Subscription ids are never reused.
 //
-// [Session] tells what happened to the part that it concerns. The parts call downwards
-// only, and put what is to be done into one outbox:
+// [Session] passes each message to one of its parts. The parts call only downward in this list and append actions to a common outbox:
 //
-//	repair      what can be done about a refusal; bisection finds out what is refused
+//	repair      handles refusals; bisection finds the refused part of a request
 //	history     batches and their queries: pages, ids, reconciliation
-//	requests    what waits and when it goes out: slots, pace, NIP-42; subscriptions
-//	            are those that are open
-//	suspects    over what the relay hung up
-//	terms       what the relay takes, and the form of a filter that it takes
+//	requests    queue, slots, pace and NIP-42; subscriptions are the open requests
+//	suspects    requests after which the relay disconnected
+//	terms       limits of the relay, and filters that respect them
 package session

@@ -7,47 +7,46 @@ import (
 	"time"
 )
 
-// Some relays lose what is behind one connection, a worker or a database, and keep the
-// connection: pings are answered, and no request is, or each is refused. A new connection may be
-// as good as ever, and nobody but us will end this one.
+// Some relays lose a worker or database behind one connection and keep the connection open. They
+// answer pings and refuse or ignore all requests. Only this side can end such a connection, and a
+// new connection may work.
 //
-// But a relay may have nothing to say to one form of request, or to any for history, as long as it likes: on the
-// next connection it would be the same, and what it does send would be lost. So what counts is a form that was
-// answered on this connection, or any where no request for history was.
+// A relay may also never answer one form of request, or any request for history. A new connection
+// would not help and would interrupt live events. So a failure counts only if its form was answered
+// on this connection, or if no request for history was answered on it.
 
 const (
-	// mostFruitless is how many requests in a row must have failed, each sent after the one
-	// before had, for a connection to be given up. With none of them anything was heard that
-	// long, each had as much time as a slow relay may take.
+	// mostFruitless is the number of failed requests in a row after which a connection is given up.
+	// Each was sent after the previous one had failed, so each had the full time for an answer.
 	mostFruitless = 3
-	// silentFor is how long nothing must have been heard where there was something before: some drop what is asked too often.
+	// silentFor is the minimum silence, measured from the first unanswered request, if requests for
+	// history were answered before. Some relays drop requests that are too frequent.
 	silentFor = time.Hour
-	// fruitlessFor is how long all must have failed where the relay does say something: it may
-	// have a reason, and be asked again and again for nothing.
+	// fruitlessFor is the minimum time of failures if the relay still sends messages. Its refusals
+	// may have a cause that a new connection does not remove.
 	fruitlessFor = 3 * time.Hour
-	// mostShapes bounds the forms of which it is known that they were answered.
+	// mostShapes is the maximum number of answered shapes that are stored.
 	mostShapes = 64
 )
 
-// fruitless counts the requests in a row to which there was no answer. NEG-OPENs are not among
-// them: to say nothing to those is how some relays say that they don't know NIP-77.
+// fruitless counts requests in a row without a useful answer. NEG-OPENs do not count because relays
+// without NIP-77 ignore them.
 type fruitless struct {
-	rounds     int       // that failed
-	silent     int       // the last ones of these, with nothing heard since they were sent
-	since      time.Time // when the first one failed
-	silence    time.Time // when the first of the silent ones did
-	wantsAuth  bool      // the last one was refused for want of NIP-42
-	failedAt   uint64    // what was sent up to then was under way together with the last one
-	heardAfter uint64    // what was sent up to then may be what was heard
+	rounds     int       // failed requests
+	silent     int       // latest failures without any message since the request was sent
+	since      time.Time // time of the first failure
+	silence    time.Time // time of the first silent failure
+	wantsAuth  bool      // the last failure asked for NIP-42
+	failedAt   uint64    // requests up to this number were open at the last failure
+	heardAfter uint64    // requests up to this number may have got the last message
 
-	alive    bool                // some request was answered
-	answered map[string]struct{} // the shapes of those for history that were
+	alive    bool                // a request was answered
+	answered map[string]struct{} // shapes of answered requests for history
 }
 
-// heard takes in that the relay said something. What was sent last has the number last.
+// heard records a message from the relay. last is the number of the newest request.
 func (f *fruitless) heard(last uint64) { f.silent, f.heardAfter = 0, last }
 
-// answers takes in that a request was answered.
 func (f *fruitless) answers(x *request) {
 	f.rounds, f.alive = 0, true
 	if x.kind == reqLive || len(f.answered) >= mostShapes {
@@ -59,7 +58,6 @@ func (f *fruitless) answers(x *request) {
 	f.answered[shape(x)] = struct{}{}
 }
 
-// failed takes in that a request had no answer, or was refused.
 func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth bool) {
 	if x.number <= f.failedAt {
 		return
@@ -82,13 +80,13 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth boo
 	f.failedAt, f.wantsAuth = last, wantsAuth
 }
 
-// hung reports whether the relay says nothing any more.
+// hung reports whether the relay has stopped sending.
 func (f *fruitless) hung(now time.Time) bool {
 	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }
 
-// over reports whether a new connection may do better than one on which all is refused. again is
-// when it may where NIP-42 is what it wants, zero for never.
+// over reports whether a new connection may help because all requests are refused. If the relay
+// wants NIP-42, a new connection may help from again on, and never if again is zero.
 func (f *fruitless) over(now, again time.Time) bool {
 	switch {
 	case f.rounds < mostFruitless:
@@ -99,7 +97,7 @@ func (f *fruitless) over(now, again time.Time) bool {
 	return now.Sub(f.since) >= fruitlessFor
 }
 
-// shape is what a request names, whatever the values.
+// shape returns the field names of a request's filters without their values.
 func shape(x *request) string {
 	var b strings.Builder
 	for _, f := range x.spell() {

@@ -14,19 +14,18 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// batch is a batch that is being fetched.
 type batch struct {
 	plan.Batch
 	open    int // queries that have not ended
 	cursors []plan.Cursor
-	parts   [][]*query // of each query, ended ones included
+	parts   [][]*query // queries by filter, ended ones included
 	result  plan.Result
 	report  Report
-	splits  int // pages asked for to split seconds
+	splits  int // pages requested to split seconds
 }
 
-// history fetches batches to their ends: by pages, by reconciliation (NIP-77), and by the
-// ids that one found. Reconciliation is in reconcile.go; whose turn it is, in negturns.go.
+// history fetches batches by pages, by reconciliation (NIP-77) and by ids. Reconciliation is in
+// reconcile.go and its queue in negturns.go.
 type history struct {
 	cfg      *Config // read-only
 	out      *outbox
@@ -35,12 +34,12 @@ type history struct {
 
 	batches  map[plan.BatchID]*batch
 	queries  map[QueryID]*query
-	pageSize int       // largest page the relay ever gave
-	now      time.Time // of the last message
+	pageSize int       // largest page the relay returned
+	now      time.Time // time of the last message
 	phantoms phantoms
 
 	reconciling negTurns
-	room        int // that of the next query
+	room        int // room of the next query
 }
 
 func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {
@@ -52,7 +51,6 @@ func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {
 	}
 }
 
-// fetch starts a batch.
 func (h *history) fetch(in plan.Batch) {
 	b := &batch{Batch: in, cursors: make([]plan.Cursor, len(in.Queries)), parts: make([][]*query, len(in.Queries))}
 	h.batches[in.ID] = b
@@ -70,7 +68,6 @@ func (h *history) fetch(in plan.Batch) {
 	h.reconcileNext()
 }
 
-// cursors returns how far the batches got.
 func (h *history) cursors() map[plan.BatchID][]plan.Cursor {
 	for _, q := range h.queries {
 		q.noteCursor()
@@ -82,14 +79,13 @@ func (h *history) cursors() map[plan.BatchID][]plan.Cursor {
 	return out
 }
 
-// wake considers when a batch is overdue.
 func (h *history) wake(w *wake) {
 	for _, b := range h.batches {
 		w.consider(b.Deadline)
 	}
 }
 
-// sum notes how far all parts of one query got: as far as the one behind.
+// sum sets the cursor of a query to the least progress of its parts.
 func (b *batch) sum(index int) {
 	all := plan.CursorDone
 	for _, q := range b.parts[index] {
@@ -103,8 +99,8 @@ func (b *batch) sum(index int) {
 	b.cursors[index] = all
 }
 
-// queriesFor makes the queries that a filter is fetched by: one, unless the relay
-// takes less at a time.
+// queriesFor makes the queries for a filter. The filter is divided if it exceeds a limit of the
+// relay.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	fs, less := h.terms.reshape(from.Filter, h.terms.queryBounds())
 	if len(fs) == 0 {
@@ -129,7 +125,6 @@ func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	return out
 }
 
-// begin starts a query.
 func (h *history) begin(q *query) {
 	switch {
 	case filters.Empty(q.filter):
@@ -141,8 +136,8 @@ func (h *history) begin(q *query) {
 	}
 }
 
-// restart starts a query anew from where it got to. A part of one has no form
-// of its own: the whole is started anew.
+// restart replaces a query, from its cursor on, by queries in the current form. A part has no form
+// of its own, so its whole query restarts.
 func (h *history) restart(q *query) {
 	q = q.whole()
 	q.noteCursor()
@@ -165,7 +160,7 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-// newPart makes a query for a part of another one, which waits for it.
+// newPart makes a query for a part of q. q waits for its end.
 func (h *history) newPart(q *query, f nostr.Filter) *query {
 	c := &query{
 		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages, room: q.room,
@@ -176,7 +171,7 @@ func (h *history) newPart(q *query, f nostr.Filter) *query {
 	return c
 }
 
-// partEnded goes on with the query that waits for a part.
+// partEnded continues the query that waits for a part.
 func (h *history) partEnded(c *query, result plan.Result, why string) {
 	q := c.parent
 	switch {
@@ -191,7 +186,7 @@ func (h *history) partEnded(c *query, result plan.Result, why string) {
 	}
 }
 
-// end ends a query, and its batch with the last one.
+// end ends a query. The last query ends the batch.
 func (h *history) end(q *query, result plan.Result, why string) {
 	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
 		return
@@ -230,7 +225,6 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	h.out.do(Done{Batch: b.ID, Result: b.result, Cursors: b.cursors, Report: b.report})
 }
 
-// fail ends a query whose request failed.
 func (h *history) fail(x *request, why string) {
 	h.failWith(x, plan.Failed, why, true)
 }
@@ -241,7 +235,6 @@ func (h *history) failWith(x *request, result plan.Result, why string, tell bool
 	h.end(x.q, result, why)
 }
 
-// dropOthers ends the other requests of a query.
 func (h *history) dropOthers(q *query) {
 	for _, x := range h.requests.requestsOf(q) {
 		h.requests.drop(x, true)
@@ -273,7 +266,6 @@ func (h *history) queriesOf(b *batch) (out []*query) {
 	return out
 }
 
-// expire ends the batches that have taken too long.
 func (h *history) expire(now time.Time) {
 	for _, b := range h.overdue(now) {
 		h.expireBatch(b, now)
@@ -290,13 +282,13 @@ func (h *history) overdue(now time.Time) (out []*batch) {
 	return out
 }
 
-// ahead is how far ahead of our clock events are looked for when a query begins anew by
-// pages.
+// ahead is added to the current time where a query starts over by pages, for events dated in the
+// future.
 const ahead = time.Hour
 
-// expireBatch ends a batch that has taken too long; what it fetched is kept. One that got so
-// much to fetch by reconciling goes on by pages the next time, which tell how far they
-// got: to reconcile again would begin with the same ids, and never come to the others.
+// expireBatch ends a batch at its deadline. Fetched events are kept. A query with open requests by
+// id and without a cursor continues by pages in the next batch, because pages have a cursor.
+// Another reconciliation would begin with the same ids and never reach the others.
 func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
@@ -309,7 +301,6 @@ func (h *history) expireBatch(b *batch, now time.Time) {
 	}
 }
 
-// repeat has a request opened again that is not open any more.
 func (h *history) repeat(x *request) {
 	switch x.kind {
 	case reqPage:
@@ -321,8 +312,8 @@ func (h *history) repeat(x *request) {
 	h.requests.enqueueFirst(x)
 }
 
-// onHistoric takes in an event of the past. It is counted here, at the wire,
-// whatever is thought of it later.
+// onHistoric handles an event of history. The report counts events as received, before any later
+// check.
 func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
 	x.idleBy = now.Add(h.cfg.IdleTimeout)
 	x.events++
@@ -354,10 +345,9 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	}
 }
 
-// resembles reports whether an event that does not match may still come from an
-// honest relay: some match a tag value under any name, some overlook since and
-// until. Such an event is no proof of hostility. It takes up room in a page, but
-// goes no further.
+// resembles reports whether an honest relay may send an event that does not match. Some relays
+// match a tag value under any tag name, and some ignore since and until. Such an event is no proof
+// of hostility. It counts toward the page and is not delivered.
 func resembles(f nostr.Filter, ev *nostr.Event) bool {
 	if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
 		f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
@@ -377,12 +367,11 @@ func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {
 	return false
 }
 
-// leastPage is a page size that every relay can be trusted to have. Without it, as
-// long as no larger page was seen, a lone event would look like a page that was
-// cut.
+// leastPage is the page size in events that every relay supports. Without a minimum, a single event
+// would look like a cut page until a larger page was seen.
 const leastPage = 5
 
-// startPages fetches a query by pages, going on at until.
+// startPages fetches a query by pages from until downward.
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
@@ -401,7 +390,7 @@ func (h *history) nextPage(q *query) {
 func (h *history) endPage(x *request, hint wire.Hint) {
 	q := x.q
 	if x.noticed && x.events == 0 {
-		// Some relays report a failed query so.
+		// Some relays report a failed query with a NOTICE before the EOSE.
 		h.fail(x, "notice and nothing else")
 		return
 	}
@@ -422,7 +411,7 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	h.goOn(q)
 }
 
-// goOn goes on with a walk all of whose full seconds were looked into.
+// goOn continues a walk after its full seconds were fetched.
 func (h *history) goOn(q *query) {
 	if q.walk.Done() {
 		h.end(q, plan.Complete, "")
@@ -436,20 +425,20 @@ func (h *history) goOn(q *query) {
 }
 
 const (
-	secondRequests = 200   // pages for one second
-	splitRequests  = 2_000 // pages for all the seconds of a batch
-	leastDoubt     = 20    // events in a second that is looked into on suspicion
+	secondRequests = 200   // maximum pages for one second
+	splitRequests  = 2_000 // maximum pages for all seconds of a batch
+	leastDoubt     = 20    // minimum events of a second that is split on suspicion
 )
 
-// fullSeconds has the seconds looked into that a walk found to be full since it was
-// last asked. It reports whether there are any: then the walk waits for them.
+// fullSeconds fetches the seconds that the walk has newly reported as full. It reports whether the
+// walk must wait for them.
 func (h *history) fullSeconds(q *query) bool {
 	w := q.walk
 	gaps := w.Gaps()
 	found := gaps[q.gaps:]
 	q.gaps = len(gaps)
 	if w.Done() && !w.Ended() {
-		// It does not keep to until, or keeps something back: nothing can be proven.
+		// The relay ignores until or withholds events, so a split proves nothing.
 		h.full(q, max(1, len(found)), nostr.Timestamp(w.Until()))
 		return false
 	}
@@ -463,15 +452,15 @@ func (h *history) fullSeconds(q *query) bool {
 	return h.nextSecond(q)
 }
 
-// full counts seconds that may hold more than the relay gave. How far the query got
-// is no further than the first of them.
+// full counts n seconds that may hold more events than the relay returned. The cursor stops at the
+// newest second.
 func (h *history) full(q *query, n int, at nostr.Timestamp) {
 	q.b.report.Seconds += n
 	q.result = max(q.result, plan.Gaps)
 	q.hold = max(q.hold, int64(at))
 }
 
-// nextSecond looks into the next second that waits for it.
+// nextSecond fetches the next full second. It returns false if no second waits.
 func (h *history) nextSecond(q *query) bool {
 	if len(q.seconds) == 0 {
 		return false
@@ -508,14 +497,13 @@ func (h *history) nextPart(q *query) {
 	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.CompileShared([]nostr.Filter{f})})
 }
 
-// endPart takes in the end of a page of a split.
 func (h *history) endPart(q *query, hint wire.Hint) {
 	q.full.split.End(hint == wire.HintFinish, hint == wire.HintMore)
 	h.nextPart(q)
 }
 
-// endSplit judges a second. One that was only suspected is taken for whole if
-// nothing new came: the relay gave larger pages elsewhere.
+// endSplit ends a second. A suspected second is complete if the split found no new event, because
+// the relay returned larger pages elsewhere.
 func (h *history) endSplit(q *query) {
 	sp := q.full.split
 	if sp.Complete() || q.full.doubt > 0 && sp.Seen() <= q.full.doubt {
@@ -525,8 +513,8 @@ func (h *history) endSplit(q *query) {
 	h.end(q, plan.Gaps, "")
 }
 
-// fullSecondEnded goes on with the walk that a second belongs to. Whatever kept the second from
-// being proven complete, a refusal or a silence too, what is below it is fetched.
+// fullSecondEnded continues the walk below a second. A second that failed is a gap and does not
+// stop the walk.
 func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result) {
 	if result != plan.Complete {
 		h.full(q, 1, sec.at)
@@ -536,22 +524,21 @@ func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result)
 	}
 }
 
-// Pages go from the newest event to the oldest, but states say nothing without the
-// announcement that is older than they are. Those that come first wait for it, and what
-// waits costs its relay: a relay that has many states would have to wait for its own
-// announcements. So where there are many of both, what is left of them comes kind by kind.
+// Pages contain the newest events first, but a state is useless without its announcement, which is
+// older. States wait for their announcements and count against the relay's quota. A relay with many
+// states would have to wait for its own announcements. So the rest of a large walk is fetched by
+// kind, announcements first.
 
-// mixedPages is how many pages' worth of events a batch takes in with all kinds together:
-// fewer of them are not worth more requests.
+// mixedPages is the number of full pages after which a batch is fetched by kind. Smaller batches
+// are not worth additional requests.
 const mixedPages = 2
 
-// isMixed reports whether the rest of a walk should come kind by kind.
+// isMixed reports whether the rest of a walk is fetched by kind.
 func (h *history) isMixed(q *query) bool {
 	return q.from == 0 && q.walk.Until() != 0 && q.b.report.Events >= mixedPages*h.cfg.PageLimit &&
 		len(q.filter.Kinds) > 1 && slices.Contains(q.filter.Kinds, graspsync.KindAnnouncement)
 }
 
-// inTurns goes on with a walk kind by kind, announcements first.
 func (h *history) inTurns(q *query) {
 	first, rest := q.filter, q.filter
 	first.Kinds = []int{graspsync.KindAnnouncement}
@@ -572,7 +559,7 @@ func (h *history) nextTurn(q *query) {
 	h.startPages(h.newPart(q, f), q.from)
 }
 
-// turnEnded goes on with the next kind, or gives up the whole with this one.
+// turnEnded continues with the next kind. A failure ends the whole query.
 func (h *history) turnEnded(q, c *query, result plan.Result, why string) {
 	if result >= plan.Failed {
 		h.end(q, result, why)
@@ -586,15 +573,14 @@ func (h *history) turnEnded(q, c *query, result plan.Result, why string) {
 	h.nextTurn(q)
 }
 
-const maxUnserved = 1_000 // ids that a report names
+const maxUnserved = 1_000 // maximum ids in a report
 
-// fetchIDs asks for events by id.
 func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
 	q.ids.ask(ids)
 	h.moreIDs(q)
 }
 
-// moreIDs makes the next requests by id.
+// moreIDs enqueues requests by id while there is room.
 func (h *history) moreIDs(q *query) {
 	for len(q.ids.todo) > 0 && q.ids.open < 2*h.requests.mostHistoric {
 		ids := q.ids.next(h.terms.idChunk)
@@ -609,12 +595,12 @@ func (h *history) moreIDs(q *query) {
 	}
 }
 
-// endIDs takes in the end of a request by id. What did not come is asked for once more
-// and then counted: a relay may announce what it can't or won't serve.
+// endIDs ends a request by id. Missing ids are requested again once and then counted, because
+// relays announce ids that they cannot or will not serve.
 func (h *history) endIDs(x *request) {
 	q := x.q
 	if x.noticed && x.events == 0 {
-		// Some relays report a failed query so.
+		// Some relays report a failed query with a NOTICE before the EOSE.
 		h.fail(x, "notice and nothing else")
 		return
 	}
@@ -634,7 +620,7 @@ func (h *history) endIDs(x *request) {
 		h.fetchIDs(q, ids)
 		return
 	}
-	if q.ids.came == 0 { // nor would the others
+	if q.ids.came == 0 { // the relay would not serve the others
 		q.ids.unserved = append(q.ids.unserved, q.later...)
 		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
@@ -649,14 +635,14 @@ func (h *history) endIDs(x *request) {
 	h.idsDone(q)
 }
 
-// insteadOfIDs fetches a query by pages of which nothing came by id. What the relay does not
-// have these don't bring either: then it made that up, which is counted in the end.
+// insteadOfIDs fetches a query by pages after no event arrived by id. Ids that do not arrive by
+// pages either were invented by the relay and are counted at the end.
 func (h *history) insteadOfIDs(q *query) {
 	q.vain, q.pages, q.rest, q.cut = true, true, nil, nil
 	h.byPages(q)
 }
 
-// gaveByPage takes note that something came by page that had not come by id: the relay has it.
+// gaveByPage records that an event arrived by page and not by id. So the relay has the event.
 func (h *history) gaveByPage(q *query) {
 	for ; q != nil; q = q.parent {
 		q.vain = false
@@ -673,7 +659,8 @@ func (h *history) countUnserved(q *query) {
 	q.result = max(q.result, plan.Gaps)
 }
 
-// fewerIDs asks for fewer events by id at a time.
+// fewerIDs repeats a request with at most half of the ids. It returns false if the request has only
+// one id.
 func (h *history) fewerIDs(x *request, tell bool) bool {
 	n := len(x.filters[0].IDs)
 	if n < 2 {
@@ -684,7 +671,7 @@ func (h *history) fewerIDs(x *request, tell bool) bool {
 	return true
 }
 
-// kindsOfIDs asks for events by id and kind, if the relay refuses what names no kinds.
+// kindsOfIDs repeats a request by id with kinds if the relay refuses filters without kinds.
 func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell bool) bool {
 	k, ok := map[wire.Refusal]relaylimits.Kind{
 		wire.RefusalNeedsKinds: relaylimits.NeedsKinds, wire.RefusalNoNotes: relaylimits.NoNotes,
@@ -697,7 +684,7 @@ func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell boo
 	return true
 }
 
-// againIDs asks for events by id anew, in the form in which that is done by now.
+// againIDs requests ids again in the current form.
 func (h *history) againIDs(x *request, tell bool) {
 	h.requests.drop(x, tell)
 	x.q.ids.again(x)

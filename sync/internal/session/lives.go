@@ -11,10 +11,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// lives are the live subscriptions, each with the requests that it was divided into.
+// lives are the live subscriptions, each with its requests.
 type lives struct {
 	parts map[plan.LiveID][]*request
-	from  int64 // opening time of the oldest request
+	from  int64 // earliest openAt, 0 if none is open
 }
 
 func (l *lives) add(xs ...*request) {
@@ -35,7 +35,7 @@ func (l *lives) remove(x *request) {
 	l.findFrom()
 }
 
-// stands takes in that a request brings what is new from now on.
+// stands records the EOSE of a request. The request delivers new events from now on.
 func (l *lives) stands(x *request, now time.Time) {
 	if x.openAt == 0 {
 		x.openAt, x.limited = now.Unix(), 0
@@ -43,7 +43,6 @@ func (l *lives) stands(x *request, now time.Time) {
 	}
 }
 
-// all yields the requests of all.
 func (l *lives) all() iter.Seq[*request] {
 	return func(yield func(*request) bool) {
 		for _, parts := range l.parts {
@@ -56,7 +55,6 @@ func (l *lives) all() iter.Seq[*request] {
 	}
 }
 
-// findFrom finds when the oldest request was opened.
 func (l *lives) findFrom() {
 	l.from = 0
 	for x := range l.all() {
@@ -66,7 +64,8 @@ func (l *lives) findFrom() {
 	}
 }
 
-// missed reports whether a request that had been open for age should have brought an event.
+// missed reports whether a request that was open for at least age before and after the creation of
+// an event should have delivered the event.
 func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	least := int64(age / time.Second)
 	at := int64(ev.CreatedAt)
@@ -82,7 +81,7 @@ func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	return false
 }
 
-// before is how many requests there are that do not give way to x.
+// before returns the number of requests that do not give way to x.
 func (l *lives) before(x *request) (n int) {
 	for y := range l.all() {
 		if x.last || !y.last {

@@ -2,23 +2,24 @@ package session
 
 import "slices"
 
-// negTurns says which queries reconcile (NIP-77), and which wait to: only some do at a time. What a relay claims to have costs
-// it nothing and takes our memory. A query leaves its place with what it has found where there is room for that beside what others have
-// left with: what is not for us comes slowly, and they go on meanwhile. Else it keeps its place until that was asked for.
+// negTurns limits the queries that reconcile (NIP-77) concurrently, because ids that a relay claims
+// cost the relay nothing and use our memory. A query with ids leaves its place early if the ids of
+// all such queries fit into its room. The events then arrive slowly while other queries reconcile.
+// Otherwise the query keeps its place until its ids were requested.
 type negTurns struct {
-	most    int  // at a time; read-only
-	offered bool // the relay reconciles, as far as is known
-	doubts  int  // NEG-OPENs refused in words that may be about the filter
+	most    int  // maximum concurrent queries; read-only
+	offered bool // the relay supports NIP-77, as far as known
+	doubts  int  // NEG-OPENs refused for a reason that may be the filter
 	waiting []*query
-	active  int // queries that have a place, from LoadSet on
-	granted int // ids that they may be found to need
-	left    int // ids of queries that have left their place with them
+	active  int // queries with a place, from LoadSet on
+	granted int // ids that queries with a place may need
+	left    int // ids of queries that left their place early
 }
 
-// wait has a query wait for its turn.
 func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
 
-// next begins the turn of the query that has waited longest, nil if there is none or no room.
+// next gives a place to the query that has waited longest. It returns nil if no query waits or no
+// place is free.
 func (t *negTurns) next() *query {
 	if len(t.waiting) == 0 || t.active >= t.most {
 		return nil
@@ -30,14 +31,13 @@ func (t *negTurns) next() *query {
 	return q
 }
 
-// grant has a query that has a place take the room for what it may be found to need.
+// grant reserves the room of a query that has a place.
 func (t *negTurns) grant(q *query) {
 	t.granted += q.room - q.granted
 	q.granted = q.room
 }
 
-// leave ends the turn of a query, or its waiting for one. It reports whether another may have
-// its turn.
+// leave ends the place or the waiting of a query. It reports whether a place became free.
 func (t *negTurns) leave(q *query) (free bool) {
 	t.left, q.left = t.left-q.left, 0
 	switch {
@@ -55,11 +55,11 @@ func (t *negTurns) leave(q *query) (free bool) {
 	return false
 }
 
-// leaveWith is leave of a query that has so many ids still. It is false if the query keeps its place until these were asked for:
-// together with what others have they are more than one may find.
+// leaveWith is leave for a query with ids still to fetch. It returns false if the query keeps its
+// place because the ids exceed its room.
 func (t *negTurns) leaveWith(q *query, ids int) bool {
 	if t.left+ids > q.room {
-		q.neg = nil // but not what it has found
+		q.neg = nil // its ids are kept
 		return false
 	}
 	t.leave(q)
@@ -67,13 +67,12 @@ func (t *negTurns) leaveWith(q *query, ids int) bool {
 	return true
 }
 
-// leaveAll ends the waiting of the queries of a batch.
 func (t *negTurns) leaveAll(b *batch) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(q *query) bool { return q.b == b })
 }
 
-// doubt counts a refusal that may be about the filter. It is false once there are so many that
-// they are about NIP-77 itself.
+// doubt counts a refusal that may be about the filter. It returns false if the refusals must be
+// about NIP-77 itself.
 func (t *negTurns) doubt() bool {
 	if t.doubts >= maxNegDoubts {
 		return false
@@ -82,13 +81,13 @@ func (t *negTurns) doubt() bool {
 	return true
 }
 
-// stop takes note that the relay does not reconcile, and returns what has waited for that.
+// stop records that the relay does not reconcile and returns the waiting queries.
 func (t *negTurns) stop() []*query {
 	waiting := t.waiting
 	t.offered, t.waiting = false, nil
 	return waiting
 }
 
-// maxNegDoubts is how many NEG-OPENs a relay may refuse as bad requests, or as not for
-// us, until that is taken to mean NIP-77 itself.
+// maxNegDoubts is the number of NEG-OPENs that may be refused as bad or restricted requests before
+// NIP-77 counts as unsupported.
 const maxNegDoubts = 1

@@ -4,41 +4,41 @@ import (
 	"time"
 )
 
-// Cooling is a time without new requests after a relay complained of too many, the last
-// one that there was. The next connection goes on from there.
+// Cooling is the last pause after a relay's complaint about the request rate. The next connection
+// continues with it.
 type Cooling struct {
 	Until time.Time
 	For   time.Duration
 }
 
 const (
-	// maxCooldown is where doubling ends, if Config.Cooldown is not more.
+	// maxCooldown is the maximum of a doubled pause, unless Config.Cooldown is longer.
 	maxCooldown = time.Hour
-	// quiet is for how long a relay must not complain, while it is being asked, for what
-	// it complained of before to count for less.
+	// quiet is the time without complaints, while requests are sent, after which the pause and the
+	// pace shrink again.
 	quiet = 5 * time.Minute
 
-	// leastPace is between two historic requests after the first complaint; each further
-	// one doubles that, and each time of quiet takes a quarter off again. Relays built with
-	// rust-nostr give back by whole seconds since the last request: whoever asks faster
-	// than that gets nothing back.
+	// leastPace is the time between two historic requests after the first complaint. Each further
+	// complaint doubles it, and each quiet time reduces it by a quarter. Relays built with
+	// rust-nostr refill by whole seconds since the last request, so a faster client never gets a
+	// refill.
 	leastPace = 1100 * time.Millisecond
-	mostPace  = 10 * time.Second // a relay that wants less is left alone in between
+	mostPace  = 10 * time.Second // maximum time between two historic requests
 )
 
-// pacing is how fast a relay is asked that has complained.
+// pacing is the request rate after complaints of the relay.
 type pacing struct {
 	last  Cooling
-	until time.Time // nothing new is asked for before, zero: at once
+	until time.Time // no new request before, zero: none is set
 
-	every time.Duration // between two historic requests, 0: as their turns come
-	since time.Time     // when that was settled
-	next  time.Time     // no historic request before, zero: at once
+	every time.Duration // minimum time between two historic requests, 0: none
+	since time.Time     // last change of every
+	next  time.Time     // no historic request before, zero: none is set
 }
 
-// complained takes in that the relay complains, and reports whether that is news. What it
-// says while it is being left alone is about what was sent before: if that put off the
-// end, a relay that complains once a minute would never be asked again.
+// complained records a complaint and reports whether it is new. A complaint during a pause is about
+// earlier requests. If it extended the pause, a relay that complains once a minute would never get
+// a request again.
 func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	if now.Before(p.until) {
 		return false
@@ -58,7 +58,6 @@ func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	return true
 }
 
-// cooling reports whether nothing new may be asked for.
 func (p *pacing) cooling(now time.Time) bool {
 	if now.Before(p.until) {
 		return true
@@ -67,14 +66,13 @@ func (p *pacing) cooling(now time.Time) bool {
 	return false
 }
 
-// pass lets the next historic request go when its time has come.
+// pass allows the next historic request if its time has come.
 func (p *pacing) pass(now time.Time) {
 	if !now.Before(p.next) {
 		p.next = time.Time{}
 	}
 }
 
-// asked notes a historic request.
 func (p *pacing) asked(now time.Time) {
 	if p.every == 0 {
 		return
@@ -85,7 +83,6 @@ func (p *pacing) asked(now time.Time) {
 	p.next = now.Add(p.every)
 }
 
-// believe takes over what is believed of the relay.
 func (p *pacing) believe(every time.Duration) {
 	if every == 0 {
 		p.every, p.next = 0, time.Time{}

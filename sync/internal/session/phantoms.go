@@ -7,20 +7,21 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// phantoms are ids that the relay announced by NIP-77, that it did not serve by id, and for which
-// pages were asked for instead. If one of them comes by page, the relay does not serve by id what it
-// has. If not, it has made them up, and need not be asked for all of its pages again because of
-// these. The zero value is empty.
+// phantoms are ids that the relay announced by NIP-77 and did not serve by id, so that pages were
+// requested instead. If one arrives by page, the relay does not serve its events by id. If none
+// does, the relay invented the ids, and pages are not requested again because of these ids. The
+// zero value is empty.
 type phantoms struct {
 	ids   map[graspsync.EventID]struct{}
 	since time.Time
 }
 
-// maxPhantoms bounds them. A relay that announces more is not asked for pages because of that for
-// as long as anything is believed of it: each time it may have made up others.
+// maxPhantoms is the maximum number of stored ids. If a relay announces more, no further pages are
+// requested for this reason until its limits expire, because the relay may invent new ids each
+// time.
 const maxPhantoms = 1_000
 
-// add notes ids, as far as there is room, and reports whether there is any that is news.
+// add stores ids while there is room and reports whether an id is new.
 func (p *phantoms) add(ids []graspsync.EventID, now time.Time) (news bool) {
 	if len(p.ids) >= maxPhantoms && now.Sub(p.since) >= relaylimits.Believed {
 		p.ids = nil

@@ -16,15 +16,15 @@ import (
 type queryState uint8
 
 const (
-	qWaiting     queryState = iota // for a place to reconcile
-	qLoading                       // our set is being read
-	qReconciling                   // NEG-OPEN is waiting or under way
-	qChecking                      // which of their ids we need is being found out
-	qFetching                      // it goes on by ids, by pages or in parts
-	qDating                        // how old is what others brought is being found out
+	qWaiting     queryState = iota // waits for a place to reconcile
+	qLoading                       // the set of stored events is being read
+	qReconciling                   // NEG-OPEN is queued or open
+	qChecking                      // ids are compared with the stored events
+	qFetching                      // continues by ids, by pages or in parts
+	qDating                        // created_at of events from other relays is being read
 )
 
-// query is one filter that is being fetched to its end.
+// query fetches one filter to its end.
 type query struct {
 	id     QueryID
 	b      *batch
@@ -32,53 +32,53 @@ type query struct {
 	filter nostr.Filter
 	match  *filters.Matcher
 	state  queryState
-	cursor plan.Cursor // how far it got
-	less   bool        // values were left out that the relay never takes
-	pages  bool        // it is not to be reconciled
+	cursor plan.Cursor // progress
+	less   bool        // values that the relay never accepts were left out
+	pages  bool        // fetched by pages, never reconciled
 
 	result plan.Result // so far
-	hold   int64       // newest second that can't be counted as fetched, 0 if there is none
-	ids    wanted      // that it fetches by id
+	hold   int64       // newest second that may be incomplete, 0 if none
+	ids    wanted      // events that are fetched by id
 
-	audit  *audit      // it is one
-	parent *query      // what it is a part of
-	depth  int         // how many parents there are
-	part   *query      // its part that is being fetched
-	full   *fullSecond // it is a part, one second that is full
+	audit  *audit      // set in a query of an audit
+	parent *query      // query of which this is a part
+	depth  int         // number of ancestors
+	part   *query      // part that is being fetched
+	full   *fullSecond // set if this part is one full second
 
 	// By pages.
 	walk    *filters.Walk
-	gaps    int          // gaps of walk that were taken in
-	seconds []fullSecond // full, to be looked into
+	gaps    int          // gaps of walk that were handled
+	seconds []fullSecond // full seconds that wait
 
 	// By reconciliation.
 	set      *negentropy.Set
 	neg      *negentropy.Session
-	placed   bool   // it has a place among those that reconcile
-	room     int    // ids that it may be found to need, each perhaps claimed twice; 0: nobody has said
-	granted  int    // of these, those that count by now
-	left     int    // ids with which it has left its place
+	placed   bool   // has a place in negTurns
+	room     int    // maximum ids that it may need, counted twice; 0: not set
+	granted  int    // part of room that is reserved
+	left     int    // ids with which it left its place
 	last     []byte // payload of the last NEG-MSG
-	repeats  int    // of last
+	repeats  int    // repetitions of last
 	reopened bool
-	limited  int                 // NEG-OPENs in a row that were refused as one of too many
-	cut      *cut                // its set may have been cut
-	rest     *rest               // to be fetched when the ids are
-	found    []graspsync.EventID // ids of which nobody knows yet whether we need them
-	later    []graspsync.EventID // ids that somebody else is asked for
-	vain     bool                // nothing was served by id, nor has any of that come by pages so far
+	limited  int                 // NEG-OPENs in a row that were rate limited
+	cut      *cut                // set if its set may have been cut
+	rest     *rest               // window to fetch after the ids
+	found    []graspsync.EventID // ids not yet compared with the stored events
+	later    []graspsync.EventID // ids requested from another relay
+	vain     bool                // no id was served, and no such event arrived by page
 
-	// In windows, each reconciled.
-	window  []window // to be fetched, newest first
-	windows int      // made of the whole, restarts included
-	below   int64    // end of what is above the windows that are left
+	// Reconciled in windows.
+	window  []window // waiting windows, newest first
+	windows int      // windows made for the whole, restarts included
+	below   int64    // lower end of the finished windows
 
-	// Kind by kind.
-	from  int64          // it is fetched kind by kind from this second on, 0 if it is not
-	turns []nostr.Filter // of these kinds, those that wait
+	// Fetched by kind.
+	from  int64          // starting second, 0 if not fetched by kind
+	turns []nostr.Filter // filters that wait
 }
 
-// whole returns the query of the batch that q is a part of, at any depth.
+// whole returns the query of the batch of which q is a part, or q.
 func (q *query) whole() *query {
 	for q.parent != nil {
 		q = q.parent
@@ -86,13 +86,12 @@ func (q *query) whole() *query {
 	return q
 }
 
-// forget lets go of what one that has ended found: its batch keeps it to tell how far it got.
+// forget releases the memory of a query that ended. Its batch still refers to it for the cursor.
 func (q *query) forget() {
 	q.set, q.neg, q.last, q.cut = nil, nil, nil, nil
 	q.ids, q.found, q.later = wanted{}, nil, nil
 }
 
-// span returns the seconds that a query is about.
 func (q *query) span() window {
 	w := window{0, noEnd}
 	if f := q.filter; f.Since != nil {
@@ -104,10 +103,9 @@ func (q *query) span() window {
 	return w
 }
 
-// unbegun reports whether a query is fetched by pages and has not got any.
+// unbegun reports whether the query is fetched by pages and has received none.
 func (q *query) unbegun() bool { return q.walk != nil && q.walk.Pages() == 0 }
 
-// noteCursor keeps how far the query got.
 func (q *query) noteCursor() {
 	if at := q.reached(); at != 0 && q.parent == nil {
 		q.cursor = plan.Cursor(at)
@@ -115,13 +113,12 @@ func (q *query) noteCursor() {
 	}
 }
 
-// reached returns the second down to which everything was fetched or counted, 0 if
-// nothing can be said.
+// reached returns the second down to which everything was fetched or counted, 0 if unknown.
 func (q *query) reached() (at int64) {
 	switch c := q.part; {
 	case q.from != 0:
 		at = q.from
-		if c != nil && len(q.turns) == 0 { // of all kinds before it everything is here
+		if c != nil && len(q.turns) == 0 { // all earlier kinds are complete
 			at = cmp.Or(c.reached(), at)
 		}
 	case q.walk != nil:
@@ -142,7 +139,6 @@ func (q *query) reached() (at int64) {
 	return max(at, q.hold)
 }
 
-// saw counts an event of a page.
 func (q *query) saw(ev graspsync.Event) {
 	if q.full != nil {
 		q.full.split.Saw(ev.ID, ev.Event)
@@ -151,7 +147,6 @@ func (q *query) saw(ev graspsync.Event) {
 	q.walk.Saw(ev.ID, ev.CreatedAt)
 }
 
-// heard takes in an event that was asked for by its id.
 func (q *query) heard(ev *nostr.Event) {
 	if q.full != nil {
 		q.full.split.Heard(ev)
@@ -161,7 +156,6 @@ func (q *query) heard(ev *nostr.Event) {
 	}
 }
 
-// repeatPage forgets what was counted of the page under way.
 func (q *query) repeatPage() {
 	if q.full != nil {
 		q.full.split.Next()
@@ -170,44 +164,44 @@ func (q *query) repeatPage() {
 	q.walk.Next()
 }
 
-// fullSecond is the part of a query that is one second with more events than a page
-// holds. It is reconciled (NIP-77), or else split.
+// fullSecond is a part of a query, one second with more events than a page. It is reconciled
+// (NIP-77), or else split.
 type fullSecond struct {
 	at    nostr.Timestamp
-	page  int // answers smaller than this are whole
-	doubt int // > 0: it gave so many, and it is only suspected that there are more
+	page  int // smaller answers are complete
+	doubt int // number of events of a suspected second, 0 if known to be full
 	split *filters.Split
-	// unsure: the relay reconciled no more events than a page holds. It may have a
-	// cap there, too.
+	// unsure reports that the relay reconciled no more events than a page holds. It may limit
+	// reconciliation, too.
 	unsure bool
 }
 
-// window is a part of a query: the seconds from since to until, both inclusive.
+// window is an inclusive range of seconds.
 type window struct{ since, until int64 }
 
 // noEnd is the until of a window without an upper bound.
 const noEnd = math.MaxInt64
 
-// rest is what a reconciliation did not come to.
+// rest is the window that a reconciliation did not reach.
 type rest struct {
 	window
 	again bool // reconcile it
 }
 
-// Some relays reconcile no more events than their database gives at once, the
-// newest ones, and do not say so: whatever is older would never be asked for. Their
-// caps are round numbers. So where a relay showed to have such a number of events, a
-// page below the oldest of them is asked for. It is empty if the set was whole.
+// Some relays silently reconcile only the newest events, as many as their database returns in one
+// query. Older events would never be requested. These limits are round numbers. So if a relay
+// showed such a number of events, the page below the oldest event is requested. The page is empty
+// if the set was complete.
 
-// cut says what is known of a reconciliation whose set may have been cut.
+// cut describes a reconciliation whose set may have been cut.
 type cut struct {
-	oldest int64               // created_at of the oldest event that the relay showed, as far as it is known
-	below  bool                // the page below it was asked for
-	asked  []graspsync.EventID // of which it is being found out whether we need them
-	others []graspsync.EventID // that somebody else brought: their created_at is to be looked up
+	oldest int64               // created_at of the oldest event that the relay showed, if known
+	below  bool                // the page below was requested
+	asked  []graspsync.EventID // ids that are being compared with the stored events
+	others []graspsync.EventID // ids received from other relays, whose created_at must be read
 }
 
-// checked takes out what the relay itself is asked for, now or later.
+// checked moves the asked ids that are not requested from this relay to others.
 func (c *cut) checked(ids, later []graspsync.EventID) {
 	own := make(map[graspsync.EventID]struct{}, len(ids)+len(later))
 	for _, id := range slices.Concat(ids, later) {

@@ -17,40 +17,39 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// maxRepeats is how often a message to a session is repeated that the relay says it
-// does not have.
+// maxRepeats is the maximum number of repetitions of a message after the relay reported that it
+// lost the session.
 const maxRepeats = 3
 
 const (
-	maxWindows     = 64 // reconciled one by one, for one query
-	maxWindowDepth = 16 // how often a window is divided
-	guessedWindows = 16 // made at once of what we have
+	maxWindows     = 64 // maximum reconciled windows per query
+	maxWindowDepth = 16 // maximum depth of divisions
+	guessedWindows = 16 // maximum windows of one guess
 
-	datedAtOnce   = 500   // ids of which the created_at is looked up
-	checkedAtOnce = 1_000 // ids of which it is found out whether we need them
+	datedAtOnce   = 500   // maximum ids in one lookup of created_at
+	checkedAtOnce = 1_000 // maximum ids in one comparison with the stored events
 
-	firstEvents = 1_600_000_000 // Nostr began after this, Unix time
+	firstEvents = 1_600_000_000 // Unix time before the first Nostr events
 )
 
-// reconcileNext lets waiting queries reconcile while there is room.
+// reconcileNext starts waiting queries while a place is free.
 func (h *history) reconcileNext() {
 	for q := h.reconciling.next(); q != nil; q = h.reconciling.next() {
 		if q.set != nil {
-			h.openNeg(q) // a part of what was loaded
+			h.openNeg(q) // its set is a part of a loaded set
 			continue
 		}
 		h.out.do(LoadSet{Query: q.id, Filter: q.filter})
 	}
 }
 
-// leaveReconciling frees the place of a query that reconciles or waits to.
 func (h *history) leaveReconciling(q *query) {
 	if h.reconciling.leave(q) {
 		h.reconcileNext()
 	}
 }
 
-// fetchPart reconciles a part of a query if the relay does that.
+// fetchPart reconciles a part if the relay supports NIP-77, else fetches it by pages.
 func (h *history) fetchPart(c *query) {
 	if !h.reconciling.offered || c.pages {
 		h.byPages(c)
@@ -60,7 +59,6 @@ func (h *history) fetchPart(c *query) {
 	h.reconcileNext()
 }
 
-// byPages fetches by pages what is not reconciled.
 func (h *history) byPages(q *query) {
 	if q.full != nil {
 		h.splitFullSecond(q)
@@ -69,7 +67,6 @@ func (h *history) byPages(q *query) {
 	h.startPages(q, 0)
 }
 
-// setLoaded goes on with what we have of a query.
 func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	q, ok := h.queries[id]
 	if ok && q.state == qDating {
@@ -80,7 +77,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		return
 	}
 	if h.terms.mustReshape(q.filter, h.terms.queryBounds()) {
-		h.restart(q) // it is not the set of what will be asked for
+		h.restart(q) // the set belongs to a filter that will not be sent
 		return
 	}
 	if err != nil || set == nil || !h.reconciling.offered {
@@ -89,19 +86,18 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	}
 	q.set, q.room = set, h.room
 	if most := h.terms.NegentropyMax; most > 0 && set.Len() > 2*most {
-		h.tooLarge(q, h.now) // it would say so
+		h.tooLarge(q, h.now) // the relay would refuse it
 		return
 	}
 	h.openNeg(q)
 }
 
-// openNeg asks for a reconciliation from its start.
 func (h *history) openNeg(q *query) {
 	if q.room == 0 {
 		q.room = 2 * h.cfg.NegIDs
 	}
 	h.reconciling.grant(q)
-	most := min(h.cfg.NegIDs, q.room/2) // ids that are claimed twice may be as many
+	most := min(h.cfg.NegIDs, q.room/2) // ids claimed twice may double the number
 	q.neg = negentropy.NewSession(q.set, negentropy.Limits{FrameSize: h.cfg.NegFrame, MaxRounds: h.cfg.NegRounds, MaxIDs: most})
 	first, err := q.neg.Open()
 	if err != nil {
@@ -113,7 +109,6 @@ func (h *history) openNeg(q *query) {
 	h.requests.enqueue(&request{kind: reqNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
 }
 
-// negotiate takes in a message of a reconciliation.
 func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	q := x.q
 	q.b.report.Method |= Negent
@@ -133,8 +128,8 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	}
 }
 
-// distrustNeg gives up reconciling after a relay broke its rules; bounds that were
-// merely reached concern the one query, which goes on behind them.
+// distrustNeg handles an error of a reconciliation. A protocol error ends reconciliation with this
+// relay. A reached limit concerns only this query, which continues with its rest.
 func (h *history) distrustNeg(q *query, err error) {
 	if !errors.Is(err, negentropy.ErrProtocol) {
 		h.salvage(q, true)
@@ -144,9 +139,8 @@ func (h *history) distrustNeg(q *query, err error) {
 	h.byPages(q)
 }
 
-// negSilent deals with a reconciliation that got no answer in time. Silence from
-// the start is how some relays say that they don't know NIP-77. One that took too
-// long in all is asked about the rest.
+// negSilent handles a reconciliation without an answer in time. Relays without NIP-77 may ignore
+// NEG-OPEN. A reconciliation that exceeded its total time is continued.
 func (h *history) negSilent(x *request, now time.Time) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN", false)
@@ -154,12 +148,11 @@ func (h *history) negSilent(x *request, now time.Time) {
 	h.salvage(x.q, now.Before(x.idleBy))
 }
 
-// negRefused deals with a reconciliation that the relay refused or ended.
 func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	q := x.q
 	if why == wire.RefusalSessionLost && q.repeats < maxRepeats && q.last != nil {
-		// khatru answers before it remembers the session, so that a quick reply may
-		// find none. It did not take the message in.
+		// khatru answers before it stores the session, so a quick reply may find none. The relay
+		// did not process the message.
 		q.repeats++
 		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
 		return
@@ -171,8 +164,8 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 		h.openNeg(q)
 	case x.events == 0 &&
 		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
-		// It may be a value in the filter, or NIP-77 that is not for us. Pages find that
-		// out: whoever refuses those as well refuses us.
+		// The cause may be a value of the filter, or NIP-77 may be restricted. Pages decide: a
+		// relay that refuses pages too refuses this client.
 		h.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
 		h.tooLarge(q, h.now)
@@ -184,8 +177,8 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	}
 }
 
-// noNegentropy has pages used from now on, for what waits to reconcile as well. wrong means that
-// the relay offers NIP-77, and that it does not lead to what the relay has.
+// noNegentropy uses pages from now on, also for waiting queries. wrong reports that the relay
+// offers NIP-77 and its answers are wrong.
 func (h *history) noNegentropy(reason string, wrong bool) {
 	if !h.reconciling.offered {
 		return
@@ -220,7 +213,7 @@ func (h *history) reconciled(q *query) {
 	h.askMissing(q, neg.Need())
 }
 
-// askMissing asks which of their ids we need.
+// askMissing asks which of the ids are not stored.
 func (h *history) askMissing(q *query, need [][32]byte) {
 	if h.reconciling.leaveWith(q, len(need)) {
 		h.reconcileNext()
@@ -236,7 +229,7 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	h.ask(q, ids)
 }
 
-// ask has it found out which of some ids we need, some at a time.
+// ask asks which ids are not stored, at most checkedAtOnce per request.
 func (h *history) ask(q *query, ids []graspsync.EventID) {
 	n := min(len(ids), checkedAtOnce)
 	q.state, q.found = qChecking, ids[n:]
@@ -246,7 +239,7 @@ func (h *history) ask(q *query, ids []graspsync.EventID) {
 	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: slices.Clip(ids[:n]), More: len(q.found) > 0})
 }
 
-// checked fetches those of the ids that we need, and asks about the others later.
+// checked fetches the ids that are not stored. Ids in later are asked about again.
 func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error) {
 	q, ok := h.queries[id]
 	if !ok || q.state != qChecking {
@@ -262,12 +255,12 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 	case len(ids) == 0:
 		h.idsDone(q)
 	default:
-		q.ids = wanted{} // what an earlier part of the ids came to says nothing of these
+		q.ids = wanted{} // results of earlier ids do not count
 		h.fetchIDs(q, ids)
 	}
 }
 
-// idsDone goes on when what was found by reconciling was fetched.
+// idsDone continues after the events of a reconciliation were fetched.
 func (h *history) idsDone(q *query) {
 	if len(q.found) > 0 {
 		h.ask(q, q.found)
@@ -287,7 +280,7 @@ func (h *history) idsDone(q *query) {
 	case r != nil:
 		q.rest = nil
 		if q.result != plan.Complete {
-			q.hold = noEnd // nobody knows where the ids belong that did not come
+			q.hold = noEnd // the times of ids that did not arrive are unknown
 		}
 		if q.full != nil {
 			h.splitFullSecond(q)
@@ -308,13 +301,12 @@ func (h *history) idsDone(q *query) {
 	}
 }
 
-// salvage ends a reconciliation that did not come to its end. What it found is
-// fetched, and then the rest: by another one if again is set and this one got
-// somewhere, else by pages.
+// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest. The rest is
+// reconciled if again is true and this reconciliation made progress, else fetched by pages.
 func (h *history) salvage(q *query, again bool) {
 	span := q.span()
 	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
-	need := q.neg.Need() // all of it: what lies before settled is in no other place
+	need := q.neg.Need() // all ids: those before settled are found nowhere else
 	if q.full != nil || settled <= span.since || settled > span.until {
 		settled, again = span.since, false
 	}
@@ -327,8 +319,8 @@ func (h *history) salvage(q *query, again bool) {
 	h.askMissing(q, need)
 }
 
-// tooLarge divides a query whose reconciliation the relay found too large. What
-// can't be divided further is fetched by pages.
+// tooLarge divides a query that the relay refused as too large. If it cannot be divided, it is
+// fetched by pages.
 func (h *history) tooLarge(q *query, now time.Time) {
 	h.leaveReconciling(q)
 	span := q.span()
@@ -340,7 +332,7 @@ func (h *history) tooLarge(q *query, now time.Time) {
 	if len(bounds) == 0 {
 		bounds = []int64{middle(q, span, now.Unix())}
 	}
-	// From the newest to the oldest, so that how far it got can be told.
+	// Windows go from the newest to the oldest so that the query has a cursor.
 	until := span.until
 	for _, since := range bounds {
 		q.window = append(q.window, window{since, until})
@@ -351,10 +343,9 @@ func (h *history) tooLarge(q *query, now time.Time) {
 	h.nextWindow(q)
 }
 
-// guess divides a query by what we have, so that no window should hold more than
-// the relay's maximum: it may well have about the same. It returns where the
-// windows begin, newest first, without the oldest; none if there is nothing to go
-// by.
+// guess divides a query by the stored events, because the relay may have about the same events. No
+// window should exceed the relay's maximum. guess returns the beginnings of all windows except the
+// oldest, newest first, or nil if no estimate is possible.
 func (h *history) guess(q *query, span window) (bounds []int64) {
 	most := h.terms.NegentropyMax
 	if q.depth > 0 || most < 1 || q.set == nil {
@@ -371,9 +362,9 @@ func (h *history) guess(q *query, span window) (bounds []int64) {
 	return bounds
 }
 
-// middle returns where the newer half of a window begins. Every other time it is
-// the middle of what we have; in between, since they may have other things, the
-// middle of the time in which events were made.
+// middle returns the beginning of the newer half of a window. At even depths it divides the stored
+// events. At odd depths it divides the time since Nostr began, because the relay may have other
+// events.
 func middle(q *query, span window, now int64) int64 {
 	if q.set != nil && q.depth%2 == 0 && q.set.Len() >= 16 {
 		at := int64(q.set.Time(q.set.Len() / 2))
@@ -383,7 +374,7 @@ func middle(q *query, span window, now int64) int64 {
 	}
 	from, to := span.since, span.until
 	if to > now {
-		to = max(now, from+1) // what is newer comes with the newer half
+		to = max(now, from+1) // future events belong to the newer half
 	}
 	if to > firstEvents {
 		from = max(from, firstEvents)
@@ -391,7 +382,6 @@ func middle(q *query, span window, now int64) int64 {
 	return from + (to-from+1)/2
 }
 
-// newWindow makes the query for a window.
 func (h *history) newWindow(q *query, w window) *query {
 	since := nostr.Timestamp(w.since)
 	bounds := [2]*nostr.Timestamp{q.filter.Since, q.filter.Until}
@@ -409,7 +399,6 @@ func (h *history) newWindow(q *query, w window) *query {
 	return c
 }
 
-// nextWindow goes on with the next window, newest first.
 func (h *history) nextWindow(q *query) {
 	if len(q.window) == 0 {
 		h.end(q, plan.Complete, "")
@@ -420,7 +409,7 @@ func (h *history) nextWindow(q *query) {
 	h.fetchPart(h.newWindow(q, w))
 }
 
-// windowEnded goes on below a window, or gives up the whole with it.
+// windowEnded continues below a window. A failure ends the whole query.
 func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 	if result >= plan.Failed {
 		h.end(q, result, why)
@@ -434,12 +423,12 @@ func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 	h.nextWindow(q)
 }
 
-// maybeCut reports whether so many events of a relay may be all that it reconciles at once.
+// maybeCut reports whether n looks like the relay's limit for one reconciliation.
 func (h *history) maybeCut(n int) bool {
 	return n > 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
 }
 
-// suspect has the page below what was reconciled asked for, if need be.
+// suspect prepares a request for the page below a set that may have been cut.
 func (h *history) suspect(q *query, neg *negentropy.Session) {
 	if !h.maybeCut(neg.TheirLen()) {
 		return
@@ -450,9 +439,8 @@ func (h *history) suspect(q *query, neg *negentropy.Session) {
 	}
 }
 
-// dateOthers has the created_at looked up of events of a suspect set that somebody else
-// brought. It reports false if there are none: without them a page would be asked for that is
-// part of the set.
+// dateOthers looks up the created_at of events in a suspected set that arrived from other relays.
+// It returns false if there are none. Without these times the page might overlap the set.
 func (h *history) dateOthers(q *query) bool {
 	if q.cut == nil || len(q.cut.others) == 0 {
 		return false
@@ -468,8 +456,7 @@ func (h *history) dateOthers(q *query) bool {
 	return true
 }
 
-// dated goes on with what we have of the events that others brought. If that could not be
-// read, a page more is asked for.
+// dated continues with these times. If they could not be read, the page may overlap the set.
 func (h *history) dated(q *query, set *negentropy.Set) {
 	if set != nil && set.Len() > 0 {
 		q.cut.oldest = min(q.cut.oldest, int64(set.Time(0)))
@@ -478,8 +465,8 @@ func (h *history) dated(q *query, set *negentropy.Set) {
 	h.idsDone(q)
 }
 
-// lookBelow asks for the page below the oldest event of a suspect set. It reports
-// false if there is nothing to be asked.
+// lookBelow requests the page below the oldest event of a suspected set. It returns false if no
+// page is needed.
 func (h *history) lookBelow(q *query) bool {
 	p := q.cut
 	if p == nil || p.below || p.oldest <= q.span().since || p.oldest == math.MaxInt64 {
@@ -487,18 +474,18 @@ func (h *history) lookBelow(q *query) bool {
 		return false
 	}
 	p.below = true
-	q.hold = max(q.hold, p.oldest) // there may be more of that second
+	q.hold = max(q.hold, p.oldest) // that second may have more events
 	if q.result != plan.Complete {
 		q.hold = noEnd
 	}
 	method := q.b.report.Method
 	h.startPages(q, p.oldest-1)
-	q.b.report.Method = method // a look is not a way to fetch
+	q.b.report.Method = method // this page is a check and no fetch method
 	return true
 }
 
-// cutBelow goes on by pages, from the oldest event on, if there was anything below
-// it: then the set was cut, maybe in the middle of a second.
+// cutBelow continues by pages from the oldest event on if the page below it had events. The set was
+// cut, maybe within a second.
 func (h *history) cutBelow(q *query, events int) bool {
 	p := q.cut
 	q.cut = nil

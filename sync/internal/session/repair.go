@@ -12,19 +12,19 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// repair finds out what can be done for a request that the relay refused: it is repeated, at
-// once, later or in another form, or given up.
+// repair decides whether a refused request is repeated immediately, later or in another form, or
+// given up.
 type repair struct {
 	terms     *terms
 	requests  *requests
 	history   *history
-	bisection *bisection // the last one; it is under way as long as requests names what is bisected
+	bisection *bisection // the latest; it runs while requests.bisected is set
 }
 
-// refused deals with a request that the relay did not want, or ended. tell means
-// that the relay may still have it open.
+// refused handles a request that the relay refused or ended. tell reports that the relay may still
+// have the request open.
 func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
-	first := p.requests.opening == x // nothing was sent after it
+	first := p.requests.opening == x // no request was sent after x
 	p.requests.answered(x)
 	p.requests.failed(now, x, why)
 	if x.kind == reqProbe {
@@ -32,25 +32,25 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 		return
 	}
 	if p.requests.unwanted(x) {
-		if why == wire.RefusalRateLimited { // that is not about this one alone
+		if why == wire.RefusalRateLimited { // it concerns all requests
 			p.requests.cool(now, text)
 		}
 		p.requests.drop(x, tell)
 		return
 	}
-	// What a live subscription should have brought since has to be caught up with:
-	// the plan opens it again and sees to that.
+	// The plan must catch up with the events missed since a live subscription ended. It does so
+	// when it opens the subscription again.
 	missed := x.kind == reqLive && !first
 	if !p.retry(now, x, why, text, tell, missed) {
 		p.giveUp(x, why, text, tell)
 	}
 }
 
-// hungUp is what a relay says that hangs up.
+// hungUp is the reason recorded for a relay that disconnects.
 const hungUp = "the relay hung up over it"
 
-// refuseUnasked deals with a request that waits and that the relay is believed to refuse, as
-// if it had. It is false if there is none.
+// refuseUnasked handles a waiting request that the relay is believed to refuse, as if the relay had
+// refused it. It returns false if no such request waits.
 func (p *repair) refuseUnasked(now time.Time) bool {
 	x := p.requests.suspects.refused(p.requests.waiting)
 	if x == nil {
@@ -70,10 +70,10 @@ func (p *repair) refuseUnasked(now time.Time) bool {
 	return true
 }
 
-// settleDoubted deals with a request that was not asked for, and would be refused in any form. Whoever
-// has answered something else refuses that one. Whoever has not when there is nothing else to
-// ask refuses us, or is not up, whatever the form: that has to show, so it is asked.
-// It is false if there is nothing to do.
+// settleDoubted handles a request that was not sent and is believed to be refused in every form. If
+// the relay answered another request, the request counts as refused. If not, and no other request
+// is left, the relay may refuse this client or be down, so the request is sent. settleDoubted
+// returns false if nothing changed.
 func (p *repair) settleDoubted(now time.Time) bool {
 	r := p.requests
 	x := r.doubted()
@@ -95,16 +95,16 @@ func (p *repair) settleDoubted(now time.Time) bool {
 	return true
 }
 
-// maxLimited is how often in a row a request is repeated that the relay calls too many. It
-// is the first to be sent after a time without any: whatever the relay says, it is not the
-// rate. What waits behind it must not wait for ever.
+// maxLimited is the number of rate-limit refusals in a row after which a request is given up. Such
+// a request is the first after a pause, so its rate cannot be the cause. Requests behind it must
+// not wait forever.
 const maxLimited = 3
 
-// retry does what can be done for a request to be answered yet; false if nothing
-// can. With missed it is not repeated here.
+// retry repeats a refused request if it may yet be answered. It returns false if it gives up. A
+// request with missed is not repeated by the session.
 func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, tell, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
-		why = wire.RefusalBadRequest // it was about something else
+		why = wire.RefusalBadRequest // the refusal is about something else
 	}
 	switch why {
 	case wire.RefusalRateLimited:
@@ -156,25 +156,22 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 	return true
 }
 
-// limitedAgain counts the refusals of a request as one of too many, and reports whether it
-// is to be given up.
+// limitedAgain counts a rate-limit refusal and reports whether the request must be given up.
 func (p *repair) limitedAgain(x *request) bool {
 	n := &x.limited
-	if x.kind == reqNeg { // each time it is another
+	if x.kind == reqNeg { // a new request each time
 		n = &x.q.limited
 	}
 	*n++
 	return *n >= maxLimited
 }
 
-// again has a request repeated that was refused for now. What it had brought by
-// then counts for nothing.
 func (p *repair) again(x *request, tell bool) {
 	p.requests.unsend(x, tell)
 	p.history.repeat(x)
 }
 
-// giveUp gives a request up.
+// giveUp ends a request and its query or live subscription.
 func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	switch why {
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
@@ -198,8 +195,8 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	}
 }
 
-// diagnose finds out what was wrong with the form of a request, if the relay says so:
-// it may be asked again in another one.
+// diagnose learns a limit from the text of a refusal. It reports whether the request can be
+// repeated in another form.
 func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
@@ -232,8 +229,8 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	return false
 }
 
-// relearned repeats a request that was refused and, since something was learned
-// from that, can be made in another form. What waits is reshaped as well.
+// relearned repeats a request in the form that the learned limits allow. Waiting requests are
+// reshaped, too.
 func (p *repair) relearned(x *request, tell bool) {
 	p.requests.unsend(x, tell)
 	p.reshape(x)
@@ -250,8 +247,8 @@ func (p *repair) relearned(x *request, tell bool) {
 	}
 }
 
-// outdated reports whether a request that waits has another form by now. A query
-// that has got somewhere was not refused in its own.
+// outdated reports whether a waiting request has another form under the current limits. A query
+// with progress is not outdated because its form was accepted.
 func (p *repair) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:
@@ -264,7 +261,6 @@ func (p *repair) outdated(x *request) bool {
 	return false
 }
 
-// reshape has a request that is not open made anew, as the relay takes it by now.
 func (p *repair) reshape(x *request) {
 	p.requests.drop(x, false)
 	if x.kind == reqLive {
@@ -274,7 +270,8 @@ func (p *repair) reshape(x *request) {
 	p.history.restart(x.q)
 }
 
-// authenticated has what was refused repeated, or gives it up.
+// authenticated stores the outcome of NIP-42. After a failure it gives up the requests that waited
+// for it.
 func (p *repair) authenticated(accepted bool, text string) {
 	p.requests.auth.over(accepted, p.requests.next)
 	if accepted {
@@ -287,7 +284,6 @@ func (p *repair) authenticated(accepted bool, text string) {
 	}
 }
 
-// unsent takes back a request that is larger than what may be sent.
 func (p *repair) unsent(x *request, size int, reason string) {
 	switch {
 	case x.kind == reqNeg:
@@ -311,8 +307,8 @@ func (p *repair) unsent(x *request, size int, reason string) {
 	}
 }
 
-// bisectNext has the first of the requests that are suspended bisected, unless its form was
-// found out meanwhile.
+// bisectNext bisects the first suspended request. A request whose form has become known is reshaped
+// instead.
 func (p *repair) bisectNext() {
 	for p.requests.bisected == nil {
 		i := slices.IndexFunc(p.requests.suspended, func(x *request) bool { return !x.doubted || p.outdated(x) })
@@ -330,7 +326,7 @@ func (p *repair) bisectNext() {
 	}
 }
 
-// nextProbe asks for the next piece, or passes judgement.
+// nextProbe sends the next probe, or concludes.
 func (p *repair) nextProbe() {
 	if piece := p.bisection.next(); piece != nil {
 		p.requests.enqueueFirst(p.bisection.probe(piece))
@@ -339,7 +335,6 @@ func (p *repair) nextProbe() {
 	p.conclude()
 }
 
-// probed takes in what became of a probe.
 func (p *repair) probed(x *request, taken, tell bool) {
 	p.requests.drop(x, tell)
 	if p.bisection.probed(taken) {
@@ -349,7 +344,7 @@ func (p *repair) probed(x *request, taken, tell bool) {
 	p.nextProbe()
 }
 
-// probeRefused tells a refusal that is about what was asked for from others.
+// probeRefused handles a refused probe. Only a refusal of its content counts as a result.
 func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
 	switch why {
 	case wire.RefusalRateLimited:
@@ -367,13 +362,12 @@ func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text 
 	}
 }
 
-// probeFailed ends a bisection that can't go on.
 func (p *repair) probeFailed(x *request, why string, tell bool) {
 	p.requests.drop(x, tell)
 	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
 }
 
-// accepted repeats a request that as such is taken; once.
+// accepted repeats once a request that was accepted as a probe.
 func (p *repair) accepted() {
 	x, text := p.bisection.origin, p.bisection.text
 	if x.passed || x.missed {
@@ -385,8 +379,8 @@ func (p *repair) accepted() {
 	p.history.repeat(x)
 }
 
-// conclude ends a bisection with what was found out. If that is not all, the request
-// fails, and what is wrong with it beyond that is for the next time.
+// conclude ends a bisection with its results. If they are incomplete, the request fails and the
+// next attempt continues.
 func (p *repair) conclude() {
 	b := p.bisection
 	for _, v := range b.badValues {
@@ -394,7 +388,7 @@ func (p *repair) conclude() {
 	}
 	x := b.origin
 	if x.kind == reqLive && len(b.badFilters) > 0 {
-		// The rest can be followed.
+		// The other filters can be followed.
 		x.standing = x.standing.Sealer().Seal(slices.DeleteFunc(x.spell(), func(f nostr.Filter) bool {
 			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
 		}))

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// requestKind says what a subscription is for.
+// requestKind is the purpose of a request.
 type requestKind uint8
 
 const (
@@ -29,48 +29,48 @@ const (
 	reqProbe
 )
 
-// request is one that was sent or waits to be sent.
+// request is a request that is open or waits.
 type request struct {
 	kind      requestKind
-	id        string           // given when it is sent
-	number    uint64           // in it
-	filters   []nostr.Filter   // of all but reqLive
-	match     *filters.Matcher // likewise
-	standing  standing.Filters // reqLive
-	spelled   []nostr.Filter   // while they are sent
+	id        string           // subscription id, set when sent
+	number    uint64           // number in id
+	filters   []nostr.Filter   // empty for reqLive
+	match     *filters.Matcher // of filters
+	standing  standing.Filters // filters of reqLive
+	spelled   []nostr.Filter   // reqLive: filters while they are sent
 	live      plan.LiveID
-	last      bool   // live: it gives way to all others
-	order     uint64 // live: when it was asked for
+	last      bool   // live: it gives way to all other requests
+	order     uint64 // live: number of the Follow call
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
 	payload   []byte                         // reqNeg: of NEG-OPEN
 	want      map[graspsync.EventID]struct{} // reqIDs: not yet received
-	asked     int                            // reqIDs: how many there were
+	asked     int                            // reqIDs: number of requested ids
 	limitZero bool                           // it was sent with limit 0
-	bytes     int                            // of it, 0 if they were not counted
+	bytes     int                            // size, 0 if not counted
 	events    int
-	noticed   bool   // a NOTICE came and nothing else yet
-	missed    bool   // live: what it should have brought has to be caught up with
-	refusal   string // what the relay said when it refused it
-	passed    bool   // its filters were found to be taken
-	toAuth    bool   // it was refused for want of NIP-42
+	noticed   bool   // a NOTICE arrived and no answer
+	missed    bool   // live: missed events must be caught up with
+	refusal   string // text of the relay's refusal
+	passed    bool   // a probe with the same filters was accepted
+	toAuth    bool   // refused for lack of NIP-42
 	since     bool   // probe: without limit 0
-	limited   int    // times that it was refused as one of too many
-	unasked   bool   // it was refused by what is known of its form
-	doubted   bool   // so was any other form of it
-	sure      bool   // it is asked for all the same
-	heard     bool   // it got an answer since it was sent
+	limited   int    // rate-limit refusals in a row
+	unasked   bool   // counted as refused because of its form, not sent
+	doubted   bool   // all its forms are believed to be refused
+	sure      bool   // it is sent although its form is suspected
+	heard     bool   // the relay answered since it was sent
 
 	sentAt time.Time
-	forms  *relaylimits.Forms // once they were asked for,
-	formed bool               // and whether that was without limit 0
+	forms  *relaylimits.Forms // nil until computed
+	formed bool               // NoLimitZero at that time
 
-	openBy  time.Time // the next one may be opened
+	openBy  time.Time // deadline for opening the next request
 	idleBy  time.Time
 	totalBy time.Time
 }
 
-// size is how many bytes the request has.
+// size returns the size of the request in bytes.
 func (x *request) size() int {
 	if x.bytes == 0 {
 		x.bytes = requestOverhead
@@ -81,7 +81,7 @@ func (x *request) size() int {
 	return x.bytes
 }
 
-// spell returns the filters. Their lists must not be changed.
+// spell returns the filters. The caller must not change their lists.
 func (x *request) spell() []nostr.Filter {
 	switch {
 	case x.kind != reqLive:
@@ -92,18 +92,16 @@ func (x *request) spell() []nostr.Filter {
 	return x.standing.Spell()
 }
 
-// count is how many filters it has.
 func (x *request) count() int { return len(x.filters) + len(x.standing) }
 
-// requestOverhead is what a REQ takes besides its filters and their commas.
+// requestOverhead is the size of a REQ without its filters and their commas, in bytes.
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
 
-// left returns the ids whose events did not come.
 func (x *request) left() []graspsync.EventID {
 	return slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
 }
 
-// asks returns what a request asks for, without bounds in time.
+// asks returns the filters without time bounds.
 func (x *request) asks() []nostr.Filter {
 	if x.q != nil {
 		return []nostr.Filter{x.q.filter}
@@ -111,8 +109,8 @@ func (x *request) asks() []nostr.Filter {
 	return x.spell()
 }
 
-// suits reports whether an event is what was asked for, or resembles that. Of one that is known
-// the tags were not read: it suits if all else does.
+// suits reports whether an event matches or resembles the filters. The tags of a known event were
+// not read, so they are ignored.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
 	switch {
@@ -135,32 +133,31 @@ func (x *request) suits(m wire.Message) (matches, similar bool) {
 	return matches, matches || similar
 }
 
-// triable reports whether it makes sense to look for the reason of a refusal: of
-// what was taken before it is not the filters.
+// triable reports whether the filters may be the cause of a refusal. They are not if the relay
+// accepted them before.
 func (x *request) triable() bool {
 	return x.kind == reqLive && x.openAt == 0 || x.kind == reqPage && x.q.unbegun() && x.events == 0
 }
 
-// byNumber orders requests that were sent as they were sent.
 func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 
-// requests keeps what was asked for and is open, and what waits to be asked for: which goes
-// out when, how long an answer may take, and what a NOTICE is about.
+// requests contains the open and the waiting requests. It decides when a request is sent, sets
+// deadlines for answers, and assigns a NOTICE to a request.
 type requests struct {
 	cfg   *Config // read-only
 	out   *outbox
 	terms *terms
 
-	next         uint64 // numbers requests and queries
+	next         uint64 // last number of a request or query
 	subs         subscriptions
 	lives        lives
 	closing      []closing
-	opening      *request   // sent last, not answered yet
-	waiting      []*request // to be opened, in order
-	historic     int        // historic REQs that are open
-	mostHistoric int        // of them
-	suspended    []*request // refused: repeated once it is known how
-	bisected     *request   // the one of them that is bisected
+	opening      *request   // sent last, not answered
+	waiting      []*request // in sending order
+	historic     int        // open historic REQs
+	mostHistoric int        // maximum of historic
+	suspended    []*request // refused, wait for a bisection
+	bisected     *request   // the suspended request under bisection
 
 	auth      *auth
 	fruitless fruitless
@@ -180,7 +177,6 @@ func newRequests(cfg *Config, out *outbox, t *terms) *requests {
 	}
 }
 
-// doubted returns the first request that is, nil if there is none.
 func (r *requests) doubted() *request {
 	if i := slices.IndexFunc(r.suspended, func(x *request) bool { return x.doubted }); i >= 0 {
 		return r.suspended[i]
@@ -188,7 +184,7 @@ func (r *requests) doubted() *request {
 	return nil
 }
 
-// expect makes use of what is believed of the relay from now on: it may take more than it did.
+// expect applies new limits of the relay. They may be wider than before.
 func (r *requests) expect(t relaylimits.Limits) {
 	if t.MaxSubscriptions > r.terms.MaxSubscriptions {
 		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
@@ -196,8 +192,8 @@ func (r *requests) expect(t relaylimits.Limits) {
 	r.pace.believe(t.Pace)
 }
 
-// closing is a live subscription that is no longer wanted. It is closed when those
-// stand that were asked for before order: they may be what replaces it.
+// closing is an unwanted live subscription. It is closed after all subscriptions with a lower order
+// have opened, because one of them may replace it.
 type closing struct {
 	sub   *request
 	order uint64
@@ -208,8 +204,8 @@ func (r *requests) number() uint64 {
 	return r.next
 }
 
-// issued reports whether we ever used a subscription id: what still comes for one
-// that has ended is harmless.
+// issued reports whether a subscription id was ever used. Late messages for an ended subscription
+// are harmless.
 func (r *requests) issued(id string) bool {
 	if len(id) < 2 {
 		return false
@@ -218,13 +214,12 @@ func (r *requests) issued(id string) bool {
 	return err == nil && n > 0 && n <= r.next
 }
 
-// follow has a live subscription opened.
 func (r *requests) follow(x *request) {
 	x.order = r.number()
 	r.waiting = append(r.waiting, r.divide(x)...)
 }
 
-// unfollow has one closed when what replaces it stands.
+// unfollow closes a live subscription after its replacement has opened.
 func (r *requests) unfollow(live plan.LiveID) {
 	for _, x := range slices.Clone(r.lives.parts[live]) {
 		if r.sent(x) {
@@ -235,8 +230,8 @@ func (r *requests) unfollow(live plan.LiveID) {
 	}
 }
 
-// divide makes the requests of a live subscription: one, unless the relay takes less
-// than it was planned for.
+// divide makes the requests of a live subscription. It makes more than one if the limits of the
+// relay are tighter than planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.terms.pack(x.standing) {
@@ -246,7 +241,7 @@ func (r *requests) divide(x *request) []*request {
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)
-		if len(out) > n-1 { // one is left to history
+		if len(out) > n-1 { // one place remains for history
 			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "no room for what it has to be split into")
 			return nil
 		}
@@ -255,7 +250,7 @@ func (r *requests) divide(x *request) []*request {
 	return out
 }
 
-// open sends what waits, one request at a time, and history only into free slots.
+// open sends waiting requests one at a time.
 func (r *requests) open(now time.Time) {
 	r.openingOver(now)
 	r.closeReplaced()
@@ -270,7 +265,7 @@ func (r *requests) open(now time.Time) {
 		r.turnAway()
 		i := slices.IndexFunc(r.waiting, func(x *request) bool {
 			if r.bisected != nil && x.kind != reqProbe {
-				return false // first it has to be known what the relay takes
+				return false // the bisection must end first
 			}
 			if x.kind != reqLive && !r.pace.next.IsZero() {
 				return false
@@ -316,7 +311,7 @@ func (r *requests) send(now time.Time, x *request) {
 	if x.kind != reqLive {
 		r.pace.asked(now)
 	}
-	if r.suspects.suspected(x) { // alone, so that it can be told whether it is why
+	if r.suspects.suspected(x) { // the only open request, so that its effect is clear
 		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
@@ -326,33 +321,30 @@ func (r *requests) send(now time.Time, x *request) {
 	r.out.do(Send{out})
 }
 
-// answerBy is when an answer must have begun. Large relays under load take longer for that
-// than for what follows.
+// answerBy returns the deadline for the first message of an answer. Large relays under load need
+// more time for it than for later messages.
 func (r *requests) answerBy(now time.Time) time.Time {
 	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
 }
 
-// openingOver ends the time in which the request sent last holds up the others, and
-// in which a NOTICE is taken to be about it.
+// openingOver ends the time in which the newest request blocks others and gets the NOTICEs.
 func (r *requests) openingOver(now time.Time) {
 	if r.opening != nil && !now.Before(r.opening.openBy) {
 		r.opening = nil
 	}
 }
 
-// answered lets the next request be opened.
 func (r *requests) answered(x *request) {
 	if r.opening == x {
 		r.opening = nil
 	}
 }
 
-// sent reports whether a request is open at the relay, as far as we know.
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
-// failed counts a request that had no answer, or was refused, if that may be the connection's
-// fault: what there is no room for, or no rate, is another matter, and so is what a relay ends
-// that it had answered.
+// failed counts a request without an answer, or a refusal that a faulty connection may cause.
+// Limits on rate or subscriptions are no such refusals, and neither is the end of an answered
+// request.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	wantsAuth := why == wire.RefusalAuthRequired
 	switch why {
@@ -365,13 +357,12 @@ func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	r.fruitless.failed(now, x, r.next, wantsAuth)
 }
 
-// enqueue has a historic request opened when its turn comes.
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 
-// enqueueFirst has a request opened before all others: it was refused for now.
+// enqueueFirst adds a temporarily refused request to the front of the queue.
 func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
 
-// drop ends a request, telling the relay if it does not know yet.
+// drop ends a request. With tell it closes the request at the relay.
 func (r *requests) drop(x *request, tell bool) {
 	r.answered(x)
 	is := func(y *request) bool { return y == x }
@@ -404,7 +395,7 @@ func (r *requests) drop(x *request, tell bool) {
 	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
-// unsend ends a request at the relay that is still wanted.
+// unsend closes a request that is still wanted.
 func (r *requests) unsend(x *request, tell bool) {
 	r.drop(x, tell)
 	if x.kind == reqLive {
@@ -412,20 +403,19 @@ func (r *requests) unsend(x *request, tell bool) {
 	}
 }
 
-// suspend keeps a request until it is known how it can be repeated.
+// suspend stores a refused request until its cause is known.
 func (r *requests) suspend(x *request, tell bool) {
 	r.unsend(x, tell)
 	r.suspended = append(r.suspended, x)
 }
 
-// resume ends the bisection of a request, which is suspended no more.
+// resume ends the bisection of a request.
 func (r *requests) resume(x *request) {
 	r.bisected = nil
 	r.suspended = slices.DeleteFunc(r.suspended, func(y *request) bool { return y == x })
 }
 
-// closeReplaced closes the live subscriptions that are no longer wanted and whose
-// successors stand.
+// closeReplaced closes unwanted live subscriptions whose replacements have opened.
 func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
@@ -441,26 +431,24 @@ func (r *requests) closeReplaced() {
 	}
 }
 
-// unwanted reports whether a live subscription is only open since what replaces it does
-// not stand yet.
+// unwanted reports whether a live subscription is open only until its replacement has opened.
 func (r *requests) unwanted(x *request) bool {
 	return slices.ContainsFunc(r.closing, func(c closing) bool { return c.sub == x })
 }
 
-// closeLive ends a live subscription that the relay refused, or had accepted at openAt and ended.
+// closeLive reports the end of a live subscription. openAt is 0 if the relay refused it.
 func (r *requests) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, text string) {
 	r.dropLive(live)
 	r.out.do(LiveClosed{Live: live, OpenAt: openAt, Reason: text, Why: why})
 }
 
-// dropLive ends what there is of a live subscription.
 func (r *requests) dropLive(live plan.LiveID) {
 	for _, part := range slices.Clone(r.lives.parts[live]) {
 		r.drop(part, true)
 	}
 }
 
-// giveWay ends a live subscription that comes last.
+// giveWay ends a subscription of FollowLast.
 func (r *requests) giveWay(x *request) {
 	wanted := !r.unwanted(x)
 	r.dropLive(x.live)
@@ -469,7 +457,6 @@ func (r *requests) giveWay(x *request) {
 	}
 }
 
-// requestsOf returns the requests of a query.
 func (r *requests) requestsOf(q *query) (out []*request) {
 	out = r.subs.where(func(x *request) bool { return x.q == q })
 	for _, x := range slices.Concat(r.waiting, r.suspended) {
@@ -490,15 +477,15 @@ func (r *requests) probes() (out []*request) {
 	return out
 }
 
-// attribute tells which request a NOTICE is about, nil if that can't be told, and what it
-// means. It is the one that was opened last, or a NEG-OPEN that has no answer yet.
+// attribute returns the request that a NOTICE is about and its meaning, with a nil request if
+// unknown. The request is the newest one without an answer, or a NEG-OPEN without an answer.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.ClassifyNotice(notice)
 	x = r.opening
 	neg := r.subs.unansweredNeg()
 	switch {
 	case neg != nil && x == nil && why == wire.RefusalRateLimited:
-		x = neg // else its silence would be taken for an answer
+		x = neg // else its silence would count as an answer
 	case neg != nil && (why == wire.RefusalNoNegentropy || (x == nil || x == neg) && wire.RefusesNegentropy(notice)):
 		x = neg
 		if why == wire.RefusalOther || wire.ClassifyNegErr(notice, 0) == wire.RefusalNoNegentropy {
@@ -510,7 +497,6 @@ func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	return x, why
 }
 
-// wake considers when something is due.
 func (r *requests) wake(w *wake) {
 	r.subs.wake(w)
 	if r.auth.underWay() {
@@ -530,7 +516,6 @@ func (r *requests) wake(w *wake) {
 	}
 }
 
-// excuse puts all deadlines off.
 func (r *requests) excuse(d time.Duration) {
 	r.subs.excuse(d)
 	if r.opening != nil {
@@ -539,8 +524,7 @@ func (r *requests) excuse(d time.Duration) {
 	r.auth.by = r.auth.by.Add(d)
 }
 
-// cool stops new requests for a while, and has history asked for more slowly from then on.
-// What was refused is asked for again then.
+// cool pauses new requests and lowers the rate of historic requests afterwards.
 func (r *requests) cool(now time.Time, reason string) {
 	if !r.pace.complained(now, r.cfg.Cooldown) {
 		return
@@ -550,13 +534,12 @@ func (r *requests) cool(now time.Time, reason string) {
 	r.out.do(Learned{Kind: relaylimits.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
 }
 
-// hasRoom reports whether a request that waits may be opened. Live subscriptions and
-// history share the places that the relay gives; those for history are lent to live
-// ones as they are needed.
+// hasRoom reports whether a waiting request may be sent. History and live subscriptions share the
+// relay's slots, and live subscriptions have priority.
 func (r *requests) hasRoom(x *request) bool {
 	switch x.kind {
 	case reqNeg:
-		return true // relays count them apart
+		return true // relays count them separately
 	case reqLive:
 		if x.last {
 			return r.free() > 0 && r.retains(x) && r.othersLive(x) < r.mostLive()
@@ -564,21 +547,21 @@ func (r *requests) hasRoom(x *request) bool {
 		if r.historic > 0 && !r.retains(x) {
 			return false
 		}
-		// With nothing else to end, waiting would be for ever: the relay may say so.
+		// No other request can end, so waiting would last forever. The relay may refuse.
 		return r.historic == 0 || r.free() > 0
 	}
 	if r.historic >= r.mostHistoric {
 		return false
 	}
 	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == reqProbe && r.bisected.kind == reqLive) {
-		// It must go on somehow; the relay may say that there is no room. What is to be closed
-		// may wait for the subscription that is being tried.
+		// At least one historic request must be possible; the relay may refuse it. A subscription
+		// in closing may wait for the subscription under bisection.
 		return true
 	}
 	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
 }
 
-// mostLive is how many live subscriptions there may be where some come last.
+// mostLive returns the maximum number of live requests if some of them are of FollowLast.
 func (r *requests) mostLive() int {
 	if r.terms.MaxSubscriptions == 0 {
 		return math.MaxInt
@@ -586,7 +569,7 @@ func (r *requests) mostLive() int {
 	return relaylimits.Requests{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
 }
 
-// othersLive is how many requests of live subscriptions are open, or wait before x.
+// othersLive returns the number of live requests that are open or wait before x.
 func (r *requests) othersLive(x *request) (n int) {
 	n = r.subs.live()
 	for _, y := range r.waiting {
@@ -597,7 +580,8 @@ func (r *requests) othersLive(x *request) (n int) {
 	return n
 }
 
-// turnAway gives up what comes last, waits, and would wait for more than an answer to end.
+// turnAway ends waiting subscriptions of FollowLast that would wait for more than the end of an
+// answer.
 func (r *requests) turnAway() {
 	if r.bisected != nil {
 		return
@@ -609,7 +593,7 @@ func (r *requests) turnAway() {
 	}
 }
 
-// makeRoom has what comes last give way to a request that is about to be sent.
+// makeRoom ends subscriptions of FollowLast to make room for x.
 func (r *requests) makeRoom(x *request) {
 	if x.kind == reqNeg || x.last {
 		return
@@ -623,13 +607,12 @@ func (r *requests) makeRoom(x *request) {
 	}
 }
 
-// retains reports whether the relay takes one more request of the size of x beside those
-// that are open.
+// retains reports whether the relay keeps one more request of the size of x.
 func (r *requests) retains(x *request) bool {
 	return r.terms.MaxRetained == 0 || r.subs.retained()+x.size() <= r.terms.MaxRetained
 }
 
-// free is how many subscriptions more the relay takes.
+// free returns the number of subscriptions that the relay still accepts.
 func (r *requests) free() int {
 	most := r.terms.MaxSubscriptions
 	if most == 0 {
@@ -642,8 +625,8 @@ func (r *requests) liveWaits() bool {
 	return slices.ContainsFunc(r.waiting, func(x *request) bool { return x.kind == reqLive })
 }
 
-// crowded learns from a request for which the relay had no room, and reports whether it is to
-// be repeated when there is.
+// crowded learns a limit from a request for which the relay had no room. It reports whether the
+// request is repeated later.
 func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
 	if why == wire.RefusalTooManyBytes {
 		return r.tooManyBytes(x, text)
@@ -651,7 +634,7 @@ func (r *requests) crowded(x *request, why wire.Refusal, text string) bool {
 	return r.tooMany(x, text)
 }
 
-// tooMany learns how many requests the relay takes: what is open shows it.
+// tooMany learns the maximum number of subscriptions from the number of open requests.
 func (r *requests) tooMany(x *request, text string) bool {
 	open := r.subs.reqs()
 	if r.sent(x) && x.kind != reqNeg {
@@ -672,12 +655,11 @@ func (r *requests) tooMany(x *request, text string) bool {
 	return r.historic > 1
 }
 
-// leastRetained is what every relay is trusted to keep of requests, in bytes.
+// leastRetained is the minimum size of requests that every relay keeps, in bytes.
 const leastRetained = 4 << 10
 
-// tooManyBytes learns how many bytes of requests the relay keeps: it says so, or what is open
-// shows it. History waits until there is room; live subscriptions the plan makes anew, with
-// fewer bytes.
+// tooManyBytes learns the maximum size of requests that the relay keeps, from its text or from the
+// open requests. History waits for room. The plan makes live subscriptions again with fewer bytes.
 func (r *requests) tooManyBytes(x *request, text string) bool {
 	others := r.subs.retained()
 	if r.sent(x) {

@@ -14,37 +14,37 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Config holds the constants of a [Session]. All numbers and durations must be set.
+// Config contains the limits of a [Session]. All numbers and durations must be set, except those
+// described as optional.
 type Config struct {
-	Historic     int                       // historic requests open at once
-	Reconciling  int                       // NIP-77 sessions open at once
-	PageLimit    int                       // events asked for in one page
-	PageSize     int                       // largest page the relay ever gave, 0 if unknown
-	MaxPage      int                       // events taken in one page, whatever was asked for
-	IDChunk      int                       // ids asked for in one request
-	NegFrame     int                       // bytes of a NIP-77 message that we send, before hex
-	NegRounds    int                       // messages of one reconciliation
-	NegIDs       int                       // ids taken from one reconciliation; twice as many at its end
-	Limits       relaylimits.Limits        // what the relay takes, as far as it is known
-	SetAside     []relaylimits.Value       // which it never takes
-	Suspects     map[relaylimits.Form]bool // over which it hung up; true: it is believed to refuse them
-	Auth         bool                      // there is a key to authenticate with (NIP-42)
-	OpenTimeout  time.Duration             // before the next request is opened without an answer
-	FirstNeg     time.Duration             // for the first answer to NEG-OPEN
-	NegTimeout   time.Duration             // for a reconciliation in all
-	FirstAnswer  time.Duration             // for the first message of an answer, at least IdleTimeout
-	IdleTimeout  time.Duration             // between two messages of an answer
-	TotalTimeout time.Duration             // for an answer in all
-	Cooldown     time.Duration             // without new requests after a rate limit; it doubles up to an hour
-	Cooled       Cooling                   // the last time without, of an earlier connection
-	GapAge       time.Duration             // how long a live filter must have been open to have missed an event
-	MaxStrikes   int                       // proofs of hostility within an hour
+	Historic     int                       // maximum open historic requests
+	Reconciling  int                       // maximum concurrent NIP-77 sessions
+	PageLimit    int                       // limit of a page request, in events
+	PageSize     int                       // largest page the relay returned, 0 if unknown
+	MaxPage      int                       // maximum events accepted in one page
+	IDChunk      int                       // maximum ids in one request
+	NegFrame     int                       // maximum size of a sent NIP-77 message in bytes, before hex
+	NegRounds    int                       // maximum messages of one reconciliation
+	NegIDs       int                       // maximum ids of one reconciliation; twice as many at its end
+	Limits       relaylimits.Limits        // known limits of the relay
+	SetAside     []relaylimits.Value       // values that the relay never accepts
+	Suspects     map[relaylimits.Form]bool // forms after which it disconnected; true: believed to be refused
+	Auth         bool                      // a key for NIP-42 exists
+	OpenTimeout  time.Duration             // time without an answer before the next request is sent
+	FirstNeg     time.Duration             // time for the first answer to NEG-OPEN
+	NegTimeout   time.Duration             // total time for a reconciliation
+	FirstAnswer  time.Duration             // time for the first message of an answer, at least IdleTimeout
+	IdleTimeout  time.Duration             // time between two messages of an answer
+	TotalTimeout time.Duration             // total time for an answer
+	Cooldown     time.Duration             // first pause after a rate limit; it doubles up to an hour
+	Cooled       Cooling                   // last pause of an earlier connection, optional
+	GapAge       time.Duration             // minimum time that a live filter must be open to have missed an event
+	MaxStrikes   int                       // maximum proofs of hostility within an hour
 }
 
-// Session is the state of the conversation. Make one with [New]. It is not safe
-// for concurrent use. It tells each message to the part that it concerns; what the
-// parts want done they put into out. They call in one direction: repair calls history
-// and requests, history calls requests, and all of them ask terms.
+// Session is the state of one connection. Make one with [New]. It is not safe for concurrent use.
+// It passes each message to one part, and the parts append actions to out. Calls go in one
+// direction: repair calls history and requests, history calls requests, and all of them call terms.
 type Session struct {
 	cfg      *Config // read-only
 	out      *outbox
@@ -52,10 +52,10 @@ type Session struct {
 	requests *requests
 	history  *history
 	repair   *repair
-	strikes  []time.Time // proofs of hostility
+	strikes  []time.Time // proofs of hostility within the last hour
 }
 
-// New returns a session for a connection that was just made.
+// New returns a session for a new connection.
 func New(cfg Config) *Session {
 	s := &Session{cfg: &cfg, out: &outbox{}}
 	s.terms = newTerms(s.cfg, s.out)
@@ -67,7 +67,7 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// outbox holds what is to be done.
+// outbox collects the actions of one call.
 type outbox struct{ actions []Action }
 
 func (o *outbox) do(a Action) { o.actions = append(o.actions, a) }
@@ -78,7 +78,7 @@ func (o *outbox) take() []Action {
 	return all
 }
 
-// flush opens what may be opened now and returns all actions.
+// flush sends the requests that may be sent now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
 	switch f := &s.requests.fruitless; {
 	case f.hung(now):
@@ -95,66 +95,64 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.out.take()
 }
 
-// SetLimits replaces what is believed about the relay, and the values that are set
-// aside: some of it has expired. What is open stays as it is.
+// SetLimits replaces the limits of the relay and the values set aside, some of which may have
+// expired. Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.reconciling.offered = !t.NoNegentropy
 	s.terms.set(t, aside)
 }
 
-// Suspect replaces the forms over which the relay hung up: some of that has expired.
+// Suspect replaces the forms after which the relay disconnected, some of which may have expired.
 func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
 	s.requests.suspects.forms = maps.Clone(forms)
 }
 
-// Unanswered returns the forms of the requests that were sent since then and got no answer.
+// Unanswered returns the forms of the requests that were sent after since and got no answer.
 func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
 	return s.requests.suspects.unanswered(s.requests.subs, since)
 }
 
-// Room says how many ids the relay may be found to have and we not, of what the next SetLoaded is about and its parts.
+// Room sets the maximum number of ids that the next query of SetLoaded, and its parts, may need.
 func (s *Session) Room(ids int) { s.history.room = ids }
 
-// Granted returns how much of that is taken by reconciliations that are under way, or of which not all that was found was asked for.
+// Granted returns the number of ids reserved by open reconciliations and by queries that have not
+// requested all their ids.
 func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
 
-// Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
 	s.requests.follow(&request{kind: reqLive, live: live, standing: fs})
 	return s.flush(now)
 }
 
-// FollowLast opens a live subscription that comes last: it has a place that nothing else
-// needs, and gives it up when something does.
+// FollowLast opens a live subscription with the lowest priority. It is closed when another request
+// needs its place.
 func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
 	s.requests.follow(&request{kind: reqLive, live: live, standing: fs, last: true})
 	return s.flush(now)
 }
 
-// Unfollow closes a live subscription, but not before those stand that were asked
-// for earlier: they may be what replaces it.
+// Unfollow closes a live subscription after the subscriptions of earlier Follow calls have opened,
+// because one of them may replace it.
 func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
 	s.requests.unfollow(live)
 	return s.flush(now)
 }
 
-// Fetch starts a batch.
 func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
 	s.history.fetch(in)
 	return s.flush(now)
 }
 
-// Abandon ends a batch without a report.
 func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
 	s.history.abandon(id)
 	return s.flush(now)
 }
 
-// Cursors returns how far the batches got that are under way.
+// Cursors returns the progress of the running batches.
 func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cursors() }
 
-// Receive takes in a message of the relay.
+// Receive handles a message of the relay.
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	s.history.now = now
 	s.requests.openingOver(now)
@@ -271,16 +269,15 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 	s.repair.refused(now, x, why, m.Text, false)
 }
 
-// lateRefusal takes in the refusal of a request that was given up by then: what the relay
-// says of its rate holds all the same.
+// lateRefusal handles a refusal of a request that was given up. A rate limit still applies.
 func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
 	if s.requests.issued(m.Sub) && why == wire.RefusalRateLimited {
 		s.requests.cool(now, m.Text)
 	}
 }
 
-// onNotice takes in a NOTICE. A refusal is an answer to the request that it is about; other
-// words are only remembered, because some relays follow them with an EOSE.
+// onNotice handles a NOTICE. A refusal counts as the answer to a request. Any other text is only
+// recorded, because some relays send an EOSE after it.
 func (s *Session) onNotice(now time.Time, m wire.Message) {
 	x, why := s.requests.attribute(m.Text)
 	switch {
@@ -325,21 +322,21 @@ func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 	return s.flush(now)
 }
 
-// SetLoaded answers LoadSet. With an error, or without a set, pages are used.
+// SetLoaded answers LoadSet. With an error or a nil set the query is fetched by pages.
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
 	s.history.now = now
 	s.history.setLoaded(id, set, err)
 	return s.flush(now)
 }
 
-// Checked answers Missing: ids are those that we do not have. Those in later are being
-// asked for of somebody else, and are asked about again when the ids have come.
+// Checked answers Missing. ids are the ids that are not stored. Ids in later are requested from
+// another relay and asked about again after ids have arrived.
 func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
 	s.history.checked(id, ids, later, err)
 	return s.flush(now)
 }
 
-// Unsent takes back a request that is larger than what may be sent.
+// Unsent takes back a request that exceeds the maximum message size.
 func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Action {
 	if x, ok := s.requests.subs[id]; ok {
 		s.repair.unsent(x, size, reason)
@@ -347,7 +344,7 @@ func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Ac
 	return s.flush(now)
 }
 
-// Forged counts an event of this relay whose id or signature was wrong.
+// Forged counts an event of this relay with a wrong id or signature.
 func (s *Session) Forged(now time.Time, reason string) []Action {
 	s.strike(now, reason)
 	return s.flush(now)
@@ -364,11 +361,11 @@ func (s *Session) strike(now time.Time, reason string) {
 	s.out.do(Strike{Reason: reason, Last: len(s.strikes) == s.cfg.MaxStrikes})
 }
 
-// Tick does what has become due.
+// Tick handles expired deadlines.
 func (s *Session) Tick(now time.Time) []Action {
 	for _, x := range s.requests.subs.late(now) {
 		switch {
-		case !s.requests.sent(x): // ended along with another
+		case !s.requests.sent(x): // ended along with another request
 		case x.kind == reqNeg:
 			s.requests.drop(x, true)
 			s.history.negSilent(x, now)
@@ -381,7 +378,7 @@ func (s *Session) Tick(now time.Time) []Action {
 		}
 	}
 	if a := s.requests.auth; a.late(now) {
-		if a.state != authSigning { // else it was not the relay
+		if a.state != authSigning { // else the signer was late, not the relay
 			a.mayPass(now)
 		}
 		s.repair.authenticated(false, "authentication got no answer")
@@ -390,7 +387,7 @@ func (s *Session) Tick(now time.Time) []Action {
 	return s.flush(now)
 }
 
-// NextWake returns when Tick is due; false if nothing is waited for.
+// NextWake returns the time of the next Tick, or false if no deadline is set.
 func (s *Session) NextWake() (next time.Time, ok bool) {
 	var w wake
 	s.requests.wake(&w)
@@ -398,7 +395,7 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 	return w.at, w.ok
 }
 
-// wake is the earliest of some times.
+// wake is the earliest considered time.
 type wake struct {
 	at time.Time
 	ok bool
@@ -410,22 +407,21 @@ func (w *wake) consider(t time.Time) {
 	}
 }
 
-// Excuse puts all deadlines of answers off by d: we were not reading.
+// Excuse extends all deadlines of answers by d, for a time in which no message was read.
 func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
 
-// Open reports how many requests are open or wait to be: for tests and status.
+// Open returns the numbers of open live, open historic and waiting requests, for tests and status.
 func (s *Session) Open() (live, historic, waiting int) {
 	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
 }
 
-// Progress is what is under way on a connection.
+// Progress is the number of running tasks of a connection.
 type Progress struct {
-	Queries     int // filters of history that have not ended
+	Queries     int // unfinished filters of history
 	Requests    int // open requests for pages and ids
 	Reconciling int // queries that reconcile
 }
 
-// Progress returns what is under way.
 func (s *Session) Progress() Progress {
 	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.reconciling.active}
 }

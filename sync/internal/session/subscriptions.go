@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// subscriptions are the requests that are open, by their ids.
+// subscriptions are the open requests by subscription id.
 type subscriptions map[string]*request
 
-// where returns those of which is says so, in the order in which they were sent.
+// where returns the requests for which is returns true, in sending order.
 func (s subscriptions) where(is func(x *request) bool) (out []*request) {
 	for _, x := range s {
 		if is(x) {
@@ -19,7 +19,6 @@ func (s subscriptions) where(is func(x *request) bool) (out []*request) {
 	return out
 }
 
-// wake considers when an answer is late.
 func (s subscriptions) wake(w *wake) {
 	for _, x := range s {
 		if x.kind != reqLive {
@@ -29,7 +28,6 @@ func (s subscriptions) wake(w *wake) {
 	}
 }
 
-// excuse puts all deadlines off.
 func (s subscriptions) excuse(d time.Duration) {
 	for _, x := range s {
 		x.idleBy = x.idleBy.Add(d)
@@ -37,7 +35,7 @@ func (s subscriptions) excuse(d time.Duration) {
 	}
 }
 
-// unansweredNeg returns the oldest NEG-OPEN that got no answer.
+// unansweredNeg returns the oldest NEG-OPEN without an answer.
 func (s subscriptions) unansweredNeg() (oldest *request) {
 	for _, x := range s {
 		if x.kind == reqNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
@@ -47,7 +45,7 @@ func (s subscriptions) unansweredNeg() (oldest *request) {
 	return oldest
 }
 
-// late returns the requests whose answer took too long, in the order in which they were sent.
+// late returns the requests whose answer is past its deadline, in sending order.
 func (s subscriptions) late(now time.Time) []*request {
 	late := make([]*request, 0, 4)
 	for _, x := range s {
@@ -59,7 +57,6 @@ func (s subscriptions) late(now time.Time) []*request {
 	return late
 }
 
-// live is how many of them are of live subscriptions.
 func (s subscriptions) live() (n int) {
 	for _, x := range s {
 		if x.kind == reqLive {
@@ -69,8 +66,8 @@ func (s subscriptions) live() (n int) {
 	return n
 }
 
-// suspect notes a complaint that can't be told to belong to any request: an
-// answer that is empty may be no answer.
+// suspect marks requests after a complaint that belongs to no known request. An empty answer to one
+// of them may be a failure.
 func (s subscriptions) suspect() {
 	for _, x := range s {
 		if x.kind != reqLive && x.events == 0 {
@@ -79,8 +76,8 @@ func (s subscriptions) suspect() {
 	}
 }
 
-// last returns the request sent last of those that give way, nil if there is none. Of what is
-// being tried there is another part.
+// last returns the newest request that may give way, or nil. Parts of a bisected subscription do
+// not give way.
 func (s subscriptions) last(bisected *request) (newest *request) {
 	for _, y := range s {
 		tried := bisected != nil && bisected.live == y.live
@@ -91,7 +88,7 @@ func (s subscriptions) last(bisected *request) (newest *request) {
 	return newest
 }
 
-// retained is how many bytes the open requests have that the relay keeps.
+// retained returns the size in bytes of the open requests, without NEG-OPENs.
 func (s subscriptions) retained() (n int) {
 	for _, y := range s {
 		if y.kind != reqNeg {
@@ -101,7 +98,7 @@ func (s subscriptions) retained() (n int) {
 	return n
 }
 
-// reqs is how many REQs there are: relays count NEG-OPENs apart.
+// reqs returns the number of open REQs. Relays count NEG-OPENs separately.
 func (s subscriptions) reqs() (n int) {
 	for _, x := range s {
 		if x.kind != reqNeg {

@@ -12,21 +12,19 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// A relay may refuse a request by hanging up. That does not say which request it was about, and
-// ends whatever was to find that out. So it is remembered over which forms a relay hung up. Those
-// are asked for alone. Once they are believed to be why, they count as refused without being asked
-// for, and repair does what it does with all that is refused: a bisection goes on on the next
-// connection where it was, since it asks only for what is not known yet.
+// A relay may refuse a request by disconnecting, which names no request and interrupts a bisection.
+// So the forms of requests that were open are stored. A suspected form is sent alone. A form that
+// is believed to cause the disconnects counts as refused without being sent, and repair handles it
+// like any refusal. So a bisection continues on the next connection where it stopped.
 
-// suspects are the forms of requests over which the relay hung up.
+// suspects are the forms of requests after which the relay disconnected.
 type suspects struct {
 	out    *outbox
 	terms  *terms
-	forms  map[relaylimits.Form]bool // true: it is believed to refuse them
-	spoken bool                      // it has answered something
+	forms  map[relaylimits.Form]bool // true: believed to be refused
+	spoken bool                      // the relay answered a request
 }
 
-// heard takes in that a request got an answer.
 func (s *suspects) heard(x *request) {
 	s.spoken = true
 	if x.heard {
@@ -40,12 +38,12 @@ func (s *suspects) heard(x *request) {
 	})
 }
 
-// suspected reports whether a request may be why the relay hung up.
+// suspected reports whether a request may have caused a disconnect.
 func (s *suspects) suspected(x *request) bool {
 	return s.any(x, func(relaylimits.Form) bool { return true })
 }
 
-// refused returns the first request that the relay is believed to refuse, nil if there is none.
+// refused returns the first waiting request that the relay is believed to refuse, or nil.
 func (s *suspects) refused(waiting []*request) *request {
 	for _, x := range waiting {
 		if !x.sure && s.any(x, func(f relaylimits.Form) bool { return s.forms[f] }) {
@@ -55,7 +53,7 @@ func (s *suspects) refused(waiting []*request) *request {
 	return nil
 }
 
-// any reports whether is says so of any form of a request over which the relay hung up.
+// any reports whether is returns true for a suspected form of a request.
 func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
 	if len(s.forms) == 0 {
 		return false
@@ -68,7 +66,7 @@ func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
 	return slices.ContainsFunc(of.Own, known) || slices.ContainsFunc(of.Filters, known)
 }
 
-// unanswered returns the forms of the requests that were sent since then and got no answer.
+// unanswered returns the forms of the requests that were sent after since and got no answer.
 func (s *suspects) unanswered(subs subscriptions, since time.Time) (out []relaylimits.Forms) {
 	for _, x := range subs.where(func(x *request) bool { return !x.heard && x.sentAt.After(since) }) {
 		of := s.of(x)
@@ -79,7 +77,6 @@ func (s *suspects) unanswered(subs subscriptions, since time.Time) (out []relayl
 	return out
 }
 
-// of returns the forms of a request.
 func (s *suspects) of(x *request) *relaylimits.Forms {
 	if x.forms != nil && x.formed == s.terms.NoLimitZero {
 		return x.forms
@@ -92,7 +89,7 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 	case reqNeg:
 		own(relaylimits.FormOfNegOpen, 0)
 		return x.forms
-	case reqIDs: // others each time: there is only their number to change
+	case reqIDs: // the ids differ each time, so only their number counts
 		f := x.filters[0]
 		own(relaylimits.FormOfReq, s.sum(x, nostr.Filter{Kinds: f.Kinds, Authors: f.Authors})+uint64(len(f.IDs)))
 		return x.forms
@@ -112,7 +109,7 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 	return x.forms
 }
 
-// sum is the same for the same filters, in whatever order they and what they list are.
+// sum returns a hash that does not depend on the order of filters and values.
 func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 	for _, f := range fs {
 		one := hash("filter")
@@ -144,7 +141,7 @@ func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 func hash(parts ...string) uint64 {
 	h := fnv.New64a()
 	for _, p := range parts {
-		_, _ = h.Write([]byte(p)) // it never fails
+		_, _ = h.Write([]byte(p)) // never fails
 		_, _ = h.Write([]byte{0})
 	}
 	return h.Sum64()

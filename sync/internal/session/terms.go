@@ -12,20 +12,20 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// sqlValues is what relays on SQL databases take in one list.
+// sqlValues is the maximum length of a list at relays on SQL databases.
 const sqlValues = 10
 
-// sinceBack is how far back a live subscription looks where it can't say that it wants
-// nothing of the past: what was made a moment before may be published a moment later.
+// sinceBack is the reach of a live subscription without limit 0 into the past, because an event may
+// be published some time after its created_at.
 const sinceBack = 15 * time.Minute
 
-// terms keeps what the relay takes, and gives filters the form in which it takes them.
+// terms contains the limits of the relay and makes filters that respect them.
 type terms struct {
 	relaylimits.Limits
-	// What was learned from refused live subscriptions.
-	liveValues  int // as MaxValues
+	// Learned from refused live subscriptions.
+	liveValues  int // like MaxValues
 	liveNoNotes bool
-	idChunk     int // ids asked for in one request
+	idChunk     int // maximum ids in one request
 	aside       map[relaylimits.Value]struct{}
 
 	out *outbox
@@ -43,7 +43,7 @@ func (t *terms) set(to relaylimits.Limits, aside []relaylimits.Value) {
 	}
 }
 
-// learn makes something believed of the relay, and told if it is news.
+// learn tightens a limit of the relay and reports whether it changed.
 func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 	if !t.Narrow(k, value) {
 		return false
@@ -55,12 +55,10 @@ func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 	return true
 }
 
-// idsAtMost has no more ids asked for in one request.
 func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
-// fewerValues learns how many values a request may have. Many relays look at that
-// only where they have to search: live subscriptions are split for one that
-// refused one of these.
+// fewerValues learns the maximum number of values of a request. Many relays check it only for
+// searches, so live subscriptions are divided only after one was refused.
 func (t *terms) fewerValues(x *request, n int, text string) bool {
 	if m := t.MaxValues; m > 0 && x.kind == reqLive {
 		n = min(n, m)
@@ -73,7 +71,7 @@ func (t *terms) fewerValues(x *request, n int, text string) bool {
 	return news
 }
 
-// withoutNotes learns that the relay has to be asked for kinds, and not for kind 1.
+// withoutNotes learns that the relay requires kinds and refuses kind 1.
 func (t *terms) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
@@ -93,8 +91,8 @@ func (t *terms) setAside(v relaylimits.Value) {
 	t.out.do(SetAside{v})
 }
 
-// asideElsewhere returns the values of f that were set aside under another tag: it
-// is quicker to leave them out than to find them again.
+// asideElsewhere returns the values of f that were set aside under another tag. Omitting them is
+// faster than another bisection.
 func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
 	for tag, values := range f.Tags {
 		for _, v := range values {
@@ -109,16 +107,15 @@ func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
 	return out
 }
 
-// knownElsewhere reports whether that is worth trying.
+// knownElsewhere reports whether f has such values and others.
 func (t *terms) knownElsewhere(f nostr.Filter) bool {
 	n := len(t.asideElsewhere(f))
 	_, all := filters.Longest(f, false)
 	return n > 0 && n < all
 }
 
-// reshape turns a filter into those that together ask for the same in a form that
-// the relay takes, each in a request of at most so many bytes. less means that values
-// were left out that it never takes; if none is left there is no filter.
+// reshape returns filters that together ask for the same events within the limits of the relay.
+// less reports that refused values were left out. If no value is left, it returns no filter.
 func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
@@ -139,34 +136,34 @@ func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool
 	return fs, less || len(tooLarge) > 0
 }
 
-// bounds are what a filter has to keep to, besides what holds for all.
+// bounds are the limits of one filter.
 type bounds struct {
-	values  int // of one list, 0 for any number
-	room    int // bytes
+	values  int // maximum length of a list, 0 for no maximum
+	room    int // maximum size in bytes
 	noNotes bool
 }
 
-// queryBounds are those of a query: half of a message, as it takes when it is planned.
+// queryBounds returns the bounds of a query. Half a message is the size that the plan uses.
 func (t *terms) queryBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
-// liveBounds are those of a filter of a live subscription. It was planned as part of a
-// whole message: in halves it would find no room among the others, and what was planned
-// as one subscription would become two, for which there may be no room either. Many relays
-// do not look at filters of limit 0, so that there notes are asked for until that is refused.
+// liveBounds returns the bounds of a filter of a live subscription. The plan made it as part of a
+// full message. Halves would not fit among the other filters, and one subscription would become
+// two, for which the relay may have no room. Many relays do not check filters with limit 0, so live
+// filters ask for notes until the relay refuses them.
 func (t *terms) liveBounds() bounds {
 	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
-// livePart is a request of a live subscription.
+// livePart is one request of a live subscription.
 type livePart struct {
 	filters standing.Filters
 	size    int // bytes
 }
 
-// pack spreads the filters of a live subscription over as few requests as the relay
-// takes them in. If that is one, of all of them as they are, it is the same.
+// pack distributes the filters of a live subscription over as few requests as the relay allows. An
+// unchanged subscription keeps its filters.
 func (t *terms) pack(live standing.Filters) []livePart {
 	fs := live.Spell()
 	out, same := make([]nostr.Filter, 0, len(fs)), true
@@ -187,13 +184,12 @@ func (t *terms) pack(live standing.Filters) []livePart {
 	return parts
 }
 
-// mustReshape reports whether reshape would change a filter.
 func (t *terms) mustReshape(f nostr.Filter, to bounds) bool {
 	fs, less := t.reshape(f, to)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
-// withoutAside returns f without the values that were set aside.
+// withoutAside returns f without the values that were set aside. less reports a removal.
 func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	if len(t.aside) == 0 {
 		return f, false
@@ -215,7 +211,7 @@ func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	return f, less
 }
 
-// byID is the filter for events that were found by another one.
+// byID returns the filter for ids that were found by filter of.
 func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
 	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
@@ -233,8 +229,8 @@ func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	return f
 }
 
-// form returns the filters of a request as the relay takes them. With since a probe asks
-// whether it takes them so.
+// form returns the filters of a request as they are sent. A probe with since is sent without limit
+// 0.
 func (t *terms) form(x *request, now time.Time) []nostr.Filter {
 	fs := x.spell()
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
@@ -253,12 +249,11 @@ func (t *terms) form(x *request, now time.Time) []nostr.Filter {
 
 func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil && f.IDs == nil }
 
-// asksForNotes reports whether f asks for kind 1, whoever wrote it.
+// asksForNotes reports whether f asks for kind 1 from any author.
 func asksForNotes(f nostr.Filter) bool {
 	return f.Authors == nil && (f.Kinds == nil || slices.Contains(f.Kinds, graspsync.KindNote))
 }
 
-// without returns f without some values of its tags.
 func without(f nostr.Filter, values []relaylimits.Value) nostr.Filter {
 	for tag := range f.Tags {
 		f.Tags = filters.WithList(f.Tags, tag, slices.DeleteFunc(slices.Clone(f.Tags[tag]), func(v string) bool {

@@ -8,32 +8,30 @@ import (
 
 const maxBarren = 8 // requests by id in a row that bring nothing
 
-// wanted are the events that a query asks for by their ids, in requests for some at a time.
+// wanted are the events that a query fetches by id.
 //
-// What does not come is asked for once more, in smaller requests. There are relays that give nothing
-// at all for more ids than they like: as long as none of the larger requests brings anything a
-// few are asked for alone, half as many each time. What is learned from these goes for the others.
+// Missing events are requested again once, in smaller requests. Some relays return nothing if a
+// request has too many ids. So while all larger requests return nothing, a few ids are requested
+// alone, half as many each time. The result applies to the other ids.
 type wanted struct {
-	todo     []graspsync.EventID // to be asked for
-	open     int                 // requests that have not ended
-	barren   int                 // that brought nothing, in a row
-	unserved []graspsync.EventID // that did not come
-	more     int                 // that were not asked for, since of many nothing came
-	retried  bool                // those that did not come are asked for once more
+	todo     []graspsync.EventID // ids to request
+	open     int                 // open requests
+	barren   int                 // requests in a row that returned nothing
+	unserved []graspsync.EventID // ids that did not arrive
+	more     int                 // ids not requested because many others did not arrive
+	retried  bool                // the second attempt has started
 	came     int
 
-	few    int                 // so many are asked for at once at most, 0: as many as the relay takes
-	held   []graspsync.EventID // they wait for these few to come
-	works  int                 // ids in the largest request that brought something
-	failed int                 // in the largest of those asked last that brought nothing
-	before int                 // the same, of those before them
+	few    int                 // maximum ids per request, 0: the relay's limit
+	held   []graspsync.EventID // ids that wait for these few
+	works  int                 // ids in the largest request that returned an event
+	failed int                 // ids in the largest recent request that returned nothing
+	before int                 // previous value of failed
 }
 
-// ask adds events.
 func (w *wanted) ask(ids []graspsync.EventID) { w.todo, w.barren = ids, 0 }
 
-// next returns the ids of the next request. What was asked for once already goes into
-// smaller ones.
+// next returns the ids of the next request. The second attempt uses smaller requests.
 func (w *wanted) next(size int) []graspsync.EventID {
 	switch {
 	case w.few > 0:
@@ -47,14 +45,14 @@ func (w *wanted) next(size int) []graspsync.EventID {
 	return ids
 }
 
-// again takes a request back whose ids are to be asked for in another form.
+// again takes back a request whose ids need another form.
 func (w *wanted) again(x *request) {
 	w.open--
 	w.todo = append(x.left(), w.todo...)
 }
 
-// took takes in the end of a request. If fewer than half of its events came, the relay has a
-// cap: it is how many of them came, else 0.
+// took records the end of a request. If fewer than half of its events arrived, the relay has a cap,
+// and limit is the number that arrived. Otherwise limit is 0.
 func (w *wanted) took(x *request) (limit int) {
 	w.open--
 	left := x.left()
@@ -72,15 +70,15 @@ func (w *wanted) took(x *request) (limit int) {
 		w.barren, w.failed = w.barren+1, max(w.failed, x.asked)
 	}
 	if w.barren >= maxBarren {
-		// They were made up, or the relay is not in the mood.
+		// The relay invented the ids or does not serve events now.
 		w.unserved = append(w.unserved, w.todo...)
 		w.todo, w.retried = nil, true
 	}
 	return limit
 }
 
-// retry returns what is asked for next of what did not come, once all requests have ended, and
-// how many ids the relay was found to take at once, 0 if that is not news.
+// retry returns the ids to request next after all requests ended. limit is a newly found maximum of
+// ids per request, or 0.
 func (w *wanted) retry() (ids []graspsync.EventID, limit int) {
 	vain, before := w.failed, w.before
 	w.failed, w.before = 0, vain
@@ -102,7 +100,6 @@ func (w *wanted) retry() (ids []graspsync.EventID, limit int) {
 	return ids, limit
 }
 
-// missing returns what did not come, and forgets it.
 func (w *wanted) missing() []graspsync.EventID {
 	ids := w.unserved
 	w.unserved = nil
