@@ -5,68 +5,67 @@ import (
 	"time"
 )
 
-// Form stands for what a request asks for, whatever its bounds in time and number: what a relay
-// may refuse by hanging up, which says no more than that.
+// Form identifies the filters of a request without time bounds and limit. A relay may refuse a form
+// by disconnecting.
 type Form struct {
 	Of  FormOf
-	Sum uint64 // of the filters
+	Sum uint64 // hash of the filters
 }
 
-// FormOf is what a [Form] is of.
+// FormOf is the type of a [Form].
 type FormOf uint8
 
-// What forms are of.
 const (
 	FormOfReq     FormOf = iota
-	FormOfShape          // of a request, whatever its values
-	FormOfProbe          // it was asked for to find out whether the relay takes it, and nothing beside it
-	FormOfNegOpen        // whatever the filter: pages tell whether it is that
+	FormOfShape          // a request, with placeholders as values
+	FormOfProbe          // a probe, sent alone to test whether the relay accepts it
+	FormOfNegOpen        // any NEG-OPEN; pages show whether its filter is refused
 )
 
-// Forms are those of one request.
+// Forms are the forms of one request.
 type Forms struct {
-	Own []Form // in each of which it was asked for
-	// Filters are those of its filters, whatever their values, as they are asked for alone: it is
-	// refused if one of them is.
+	Own []Form // forms of the whole request
+	// Filters are the forms of the single filters with placeholders as values. A request is refused
+	// if one of its filters is refused.
 	Filters []Form
 }
 
-// believedForm is how long a relay is believed to refuse a form: until it was tried once more that
-// is tried once a day.
+// believedForm is the time that a form counts as refused. It is long enough for one more attempt of
+// a daily request.
 const believedForm = 2 * Believed
 
-// maxForms bounds the forms that are remembered of one relay: more than are tried to find out
-// what is wrong with several requests.
+// maxForms is the maximum number of stored forms per relay. The bisections of several requests need
+// fewer.
 const maxForms = 256
 
-// forms are those over which a relay hung up.
+// forms are the forms after which a relay disconnected.
 type forms map[Form]*hangUps
 
-// hangUps are the connections that a relay ended rather than answer a form of request.
+// hangUps counts the connections that a relay closed instead of answering a form.
 type hangUps struct {
-	count  int       // in a row, none answered in between
-	at     time.Time // of the last
-	until  time.Time // the relay is believed to refuse the form, zero if it is not yet
-	tookAt time.Time // it was answered, after it had been here
+	count  int       // in a row, without an answer in between
+	at     time.Time // time of the last one
+	until  time.Time // the form counts as refused until then; zero: not yet
+	tookAt time.Time // time of an answer after a disconnect
 }
 
-// suspect reports whether the form may be why.
+// suspect reports whether the form may have caused the last disconnect.
 func (h *hangUps) suspect() bool { return h.at.After(h.tookAt) }
 
-// needs is how many hang-ups in a row are taken to be about the form.
+// needs returns the number of disconnects in a row after which the form counts as refused.
 func (h *hangUps) needs(f Form, now time.Time) int {
 	switch {
 	case !h.tookAt.IsZero() && now.Sub(h.tookAt) < Believed:
 		return cutsDoubted
-	case f.Of == FormOfProbe: // the whole was there as often as it needs
+	case f.Of == FormOfProbe: // the whole request was sent often enough
 		return 1
 	}
 	return cutsBelieved
 }
 
-// HungUp takes in that the relay ended the connection rather than answer these requests. If there
-// are several it may have been any of them: next time they are asked for one by one. noNegentropy
-// is how long it is believed that a relay has no NIP-77.
+// HungUp records that the relay closed the connection instead of answering these requests. If there
+// are several, each may be the cause, and the next connection sends them one at a time.
+// noNegentropy is the time that a relay counts as without NIP-77.
 func (o *Observed) HungUp(unanswered []Forms, now time.Time, noNegentropy time.Duration) {
 	believe := func(f Form, h *hangUps) {
 		h.until = now.Add(believedForm)
@@ -75,7 +74,7 @@ func (o *Observed) HungUp(unanswered []Forms, now time.Time, noNegentropy time.D
 		}
 	}
 	for _, x := range unanswered {
-		known := false // it was believed once: what was found out about it holds again
+		known := false // it counted as refused before, so earlier results apply again
 		for _, f := range slices.Concat(x.Own, x.Filters) {
 			h := o.forms[f]
 			known = known || h != nil && !h.until.IsZero()
@@ -118,15 +117,15 @@ func (fs *forms) add(f Form, h *hangUps) {
 	(*fs)[f] = h
 }
 
-// Took takes in that the relay answered a form over which it once hung up.
+// Took records that the relay answered a form after which it once disconnected.
 func (o *Observed) Took(f Form, now time.Time) {
 	if h := o.forms[f]; h != nil {
 		h.count, h.until, h.tookAt = 0, time.Time{}, now
 	}
 }
 
-// Suspects returns the forms over which the relay hung up and that it has not answered since. Those
-// that are true it is believed to refuse.
+// Suspects returns the forms after which the relay disconnected and that it has not answered since.
+// A value of true means that the form counts as refused.
 func (o *Observed) Suspects(now time.Time) map[Form]bool {
 	out := make(map[Form]bool)
 	for f, h := range o.forms {

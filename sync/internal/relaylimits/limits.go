@@ -1,7 +1,7 @@
-// Package relaylimits says what a relay takes. It declares limits in its NIP-11 document
-// ([Declared]), which are often wrong; what happened is not ([Observed]), but relays
-// change, so each fact is believed for a while only. What both come to is effective: the
-// [Limits] that requests keep to.
+// Package relaylimits contains the limits of a relay. The relay declares limits in its NIP-11
+// document ([Declared]), which are often wrong. Other limits were learned from its answers
+// ([Observed]) and expire, because relays change. Requests respect the effective limits ([Limits]),
+// which combine both.
 package relaylimits
 
 import (
@@ -10,43 +10,43 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Requests are what a connection may be asked for: standing subscriptions are planned
+// Requests are the limits for the requests of one connection. Standing subscriptions are planned
 // with them.
 type Requests struct {
-	MaxMessage       int // bytes of one request
-	MaxFilters       int // filters of one request
-	MaxSubscriptions int // live and historic together, 0 if unknown
-	// MaxRetained bounds the bytes of all requests that are open, live and historic
-	// together; 0 if there is no such bound, as far as is known.
+	MaxMessage       int // maximum size of a request in bytes
+	MaxFilters       int // maximum filters per request
+	MaxSubscriptions int // maximum of live and historic subscriptions, 0 if unknown
+	// MaxRetained is the maximum size of all open requests, live and historic, in bytes. It is 0 if
+	// no maximum is known.
 	MaxRetained int
-	// MaxValues is how long a list of a filter may be, 0 if unknown. NeedsKinds says that
-	// no filter goes without kinds.
+	// MaxValues is the maximum length of a list in a filter, 0 if unknown. NeedsKinds reports that
+	// each filter needs kinds.
 	MaxValues  int
 	NeedsKinds bool
 }
 
-// Limits are all that a relay takes.
+// Limits are all limits of a relay.
 type Limits struct {
 	Requests
-	NoNegentropy  bool          // it does not offer NIP-77
-	NoNotes       bool          // it refuses filters for kind 1, or for no kinds, without authors
-	NoLimitZero   bool          // it refuses filters with limit 0
-	NegentropyMax int           // events reconciled at once, 0 if unknown
-	Pace          time.Duration // between two historic requests, 0: as their turns come
+	NoNegentropy  bool          // NIP-77 is not supported
+	NoNotes       bool          // filters without authors must not ask for kind 1 or for all kinds
+	NoLimitZero   bool          // filters with limit 0 are refused
+	NegentropyMax int           // maximum events of one reconciliation, 0 if unknown
+	Pace          time.Duration // minimum time between two historic requests, 0: none
 }
 
 const (
-	maxHistoric  = 8 // historic requests open at once where there is room
-	keptHistoric = 2 // subscriptions that live ones leave to history
+	maxHistoric  = 8 // maximum open historic requests
+	keptHistoric = 2 // subscriptions reserved for history
 )
 
-// LiveSubscriptions is how many of the relay's subscriptions may be standing ones.
+// LiveSubscriptions returns the maximum number of standing subscriptions.
 func (r Requests) LiveSubscriptions() int {
 	return max(1, r.MaxSubscriptions-min(keptHistoric, r.MaxSubscriptions/2))
 }
 
-// Lent is how many more there may be for a moment: history lends one of its places where
-// it has two.
+// Lent returns the number of additional standing subscriptions for a short time. History lends one
+// of its places if it has two.
 func (r Requests) Lent() int {
 	if r.MaxSubscriptions-r.LiveSubscriptions() >= keptHistoric {
 		return 1
@@ -54,19 +54,18 @@ func (r Requests) Lent() int {
 	return 0
 }
 
-// LiveBytes is how many bytes the requests of standing subscriptions may have together, 0
-// for any number: room for a request of the largest size is left to history.
+// LiveBytes returns the maximum size of all standing subscriptions in bytes, 0 for no maximum.
+// History keeps room for one request of maximum size.
 func (r Requests) LiveBytes() int { return r.MaxRetained - min(r.MaxMessage, r.MaxRetained/2) }
 
-// Retains reports whether the relay takes so many bytes in standing subscriptions.
+// Retains reports whether the relay accepts standing subscriptions of size bytes in total.
 func (r Requests) Retains(size int) bool { return r.MaxRetained == 0 || size <= r.LiveBytes() }
 
-// Historic is how many historic requests may be open at once, as far as the standing
-// subscriptions leave room for them.
+// Historic returns the maximum number of open historic requests if standing subscriptions leave
+// room.
 func (r Requests) Historic() int { return max(1, min(maxHistoric, r.MaxSubscriptions/2)) }
 
-// What a relay says of itself is believed between these: bytes of a message, filters of a
-// request, subscriptions.
+// Declared limits are clamped to these ranges.
 const (
 	LeastSaid = 4 << 10
 	MostSaid  = 128 << 10
@@ -77,14 +76,13 @@ const (
 	MostSubscriptions  = 200
 )
 
-// LeastMessage is what every relay is trusted to take, in bytes.
+// LeastMessage is the request size that every relay accepts, in bytes.
 const LeastMessage = 1 << 10
 
-// SinceSize is how many bytes longer a live filter is without limit 0.
+// SinceSize is the additional size of a live filter without limit 0, in bytes.
 const SinceSize = len(`"since":1234567890,`) - len(`"limit":0,`)
 
-// Declared returns what a relay says that it takes, and where it says nothing what is
-// usual.
+// Declared returns the limits that a relay declares, or else usual.
 func Declared(info wire.Info, usual Requests) Requests {
 	r := usual
 	if n := info.MaxMessageLength; n > 0 {
@@ -99,8 +97,8 @@ func Declared(info wire.Info, usual Requests) Requests {
 	return r
 }
 
-// Effective returns what was declared, narrowed by what was learned: never below what
-// every relay takes.
+// Effective returns the declared limits, narrowed by the facts. No limit falls below the minimum of
+// every relay.
 func (f Facts) Effective(declared Requests, now time.Time) Limits {
 	l := Limits{
 		Requests:      declared,
@@ -122,18 +120,17 @@ func (f Facts) Effective(declared Requests, now time.Time) Limits {
 		l.shorten()
 	}
 	if l.MaxRetained = f.Value(MaxRetained, now); l.MaxRetained > 0 {
-		// Of one request, that there is room for several.
+		// A message uses at most a quarter, so that several requests fit.
 		l.MaxMessage = min(l.MaxMessage, max(LeastMessage, l.MaxRetained/4))
 	}
 	l.MaxValues, l.NeedsKinds = f.Value(MaxValues, now), f.Value(NeedsKinds, now) > 0
 	return l
 }
 
-// shorten leaves room in a message for the longer filters of a relay that refuses limit 0.
+// shorten reserves room in a message for the longer filters of a relay that refuses limit 0.
 func (l *Limits) shorten() { l.MaxMessage = max(LeastMessage, l.MaxMessage-SinceSize*l.MaxFilters) }
 
-// Narrow takes in at once what was found out, and reports whether it is news. What was
-// known as narrow or narrower stays.
+// Narrow applies a fact and reports whether a limit changed. A limit is never widened.
 func (l *Limits) Narrow(k Kind, value int) (news bool) {
 	is := map[Kind]*bool{NeedsKinds: &l.NeedsKinds, NoNotes: &l.NoNotes, NoLimitZero: &l.NoLimitZero}[k]
 	if is != nil {

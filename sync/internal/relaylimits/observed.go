@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// Kind is what a fact is about.
+// Kind is the subject of a fact.
 type Kind uint8
 
-// The kinds of facts. The value of the first two is 1.
+// The values of NoNegentropy and NeedsKinds are 1.
 const (
-	// NoNegentropy: the relay does not offer NIP-77.
+	// NoNegentropy: the relay does not support NIP-77.
 	NoNegentropy Kind = iota
-	// NeedsKinds: it refuses filters without kinds.
+	// NeedsKinds: the relay refuses filters without kinds.
 	NeedsKinds
-	// MaxValues in one list of a filter.
+	// MaxValues is the maximum number of values in one list of a filter.
 	MaxValues
-	// MaxFilters in one REQ.
+	// MaxFilters is the maximum number of filters in one REQ.
 	MaxFilters
-	// MaxSubscriptions open at once, live and historic together.
+	// MaxSubscriptions is the maximum number of open subscriptions, live and historic.
 	MaxSubscriptions
-	// MaxMessage: bytes of one message of ours.
+	// MaxMessage is the maximum size of a message to the relay in bytes.
 	MaxMessage
-	// PageSize: events in the largest page that it ever gave.
+	// PageSize is the number of events in the largest page that the relay returned.
 	PageSize
-	// NegentropyMax: events in the largest set that it reconciles.
+	// NegentropyMax is the maximum number of events in a reconciled set.
 	NegentropyMax
-	// Pace: milliseconds between two requests for history, since it complained of too
-	// many.
+	// Pace is the time between two requests for history in milliseconds, after complaints about the
+	// rate.
 	Pace
-	// MaxRetained: bytes of all requests together that are open.
+	// MaxRetained is the maximum size of all open requests in bytes.
 	MaxRetained
-	// NoLimitZero: it refuses filters with "limit": 0. The value is 1.
+	// NoLimitZero: the relay refuses filters with "limit": 0. The value is 1.
 	NoLimitZero
-	// NoNotes: it refuses filters for kind 1, or for no kinds, without authors. The value
-	// is 1.
+	// NoNotes: the relay refuses filters without authors that ask for kind 1 or for all kinds. The
+	// value is 1.
 	NoNotes
 
-	kinds // how many there are
+	kinds // number of kinds
 )
 
 var names = [kinds]string{
@@ -50,7 +50,7 @@ var names = [kinds]string{
 	"max_retained", "no_limit_zero", "no_notes",
 }
 
-// String returns the name of the kind, as in JSON.
+// String returns the name of the kind in JSON.
 func (k Kind) String() string {
 	if k < kinds {
 		return names[k]
@@ -58,25 +58,23 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// fact is a value and how long it is believed.
+// fact is a value with its expiry.
 type fact struct {
 	Value int       `json:"value"`
 	Until time.Time `json:"until"`
 }
 
-// Facts are the facts about one relay. The zero value knows nothing. It is a plain
-// value; copies are independent of each other.
+// Facts are the facts about one relay. The zero value has none. Copies are independent.
 type Facts struct{ facts [kinds]fact }
 
-// Learn makes value, which must be above 0, what is believed of k before until.
+// Learn sets the value of k, which must be above 0, until a time.
 func (f *Facts) Learn(k Kind, value int, until time.Time) {
 	f.facts[k] = fact{value, until.Round(0).UTC()}
 }
 
-// Forget has nothing believed of k.
 func (f *Facts) Forget(k Kind) { f.facts[k] = fact{} }
 
-// Value returns what is believed of k, 0 if nothing.
+// Value returns the value of k, or 0 if it is unknown or expired.
 func (f Facts) Value(k Kind, now time.Time) int {
 	if x := f.facts[k]; now.Before(x.Until) {
 		return x.Value
@@ -84,7 +82,7 @@ func (f Facts) Value(k Kind, now time.Time) int {
 	return 0
 }
 
-// Known returns everything that is believed, by name.
+// Known returns all unexpired values by name.
 func (f Facts) Known(now time.Time) map[string]int {
 	out := make(map[string]int)
 	for k := range kinds {
@@ -95,7 +93,6 @@ func (f Facts) Known(now time.Time) map[string]int {
 	return out
 }
 
-// MarshalJSON writes the facts by name.
 func (f Facts) MarshalJSON() ([]byte, error) {
 	m := make(map[string]fact)
 	for k, x := range f.facts {
@@ -106,8 +103,8 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. Unknown names and values that can't
-// be are ignored: another version may have written them.
+// UnmarshalJSON ignores unknown names and impossible values, because another version may have
+// written them.
 func (f *Facts) UnmarshalJSON(data []byte) error {
 	var m map[string]fact
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -122,11 +119,11 @@ func (f *Facts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Longest is the longest time for which anything may be believed: Clamp is for
-// facts that were read from a disk, written by a clock that may have been wrong.
+// Longest is the maximum lifetime of a fact.
 const Longest = 30 * 24 * time.Hour
 
-// Clamp shortens what is believed for longer than [Longest] from now.
+// Clamp limits the lifetime of each fact to [Longest] from now. It corrects facts from a disk that
+// were written with a wrong clock.
 func (f *Facts) Clamp(now time.Time) {
 	most := now.Add(Longest).Round(0).UTC()
 	for k := range f.facts {
@@ -136,23 +133,23 @@ func (f *Facts) Clamp(now time.Time) {
 	}
 }
 
-// Believed is for how long most of what a relay has taught is believed.
+// Believed is the lifetime of most facts.
 const Believed = 24 * time.Hour
 
-// MaxAside bounds the values set aside at one relay.
+// MaxAside is the maximum number of values set aside per relay.
 const MaxAside = 1000
 
-// Value is one value of a filter: of a tag, or of the lists "ids" and "authors".
+// Value is one value of a filter. Tag is a tag name, "ids" or "authors".
 type Value struct{ Tag, Value string }
 
-// Aside is a value that a relay can't stand, and until when that is believed.
+// Aside is a value that a relay does not accept, with its expiry.
 type Aside struct {
 	Tag   string    `json:"tag"`
 	Value string    `json:"value"`
 	Until time.Time `json:"until"`
 }
 
-// Observed is what a relay has taught. The zero value knows nothing. It is not for
+// Observed contains everything learned about a relay. The zero value is empty. It is not safe for
 // concurrent use.
 type Observed struct {
 	Facts
@@ -161,14 +158,14 @@ type Observed struct {
 	forms forms
 }
 
-// Page takes in the largest page that a batch has seen, 0 if none.
+// Page records the size of the largest page of a batch, 0 if none.
 func (o *Observed) Page(size int, now time.Time) {
 	if size > 0 && size >= o.Facts.Value(PageSize, now) {
 		o.Learn(PageSize, size, now.Add(Longest))
 	}
 }
 
-// SetAside has a value left out of what is asked for, if there is room for one more.
+// SetAside records a value that requests omit, if fewer than [MaxAside] are stored.
 func (o *Observed) SetAside(v Value, until time.Time) {
 	if o.aside == nil {
 		o.aside = make(map[Value]time.Time)
@@ -178,7 +175,7 @@ func (o *Observed) SetAside(v Value, until time.Time) {
 	}
 }
 
-// Aside returns the values that are left out now, in no order, and forgets the others.
+// Aside returns the values to omit now, in no order, and deletes expired ones.
 func (o *Observed) Aside(now time.Time) (values []Value) {
 	for v, until := range o.aside {
 		if now.Before(until) {
@@ -190,7 +187,7 @@ func (o *Observed) Aside(now time.Time) (values []Value) {
 	return values
 }
 
-// AllAside returns the values that are left out, and until when, sorted.
+// AllAside returns all values with their expiry, sorted.
 func (o *Observed) AllAside() []Aside {
 	out := make([]Aside, 0, len(o.aside))
 	for v, until := range o.aside {
@@ -202,24 +199,23 @@ func (o *Observed) AllAside() []Aside {
 	return out
 }
 
-// cuts are the connections that a relay ended rather than answer a large request.
+// cuts counts the connections that a relay closed instead of answering a large request.
 type cuts struct {
-	size   int // the smallest of these requests
-	count  int // in a row, none as large answered in between
-	took   int // the largest request that it has answered
+	size   int // size of the smallest such request
+	count  int // in a row, without an answer of that size in between
+	took   int // size of the largest answered request
 	tookAt time.Time
 }
 
-// How many cuts in a row are taken to be about the size of requests. A relay that has
-// answered as large a one within a day is more likely to be one that drops its
-// connections for reasons of its own.
+// These are the numbers of cuts in a row after which the size counts as the cause. A relay that
+// answered a request of this size within a day more probably closes connections for another reason.
 const (
 	cutsBelieved = 2
 	cutsDoubted  = 6
 )
 
-// Cut takes in that the relay ended the connection rather than answer a request of
-// this size. Once may be chance; the second time it is taken to be why.
+// Cut records that the relay closed the connection instead of answering a request of size bytes.
+// The first time may be chance. The second time sets MaxMessage.
 func (o *Observed) Cut(size int, now time.Time) {
 	c := &o.cuts
 	if c.count++; c.count == 1 || size < c.size {
@@ -236,7 +232,7 @@ func (o *Observed) Cut(size int, now time.Time) {
 	c.size, c.count = 0, 0
 }
 
-// Answered takes in that the relay answered a request of this size.
+// Answered records that the relay answered a request of size bytes.
 func (o *Observed) Answered(size int, now time.Time) {
 	c := &o.cuts
 	if size >= c.size {
