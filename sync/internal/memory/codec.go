@@ -15,14 +15,15 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Kept is what a plan has confirmed on a relay, and up to when that is complete.
+// Kept contains the items that a plan has confirmed on a relay, and the time up to which they are
+// complete.
 type Kept = plan.Kept
 
 const (
-	maxHost     = 255         // bytes of a host's name
-	maxSetAside = 1_000       // values per relay
-	maxRecord   = 8 << 10     // bytes of a health record or of facts
-	clockSlack  = time.Minute // by which a clock may have been set back without a word
+	maxHost     = 255         // maximum length of a host name in bytes
+	maxSetAside = 1_000       // maximum values per relay
+	maxRecord   = 8 << 10     // maximum size of a health record or of facts in bytes
+	clockSlack  = time.Minute // tolerated step back of the clock
 
 	codecVersion = 1
 	keptHead     = 1 + 8 + 8
@@ -34,7 +35,7 @@ var (
 	errOrder   = errors.New("items are not in order")
 )
 
-// Times are kept in milliseconds, rounded down; 0 is none.
+// Times are stored in milliseconds, rounded down. 0 is the zero time.
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return binary.BigEndian.AppendUint64(b, 0)
@@ -42,7 +43,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
 }
 
-// latest is the latest time that can be kept.
+// latest is the latest valid time.
 var latest = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 
 func parseTime(b []byte) time.Time {
@@ -83,9 +84,8 @@ func decodeKept(b []byte) (k Kept, err error) {
 	return k, nil
 }
 
-// plausible reports whether a Kept may be used now, and corrects what may be
-// corrected. A mark that lies ahead was set by a clock that was wrong: it says
-// nothing of what is complete.
+// plausible reports whether a Kept may be used now, and moves future times to now. A mark in the
+// far future came from a wrong clock and proves nothing.
 func plausible(k *Kept, now time.Time) bool {
 	if k.Mark.IsZero() || k.Mark.After(now.Add(clockSlack)) || len(k.Items) == 0 {
 		return false
@@ -98,15 +98,14 @@ func plausible(k *Kept, now time.Time) bool {
 	return true
 }
 
-// identity tells one encoded Kept from all others.
+// identity returns a hash of an encoded Kept.
 func identity(kept []byte) uint64 {
 	sum := sha256.Sum256(kept)
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// mark is a newer mark for a Kept. It counts only together with the Kept that it was
-// made for: whatever was written, or not, before a crash, a mark never meets items of
-// another time.
+// mark is a newer mark for the Kept with identity of. After a crash a mark must never apply to the
+// items of another time, so it is ignored if the Kept differs.
 type mark struct {
 	relay graspsync.RelayURL
 	at    time.Time
@@ -151,7 +150,7 @@ func decodeMarks(b []byte) (map[graspsync.RelayURL]mark, error) {
 
 var errSpelling = errors.New("not the one spelling of a relay URL")
 
-// parseURL takes the one spelling of a relay URL.
+// parseURL accepts only the normalized spelling of a relay URL.
 func parseURL(s string) (graspsync.RelayURL, error) {
 	u, err := graspsync.ParseRelayURL(s)
 	if err == nil && u.String() != s {

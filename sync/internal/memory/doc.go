@@ -1,13 +1,8 @@
-// Package memory is what a SyncManager keeps over a restart, in a [state.Store]: the
-// health of relays and hosts, what was learned about them, which values they choke on, up to
-// when what was confirmed of them is complete, and chunks of bytes that others
-// account for.
+// Package memory persists the state of a SyncManager in a [state.Store]: the health of relays and
+// hosts, learned limits, values that relays refuse, and the confirmed items of relays with their
+// times. It also stores chunks of bytes for other packages.
 //
-// [Memory.Load] reads all of it at the start; whatever the store holds, implausible
-// things are left out and counted. After that [Memory.Run] is the one writer. Changes
-// are told without waiting; of several for one key the newest is written, a few
-// seconds later and together with others. Only [Memory.SaveHealth] and
-// [Memory.Flush] wait until something is durable.
+// [Memory.Load] reads everything at the start. Implausible values are dropped and counted. After that [Memory.Run] is the only writer. Changes are queued without blocking, and the newest value of a key is written a few seconds later. Only [Memory.SaveHealth], [Memory.SaveChunks] and [Memory.Flush] wait until values are durable.
 //
-// A Memory without a store keeps nothing and has no other effect.
+// A Memory without a store stores nothing.
 package memory

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Loaded is what was kept.
+// Loaded is the stored state.
 type Loaded struct {
 	Health   map[graspsync.RelayURL]health.Record
 	Hosts    map[string]health.Record
@@ -21,13 +21,13 @@ type Loaded struct {
 	SetAside map[graspsync.RelayURL][]relaylimits.Aside
 	Kept     []Kept
 	Chunks   map[string][][]byte // by name
-	// Salt goes into the hashes of Kept. It is made when there is none.
+	// Salt is part of the hashes in Kept. Load creates it if none is stored.
 	Salt []byte
 }
 
-// Load reads what was kept. With an error it returns what could be read before. It
-// is called once, before Run and before anything is told. What can't be understood
-// is counted as dropped and removed; what is too old is removed.
+// Load reads the stored state. It is called once, before all other methods. Unreadable values are
+// counted as dropped and removed, and expired values are removed. With an error, Load returns the
+// values read before it.
 func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	l := loading{
 		m: m, now: time.Now(), marks: make(map[graspsync.RelayURL]mark), ids: make(map[graspsync.RelayURL]uint64),
@@ -69,7 +69,7 @@ func (l *loading) all(ctx context.Context) error {
 	})
 }
 
-// one takes in a value. keep is false if it is of no use any more.
+// one handles one value. keep is false if the value is obsolete.
 func (l *loading) one(key string, value []byte) (keep bool, err error) {
 	if len(value) > l.m.cfg.MaxValue {
 		return false, writebehind.ErrTooLong
@@ -102,7 +102,7 @@ func (l *loading) one(key string, value []byte) (keep bool, err error) {
 	if name, ok := strings.CutPrefix(key, chunksPrefix); ok {
 		return true, l.chunk(name, value)
 	}
-	return true, nil // of a later version
+	return true, nil // written by a later version
 }
 
 func (l *loading) health(u graspsync.RelayURL, value []byte) (bool, error) {
@@ -174,8 +174,8 @@ func (l *loading) chunk(name string, value []byte) error {
 	return nil
 }
 
-// finish puts together what belongs together. Hashes without their salt mean
-// nothing.
+// finish combines marks with their Kept and checks them. Hashes without their salt are useless, so
+// then every Kept is removed.
 func (l *loading) finish() {
 	kept := l.out.Kept[:0]
 	for _, k := range l.out.Kept {

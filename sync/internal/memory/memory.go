@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// The keys. Chunks have a number of four digits after their name.
+// Keys of the store. Keys of chunks end with a number of four digits.
 const (
 	prefix         = "sync/"
 	healthPrefix   = prefix + "health/"
@@ -29,27 +29,26 @@ const (
 	saltKey        = prefix + "salt"
 )
 
-// SaltSize is the length of the salt.
+// SaltSize is the length of the salt in bytes.
 const SaltSize = 16
 
-// Config holds the bounds and times of a [Memory]. The zero value works.
+// Config contains the limits of a [Memory]. The zero value uses the defaults.
 type Config struct {
-	// Delay is how long changes are gathered that nobody waits for. Defaults to 3 s.
+	// Delay is the time before a queued change is written. Defaults to 3 s.
 	Delay time.Duration
-	// Timeout bounds each call of the store. Defaults to 1 min.
+	// Timeout is the maximum time of each call of the store. Defaults to 1 min.
 	Timeout time.Duration
-	// MaxValue is the longest value, in bytes; longer ones are dropped and counted.
-	// Defaults to 4 MiB, or 500,000 items of one relay.
+	// MaxValue is the maximum length of a value in bytes. Longer values are dropped and counted.
+	// Defaults to 4 MiB, which is 500,000 items of one relay.
 	MaxValue int
-	// MaxQueue bounds the keys whose changes wait; more are dropped and counted.
+	// MaxQueue is the maximum number of keys with queued changes. More are dropped and counted.
 	// Defaults to 250,000.
 	MaxQueue int
-	// Keep is how long a relay's records are kept after it was last tried. Defaults
-	// to 30 days.
+	// Keep is the lifetime of a relay's records after its last attempt. Defaults to 30 days.
 	Keep time.Duration
-	// Logger gets what fails. Defaults to discarding it.
+	// Logger receives failures. Defaults to no logging.
 	Logger *slog.Logger
-	// Dropped counts what was dropped, by reason. Must not block. May be nil.
+	// Dropped counts dropped values by reason. It must not block. May be nil.
 	Dropped func(reason string, n int)
 }
 
@@ -77,18 +76,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Memory keeps things. Its methods may be called concurrently; those that return no
-// error never block. Make one with [New].
+// Memory writes state to a store. It is safe for concurrent use, and methods that return no error
+// never block. Make one with [New].
 type Memory struct {
 	// set by New, read-only
-	store  state.Store // nil: nothing is kept
+	store  state.Store // nil: nothing is stored
 	cfg    Config
 	buffer *writebehind.Buffer
 
 	mu sync.Mutex
 	// guarded by mu
-	kept   map[graspsync.RelayURL]uint64 // identities of what was told last
-	chunks map[string]int                // how many there are, by name
+	kept   map[graspsync.RelayURL]uint64 // identities of the last Kept values
+	chunks map[string]int                // number of chunks by name
 }
 
 // New returns a Memory over store, which may be nil.
@@ -104,27 +103,25 @@ func New(store state.Store, cfg Config) *Memory {
 	}
 }
 
-// Run writes until ctx ends. What is queued then is not written: call Flush before.
-// It must be called once, unless the Memory has no store.
+// Run writes changes until ctx ends. Changes queued at that time are lost, so call Flush before.
+// Run must be called once, unless the Memory has no store.
 func (m *Memory) Run(ctx context.Context) { m.buffer.Run(ctx) }
 
-// Flush returns when everything that was told before is durable; the error says what
-// is not.
+// Flush blocks until all earlier changes are durable. The error lists failed writes.
 func (m *Memory) Flush(ctx context.Context) error { return m.buffer.Flush(ctx) }
 
-// Record is a record of health that is read when it is written.
+// Record is a health record that is read at the time of writing.
 type Record struct {
 	key  string
 	read func() (health.Record, bool)
 }
 
-// OfRelay is the record of a relay, as read returns it; false means that there is
-// none any more.
+// OfRelay returns the record of a relay. read returns false if the record no longer exists.
 func OfRelay(u graspsync.RelayURL, read func(graspsync.RelayURL) (health.Record, bool)) Record {
 	return Record{healthPrefix + u.String(), func() (health.Record, bool) { return read(u) }}
 }
 
-// OfHost is the record of a host, like OfRelay.
+// OfHost returns the record of a host, like OfRelay.
 func OfHost(host string, read func(string) (health.Record, bool)) Record {
 	return Record{hostPrefix + host, func() (health.Record, bool) { return read(host) }}
 }
@@ -137,21 +134,21 @@ func (r Record) value() ([]byte, bool) {
 	return encode(record)
 }
 
-// encode writes JSON; what can't be written is not kept.
+// encode returns JSON, or false if v cannot be encoded.
 func encode(v any) ([]byte, bool) {
 	b, err := json.Marshal(v)
 	return b, err == nil
 }
 
-// Health says that records have changed.
+// Health queues changed records.
 func (m *Memory) Health(records ...Record) {
 	for _, r := range records {
 		m.put(r.key, r.value)
 	}
 }
 
-// SaveHealth returns when records are durable, as of now or later; the error says
-// that one may not be. Those that are saved at the same time are written together.
+// SaveHealth blocks until the records are durable. Concurrent calls are written together. With an
+// error a record may not be durable.
 func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	if m.store == nil {
 		return nil
@@ -163,12 +160,12 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	return m.buffer.Save(ctx, changes...)
 }
 
-// Facts keeps what was learned about a relay.
+// Facts queues the facts of a relay.
 func (m *Memory) Facts(u graspsync.RelayURL, f relaylimits.Facts) {
 	m.put(factsPrefix+u.String(), func() ([]byte, bool) { return encode(f) })
 }
 
-// SetAside keeps the values, at most 1,000, that a relay chokes on.
+// SetAside queues at most 1,000 values that a relay refuses.
 func (m *Memory) SetAside(u graspsync.RelayURL, values []relaylimits.Aside) {
 	values = values[:min(len(values), maxSetAside)]
 	m.put(setAsidePrefix+u.String(), func() ([]byte, bool) {
@@ -179,7 +176,7 @@ func (m *Memory) SetAside(u graspsync.RelayURL, values []relaylimits.Aside) {
 	})
 }
 
-// Kept keeps what is confirmed of a relay. Everything that k says must be durable.
+// Kept queues the confirmed items of a relay. The events of these items must be durable.
 func (m *Memory) Kept(k Kept) {
 	b := encodeKept(k)
 	queued := m.put(keptPrefix+k.Relay.String(), func() ([]byte, bool) { return b, true })
@@ -188,11 +185,11 @@ func (m *Memory) Kept(k Kept) {
 	if queued {
 		m.kept[k.Relay] = identity(b)
 	} else {
-		delete(m.kept, k.Relay) // what is kept is of another time: no newer marks for it
+		delete(m.kept, k.Relay) // the stored items are of another time and must get no newer marks
 	}
 }
 
-// NothingKept says that nothing is confirmed of a relay any more.
+// NothingKept removes the confirmed items of a relay.
 func (m *Memory) NothingKept(u graspsync.RelayURL) {
 	m.mu.Lock()
 	delete(m.kept, u)
@@ -200,8 +197,8 @@ func (m *Memory) NothingKept(u graspsync.RelayURL) {
 	m.remove(keptPrefix + u.String())
 }
 
-// Marks keeps newer marks for what was last told with Kept. All of them are told
-// together, those that are not, are what Kept said.
+// Marks queues newer marks for the last values of Kept. Each call replaces all earlier marks. A
+// relay without a mark falls back to the mark in its Kept.
 func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
 	var marks []mark
 	m.mu.Lock()
@@ -216,22 +213,20 @@ func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
 	}
 }
 
-// Forget drops everything about a relay but its health: that is dropped when the
-// record is gone.
+// Forget removes all values of a relay except its health, which is removed with its record.
 func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.NothingKept(u)
 	m.remove(factsPrefix + u.String())
 	m.remove(setAsidePrefix + u.String())
 }
 
-// Exporter is something that is kept as chunks of bytes, which mean nothing to
-// anybody else. A change of it should change few chunks: only these are written.
+// Exporter is state that is stored as opaque chunks of bytes. A change should affect few chunks,
+// because only changed chunks are written.
 type Exporter interface {
-	// Export returns the chunks, at most 10,000; one that is nil is not kept. They are
-	// read until the next call.
+	// Export returns at most 10,000 chunks. A nil chunk is not stored. The chunks are read until
+	// the next call.
 	Export() [][]byte
-	// Import takes over what was exported before a restart, or what is left of it: a
-	// chunk that could not be read is nil. It must stand anything.
+	// Import restores exported chunks. An unreadable chunk is nil. Import must accept any input.
 	Import(chunks [][]byte)
 }
 
@@ -239,20 +234,20 @@ const maxChunks = 10_000
 
 func chunkKey(name string, i int) string { return fmt.Sprintf("%s%s/%04d", chunksPrefix, name, i) }
 
-// Chunks keeps what an Exporter exports, under a name without a slash.
+// Chunks queues the chunks of an Exporter. name contains no slash.
 func (m *Memory) Chunks(name string, chunks [][]byte) {
 	for _, c := range m.exported(name, chunks) {
 		m.put(c.Key, c.Value)
 	}
 }
 
-// SaveChunks is Chunks, and returns when they are durable; the error says that one may
-// not be.
+// SaveChunks queues chunks and blocks until they are durable. With an error a chunk may not be
+// durable.
 func (m *Memory) SaveChunks(ctx context.Context, name string, chunks [][]byte) error {
 	return m.buffer.Save(ctx, m.exported(name, chunks)...)
 }
 
-// exported is what must be written so that there are these chunks, and no others.
+// exported returns the changes that store chunks and remove older ones.
 func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 	if m.store == nil {
 		return nil
@@ -278,7 +273,7 @@ func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 
 func (m *Memory) remove(key string) { m.put(key, func() ([]byte, bool) { return nil, false }) }
 
-// put queues a change that nobody waits for. It reports whether there was room.
+// put queues a change and reports whether the queue had room.
 func (m *Memory) put(key string, value writebehind.Value) bool {
 	return m.store != nil && m.buffer.Put(key, value)
 }
