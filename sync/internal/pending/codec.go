@@ -17,14 +17,15 @@ import (
 
 const (
 	rejectedVersion = 3
-	// chunks is the number of chunks, so that a new id changes a small part of what is written.
+	// chunks is the number of exported chunks. A new id changes only one of them.
 	chunks  = 256
 	keySize = 8
 )
 
 var errChunk = errors.New("not a chunk of remembered events")
 
-// record is an entry in a chunk. The text of the relay URL and the dependencies follow.
+// record is the fixed part of an entry in a chunk. The relay URL and the keys of dependencies
+// follow.
 type record struct {
 	ID              graspsync.EventID
 	CreatedAt, Seen int64
@@ -33,11 +34,11 @@ type record struct {
 	Wanted          bool
 	Unsaved         bool
 	Tries           uint8
-	Relay, Deps     uint16 // bytes, and number
+	Relay, Deps     uint16 // length in bytes, and number of keys
 }
 
-// Export returns the ids and what is known of them, without the whole events, in chunks. Only chunks with a
-// changed entry differ from those of an earlier call.
+// Export returns the ids and their data in chunks, without whole events. A chunk changes only with
+// its entries.
 func (r *RejectedIndex) Export() [][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +53,6 @@ func (r *RejectedIndex) Export() [][]byte {
 	return out
 }
 
-// append encodes an entry.
 func (e *entry) append(b []byte) []byte {
 	relay := e.relay.Value().String()
 	b, _ = binary.Append(b, binary.BigEndian, record{ // never fails
@@ -66,14 +66,14 @@ func (e *entry) append(b []byte) []byte {
 	return b
 }
 
-// restored is an entry as it was read.
+// restored is a decoded entry.
 type restored struct {
 	entry
 	keys []Key
 }
 
-// Restore takes in what Export returned, as far as it can be read, before anything else is added. A chunk
-// with an error is left out.
+// Restore adds the entries that Export returned. It is called before any other method. A chunk that
+// cannot be read is skipped, and the error of one such chunk is returned.
 func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 	var all []restored
 	for _, c := range chunks {
@@ -90,14 +90,14 @@ func (r *RejectedIndex) Restore(chunks [][]byte) (d Dropped, err error) {
 	now := time.Now()
 	for _, in := range all {
 		e := &in.entry
-		e.seen = min(e.seen, now.Unix()) // a clock that was set back makes nothing last longer
+		e.seen = min(e.seen, now.Unix()) // a clock that was set back extends no lifetime
 		if _, known := r.ids.Get(e.id); known || r.old(e, now) {
 			continue
 		}
 		if e.unsaved {
 			r.unsaved++
 		}
-		if e.tries > 0 { // nothing is whole any more: it has its turn now
+		if e.tries > 0 { // no whole event exists after a restart, so the id is due now
 			e.seen = min(e.seen, now.Unix()-int64(e.wait()/time.Second))
 		}
 		r.link(e, in.keys)

@@ -9,11 +9,9 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Key stands for a dependency where many are remembered. Two that share a key
-// cost a second look.
+// Key is a hash of a dependency. A collision only costs an additional judgement.
 type Key uint64
 
-// KeyOf returns the key of a dependency.
 func KeyOf(d graspsync.Dependency) Key {
 	buf := make([]byte, 0, 128)
 	buf = append(buf, byte(d.Await))
@@ -23,11 +21,11 @@ func KeyOf(d graspsync.Dependency) Key {
 	return Key(binary.BigEndian.Uint64(sum[:]))
 }
 
-// MaxDependencies is how many things an event may wait for: more tags than any event
-// has. What that takes is bounded for all events together, see [Table].
+// MaxDependencies is the maximum number of dependencies per event, more than any event has tags.
+// [limit.Table] bounds the memory of all events together.
 const MaxDependencies = 10_000
 
-// KeysOf returns the keys of the first [MaxDependencies] of some, each once, in order.
+// KeysOf returns the sorted unique keys of the first [MaxDependencies] dependencies.
 func KeysOf(deps []graspsync.Dependency) []Key {
 	keys := make([]Key, 0, min(len(deps), MaxDependencies))
 	for _, d := range deps[:min(len(deps), MaxDependencies)] {
@@ -37,11 +35,11 @@ func KeysOf(deps []graspsync.Dependency) []Key {
 	return slices.Compact(keys)
 }
 
-// maxFulfilled bounds what one event has others judged again for.
+// maxFulfilled is the maximum number of keys that one event fulfils.
 const maxFulfilled = 1_000
 
-// Fulfils returns what events may have waited for that ev was accepted, and if it
-// is stored now, for that.
+// Fulfils returns the keys of dependencies that the acceptance of ev fulfils. If stored is true, it
+// adds those that its storage fulfils.
 func Fulfils(ev graspsync.Event, stored bool) (keys []Key) {
 	add := func(d graspsync.Dependency) {
 		if len(keys) < maxFulfilled {

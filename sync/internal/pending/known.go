@@ -6,9 +6,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Known remembers the ids of verified events that need no second look since they are
-// stored or held. Ids that were only claimed never get here. Of the bound, at least
-// the later half is remembered.
+// Known contains the ids of verified events that need no check because they are stored or held.
+// Claimed ids are never added. At least the newest half of the maximum is remembered.
 type Known struct {
 	mu   sync.Mutex
 	half int
@@ -16,12 +15,11 @@ type Known struct {
 	young, old map[graspsync.EventID]struct{}
 }
 
-// NewKnown returns a memory of at most so many ids.
+// NewKnown returns a Known with a maximum of most ids.
 func NewKnown(most int) *Known {
 	return &Known{half: max(1, most/2), young: make(map[graspsync.EventID]struct{})}
 }
 
-// Has reports whether an id is remembered.
 func (k *Known) Has(id graspsync.EventID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -32,7 +30,6 @@ func (k *Known) Has(id graspsync.EventID) bool {
 	return ok
 }
 
-// Add remembers an id.
 func (k *Known) Add(id graspsync.EventID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -42,7 +39,7 @@ func (k *Known) Add(id graspsync.EventID) {
 	k.young[id] = struct{}{}
 }
 
-// Forget has an id looked at again.
+// Forget removes an id, so that its event is checked again.
 func (k *Known) Forget(id graspsync.EventID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,61 +18,61 @@ import (
 )
 
 const (
-	// linksPerEntry is the maximum average number of dependencies of an event. A deletion may have
-	// thousands. Most events have one or two.
+	// linksPerEntry is the maximum average number of dependencies per event. A deletion may have
+	// thousands, most events have one or two.
 	linksPerEntry = 16
 
-	noTime nostr.Timestamp = -1 // of an event of which only the id is known
+	noTime nostr.Timestamp = -1 // created_at if only the id is known
 )
 
-// RejectedIndex has the ids of verified events that are not stored: rejected, pending, without room,
-// superseded, deleted or removed events. An id is never added before an event with this id was verified, so
+// RejectedIndex contains the ids of verified events that are not stored: rejected, pending, without
+// room, superseded, deleted or removed events. An id is added only after its event was verified, so
 // a forged copy cannot hide the real event.
 //
-// Ids are kept for days with their dependencies. Whole events are kept as [PendingEvent] as long as there is
-// room. When a dependency arrives, whole events are judged again, and the other ids are wanted, that is, they
-// are requested again. Relay hosts share the ids and the events, see [limit.Table]. A RejectedIndex may be
-// used concurrently.
+// Ids are kept for days with their dependencies. Whole events are kept as [PendingEvent] while
+// there is room. When a dependency arrives, whole events are judged again. The other ids become
+// wanted and are requested again. Relay hosts share the limits, see [limit.Table]. A RejectedIndex
+// is safe for concurrent use.
 type RejectedIndex struct {
 	cfg  Config       // read-only
-	seed maphash.Seed // of the chunks that are exported; read-only
+	seed maphash.Seed // selects the chunk of an id; read-only
 
 	mu sync.Mutex
 	// guarded by mu
 	seq    uint64
-	ids    *limit.Table[graspsync.EventID, *entry] // the bytes are those of dependencies
+	ids    *limit.Table[graspsync.EventID, *entry] // bytes are those of dependencies
 	byDep  map[Key]*depLink
 	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
-	// unsaved is the number of ids of events that could not be saved.
+	// unsaved is the number of events that could not be saved.
 	unsaved int
 }
 
-// state is why a whole event is kept.
+// state is the reason for keeping a whole event.
 type state int
 
 const (
-	waits state = iota // for a dependency
-	fresh              // it was rejected a moment ago
-	later              // there was no room for it, or it could not be saved
+	waits state = iota // it has dependencies
+	fresh              // it was rejected within Config.WholeFor
+	later              // it had no room or could not be saved
 	states
 )
 
-// entry is what is remembered of one event. It is small, because there are many.
+// entry is the data of one id. It is small because there are many.
 type entry struct {
 	id        graspsync.EventID
-	createdAt nostr.Timestamp // noTime if it is not known
+	createdAt nostr.Timestamp // noTime if unknown
 	seen      int64           // Unix seconds
 	deps      []depLink
-	event     *PendingEvent // nil if only this is left
+	event     *PendingEvent // nil if only the id is kept
 	relay     unique.Handle[graspsync.RelayURL]
 	kind      int32
-	accepted  bool  // the policy accepted it once
-	wanted    bool  // the event is judged again, or requested again
-	unsaved   bool  // it could not be saved
-	tries     uint8 // it is requested again after tries-1 failures; 0 if it had room and could be saved
+	accepted  bool  // the policy accepted the event once
+	wanted    bool  // the event is being judged or requested again
+	unsaved   bool  // the event could not be saved
+	tries     uint8 // 1 + number of failed requests; 0 if the event had room and could be saved
 }
 
-// depLink is one dependency of one event, in the ring of all that have it.
+// depLink is one dependency of one event in the ring of all events with this dependency.
 type depLink struct {
 	key        Key
 	prev, next *depLink
@@ -84,45 +84,45 @@ type PendingEvent struct {
 	Incoming graspsync.Incoming
 	ID       graspsync.EventID
 	Size     int64
-	Payer    any // of the Note
+	Payer    any // from the Note
 
-	since time.Time // when it was added, or judged last
-	due   time.Time // when it is saved again
+	since time.Time // time of the addition or of the last judgement
+	due   time.Time // time of the next attempt to save
 	seq   uint64
 	entry *entry
 	in    state
 }
 
 const (
-	// laterFirst is the time until an id without room is requested again. It doubles with each request and each
-	// time that the event comes without finding room, to at most laterMost.
+	// laterFirst is the time until an id without room is requested again. It doubles with each
+	// request and each return without room, up to laterMost.
 	laterFirst = time.Hour
 	laterMost  = 20 * time.Hour
 	// unsavedFirst and unsavedMost are the same for an id that could not be saved.
 	unsavedFirst = time.Minute
 	unsavedMost  = 4 * time.Hour
-	// laterAgain is the time until an event without room is judged again, unless there may be room earlier.
+	// laterAgain is the time until an event without room is judged again, unless room is freed
+	// earlier.
 	laterAgain = time.Minute
-	// laterWhole is the maximum number of times that a held event is kept whole after it gave way to another
-	// one. Otherwise events without room would take turns forever.
+	// laterWhole is the maximum number of times that an evicted held event is kept whole. Without
+	// it events without room would evict each other forever.
 	laterWhole = 4
-	// maxTries is the maximum number of requests by id. Then the relay no longer has the event, and a pass may
-	// bring it from another one. An event that comes and cannot be saved is requested at least maxTries-mostWait
-	// times more.
+	// maxTries is the maximum number of requests by id. The relay then no longer has the event, but
+	// a pass may fetch it from another relay. An event that arrives and cannot be saved is
+	// requested at least maxTries-mostWait more times.
 	maxTries = 14
 	mostWait = 9
 )
 
-// Config bounds a [RejectedIndex].
+// Config contains the limits of a [RejectedIndex].
 type Config struct {
-	Most         int           // ids
-	Waiting      int           // events that wait whole; as many that were rejected, and that had no room
-	WaitingBytes int64         // of the first; a quarter of that for each of the others
-	KeepFor      time.Duration // an id is remembered
-	WholeFor     time.Duration // a rejected event stays whole
+	Most         int           // maximum ids
+	Waiting      int           // maximum whole events of each state
+	WaitingBytes int64         // maximum size of whole events with dependencies; a quarter of it for each other state
+	KeepFor      time.Duration // lifetime of an id
+	WholeFor     time.Duration // time that a rejected event stays whole
 }
 
-// NewRejectedIndex returns an empty index.
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	r := &RejectedIndex{
@@ -139,7 +139,7 @@ func NewRejectedIndex(cfg Config) *RejectedIndex {
 	return r
 }
 
-// Note is what is to be remembered of an event.
+// Note is an event to remember.
 type Note struct {
 	Incoming graspsync.Incoming
 	ID       graspsync.EventID
@@ -148,22 +148,21 @@ type Note struct {
 	Deps     []Key
 	Accepted bool // the policy accepted it once
 	Waits    bool // keep it whole while there is room
-	Fresh    bool // keep it whole for a moment
-	Later    bool // there is no room for it now: keep it whole to be judged again
-	Tries    int  // with Later: how often it gave way before, after which only the id is kept
+	Fresh    bool // keep it whole for Config.WholeFor
+	Later    bool // it had no room: keep it whole to be judged again
+	Tries    int  // with Later: number of earlier evictions; from laterWhole on only the id is kept
 	Unsaved  bool // it could not be saved
-	// Due is when an unsaved event is saved again. It is zero if only the id is to be kept.
+	// Due is the time when an unsaved event is saved again. If it is zero, only the id is kept.
 	Due time.Time
 }
 
-// Dropped counts what bounds took. Unsaved are the events among these that could not be saved, since when they
-// could not.
+// Dropped counts evicted events and ids. Unsaved contains the evicted events that could not be
+// saved, with the time of the first failure.
 type Dropped struct {
 	Waiting, Fresh, Later, Remembered int
 	Unsaved                           []Heard
 }
 
-// Add remembers an event.
 func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +170,7 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	r.expire(now)
 	seen := now.Unix()
 	if old, ok := r.ids.Get(n.ID); ok && old.unsaved && !n.Due.IsZero() {
-		seen = old.seen // since then it could not be saved
+		seen = old.seen // time of the first failure
 	}
 	e := r.entry(n, seen)
 	e.createdAt, e.kind = n.Incoming.Event.CreatedAt, int32(n.Incoming.Event.Kind) //nolint:gosec // a kind that does not fit matches no filter
@@ -209,7 +208,7 @@ func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	return d
 }
 
-// entry returns the entry of an id, without a whole event and without dependencies. It is new if need be.
+// entry returns the entry of an id, without event and dependencies. It creates a missing entry.
 func (r *RejectedIndex) entry(n Note, seen int64) *entry {
 	e, ok := r.ids.Get(n.ID)
 	if !ok {
@@ -224,7 +223,7 @@ func host(u unique.Handle[graspsync.RelayURL]) limit.Stranger {
 	return limit.Stranger{ID: u.Value().HostPort().Host}
 }
 
-// put makes an entry the newest one of its relay host. It adds the entries to d that are lost to the bounds.
+// put makes an entry the newest of its relay host and adds evicted entries to d.
 func (r *RejectedIndex) put(e *entry, d *Dropped) {
 	gone, ok := r.ids.Put(e.id, host(e.relay), keySize*int64(len(e.deps)), e)
 	if !ok {
@@ -239,8 +238,8 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 	}
 }
 
-// hold keeps a whole event. It adds the events to d that are no longer kept. Of an event that could not be saved
-// the id goes as well: the time since then is requested again, since ids would take hours.
+// hold keeps a whole event and adds evicted events to d. The id of an evicted unsaved event is
+// removed, too: its time is fetched again, because requests by id would take hours.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
 	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
@@ -257,7 +256,6 @@ func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	}
 }
 
-// link has an entry depend on keys.
 func (r *RejectedIndex) link(e *entry, keys []Key) {
 	e.deps = make([]depLink, len(keys))
 	for i, k := range keys {
@@ -273,7 +271,7 @@ func (r *RejectedIndex) link(e *entry, keys []Key) {
 	}
 }
 
-// unlink has an entry depend on nothing and wait for nothing, and takes its event from it.
+// unlink removes the dependencies and the event of an entry and returns the event.
 func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 	for i := range e.deps {
 		d := &e.deps[i]
@@ -293,7 +291,7 @@ func (r *RejectedIndex) unlink(e *entry) *PendingEvent {
 	return r.unhold(e)
 }
 
-// unhold leaves of a whole event only the entry.
+// unhold drops the whole event of an entry.
 func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
@@ -308,7 +306,6 @@ func (r *RejectedIndex) remove(e *entry) {
 	r.ids.Delete(e.id)
 }
 
-// expire removes what is too old.
 func (r *RejectedIndex) expire(now time.Time) {
 	var old []*entry
 	for _, e := range r.ids.All() {
@@ -336,8 +333,8 @@ func (r *RejectedIndex) old(e *entry, now time.Time) bool {
 	return !e.unsaved && now.Unix()-e.seen > int64(r.cfg.KeepFor/time.Second)
 }
 
-// due reports whether the id of an event that had no room, or could not be saved, is to be requested again. A
-// whole event is judged again.
+// due reports whether the id of an event that had no room or could not be saved must be requested
+// again. It is false for a whole event, which is judged again instead.
 func (e *entry) due(now time.Time) bool {
 	return e.tries > 0 && e.event == nil && now.Unix()-e.seen >= int64(e.wait()/time.Second)
 }
@@ -349,7 +346,7 @@ func (e *entry) wait() time.Duration {
 	return backoff.Doubled(laterFirst, laterMost, int(e.tries))
 }
 
-// get returns the entry of an id, nil if there is none.
+// get returns the entry of an id, or nil.
 func (r *RejectedIndex) get(id graspsync.EventID) *entry {
 	e, ok := r.ids.Get(id)
 	if !ok || r.old(e, time.Now()) {
@@ -358,7 +355,7 @@ func (r *RejectedIndex) get(id graspsync.EventID) *entry {
 	return e
 }
 
-// Has reports whether an event needs no second look.
+// Has reports whether an event with this id can be ignored.
 func (r *RejectedIndex) Has(id graspsync.EventID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -366,7 +363,6 @@ func (r *RejectedIndex) Has(id graspsync.EventID) bool {
 	return e != nil && !e.wanted && !e.due(time.Now()) && (!e.unsaved || e.event != nil)
 }
 
-// Forget removes an event.
 func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -375,7 +371,7 @@ func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	}
 }
 
-// Want remembers that an event is to be requested again.
+// Want records that an event must be requested again.
 func (r *RejectedIndex) Want(n Note) (d Dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -386,14 +382,14 @@ func (r *RejectedIndex) Want(n Note) (d Dropped) {
 	return d
 }
 
-// Arrived returns what depends on any of the keys: whole events in the order in which they came, and the ids
-// of the others by the relay that brought them. All of these are wanted.
+// Arrived returns the entries that depend on any of the keys and makes them wanted. whole are the
+// whole events in arrival order. ask are the other ids by relay.
 func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[graspsync.RelayURL][]graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire(time.Now())
 	for i, k := range keys {
-		if i%arrivedAtOnce == arrivedAtOnce-1 { // others have their turn
+		if i%arrivedAtOnce == arrivedAtOnce-1 { // unlock for other callers
 			r.mu.Unlock()
 			r.mu.Lock()
 		}
@@ -410,11 +406,10 @@ func (r *RejectedIndex) Arrived(keys []Key) (whole []*PendingEvent, ask map[gras
 	return whole, ask
 }
 
-// arrivedAtOnce is how many keys are looked up while others wait. A scan may have found as many as
+// arrivedAtOnce is the number of keys looked up under one lock. A scan may find as many keys as
 // there are repositories and root events.
 const arrivedAtOnce = 256
 
-// waitingFor returns the entries that depend on a key.
 func (r *RejectedIndex) waitingFor(k Key) (all []*entry) {
 	first := r.byDep[k]
 	for d := first; d != nil; {
@@ -433,14 +428,13 @@ func (r *RejectedIndex) Idle() bool {
 	return len(r.byDep) == 0
 }
 
-// Awaits reports whether an event depends on a key.
 func (r *RejectedIndex) Awaits(k Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byDep[k] != nil
 }
 
-// Wanted returns the ids that an earlier process wanted and did not get, by the relay that had them.
+// Wanted returns the wanted ids of an earlier process by relay.
 func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -452,9 +446,9 @@ func (r *RejectedIndex) Wanted() (ask map[graspsync.RelayURL][]graspsync.EventID
 	return ask
 }
 
-// InTurn returns at most so many events that had no room, or could not be saved, and are due, and the time when
-// the next one is. An event without room is due early if it was judged before freed, and an unsaved one if it was
-// tried before works. The events stay until something else is said of them.
+// InTurn returns up to most due events that had no room or could not be saved, and the time when
+// the next one is due. An event without room is due early if it was judged before freed, an unsaved
+// event if it was tried before works. The events stay in the index until the next call about them.
 func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*PendingEvent, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -479,14 +473,14 @@ func (r *RejectedIndex) InTurn(most int, now, freed, works time.Time) (turn []*P
 	return turn, next
 }
 
-// Unsaved returns the number of events that could not be saved and are to be saved again.
+// Unsaved returns the number of events that could not be saved.
 func (r *RejectedIndex) Unsaved() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.unsaved
 }
 
-// HasRoom reports whether one more event that could not be saved is kept whole without evicting another one.
+// HasRoom reports whether an unsaved event of this size can be kept whole without an eviction.
 func (r *RejectedIndex) HasRoom(size int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -494,35 +488,35 @@ func (r *RejectedIndex) HasRoom(size int64) bool {
 	return t.Len() < r.cfg.Waiting && t.Bytes()+size <= r.cfg.WaitingBytes/4
 }
 
-// State is what is remembered of one event.
+// State is the data of one id.
 type State struct {
-	Accepted bool // once
-	Waits    bool // it is whole for that, as with the next two
+	Accepted bool // the policy accepted it once
+	Waits    bool // the event is whole for this reason, like the next two
 	Fresh    bool
 	Later    bool
 	Awaits   int  // number of dependencies
-	Tries    int  // as an entry has them
+	Tries    int  // see entry
 	Unsaved  bool // it could not be saved
 	Whole    *PendingEvent
-	Wanted   bool // it is judged again, or requested again
+	Wanted   bool // it is judged or requested again
 	Heard
 }
 
-// Heard is when an event was seen last, and what is known of it.
+// Heard is the last time when an event was seen, with its data.
 type Heard struct {
 	ID        graspsync.EventID
-	Seen      time.Time // to the second
+	Seen      time.Time // in seconds
 	Relay     graspsync.RelayURL
 	Kind      int
-	CreatedAt nostr.Timestamp // less than 0 if it is not known
+	CreatedAt nostr.Timestamp // negative if unknown
 }
 
 func (e *entry) heard() Heard {
 	return Heard{ID: e.id, Seen: time.Unix(e.seen, 0), Relay: e.relay.Value(), Kind: int(e.kind), CreatedAt: e.createdAt}
 }
 
-// Awaiting returns the events that depend on a key, at most so many of those that were seen last, and how
-// many there are.
+// Awaiting returns the number of events that depend on a key, and up to most of them, the last seen
+// first.
 func (r *RejectedIndex) Awaiting(k Key, most int) (out []Heard, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -533,7 +527,7 @@ func (r *RejectedIndex) Awaiting(k Key, most int) (out []Heard, n int) {
 	return out[:min(len(out), most)], len(out)
 }
 
-// Look returns what is remembered of an event. It returns false if that is nothing.
+// Look returns the data of an id, or false if it is unknown.
 func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -563,9 +557,9 @@ func (r *RejectedIndex) Keys(id graspsync.EventID) []Key {
 	return keys
 }
 
-// Overdue returns ids that had no room, or could not be saved, of which only the id is left, at most so many
-// of each relay that had them. They are wanted. Those that were requested too often are forgotten; gone is the
-// number of the unsaved ones among them. any is false if there is no such id, and no such event.
+// Overdue returns due ids without a whole event, up to most per relay, and makes them wanted. Ids
+// that were requested too often are removed. gone is the number of unsaved ones among them. any
+// reports whether an event without room or unsaved event exists.
 func (r *RejectedIndex) Overdue(most int) (ask map[graspsync.RelayURL][]graspsync.EventID, gone int, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -606,8 +600,8 @@ func sortPending(whole []*PendingEvent) {
 	slices.SortFunc(whole, func(a, b *PendingEvent) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// Anything returns all whole events with dependencies, and the ids of the others are wanted: it is not
-// known what has arrived.
+// Anything returns all whole events with dependencies and makes the other ids wanted. It is called
+// if the arrived dependencies are unknown.
 func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -624,26 +618,24 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 	return whole
 }
 
-// Held is how many events are held whole.
+// Held contains the numbers of whole events by state.
 type Held struct{ Waiting, Fresh, Later int }
 
-// Held returns how many events are held whole.
 func (r *RejectedIndex) Held() Held {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Held{Waiting: r.events[waits].Len(), Fresh: r.events[fresh].Len(), Later: r.events[later].Len()}
 }
 
-// Len returns the number of ids.
 func (r *RejectedIndex) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ids.Len()
 }
 
-// Stamps returns what is known to match a filter. If the filter contains only kinds and times, all ids are
-// compared, otherwise the whole events. Under the lock only kinds and times are compared, because every event
-// that comes waits for it.
+// Stamps returns the known events that match a filter. For a filter with only kinds and times it
+// compares all ids, else the whole events. Tags are matched outside the lock because every incoming
+// event waits for it.
 func (r *RejectedIndex) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.stampsByKind(f)
@@ -687,7 +679,7 @@ func (r *RejectedIndex) whole() (out []graspsync.Event) {
 	return out
 }
 
-// counts reports whether an entry says that an event is known, and when it was made.
+// counts reports whether an entry is a known event with a known time.
 func (r *RejectedIndex) counts(e *entry, now time.Time) bool {
 	return !e.wanted && !e.unsaved && e.createdAt >= 0 && !r.old(e, now) && !e.due(now)
 }
