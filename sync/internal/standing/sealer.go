@@ -10,27 +10,27 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Sealer makes Filters. Those that it made share what they have in common.
+// Sealer makes Filters that share equal forms and lists.
 type Sealer struct {
 	shared func(graspsync.EventID) *graspsync.EventID
 	forms  []*form
 	lists  map[list]*values
 }
 
-// list tells lists of values apart that are shared by several filters.
+// list identifies a list of values that several filters share.
 type list struct {
 	first *string
 	n     int
 }
 
-// NewSealer returns a Sealer. shared returns what stands for an id everywhere, nil if nothing
-// does. The ids must not change any more.
+// NewSealer returns a Sealer. shared returns an existing pointer for an id, or nil. The pointed-to
+// ids must not change.
 func NewSealer(shared func(graspsync.EventID) *graspsync.EventID) *Sealer {
 	return &Sealer{shared: shared, lists: make(map[list]*values)}
 }
 
-// Seal returns filters that ask for what fs do. As long as the Sealer is used the lists of fs must
-// not change: they are told apart by where they are.
+// Seal returns Filters for fs. The lists of fs must not change while the Sealer is used, because it
+// compares them by address.
 func (s *Sealer) Seal(fs []nostr.Filter) Filters {
 	out := make(Filters, len(fs))
 	for i, f := range fs {
@@ -43,7 +43,7 @@ func (s *Sealer) Seal(fs []nostr.Filter) Filters {
 	return out
 }
 
-// longestTag returns the tag of one letter with the most values, "" if there is none.
+// longestTag returns the one-letter tag with the most values, "" if none.
 func longestTag(tags nostr.TagMap) (tag string) {
 	most := -1
 	for name, vs := range tags {
@@ -58,7 +58,7 @@ func (s *Sealer) form(f nostr.Filter, tag string) *form {
 	rest := make(nostr.TagMap, len(f.Tags))
 	for name, vs := range f.Tags {
 		if tag == "" || name != tag {
-			rest[name] = append([]string{}, vs...) // of an empty list no value is wanted, whether it is nil or not
+			rest[name] = append([]string{}, vs...) // an empty list matches no event, nil or not
 		}
 	}
 	if f.Tags = nil; len(rest) > 0 {

@@ -1,10 +1,10 @@
-// Package standing keeps the filters of standing subscriptions in little memory.
+// Package standing stores the filters of standing subscriptions in little memory.
 //
-// What is followed live stands for as long as its connection does, and the same root event is
-// followed on every relay that its repository lists: a hub follows millions of values. In a
-// [nostr.Filter] a value takes some 100 bytes on each relay. Here it takes 12, most of it a pointer
-// to what all relays share (BenchmarkHub). The filters are spelled when a REQ is made of them, and
-// let go of again.
+// Live subscriptions last as long as their connection, and a root event is followed on every relay
+// that its repository lists. So a hub follows millions of values. A value in a [nostr.Filter] takes
+// about 100 bytes per relay. In [Filters] it takes 12, mostly a pointer to an id shared by all
+// relays (BenchmarkHub). [Filters.Spell] makes filters for a REQ, which the caller drops
+// afterwards.
 package standing
 
 import (
@@ -22,23 +22,23 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Filters are filters of a standing subscription. They are immutable, and may be used
-// concurrently.
+// Filters are the filters of a standing subscription. They are immutable and safe for concurrent
+// use.
 type Filters []Filter
 
-// Filter is one of them: what is asked for of a value, and the values.
+// Filter is one filter: a form and the values of one tag.
 type Filter struct {
 	form   *form
-	values *values // nil: of no tag
+	values *values // nil if the form has no tag
 }
 
-// form is what filters have in common that differ only in the values of one tag.
+// form is the common part of filters that differ only in the values of one tag.
 type form struct {
-	rest nostr.Filter // all but that tag
-	tag  string       // of one letter, as those that can be asked for are (NIP-01); "" for none
+	rest nostr.Filter // the filter without that tag
+	tag  string       // one letter (NIP-01), "" if none
 }
 
-// values are ids of events or, if one of them is none, texts; in order.
+// values are sorted event ids, or sorted texts if at least one value is no id.
 type values struct {
 	ids   []*graspsync.EventID
 	texts []unique.Handle[string]
@@ -46,10 +46,10 @@ type values struct {
 
 func compareIDs(a, b *graspsync.EventID) int { return a.Compare(*b) }
 
-// Of returns filters that share ids with no others.
+// Of returns filters that share no memory with other Filters.
 func Of(fs ...nostr.Filter) Filters { return Filters(nil).Sealer().Seal(fs) }
 
-// shared returns what stands for an id in fs, nil if nothing does.
+// shared returns the pointer to an id in fs, or nil.
 func (fs Filters) shared(id graspsync.EventID) *graspsync.EventID {
 	for _, f := range fs {
 		if f.values != nil {
@@ -61,11 +61,11 @@ func (fs Filters) shared(id graspsync.EventID) *graspsync.EventID {
 	return nil
 }
 
-// Sealer returns one for filters that ask for the same, or for a part of it, in other forms.
+// Sealer returns a Sealer for filters whose values are mostly in fs.
 func (fs Filters) Sealer() *Sealer { return NewSealer(fs.shared) }
 
-// Spell returns the filters as they go into a REQ, values in order. Filters that ask for the same
-// values share lists: they must not be changed.
+// Spell returns the filters for a REQ with sorted values. Filters with equal values share lists, so
+// the lists must not be changed.
 func (fs Filters) Spell() []nostr.Filter {
 	out := make([]nostr.Filter, len(fs))
 	spelled := make(map[*values][]string)
@@ -87,10 +87,10 @@ func (fs Filters) Spell() []nostr.Filter {
 	return out
 }
 
-// MarshalJSON gives what Spell does.
+// MarshalJSON encodes the result of Spell.
 func (fs Filters) MarshalJSON() ([]byte, error) { return json.Marshal(fs.Spell()) }
 
-// spell returns the values. The ids share one allocation: they are kept, and dropped, together.
+// spell returns the values. The ids share one allocation because they are dropped together.
 func (v *values) spell() []string {
 	out := make([]string, 0, len(v.ids)+len(v.texts))
 	if len(v.ids) == 0 {
@@ -112,11 +112,11 @@ func (v *values) spell() []string {
 	return out
 }
 
-// Form returns what the filter asks for but for its values, and the tag that they are of; "" if
-// it has none. The lists must not be changed.
+// Form returns the filter without its values, and their tag, "" if none. The lists must not be
+// changed.
 func (f Filter) Form() (rest nostr.Filter, tag string) { return f.form.rest, f.form.tag }
 
-// Forms yields the filters without their values, each form once.
+// Forms yields each form once, without values.
 func (fs Filters) Forms() iter.Seq[nostr.Filter] {
 	return func(yield func(nostr.Filter) bool) {
 		var seen []*form
@@ -131,27 +131,25 @@ func (fs Filters) Forms() iter.Seq[nostr.Filter] {
 	}
 }
 
-// Match reports whether an event with these tags matches one of the filters, as that of a
-// [filters.Matcher] does.
+// Match reports whether an event with these tags matches a filter, like [filters.Matcher.Match].
 func (fs Filters) Match(ev *nostr.Event, tags *Tags) bool {
 	return fs.find(func(f *form) (bool, []value) { return f.rest.Matches(ev), tags.of(f.tag) })
 }
 
-// Resembles reports whether like is true of the rest of a filter that has one of these values,
-// whatever the names of their tags.
+// Resembles reports whether a filter contains one of the values under any tag, and like returns
+// true for the rest of the filter.
 func (fs Filters) Resembles(tags *Tags, like func(rest nostr.Filter) bool) bool {
 	return fs.find(func(f *form) (bool, []value) { return like(f.rest), tags.values })
 }
 
-// find reports whether there is a filter whose form may be that of an event, and that has one of
-// the values.
+// find reports whether a filter has a form and a value that may returns for it.
 func (fs Filters) find(may func(*form) (bool, []value)) bool {
 	type candidates struct {
 		form   *form
 		may    bool
 		values []value
 	}
-	of := make([]candidates, 0, 8) // as many forms as there are, mostly
+	of := make([]candidates, 0, 8) // usual number of forms
 	for i := range fs {
 		f := &fs[i]
 		at := 0
@@ -170,7 +168,7 @@ func (fs Filters) find(may func(*form) (bool, []value)) bool {
 	return false
 }
 
-// hasAny reports whether one of the values of an event is among these; nil has any, and none.
+// hasAny reports whether v contains one of the values. A nil v matches everything.
 func (v *values) hasAny(of []value) bool {
 	if v == nil {
 		return true
@@ -193,8 +191,8 @@ func (v *values) hasText(text string) bool {
 	return ok
 }
 
-// id returns an id that is among the values, nil if it is not. The ends are looked at first: most
-// lists have no value near.
+// id returns the pointer to an id in v, or nil. It compares the ends first because most lists have
+// no value near the id.
 func (v *values) id(id graspsync.EventID) *graspsync.EventID {
 	if n := len(v.ids); n == 0 || id.Compare(*v.ids[0]) < 0 || id.Compare(*v.ids[n-1]) > 0 {
 		return nil

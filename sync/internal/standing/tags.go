@@ -8,21 +8,20 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Tags are the values that an event has in its tags of one letter. Make them with [TagsOf]: what an
-// event is compared to is many filters, mostly.
+// Tags are the values of an event's one-letter tags. [TagsOf] makes them once for comparisons with
+// many filters.
 type Tags struct {
-	values []value          // by letter, each once, in order
-	from   [letters + 1]int // where those of a letter begin
+	values []value          // by letter, sorted, without duplicates
+	from   [letters + 1]int // index of the first value of each letter
 }
 
-// value is that of a tag of an event.
+// value is a value of a tag.
 type value struct {
 	text string
-	id   graspsync.EventID // if it is one
+	id   graspsync.EventID // valid if isID
 	isID bool
 }
 
-// TagsOf returns the values of an event.
 func TagsOf(ev *nostr.Event) *Tags {
 	var by [letters][]string
 	for _, tag := range ev.Tags {
@@ -35,7 +34,7 @@ func TagsOf(ev *nostr.Event) *Tags {
 	t := &Tags{values: make([]value, 0, len(ev.Tags))}
 	for l, texts := range by {
 		slices.Sort(texts)
-		for _, text := range slices.Compact(texts) { // strangers may repeat one any number of times
+		for _, text := range slices.Compact(texts) { // strangers may repeat a value any number of times
 			v := value{text: text}
 			v.id, v.isID = parse(text)
 			t.values = append(t.values, v)
@@ -54,10 +53,10 @@ func (t *Tags) of(tag string) []value {
 	return t.values[t.from[l]:t.from[l+1]]
 }
 
-// letters is how many there are.
+// letters is the number of one-letter tags.
 const letters = 2 * 26
 
-// letter is the number of a tag of one letter, -1 for other tags.
+// letter returns the index of a one-letter tag, -1 for other tags.
 func letter(tag string) int {
 	switch {
 	case len(tag) != 1:
@@ -69,7 +68,7 @@ func letter(tag string) int {
 	return -1
 }
 
-// parse returns the id that a text is, if it is spelled as we would.
+// parse returns the id of a text of 64 lower-case hex digits.
 func parse(text string) (id graspsync.EventID, ok bool) {
 	if len(text) != digits {
 		return id, false
@@ -89,5 +88,5 @@ func parse(text string) (id graspsync.EventID, ok bool) {
 	return id, true
 }
 
-// digits is how many an id has in hex.
+// digits is the length of an id in hex.
 const digits = 2 * len(graspsync.EventID{})
