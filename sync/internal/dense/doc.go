@@ -1,4 +1,4 @@
-// Package dense keeps what there is very much of by small numbers, in a fraction of the room
-// that maps take, and so that it never takes long to add one more: nothing is moved because
-// it has grown.
+// Package dense contains compact containers for large numbers of small integers. They use a
+// fraction of the memory of maps. Pages and Finder grow without copying their elements, so no
+// insertion is slow.
 package dense

@@ -6,31 +6,30 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Finder finds the numbers of ids. The ids themselves are with whoever gave them numbers, and
-// stay the same as long as they are in it. Make one with [NewFinder].
+// Finder maps ids to numbers. The caller stores the ids and must not change the id of a number in
+// the Finder. Make one with [NewFinder].
 //
-// It is a hash table of chains that grows by one chain at a time (linear hashing). Strangers
-// choose ids, so the hash is one that they can't know.
+// It is a hash table with chains that grows by one chain at a time (linear hashing). The hash has a
+// secret seed because strangers choose the ids.
 type Finder struct {
 	id    func(number uint32) *graspsync.EventID
 	seed  maphash.Seed
-	heads Pages[uint32] // of chains: a number and 1; 0: none
-	next  Pages[uint32] // by number: the next one in its chain, likewise
-	split uint32        // the chain that is split next
+	heads Pages[uint32] // first number of each chain plus 1; 0: empty
+	next  Pages[uint32] // by number: next number of its chain plus 1
+	split uint32        // index of the next chain to split
 	size  int
 }
 
-// NewFinder returns an empty Finder. id says which id a number stands for.
+// NewFinder returns an empty Finder. id returns the id of a number.
 func NewFinder(id func(number uint32) *graspsync.EventID) *Finder {
 	f := &Finder{id: id, seed: maphash.MakeSeed()}
 	f.heads.Add(0)
 	return f
 }
 
-// Len is how many ids there are.
+// Len returns the number of ids.
 func (f *Finder) Len() int { return f.size }
 
-// Find returns the number of an id.
 func (f *Finder) Find(id graspsync.EventID) (number uint32, ok bool) {
 	for at := *f.chain(&id); at != 0; at = *f.next.At(at - 1) {
 		if *f.id(at - 1) == id {
@@ -40,7 +39,7 @@ func (f *Finder) Find(id graspsync.EventID) (number uint32, ok bool) {
 	return 0, false
 }
 
-// Add takes in that a number stands for an id, which was not there.
+// Add adds a number whose id is not in the Finder.
 func (f *Finder) Add(number uint32) {
 	for f.next.Len() <= int(number) {
 		f.next.Add(0)
@@ -51,7 +50,7 @@ func (f *Finder) Add(number uint32) {
 	}
 }
 
-// Remove takes a number out that is there.
+// Remove removes a number that is in the Finder.
 func (f *Finder) Remove(number uint32) {
 	at := f.chain(f.id(number))
 	for *at != number+1 {
@@ -66,11 +65,11 @@ func (f *Finder) link(number uint32) {
 	*f.next.At(number), *head = *head, number+1
 }
 
-// chain returns where the chain of an id begins.
+// chain returns the head of the chain of an id.
 func (f *Finder) chain(id *graspsync.EventID) *uint32 {
 	h := uint32(maphash.Bytes(f.seed, id[:])) //nolint:gosec // half of it will do
-	// There are twice as many chains as there were when the last round of splits began, but for
-	// those from split on, which are still to be split.
+	// Since the last round of splits began, the number of chains doubles. Chains from split on are
+	// not split yet.
 	whole := uint32(f.heads.Len()) - f.split //nolint:gosec // there are fewer than numbers
 	at := h & (whole - 1)
 	if at < f.split {
@@ -79,7 +78,7 @@ func (f *Finder) chain(id *graspsync.EventID) *uint32 {
 	return f.heads.At(at)
 }
 
-// grow splits a chain in two.
+// grow splits one chain.
 func (f *Finder) grow() {
 	old := f.heads.At(f.split)
 	at := *old

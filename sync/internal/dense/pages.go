@@ -5,11 +5,11 @@ const (
 	pageSize = 1 << pageBits
 )
 
-// Pages is a list that is not copied as it grows, but for its first elements. The zero value is
+// Pages is a list that grows without copying elements, except in its first page. The zero value is
 // empty.
 type Pages[T any] struct{ pages [][]T }
 
-// Len is how many elements there are.
+// Len returns the number of elements.
 func (p *Pages[T]) Len() int {
 	if len(p.pages) == 0 {
 		return 0
@@ -18,10 +18,10 @@ func (p *Pages[T]) Len() int {
 	return last*pageSize + len(p.pages[last])
 }
 
-// At returns where an element is until more are added.
+// At returns a pointer to element n, valid until the next Add.
 func (p *Pages[T]) At(n uint32) *T { return &p.pages[n>>pageBits][n&(pageSize-1)] }
 
-// Add adds an element at the end.
+// Add appends an element.
 func (p *Pages[T]) Add(v T) {
 	last := len(p.pages) - 1
 	switch {

@@ -2,19 +2,19 @@ package dense
 
 import "iter"
 
-// Map is a map from small numbers to one of 1, 2 and 3, at a few bytes a number. The zero value is
-// empty. The numbers are ours: nobody else can choose them to have it become slow.
+// Map maps small numbers to the values 1, 2 and 3 and takes a few bytes per number. The zero value
+// is empty. Strangers must not choose the numbers, because chosen numbers can make it slow.
 type Map[K ~uint32, V ~uint8] struct {
-	words []uint32 // open addressing: a number and its value, 0 for neither
+	words []uint32 // open addressing: number and value, 0 if free
 	size  int
 }
 
-const valueBits = 2 // numbers have 30
+const valueBits = 2 // numbers have 30 bits
 
-// Len is how many numbers there are.
+// Len returns the number of entries.
 func (m *Map[K, V]) Len() int { return m.size }
 
-// Get returns the value of a number, 0 if it is not there.
+// Get returns the value of a number, 0 if absent.
 func (m *Map[K, V]) Get(k K) V {
 	if m.size == 0 {
 		return 0
@@ -22,8 +22,8 @@ func (m *Map[K, V]) Get(k K) V {
 	return V(m.words[m.find(uint32(k))] & (1<<valueBits - 1))
 }
 
-// Set sets the value of a number; 0 takes it out. While somebody goes through all of them, none may
-// come or go.
+// Set sets the value of a number. Value 0 removes the number. Numbers must not be added or removed
+// during an iteration.
 func (m *Map[K, V]) Set(k K, v V) {
 	word := uint32(k)<<valueBits | uint32(v)
 	switch {
@@ -42,10 +42,9 @@ func (m *Map[K, V]) Set(k K, v V) {
 	m.words[m.find(uint32(k))] = word
 }
 
-// Clear takes all out.
 func (m *Map[K, V]) Clear() { *m = Map[K, V]{} }
 
-// All yields all numbers and their values, in no order.
+// All yields all numbers and values in no order.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, w := range m.words {
@@ -56,7 +55,7 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Keys yields all numbers, in no order.
+// Keys yields all numbers in no order.
 func (m *Map[K, V]) Keys() iter.Seq[K] {
 	return func(yield func(K) bool) {
 		for k := range m.All() {
@@ -67,8 +66,8 @@ func (m *Map[K, V]) Keys() iter.Seq[K] {
 	}
 }
 
-// home is where a number is looked for first. In a map of another size the order is another one:
-// else what goes from one into another would crowd at its beginning.
+// home returns the preferred index of a number. The order depends on the size of the map. Otherwise
+// entries copied from one map to another would crowd at its beginning.
 func (m *Map[K, V]) home(k uint32) int {
 	h := (k ^ uint32(len(m.words))*0xC2B2AE35) * 0x9E3779B1 //nolint:gosec // it may wrap around
 	h ^= h >> 15
@@ -76,7 +75,7 @@ func (m *Map[K, V]) home(k uint32) int {
 	return int(uint64(h) * uint64(len(m.words)) >> 32) //nolint:gosec // less than their number
 }
 
-// find returns where a number is, or where it would be. There are words, and free ones.
+// find returns the index of a number, or of the free word for it. A free word must exist.
 func (m *Map[K, V]) find(k uint32) int {
 	at := m.home(k)
 	for m.words[at] != 0 && m.words[at]>>valueBits != k {
@@ -110,8 +109,7 @@ func (m *Map[K, V]) remove(k uint32) {
 		m.words = nil
 		return
 	}
-	// What lies behind moves up, unless it lies where it is looked for first, or between that and
-	// here.
+	// Later entries move up unless their home lies behind the free word.
 	n := len(m.words)
 	for at := (free + 1) % n; m.words[at] != 0; at = (at + 1) % n {
 		home := m.home(m.words[at] >> valueBits)
@@ -129,20 +127,17 @@ func (m *Map[K, V]) remove(k uint32) {
 // Set is a set of small numbers. The zero value is empty.
 type Set[K ~uint32] struct{ of Map[K, uint8] }
 
-// Len is how many there are.
 func (s *Set[K]) Len() int { return s.of.Len() }
 
-// Has reports whether a number is one of them.
 func (s *Set[K]) Has(k K) bool { return s.of.Get(k) != 0 }
 
-// Add adds a number. Nobody may be going through all of them.
+// Add adds a number. It must not be called during an iteration.
 func (s *Set[K]) Add(k K) { s.of.Set(k, 1) }
 
-// Remove takes a number out. Nobody may be going through all of them.
+// Remove removes a number. It must not be called during an iteration.
 func (s *Set[K]) Remove(k K) { s.of.Set(k, 0) }
 
-// Clear takes all out.
 func (s *Set[K]) Clear() { s.of.Clear() }
 
-// All yields all numbers, in no order.
+// All yields all numbers in no order.
 func (s *Set[K]) All() iter.Seq[K] { return s.of.Keys() }
