@@ -1,12 +1,11 @@
-// Package ownfeed is the conversation with our own relay, where that is a separate
-// process: a standing subscription to what changes what is wanted, and readings of
-// what is stored, to their end. It decides only: a [Feed] is told what happened and
-// says what to send.
+// Package ownfeed is the protocol state machine of the connection to the own relay, if that is a
+// separate process. It keeps a standing subscription for events that change the sync targets, and
+// reads stored events to the end. A [Feed] only decides: the caller passes events in and sends the
+// returned messages.
 //
-// The subscription is opened before anything is read, so that nothing falls between
-// the two. The first reading has no since; what was stored while there was no
-// connection, and what a subscription that has silently ended did not bring, is
-// found by readings that reach back a while.
+// The subscription opens before the first reading, so no event is lost between them. The first
+// reading has no since. Later readings reach back to find events stored while the connection was
+// down, or missed by a subscription that ended silently.
 package ownfeed
 
 import (
@@ -25,66 +24,66 @@ import (
 
 // Errors that end a connection.
 var (
-	// ErrEnded: the relay ended, or refused, a subscription.
+	// ErrEnded reports that the relay ended or refused a subscription.
 	ErrEnded = errors.New("own relay ended a subscription")
-	// ErrSilent: it did not answer in time.
+	// ErrSilent reports that the relay did not answer in time.
 	ErrSilent = errors.New("own relay does not answer")
-	// ErrEndless: it answers without end.
+	// ErrEndless reports an answer of more than MaxPage events.
 	ErrEndless = errors.New("own relay answers without end")
 )
 
-// Config holds the constants of a [Feed]. All of them must be set.
+// Config contains the limits of a [Feed]. All fields must be set.
 type Config struct {
-	Overlap   time.Duration // how far a reading reaches back behind the last sign of life
-	Recheck   time.Duration // between two readings of what is recent
-	Idle      time.Duration // between two messages of an answer
-	Total     time.Duration // for one page
-	PageLimit int           // events asked for in one page
-	MaxPage   int           // events taken in one page, whatever was asked for
+	Overlap   time.Duration // reach of a reading behind the last sign of life
+	Recheck   time.Duration // time between two readings of recent events
+	Idle      time.Duration // maximum time between two messages of an answer
+	Total     time.Duration // maximum time for one page
+	PageLimit int           // limit of a page request, in events
+	MaxPage   int           // maximum events accepted in one page
 }
 
-// Kinds are what the feed is about: announcements, root events, deletions and
-// requests to vanish. States (30618) can't change a filter, and updates of pull
-// requests (1619) tag what is followed.
+// Kinds returns the kinds of the feed: announcements, root events, deletions and requests to
+// vanish. States (30618) cannot change a filter, and updates of pull requests (1619) tag an event
+// that is already followed.
 func Kinds() []int { return []int{30617, 1617, 1618, 1621, 5, 62} }
 
-// maxSpans bounds the readings that were begun and not finished.
+// maxSpans is the maximum number of unfinished readings.
 const maxSpans = 4
 
-// leastPage is a page size that every relay can be trusted to have.
+// leastPage is the page size in events that every relay supports.
 const leastPage = 5
 
-// span is a part of the past that is still to be read.
+// span is a part of the past that must be read.
 type span struct {
-	since nostr.Timestamp // 0: all
-	until int64           // everything newer was read; 0: nothing was
+	since nostr.Timestamp // 0: no lower bound
+	until int64           // everything newer was read; 0: nothing was read
 }
 
-// Feed is the state of the conversation over all connections. Make one with [New].
+// Feed is the state over all connections. Make one with [New].
 type Feed struct {
 	cfg      Config
 	filter   nostr.Filter
 	match    *filters.Matcher
-	spans    []span // the newest first
+	spans    []span // newest first
 	pageSize int
 	first    bool // the first reading has ended
 
-	// Of the connection.
+	// Fields of the connection.
 	number    int
-	live      string // its subscription
-	open      bool   // that one stands
-	page      string // the subscription of the page under way, "" if none is
+	live      string // id of the standing subscription
+	open      bool   // live got its EOSE
+	page      string // subscription id of the current page, "" if none
 	walk      *filters.Walk
 	inPage    int
 	noticed   bool
-	events    int // of this reading
+	events    int // events of this reading
 	gaps      int
 	idleBy    time.Time
 	totalBy   time.Time
 	recheckAt time.Time
 }
 
-// New returns a feed that has read nothing.
+// New returns a feed that has read no events.
 func New(cfg Config) *Feed {
 	f := nostr.Filter{Kinds: Kinds()}
 	return &Feed{
@@ -93,13 +92,13 @@ func New(cfg Config) *Feed {
 	}
 }
 
-// Result is what follows from what happened.
+// Result contains the consequences of one call.
 type Result struct {
 	Send  []wire.Request
-	Event graspsync.Event // of the feed; its id was not checked
+	Event graspsync.Event // event of the feed; its id is not verified
 	Live  bool            // Event is new on the relay
-	// Read: a reading has reached its end, having brought so many Events. Gaps counts
-	// the seconds in it that hold more events than a page.
+	// Read reports the end of a reading that returned Events events. Gaps is the number of seconds
+	// with more events than a page.
 	Read   bool
 	Events int
 	Gaps   int
@@ -107,7 +106,7 @@ type Result struct {
 	Err error
 }
 
-// Connected begins a connection, after the one before was lost.
+// Connected starts a connection.
 func (f *Feed) Connected(now time.Time) Result {
 	f.number, f.open, f.events, f.gaps = 0, false, 0, 0
 	f.live = f.next()
@@ -115,8 +114,8 @@ func (f *Feed) Connected(now time.Time) Result {
 	return Result{Send: []wire.Request{f.req(f.live, filters.Live(f.filter))}}
 }
 
-// Lost ends a connection that last gave a sign of life at alive; zero if there was
-// none. What was read is kept.
+// Lost ends a connection. alive is the time of its last sign of life, zero if none. The progress of
+// readings is kept.
 func (f *Feed) Lost(alive time.Time) {
 	if f.walk != nil {
 		f.spans[0].until = f.walk.Until()
@@ -128,12 +127,12 @@ func (f *Feed) Lost(alive time.Time) {
 	}
 }
 
-// missedSince has everything read again that may have come since shortly before t.
+// missedSince schedules a reading from shortly before t on.
 func (f *Feed) missedSince(t time.Time) {
 	since := max(1, nostr.Timestamp(t.Add(-f.cfg.Overlap).Unix()))
 	for i := range f.spans {
 		if s := &f.spans[i]; s.until == 0 {
-			s.since = min(s.since, since) // 0 is all
+			s.since = min(s.since, since) // 0 has no lower bound
 			return
 		}
 	}
@@ -145,10 +144,9 @@ func (f *Feed) missedSince(t time.Time) {
 	}
 }
 
-// Complete reports whether the first reading has ended.
 func (f *Feed) Complete() bool { return f.first }
 
-// NextWake returns when Tick is due; false if nothing is waited for.
+// NextWake returns the time of the next Tick, or false if no deadline is set.
 func (f *Feed) NextWake() (time.Time, bool) {
 	switch {
 	case f.live == "":
@@ -162,7 +160,7 @@ func (f *Feed) NextWake() (time.Time, bool) {
 	return f.recheckAt, true
 }
 
-// Tick does what has become due.
+// Tick handles an expired deadline.
 func (f *Feed) Tick(now time.Time) Result {
 	at, ok := f.NextWake()
 	if !ok || now.Before(at) {
@@ -175,7 +173,7 @@ func (f *Feed) Tick(now time.Time) Result {
 	return Result{Send: f.read(now)}
 }
 
-// Receive takes in a message of the relay.
+// Receive handles a message of the relay.
 func (f *Feed) Receive(now time.Time, m wire.Message) Result {
 	switch m.Type {
 	case wire.TypeEvent:
@@ -225,7 +223,7 @@ func (f *Feed) onEOSE(now time.Time, m wire.Message) Result {
 }
 
 func (f *Feed) endPage(now time.Time, hint wire.Hint) (r Result) {
-	if f.noticed && f.inPage == 0 { // some relays report a failed query so
+	if f.noticed && f.inPage == 0 { // some relays report a failed query with a NOTICE
 		return Result{Err: fmt.Errorf("%w: notice and nothing else", ErrEnded)}
 	}
 	r.Send = []wire.Request{{Type: wire.TypeClose, Sub: f.page}}
@@ -248,7 +246,7 @@ func (f *Feed) endPage(now time.Time, hint wire.Hint) (r Result) {
 	return r
 }
 
-// read begins to read the first span.
+// read starts the first span.
 func (f *Feed) read(now time.Time) []wire.Request {
 	s := f.spans[0]
 	filter := f.filter
