@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// Answer is the side that is asked: it returns the reply to one message of a peer
-// that reconciles with s. It keeps nothing between two messages.
+// Answer returns the reply to one message of a peer that reconciles with s. It is the answering
+// side and keeps no state between messages.
 //
-// frameSize bounds the reply as [Limits].FrameSize does. A message of another
-// version of the protocol is answered with our version, as the protocol asks; any
-// other violation gives an error that wraps [ErrProtocol].
+// frameSize is the maximum size of the reply, like [Limits].FrameSize. The reply to another
+// protocol version is this version, as the protocol requires. Any other violation returns an error
+// that wraps [ErrProtocol].
 func Answer(s *Set, msg []byte, frameSize int) (reply []byte, err error) {
 	if err := checkVersion(msg); err != nil {
 		if errors.Is(err, errVersion) {
@@ -28,7 +28,7 @@ func Answer(s *Set, msg []byte, frameSize int) (reply []byte, err error) {
 		if !ok {
 			return w.out, nil
 		}
-		// A full frame doesn't excuse a message that is broken further on.
+		// The rest of the message must be valid although the frame is full.
 		if full {
 			continue
 		}
@@ -50,7 +50,6 @@ func answerSection(w *writer, sec *section) bool {
 	return true
 }
 
-// matches reports whether fp is the fingerprint of [w.at, hi).
 func (w *writer) matches(fp []byte, hi int) bool {
 	ours := w.set.fingerprint(w.at, hi)
 	return bytes.Equal(fp, ours[:])

@@ -2,11 +2,11 @@ package negentropy
 
 import "errors"
 
-// go-nostr, which most Go relays answer with, reads numbers of 2^56 and more as something else.
+// go-nostr, which most Go relays use, misreads numbers from 2^56 on.
 const mostTime = 1<<56 - 1
 
-// Check reports what is wrong with a message that a client sends, without looking at any set: the error wraps
-// [ErrProtocol]. It returns nil for another version of the protocol, because the answer to that is our version.
+// Check validates a message of a client without a set. The error wraps [ErrProtocol]. Check returns
+// nil for another protocol version, because the reply to it is this version.
 func Check(msg []byte) error {
 	if err := checkVersion(msg); err != nil {
 		if errors.Is(err, errVersion) {

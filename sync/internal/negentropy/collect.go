@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// idList collects the ids that a peer claims. It may claim one twice, but an
-// honest peer hardly does, so doubles stay in until the list is asked for, or has
-// twice the length that is allowed.
+// idList collects the ids that a peer claims. Duplicates are removed only when the list is read or
+// has twice the allowed length, because an honest peer sends few.
 type idList struct {
 	ids    [][idSize]byte
 	limit  int
-	unique int // ids[:unique] has no doubles
+	unique int // ids[:unique] has no duplicates
 }
 
 func (l *idList) add(id [idSize]byte) error {
@@ -25,7 +24,7 @@ func (l *idList) add(id [idSize]byte) error {
 	return nil
 }
 
-// check counts each id once, if that makes a difference.
+// check returns an error if the list has too many different ids.
 func (l *idList) check() error {
 	if len(l.ids) > l.limit {
 		l.compact()
@@ -36,7 +35,7 @@ func (l *idList) check() error {
 	return nil
 }
 
-// compact removes doubles and keeps the order.
+// compact removes duplicates and keeps the order.
 func (l *idList) compact() {
 	if l.unique == len(l.ids) {
 		return
@@ -50,18 +49,18 @@ func (l *idList) compact() {
 	l.unique = len(l.ids)
 }
 
-// span is the items [lo, hi) of a set. Half the size of two ints: a hostile message
-// can ask for one span with every seven bytes.
+// span is the items [lo, hi) of a set. It uses 32-bit numbers because a hostile message can request
+// one span with every seven bytes.
 type span struct{ lo, hi uint32 }
 
-// spanList collects items of a set. They are kept as spans since one short message
-// can say that the peer has none of a million.
+// spanList collects items of a set as spans, because one short message can report that the peer has
+// none of a million items.
 type spanList struct {
 	spans []span
-	limit int // compact when there are as many
+	limit int // length at which the list is compacted
 }
 
-// add notes the item of that index.
+// add adds the item with that index.
 func (l *spanList) add(index int) {
 	i := uint32(index)
 	if n := len(l.spans); n > 0 && l.spans[n-1].hi == i {
@@ -74,8 +73,8 @@ func (l *spanList) add(index int) {
 	l.spans = push(l.spans, span{i, i + 1})
 }
 
-// compact sorts the spans and joins those that touch. A set of n items has at most
-// (n+1)/2 spans then, so a limit of n+2 keeps the cost of an add constant.
+// compact sorts the spans and joins adjacent ones. A set of n items then has at most (n+1)/2 spans,
+// so with a limit of n+2 the cost of an add is constant.
 func (l *spanList) compact() {
 	slices.SortFunc(l.spans, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
 	joined := l.spans[:0]
@@ -89,7 +88,7 @@ func (l *spanList) compact() {
 	l.spans = joined
 }
 
-// len is the number of items once compacted.
+// len returns the number of items of a compacted list.
 func (l *spanList) len() (n int) {
 	for _, sp := range l.spans {
 		n += int(sp.hi - sp.lo)
@@ -97,9 +96,8 @@ func (l *spanList) len() (n int) {
 	return n
 }
 
-// push appends and doubles when full. What append does above a few hundred
-// elements allocates less at a time but, all growing taken together, up to five
-// times the final size.
+// push appends and doubles the capacity of a full slice. Above a few hundred elements append
+// allocates in smaller steps and in total up to five times the final size.
 func push[T any](s []T, v T) []T {
 	if len(s) == cap(s) {
 		grown := make([]T, len(s), max(2*len(s), 8))

@@ -5,14 +5,13 @@ import (
 	"encoding/binary"
 )
 
-// compare takes the peer's list of everything it has in a range, in which we have
-// the items [lo, hi).
+// compare compares the peer's complete list for a range with our items [lo, hi).
 func (s *Session) compare(theirs []byte, lo, hi int) error {
 	if hi-lo <= 64 {
 		return s.compareFew(theirs, lo, hi)
 	}
-	// Only a peer that lists where we would have split comes here. The table has
-	// the size of its list, not of ours.
+	// Only a peer that lists a range that we would have split gets here. The size of the map
+	// depends on its list, not on ours.
 	listed := make(map[[idSize]byte]bool, len(theirs)/idSize)
 	for p := theirs; len(p) > 0; p = p[idSize:] {
 		listed[[idSize]byte(p)] = false
@@ -34,9 +33,8 @@ func (s *Session) compare(theirs []byte, lo, hi int) error {
 	return nil
 }
 
-// compareFew looks at our ids one after the other, beginning with the one behind
-// the last match: both lists usually have the same order, so that this is nearly
-// always the one that is looked for.
+// compareFew searches our ids from the last match on. Both lists usually have the same order, so
+// the next id nearly always matches.
 func (s *Session) compareFew(theirs []byte, lo, hi int) error {
 	ours := s.set.ids[lo:hi]
 	var found uint64
@@ -60,8 +58,8 @@ func (s *Session) compareFew(theirs []byte, lo, hi int) error {
 	return nil
 }
 
-// indexFrom finds id in ids, looking from index start to the end and then from the
-// beginning.
+// indexFrom returns the index of id, searching from start to the end and then from the beginning,
+// or -1.
 func indexFrom(ids [][idSize]byte, start int, id []byte) int {
 	head := binary.NativeEndian.Uint64(id)
 	for k := range ids {

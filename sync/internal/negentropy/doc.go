@@ -1,6 +1,6 @@
-// Package negentropy is the set reconciliation of NIP-77, protocol version 1
-// (0x61), for both sides: a [Set] of ids sealed once and shared by any number of
-// sessions, a [Session] that asks, and [Answer] for the side that is asked.
+// Package negentropy implements the set reconciliation of NIP-77, protocol version 1 (0x61). A
+// [Set] of ids is immutable and shared by sessions. A [Session] is the asking side, and [Answer] is
+// the answering side.
 //
 //	set := negentropy.NewSet(items)
 //	session := negentropy.NewSession(set, negentropy.Limits{})
@@ -10,11 +10,10 @@
 //	}
 //	fetch(session.Need())
 //
-// A Set gives the fingerprint of any range in constant time, from running sums.
-// What a peer sends is decoded in place: a message can't make us allocate more
-// than a small multiple of its own length, and a peer that never converges is
-// stopped by a bound on rounds and ids.
+// A Set returns the fingerprint of any range in constant time. Messages of a peer are decoded in
+// place, so a message cannot cause allocations beyond a small multiple of its length. Limits on
+// rounds and ids stop a peer that never converges.
 //
-// The package does no I/O, reads no clock and starts no goroutine. A Set may be
-// used by many goroutines, a Session by one.
+// The package does no I/O, reads no clock and starts no goroutine. A Set is safe for concurrent
+// use, a Session is not.
 package negentropy

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrProtocol is wrapped by errors about a message that breaks the protocol.
+// ErrProtocol is wrapped by errors about a message that violates the protocol.
 var ErrProtocol = errors.New("negentropy: protocol violation")
 
 const (
@@ -17,7 +17,7 @@ const (
 	maxVarint       = 10 // digits of 7 bits in 64 bits
 )
 
-// mode says what a range carries.
+// mode is the content type of a range.
 type mode uint64
 
 const (
@@ -26,8 +26,8 @@ const (
 	modeIDs
 )
 
-// bound is the exclusive upper end of a range: a time and the first size bytes of
-// an id; the bytes of id beyond size are zero.
+// bound is the exclusive upper end of a range: a time and an id prefix of size bytes. The other
+// bytes of id are zero.
 type bound struct {
 	time uint64
 	id   [idSize]byte
@@ -41,7 +41,7 @@ func (b *bound) compare(other *bound) int {
 	return bytes.Compare(b.id[:], other.id[:])
 }
 
-// section is a range of a message with what it carries.
+// section is one range of a message.
 type section struct {
 	upper       bound
 	mode        mode
@@ -49,15 +49,14 @@ type section struct {
 	ids         []byte // modeIDs, 32 bytes each; aliases the message
 }
 
-// reader takes a message apart in place: it allocates nothing, whatever the
-// message claims.
+// reader decodes a message in place without allocations.
 type reader struct {
-	rest  []byte // what isn't read yet
+	rest  []byte // unread bytes
 	upper bound  // end of the last section; the zero bound is the beginning
-	end   int    // sections that ended at infinity
+	end   int    // number of sections that ended at infinity
 }
 
-// next returns the next section; ok is false at the end of the message.
+// next returns the next section. ok is false at the end of the message.
 func (r *reader) next() (s section, ok bool, err error) {
 	if len(r.rest) == 0 {
 		return section{}, false, nil
@@ -81,16 +80,15 @@ func (r *reader) next() (s section, ok bool, err error) {
 	default:
 		err = violation("unknown mode %d", m)
 	}
-	if r.end > 1 { // nothing lies there, so nothing is to be said about it
+	if r.end > 1 { // the range beyond infinity is empty
 		s.mode = modeSkip
 	}
 	return s, err == nil, err
 }
 
-// bound reads the upper end of a section. It must lie above the one before, but
-// for one case: the reference implementation, when an id list that reaches
-// infinity fills its frame, writes the fingerprint of the nothing that is left,
-// which ends at infinity again.
+// bound reads the upper end of a section. It must lie above the previous bound, with one exception:
+// if an id list that reaches infinity fills its frame, the reference implementation adds the
+// fingerprint of the empty rest, which ends at infinity again.
 func (r *reader) bound() (bound, error) {
 	b, err := r.rawBound()
 	if err != nil {
@@ -130,8 +128,8 @@ func (r *reader) rawBound() (b bound, err error) {
 	return b, err
 }
 
-// idList reads a count and that many ids. The count is held against the bytes that
-// are there before anything else is done with it.
+// idList reads a count and that number of ids. The count is first compared with the number of
+// remaining bytes.
 func (r *reader) idList() ([]byte, error) {
 	n, err := r.varint("number of ids")
 	if err != nil {
@@ -180,7 +178,7 @@ func appendVarint(dst []byte, v uint64) []byte {
 	return append(dst, byte(v)&0x7f)
 }
 
-// checkVersion looks at the first byte of a message.
+// checkVersion checks the first byte of a message.
 func checkVersion(msg []byte) error {
 	switch {
 	case len(msg) == 0:
@@ -193,7 +191,7 @@ func checkVersion(msg []byte) error {
 	return nil
 }
 
-// errVersion is the one violation that the answering side answers.
+// errVersion is the only violation that gets a reply.
 var errVersion = errors.New("other version")
 
 func violation(format string, args ...any) error {

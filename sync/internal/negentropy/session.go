@@ -6,29 +6,27 @@ import (
 	"slices"
 )
 
-// Sentinels that the errors of [Session.Step] wrap, next to [ErrProtocol].
+// Errors of [Session.Step], in addition to [ErrProtocol].
 var (
-	// ErrRounds: the peer didn't converge within Limits.MaxRounds.
+	// ErrRounds reports that the peer did not converge within Limits.MaxRounds.
 	ErrRounds = errors.New("negentropy: too many rounds")
-	// ErrTooMany: the peer has more than Limits.MaxIDs ids that we don't have.
+	// ErrTooMany reports that the peer has more than Limits.MaxIDs ids that the set lacks.
 	ErrTooMany = errors.New("negentropy: too many ids")
 )
 
-// Limits bounds a session. The zero value takes all defaults.
+// Limits are the limits of a session. The zero value uses all defaults.
 type Limits struct {
-	// FrameSize is the largest message that we send, in bytes; as hex on the wire
-	// it is twice that. What doesn't fit is continued in the next round. Too large,
-	// and relays drop the connection; too small, and large differences need more
-	// rounds than MaxRounds. Values from 1 to 4095 count as 4096, negative ones as
-	// no limit. Defaults to 30,000.
+	// FrameSize is the maximum size of a sent message in bytes; hex doubles it. The rest follows in
+	// the next round. If it is too large, relays drop the connection. If it is too small, large
+	// differences need more rounds than MaxRounds. Values from 1 to 4095 count as 4096, and
+	// negative values as no limit. Defaults to 30,000.
 	FrameSize int
-	// MaxRounds is how many messages of the peer are taken. A peer that still has
-	// something to reconcile after the last of them ends the session with
-	// [ErrRounds]. Defaults to 64, also if negative.
+	// MaxRounds is the maximum number of messages accepted from the peer. If differences remain
+	// after the last one, the session ends with [ErrRounds]. Defaults to 64, also if negative.
 	MaxRounds int
-	// MaxIDs is how many different ids a peer may claim that we don't have. With more the
-	// session ends with [ErrTooMany]: at the latest when they are twice as many, or when it
-	// would be done. Defaults to 200,000, also if negative.
+	// MaxIDs is the maximum number of different ids that a peer may claim and the set lacks. With
+	// more, the session ends with [ErrTooMany] when it would be done, or earlier at twice the
+	// number. Defaults to 200,000, also if negative.
 	MaxIDs int
 }
 
@@ -45,11 +43,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Session is the side that asks: it finds out which ids a peer has that we don't,
-// and the other way round. Send what [Session.Open] returns, then give each answer
-// to [Session.Step] and send the reply, until it is done.
+// Session is the asking side. It finds the ids that only one side has. Send the result of
+// [Session.Open], then pass each answer to [Session.Step] and send the reply, until Step reports
+// done.
 //
-// A Session is for one peer and one use, and not for concurrent use.
+// A Session serves one reconciliation with one peer. It is not safe for concurrent use.
 type Session struct {
 	set    *Set
 	limits Limits
@@ -64,7 +62,7 @@ type Session struct {
 	settled uint64
 }
 
-// NewSession starts a reconciliation of s, which may be shared, with one peer.
+// NewSession returns a session for one peer. The Set may be shared.
 func NewSession(s *Set, l Limits) *Session {
 	l = l.withDefaults()
 	return &Session{
@@ -75,8 +73,8 @@ func NewSession(s *Set, l Limits) *Session {
 	}
 }
 
-// Open returns the first message, the same at each call. The error is that of the
-// session if it has failed already.
+// Open returns the first message, which is the same at each call. It returns the session's error if
+// the session has failed.
 func (s *Session) Open() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -87,13 +85,11 @@ func (s *Session) Open() ([]byte, error) {
 	return w.out, nil
 }
 
-// Step takes the peer's answer and returns what to send next; if done, there is
-// nothing to send and [Session.Need] and [Session.Have] are complete. msg is not
-// kept.
+// Step handles an answer of the peer and returns the next message to send. If done is true, no
+// message must be sent, and [Session.Need] and [Session.Have] are complete. Step does not keep msg.
 //
-// An error wraps [ErrProtocol], [ErrRounds] or [ErrTooMany] and ends the session;
-// the ids found until then can still be had. Once done or failed, further calls
-// change nothing and return the same.
+// An error wraps [ErrProtocol], [ErrRounds] or [ErrTooMany] and ends the session. The ids found so
+// far remain available. After the end, further calls return the same result.
 func (s *Session) Step(msg []byte) (reply []byte, done bool, err error) {
 	if s.done || s.err != nil {
 		return nil, s.done, s.err
@@ -142,8 +138,8 @@ func (s *Session) reconcile(ranges []byte) ([]byte, error) {
 		if !ok {
 			return w.out, nil
 		}
-		// What comes after a full frame is covered by its rest and will be sent
-		// again, so it is only checked.
+		// Sections after a full frame are covered by its rest and will be sent again, so they are
+		// only validated.
 		if full {
 			continue
 		}
@@ -171,14 +167,13 @@ func (s *Session) section(w *writer, sec *section) (fits bool, err error) {
 	return true, nil
 }
 
-// ask makes the peer say more about [w.at, hi), which differs.
+// ask requests details about [w.at, hi), which differs.
 //
-// The reference implementation splits the range or lists our ids. As long as there
-// is plenty of room we do the same, since it takes the fewest rounds. With many
-// differences the frame is what counts: then our fingerprint of the same range is
-// sent back, for a tenth of the bytes or less, and the peer does the splitting or
-// listing. That costs a round more only where the peer has many items and we have
-// few; a single id, or none, is listed in any case, as that is hardly longer.
+// The reference implementation splits the range or lists our ids, which takes the fewest rounds.
+// With many differences the frame size is the limit. Then our fingerprint of the range is returned,
+// with a tenth of the bytes or less, and the peer splits or lists. That costs another round only
+// where the peer has many items and we have few. A single id, or an empty list, is always sent
+// because it is short.
 func ask(w *writer, hi int, upper *bound) bool {
 	if scarce := len(w.out) > w.limit/4; scarce && hi-w.at > 1 {
 		return w.digest(hi, upper)
@@ -186,15 +181,15 @@ func ask(w *writer, hi int, upper *bound) bool {
 	return w.split(hi, upper)
 }
 
-// Need returns the ids that only the peer has, each once, in the order in which
-// they came: oldest first with an honest peer. They are what the peer claims;
-// nothing but fetching the events proves them. The slice is the caller's.
+// Need returns the ids that only the peer has, without duplicates, in order of arrival. An honest
+// peer sends the oldest first. The ids are claims until their events are fetched. The caller owns
+// the slice.
 func (s *Session) Need() [][32]byte {
 	s.need.compact()
 	return slices.Clone(s.need.ids)
 }
 
-// Have returns the ids that only we have, oldest first. The slice is the caller's.
+// Have returns the ids that only the set has, oldest first. The caller owns the slice.
 func (s *Session) Have() [][32]byte {
 	s.have.compact()
 	ids := make([][32]byte, 0, s.have.len())
@@ -204,13 +199,12 @@ func (s *Session) Have() [][32]byte {
 	return ids
 }
 
-// Settled returns the second, Unix time, before which nothing is left to compare:
-// every id that the peer showed there is known or in Need. The peer is asked about
-// what is left of a failed session by beginning another one there.
+// Settled returns the Unix time in seconds before which the comparison is complete: every id that
+// the peer showed there is in the set or in Need. After a failed session, a new one can begin
+// there.
 func (s *Session) Settled() uint64 { return s.settled }
 
-// settledBy reads where the first range begins about which a message of ours, which
-// is well-formed, says something.
+// settledBy returns the beginning of the first range in a valid message that is not skipped.
 func settledBy(msg []byte) uint64 {
 	r := reader{rest: msg[1:]}
 	begin := r.upper.time
@@ -223,15 +217,15 @@ func settledBy(msg []byte) uint64 {
 	}
 }
 
-// TheirLen returns how many items the peer showed to have, once the session is done.
+// TheirLen returns the number of the peer's items. It is valid when the session is done.
 func (s *Session) TheirLen() int {
 	s.need.compact()
 	s.have.compact()
 	return s.set.Len() - s.have.len() + len(s.need.ids)
 }
 
-// OldestShared returns the created_at of the oldest item that both sides have, once
-// the session is done; ok is false if there is none.
+// OldestShared returns the created_at of the oldest item that both sides have, or false if none
+// exists. It is valid when the session is done.
 func (s *Session) OldestShared() (at uint64, ok bool) {
 	s.have.compact()
 	i := 0
@@ -244,5 +238,5 @@ func (s *Session) OldestShared() (at uint64, ok bool) {
 	return s.set.times[i], true
 }
 
-// Rounds is how many messages of the peer were taken so far.
+// Rounds returns the number of accepted messages of the peer.
 func (s *Session) Rounds() int { return s.rounds }

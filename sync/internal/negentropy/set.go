@@ -10,19 +10,17 @@ import (
 	"slices"
 )
 
-// infinity is the timestamp that the protocol reserves for the end of everything.
+// infinity is the timestamp that the protocol reserves for the end of the last range.
 const infinity = math.MaxUint64
 
-// stride is how many ids there are between two stored sums. A fingerprint adds at
-// most 2*(stride-1) ids to the difference of two sums, which costs less than the
-// SHA-256 that follows; the sums cost 32/stride bytes an id.
+// stride is the number of ids between two stored sums. A fingerprint adds at most 2*(stride-1) ids,
+// which costs less than its SHA-256. The sums take 32/stride bytes per id.
 const stride = 8
 
-// Item is one element of a set: an event's id and its created_at.
+// Item is one element of a set, an event's id and created_at.
 //
-// CreatedAt is in seconds. The whole range of 64 bits but the last value can be
-// reconciled by this package; peers written with go-nostr panic from 2^56 on, so
-// leave items out that no honest event can have.
+// CreatedAt is in seconds. Every value except 2^64-1 can be reconciled. Peers built with go-nostr
+// panic from 2^56 on, so omit items with times that no honest event has.
 type Item struct {
 	CreatedAt uint64
 	ID        [32]byte
@@ -36,20 +34,19 @@ func (it Item) compare(other Item) int {
 	return bytes.Compare(it.ID[:], other.ID[:])
 }
 
-// Set is a sealed, ordered set of items. It never changes once made, so any number
-// of sessions may use it at the same time. It holds about 44 bytes an item.
+// Set is an immutable, ordered set of items. It is safe for concurrent use and takes about 44 bytes
+// per item.
 type Set struct {
 	times []uint64
 	ids   [][32]byte
 	from  int        // index of ids[0] in all
-	all   [][32]byte // ids of the set that this one is a part of
+	all   [][32]byte // ids of the set of which this one is a part
 	sums  []sum      // sums[k] is the sum of all[:k*stride]
 }
 
-// NewSet makes the set of the given items. Order doesn't matter and an item given
-// twice counts once. An item with the timestamp 2^64-1 is left out: the protocol
-// has no way to name it. The slice is neither kept nor changed; items already in
-// order (time, then id, ascending) take a fraction of the time.
+// NewSet returns the set of items in any order, without duplicates. Items with the timestamp 2^64-1
+// are omitted because the protocol cannot represent them. The slice is neither kept nor changed.
+// Sorted items (by time, then id, ascending) take a fraction of the time.
 func NewSet(items []Item) *Set {
 	s := &Set{sums: make([]sum, 1, len(items)/stride+1)}
 	if slices.IsSortedFunc(items, Item.compare) {
@@ -59,7 +56,7 @@ func NewSet(items []Item) *Set {
 		}
 	} else {
 		times, ids := inOrder(items)
-		s.times, s.ids = times[:0], ids[:0] // in place: what is left out makes it shorter
+		s.times, s.ids = times[:0], ids[:0] // in place: omitted items make it shorter
 		for i := range ids {
 			s.append(times[i], &ids[i])
 		}
@@ -68,8 +65,8 @@ func NewSet(items []Item) *Set {
 	return s
 }
 
-// Between returns the part of the set from the second since to the second until,
-// both inclusive. It shares all memory with the set.
+// Between returns the part of the set between the seconds since and until, both inclusive. It
+// shares all memory with the set.
 func (s *Set) Between(since, until uint64) *Set {
 	lo := s.search(0, &bound{time: since})
 	hi := lo
@@ -85,7 +82,7 @@ func (s *Set) Between(since, until uint64) *Set {
 // Time returns the created_at of item i in the order of the set, from 0 to Len-1.
 func (s *Set) Time(i int) uint64 { return s.times[i] }
 
-// append adds the next item in order, unless it is there or can't be.
+// append adds the next item in order, unless it is a duplicate or invalid.
 func (s *Set) append(at uint64, id *[32]byte) {
 	n := len(s.ids)
 	if at == infinity || (n > 0 && s.times[n-1] == at && s.ids[n-1] == *id) {
@@ -102,9 +99,9 @@ func (s *Set) append(at uint64, id *[32]byte) {
 	}
 }
 
-// inOrder returns the times and ids of items in their order. Where a time and an index go into
-// one word, which they do but for events of many centuries, times are sorted by counting, and
-// that takes as long as there are items; the ids of one second are few, and lie together then.
+// inOrder returns the times and ids of sorted items. If a time and an index fit into 64 bits, it
+// sorts the times by counting, in linear time, and then the few ids of each second. Only events of
+// many centuries do not fit.
 func inOrder(items []Item) (times []uint64, ids [][32]byte) {
 	first, last := uint64(infinity), uint64(0)
 	for i := range items {
@@ -140,11 +137,10 @@ func inOrder(items []Item) (times []uint64, ids [][32]byte) {
 	return times, ids
 }
 
-// digitBits is how many bits are counted at a time: the counts have to stay close at hand.
+// digitBits is the number of bits per pass. The counts must fit into the processor cache.
 const digitBits = 11
 
-// sortByCounting sorts keys by their bits from one to another, and keeps the order of those
-// that are equal in these. It may use keys for something else.
+// sortByCounting sorts keys by the bits [from, to). The sort is stable and may overwrite keys.
 func sortByCounting(keys []uint64, from, to int) []uint64 {
 	if from >= to || len(keys) < 2 {
 		return keys
@@ -170,12 +166,11 @@ func sortByCounting(keys []uint64, from, to int) []uint64 {
 	return keys
 }
 
-// Len is the number of items in the set.
+// Len returns the number of items.
 func (s *Set) Len() int { return len(s.ids) }
 
-// search returns the first index in [from, Len] whose item isn't below b. The
-// ranges of a message come in order and are often small, so the search gallops
-// from where the last one ended.
+// search returns the first index in [from, Len] whose item is not below b. The ranges of a message
+// are ordered and often small, so the search gallops from the last one.
 func (s *Set) search(from int, b *bound) int {
 	n := s.Len()
 	if b.time == infinity {
@@ -199,7 +194,6 @@ func (s *Set) search(from int, b *bound) int {
 	return lo
 }
 
-// below reports whether item i comes before the bound.
 func (s *Set) below(i int, b *bound) bool {
 	if s.times[i] != b.time {
 		return s.times[i] < b.time
@@ -225,8 +219,7 @@ func (s *Set) boundAt(i int) bound {
 	return b
 }
 
-// fingerprint is the digest of the items [lo, hi), in time that doesn't depend on
-// their number.
+// fingerprint returns the digest of the items [lo, hi) in constant time.
 func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
 	total, before := s.sumTo(hi), s.sumTo(lo)
 	total.sub(&before)
@@ -240,7 +233,7 @@ func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
 	return fp
 }
 
-// sumTo is the sum of ids[:n], and of what lies before the part.
+// sumTo returns the sum of ids[:n] and of all items before the part.
 func (s *Set) sumTo(n int) sum {
 	n += s.from
 	total := s.sums[n/stride]
@@ -250,7 +243,7 @@ func (s *Set) sumTo(n int) sum {
 	return total
 }
 
-// sum is a number mod 2^256, least significant word first.
+// sum is a number modulo 2^256, least significant word first.
 type sum [4]uint64
 
 func (a *sum) add(id *[32]byte) {

@@ -3,31 +3,31 @@ package negentropy
 import "math"
 
 const (
-	// buckets is how many parts a range is split into, and a range of fewer than
-	// 2*buckets items is listed instead: the numbers of the reference implementation.
+	// buckets is the number of parts of a split range. A range of fewer than 2*buckets items is
+	// listed. The reference implementation uses the same numbers.
 	buckets = 16
 
 	maxBound = maxVarint + 1 + idSize
 
-	// reserve is kept free in every frame for what ends it: a skip over what is
-	// settled, and one fingerprint from there to infinity.
+	// reserve is the room in every frame for its end: a skip over settled items and one fingerprint
+	// up to infinity.
 	reserve = maxBound + 1 + 3 + fingerprintSize
 
 	minFrame     = 4096
 	defaultFrame = 30_000
 )
 
-// writer builds a message of at most limit bytes out of consecutive ranges of the
-// set. A method that returns false had no room, and the message then ends with the
-// rest, which the peer takes up in the next round.
+// writer builds a message of at most limit bytes from consecutive ranges of the set. A method that
+// returns false had no room. The message then ends with the rest, which the peer continues in the
+// next round.
 type writer struct {
 	set   *Set
 	out   []byte
 	limit int
-	last  uint64 // time of the last bound written
+	last  uint64 // time of the last written bound
 
-	at      int  // everything below this index is written or settled
-	skipped bool // ... the end of it settled, up to skip, and not written yet
+	at      int  // items below this index are written or settled
+	skipped bool // a skip up to the bound skip is not written yet
 	skip    bound
 }
 
@@ -41,14 +41,13 @@ func newWriter(s *Set, frameSize int) *writer {
 	return &writer{set: s, limit: max(frameSize, minFrame), out: []byte{version}}
 }
 
-// settle notes that nothing has to be said about the items up to hi. Neighbouring
-// ranges of this kind become one, and at the end of a message none is written.
+// settle records that the items up to hi need no message. Adjacent settled ranges become one skip,
+// and a skip at the end is not written.
 func (w *writer) settle(hi int, upper *bound) {
 	w.at, w.skip, w.skipped = hi, *upper, true
 }
 
-// split tells the peer about [w.at, hi): the ids if they are few, else the
-// fingerprints of its parts.
+// split writes the ids of [w.at, hi) if they are few, else the fingerprints of its parts.
 func (w *writer) split(hi int, upper *bound) bool {
 	n := hi - w.at
 	if n < 2*buckets {
@@ -70,7 +69,6 @@ func (w *writer) split(hi int, upper *bound) bool {
 	return true
 }
 
-// digest writes the fingerprint of [w.at, hi).
 func (w *writer) digest(hi int, upper *bound) bool {
 	if w.room() < maxBound+1+fingerprintSize {
 		return false
@@ -82,7 +80,7 @@ func (w *writer) digest(hi int, upper *bound) bool {
 	return true
 }
 
-// list writes the ids of [w.at, hi), or of as many of them as there is room for.
+// list writes the ids of [w.at, hi), or the first ones that fit.
 func (w *writer) list(hi int, upper *bound) bool {
 	free := w.room() - maxBound - 1 - maxVarint
 	if free < min(hi-w.at, 1)*idSize {
@@ -102,7 +100,7 @@ func (w *writer) list(hi int, upper *bound) bool {
 	return end == hi
 }
 
-// room is what a range may take, a skip before it deducted.
+// room returns the bytes left for a range, without the skip before it.
 func (w *writer) room() int {
 	n := w.limit - len(w.out) - reserve
 	if w.skipped {
@@ -111,7 +109,7 @@ func (w *writer) room() int {
 	return n
 }
 
-// header starts a range, after the skip that is still to be written.
+// header writes a pending skip and starts a range.
 func (w *writer) header(upper *bound, m mode) {
 	if w.skipped {
 		w.skipped = false
@@ -128,8 +126,8 @@ func (w *writer) header(upper *bound, m mode) {
 	w.out = append(w.out, byte(m))
 }
 
-// rest ends a message that is full: one fingerprint of everything above w.at, so
-// that the peer comes back to it. The room for it was kept.
+// rest ends a full message with one fingerprint of all items from w.at on, so that the peer returns
+// to them. Its room is in reserve.
 func (w *writer) rest() {
 	fp := w.set.fingerprint(w.at, w.set.Len())
 	w.header(&bound{time: infinity}, modeFingerprint)
