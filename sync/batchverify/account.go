@@ -8,49 +8,48 @@ import (
 const single = 1000
 
 const (
-	// accountMax bounds what hostile batches can cost beyond single checks, in
-	// all, after a long time of good ones. It covers the dearest batch there is.
+	// accountMax is the maximum that hostile batches can cost beyond single checks after many good
+	// batches. It covers the most expensive batch.
 	accountMax = 160 * single
 
-	// singleIncome is what a good event adds when checked alone, so that batches
-	// are tried again some time after the account ran empty: a batch of 64 after ten of
-	// them. It is all that whoever keeps the account empty can make a check cost more.
+	// singleIncome is added for each good event that was checked alone, so that batches are tried
+	// again some time after the account was emptied: a batch of 64 after ten good batches of that
+	// size. An attacker who keeps the account empty can raise the cost of a check by no more than
+	// this.
 	singleIncome = single / 50
 
-	// wasteShare is how much of a call's single checks its failed batches may
-	// cost, beyond the first and beyond what its good halves saved.
+	// wasteShare is the share of a call's single checks that its failed batches may cost, beyond
+	// the first batch and beyond the savings of its good parts.
 	wasteShare = single / 4
 
-	// parts is how many parts a failed batch is cut into. Where one signature is
-	// bad, the first cut then frees most of the others, at once.
+	// parts is the number of parts of a failed batch. If one signature is bad, the first division
+	// already clears most of the other parts.
 	parts = 8
 )
 
-// account pays for batches that fail. It is what makes hostile input no dearer
-// than checking one by one: each failure is paid from savings made before, or from
-// a fiftieth of the single checks, or from the bounded balance it starts with.
+// account pays for failed batches, so that hostile input costs no more than single checks. Each
+// failure is paid from earlier savings, from singleIncome, or from the initial balance.
 type account struct {
 	mu      sync.Mutex
 	balance int // 0 to accountMax; guarded by mu
 }
 
-// covers tells whether a batch of that cost may fail.
+// covers reports whether the balance is at least cost.
 func (a *account) covers(cost int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.balance >= cost
 }
 
-// add books income, or a loss where amount is negative.
+// add adds an amount, which may be negative.
 func (a *account) add(amount int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.balance = min(max(a.balance+amount, 0), accountMax)
 }
 
-// batchCost estimates what one equation over n events of that many authors costs.
-// It is fitted to measurements; a machine where it is off by a third still gets
-// the right verdicts, at a slightly different price.
+// batchCost estimates the cost of one equation over n events of the given number of authors. It is
+// fitted to measurements. An error of a third changes the cost and never a verdict.
 func batchCost(n, authors int) int {
 	return costBase + min(n, costMany)*costEvent + max(n-costMany, 0)*costEventMany + authors*costAuthor
 }
@@ -58,7 +57,7 @@ func batchCost(n, authors int) int {
 const (
 	costBase      = 1000
 	costEvent     = 55
-	costEventMany = 36 // beyond costMany events windows are wider
+	costEventMany = 36 // beyond costMany events, because windows are wider
 	costMany      = 256
 	costAuthor    = 85
 )

@@ -5,28 +5,25 @@ import (
 	"github.com/consensys/gnark-crypto/ecc/secp256k1/fp"
 )
 
-// adder sums lists of affine points, all lists side by side. To add two affine
-// points takes an inversion; that of n numbers costs one inversion and 3n
-// multiplications, so each round adds all pairs of neighbours in all lists.
+// adder sums lists of affine points. An addition needs an inversion, and n inversions together cost
+// one inversion and 3n multiplications. So each round adds all pairs of neighbors in all lists.
 //
-// It is used in this order: resize, expect for each point to come, allocate, place
-// as often, run.
+// Call resize, expect for each point, allocate, place for each point, and run.
 type adder struct {
 	lists  []list
 	points []secp256k1.G1Affine
-	active []int32 // lists of more than one point
+	active []int32 // lists with more than one point
 
-	// of one round, one for each pair
+	// of one round, one per pair
 	divisors, products []fp.Element
 	kinds              []kind
 }
 
-// list is a part of the points.
 type list struct {
 	start, count int32
 }
 
-// kind tells how a pair of points is added.
+// kind is the type of an addition.
 type kind uint8
 
 const (
@@ -35,7 +32,7 @@ const (
 	opposite             // the sum is infinity
 )
 
-// resize makes room for that many lists, all empty.
+// resize makes a number of empty lists.
 func (a *adder) resize(lists int) {
 	if cap(a.lists) < lists {
 		a.lists = make([]list, lists)
@@ -44,10 +41,10 @@ func (a *adder) resize(lists int) {
 	clear(a.lists)
 }
 
-// expect announces one point for a list.
+// expect reserves room for one point in a list.
 func (a *adder) expect(i int) { a.lists[i].count++ }
 
-// allocate gives each list its room.
+// allocate allocates the reserved room.
 func (a *adder) allocate() {
 	a.active = a.active[:0]
 	total := int32(0)
@@ -66,14 +63,14 @@ func (a *adder) allocate() {
 	a.points = a.points[:total]
 }
 
-// place returns where the next point of a list goes.
+// place returns the location for the next point of a list.
 func (a *adder) place(i int) *secp256k1.G1Affine {
 	l := &a.lists[i]
 	l.count++
 	return &a.points[l.start+l.count-1]
 }
 
-// run leaves each list with its sum, or empty if that is infinity.
+// run reduces each list to its sum. The list is empty if the sum is infinity.
 func (a *adder) run() {
 	for len(a.active) > 0 {
 		inverse := a.divide()
@@ -88,8 +85,8 @@ func (a *adder) run() {
 	}
 }
 
-// divide collects the divisors of all pairs, the last pair first, and the products
-// of those before each. It returns the inverse of the product of all.
+// divide stores the divisors of all pairs, last pair first, and for each pair the product of the
+// divisors before it. It returns the inverse of the product of all divisors.
 func (a *adder) divide() fp.Element {
 	a.divisors, a.products, a.kinds = a.divisors[:0], a.products[:0], a.kinds[:0]
 	var product, divisor fp.Element
@@ -107,8 +104,8 @@ func (a *adder) divide() fp.Element {
 	return *product.Inverse(&product)
 }
 
-// divisorOf sets d to what the slope of the line through p and q is divided by. It
-// is never zero: no point of the curve has y = 0, as the order is odd.
+// divisorOf sets d to the divisor of the slope of the line through p and q. It is never zero,
+// because the order is odd and so no point of the curve has y = 0.
 func divisorOf(d *fp.Element, p, q *secp256k1.G1Affine) kind {
 	d.Sub(&q.X, &p.X)
 	switch {
@@ -123,8 +120,8 @@ func divisorOf(d *fp.Element, p, q *secp256k1.G1Affine) kind {
 	}
 }
 
-// halve adds the pairs of one list. inverse is that of the product of all divisors
-// that are left.
+// halve adds the pairs of one list. inverse is the inverse of the product of all remaining
+// divisors.
 func (a *adder) halve(l *list, inverse *fp.Element) {
 	out := l.start
 	end := l.start + l.count
@@ -147,8 +144,7 @@ func (a *adder) halve(l *list, inverse *fp.Element) {
 	l.count = out - l.start
 }
 
-// addAffine sets sum to p + q, given the inverse of their divisor. sum may be one of
-// the two.
+// addAffine sets sum to p + q, given the inverse of their divisor. sum may alias p or q.
 func addAffine(sum, p, q *secp256k1.G1Affine, inverse *fp.Element, k kind) {
 	var slope, x, y fp.Element
 	if k == same {

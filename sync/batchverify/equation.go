@@ -5,17 +5,16 @@ import (
 	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 )
 
-// factorSize is how many random bytes make a factor.
+// factorSize is the number of random bytes in a factor.
 const factorSize = 16
 
-// term is one author's part of the equation.
+// term is the part of the equation with one author's key.
 type term struct {
 	key    *secp256k1.G1Affine
 	scalar fr.Element // sum of a_i*e_i
 }
 
-// collect finds the authors of the items and returns their number. Each gets a
-// term with scalar 0.
+// collect makes a term with scalar 0 for each author of the items and returns their number.
 func (s *scratch) collect(items []*item) int {
 	if s.keys == nil {
 		s.keys = make(map[[32]byte]int32)
@@ -38,7 +37,7 @@ func factor(a *fr.Element, b, c int64) {
 	a.SetInt64(c).Mul(a, &lambda).Add(a, low.SetInt64(b))
 }
 
-// abs64 splits n into magnitude and sign; the magnitude is at most 2^63.
+// abs64 splits n into magnitude and sign. The magnitude is at most 2^63.
 func abs64(n int64) (magnitude uint64, negative bool) {
 	if n < 0 {
 		return -uint64(n), true

@@ -12,7 +12,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// What can be wrong with an event before any equation is looked at.
+// Errors of an event found before any equation is checked.
 var (
 	errID        = errors.New("id is not 64 lower-case hex digits")
 	errKeyHex    = errors.New("public key is not 64 lower-case hex digits")
@@ -24,9 +24,9 @@ var (
 	challengeTag = sha256.Sum256([]byte("BIP0340/challenge"))
 )
 
-// lift returns the point with that x coordinate and an even y, and whether there is one.
+// lift returns the point with x coordinate x and an even y, or false if none exists.
 func lift(x *[32]byte) (p secp256k1.G1Affine, ok bool) {
-	if p.X.SetBytesCanonical(x[:]) != nil { // not below the field's prime
+	if p.X.SetBytesCanonical(x[:]) != nil { // not below the prime of the field
 		return p, false
 	}
 	square, seven := p.X, fp.NewElement(7)
@@ -40,7 +40,7 @@ func lift(x *[32]byte) (p secp256k1.G1Affine, ok bool) {
 	return p, true
 }
 
-// item is the signature of one event, parsed.
+// item is the parsed signature of one event.
 type item struct {
 	author  [32]byte
 	key, r  secp256k1.G1Affine
@@ -49,7 +49,7 @@ type item struct {
 	verdict *error
 }
 
-// parse reads key, signature and id. What it accepts has an equation to be checked.
+// parse parses key, signature and id. After success the equation must be checked.
 func (it *item) parse(ev *nostr.Event, keys *keyCache) error {
 	if ev == nil {
 		return errNoEvent
@@ -67,8 +67,7 @@ func (it *item) parse(ev *nostr.Event, keys *keyCache) error {
 	return it.set(keys, &sig, id[:])
 }
 
-// set takes the author from the item, and the rest from its arguments. The message
-// is of any length, as BIP-340 allows.
+// set sets all fields except the author. The message has any length, as BIP-340 allows.
 func (it *item) set(keys *keyCache, sig *[64]byte, message []byte) error {
 	r, s := (*[32]byte)(sig[:32]), sig[32:]
 	if it.s.SetBytesCanonical(s) != nil {
@@ -92,8 +91,8 @@ func (it *item) set(keys *keyCache, sig *[64]byte, message []byte) error {
 	return nil
 }
 
-// check tells by itself whether the signature is valid: s*G - e*P = R. As R has the
-// x coordinate r and an even y, that is all BIP-340 asks for.
+// check verifies one signature: s*G - e*P = R. BIP-340 requires no more, because R has the x
+// coordinate r and an even y.
 func (it *item) check() bool {
 	var minusE fr.Element
 	var first, second big.Int
@@ -102,7 +101,7 @@ func (it *item) check() bool {
 	return left.Equal(right.FromAffine(&it.r))
 }
 
-// decodeHex fills dst from exactly as many lower-case hex digits.
+// decodeHex decodes exactly 2*len(dst) lower-case hex digits.
 func decodeHex(dst []byte, text string) bool {
 	if len(text) != 2*len(dst) {
 		return false

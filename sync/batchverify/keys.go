@@ -6,10 +6,9 @@ import (
 	"github.com/consensys/gnark-crypto/ecc/secp256k1"
 )
 
-// keyCache remembers public keys in decompressed form. It holds two generations of
-// at most half its size: a key that is asked for moves to the young one, and when
-// that is full, the old one is dropped. Strangers' keys can push others out, which
-// costs a square root each, but never make it grow.
+// keyCache stores decompressed public keys. It has two generations of at most half its size. A used
+// key moves to the young generation. When the young one is full, the old one is dropped. Keys of
+// strangers can evict others, which costs one square root per key, and never grow the cache.
 type keyCache struct {
 	max int // set by New, read-only
 
@@ -17,13 +16,13 @@ type keyCache struct {
 	young, old map[[32]byte]secp256k1.G1Affine // guarded by mu
 }
 
-// lift returns the point of the x-only public key author, and whether there is one. Only
-// what is on the curve is remembered.
+// lift returns the point of a public key, or false if it is not on the curve. Only valid keys are
+// stored.
 func (c *keyCache) lift(author *[32]byte) (secp256k1.G1Affine, bool) {
 	if key, ok := c.find(author); ok {
 		return key, true
 	}
-	key, ok := lift(author) // outside the lock: it takes microseconds
+	key, ok := lift(author) // outside the lock because it takes microseconds
 	if ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -32,7 +31,6 @@ func (c *keyCache) lift(author *[32]byte) (secp256k1.G1Affine, bool) {
 	return key, ok
 }
 
-// find looks the key up.
 func (c *keyCache) find(author *[32]byte) (secp256k1.G1Affine, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +44,7 @@ func (c *keyCache) find(author *[32]byte) (secp256k1.G1Affine, bool) {
 	return key, ok
 }
 
-// put remembers a key. It needs mu.
+// put stores a key. The caller holds mu.
 func (c *keyCache) put(key secp256k1.G1Affine, author *[32]byte) {
 	if c.max < 2 {
 		return
@@ -60,7 +58,7 @@ func (c *keyCache) put(key secp256k1.G1Affine, author *[32]byte) {
 	c.young[*author] = key
 }
 
-// len counts what is held, twice what is in both generations.
+// len returns the number of entries. A key in both generations counts twice.
 func (c *keyCache) len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

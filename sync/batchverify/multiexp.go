@@ -10,25 +10,23 @@ import (
 )
 
 const (
-	shortBits = 64 // of a short scalar, sign included
-	longBits  = 65 // of a long one beyond those, sign included
+	shortBits = 64 // bits of a short scalar, with sign
+	longBits  = 65 // additional bits of a long scalar, with sign
 
-	maxWidth = 12 // of a window
+	maxWidth = 12 // maximum width of a window
 
-	// groupPoints is how many points are added side by side, at least: enough to
-	// make the one inversion they share cheap, few enough to stay in the cache.
+	// groupPoints is the minimum number of points added together. It is large enough to make their
+	// common inversion cheap and small enough for the cache.
 	groupPoints = 4096
 )
 
-// multiexp computes a sum of scalar*point by Pippenger's method: scalars are cut
-// into windows of signed digits, points with the same digit in a window are added
-// up in a bucket. To weigh the buckets with their digits, those whose digit has a
-// certain bit set are added up again, which leaves one point for each bit of the
-// scalars. Points are affine up to there; many additions are done side by side,
-// since that takes one inversion for all of them.
+// multiexp computes a sum of scalar*point by Pippenger's method. Scalars are divided into windows
+// of signed digits, and points with the same digit in a window are summed in a bucket. Then the
+// buckets whose digit has a certain bit set are summed, which leaves one point per bit of the
+// scalars. All points are affine until then, and many additions share one inversion.
 //
-// A long scalar becomes two of 129 bits, a short one comes as two of 64. Windows
-// beyond bit 64 concern the long ones only and have a width of their own.
+// A long scalar becomes two scalars of 129 bits, and a short one two of 64 bits. Windows from bit
+// 64 on concern only long scalars and have their own width.
 type multiexp struct {
 	long, short []part
 	windows     []window
@@ -36,17 +34,16 @@ type multiexp struct {
 	beta        fp.Element
 
 	buckets adder // of one group of windows
-	bits    adder // likewise, one list for each of their bits
+	bits    adder // of one group of windows, one list per bit
 	sums    [shortBits + longBits]bitSum
 }
 
-// bitSum is what is to be multiplied by a power of two.
+// bitSum is the sum for one bit, to be multiplied by a power of two.
 type bitSum struct {
 	point   secp256k1.G1Affine
-	present bool // otherwise it is infinity
+	present bool // false: the sum is infinity
 }
 
-// part is a point and its scalar.
 type part struct {
 	point  secp256k1.G1Affine
 	scalar half
@@ -55,14 +52,14 @@ type part struct {
 // window is a range of bits of all scalars.
 type window struct {
 	offset, width int
-	points        int // how many have a digit here, the long ones first
-	digits        int // where they start
+	points        int // number of points with a digit, long ones first
+	digits        int // index of the first digit
 }
 
-// buckets returns how many digits other than zero there are, signs aside.
+// buckets returns the number of nonzero digits without sign.
 func (w *window) buckets() int { return 1 << (w.width - 1) }
 
-// reset makes the sum empty.
+// reset sets the sum to empty.
 func (m *multiexp) reset() {
 	m.long, m.short = m.long[:0], m.short[:0]
 	m.beta = betaField()
@@ -90,7 +87,7 @@ func (m *multiexp) pair(parts []part, point *secp256k1.G1Affine, k1, k2 half) []
 	return parts
 }
 
-// sum returns the sum of all that was added.
+// sum returns the sum of all added terms.
 func (m *multiexp) sum() (result secp256k1.G1Jac) {
 	m.plan()
 	m.recode()
@@ -115,14 +112,13 @@ func (m *multiexp) sum() (result secp256k1.G1Jac) {
 	return result
 }
 
-// plan cuts the bits into windows.
 func (m *multiexp) plan() {
 	m.windows = m.windows[:0]
 	m.cut(0, shortBits, len(m.long)+len(m.short))
 	m.cut(shortBits, longBits, len(m.long))
 }
 
-// cut plans the windows of a range of bits where that many points have digits.
+// cut plans the windows of a range of bits for a number of points.
 func (m *multiexp) cut(offset, total, points int) {
 	if points == 0 {
 		return
@@ -136,7 +132,7 @@ func (m *multiexp) cut(offset, total, points int) {
 	}
 }
 
-// bestWidth returns the width of windows that makes the additions cheapest.
+// bestWidth returns the window width with the lowest cost of additions.
 func bestWidth(total, points int) (best int) {
 	cheapest := math.MaxInt
 	for width := 2; width <= maxWidth; width++ {
@@ -149,9 +145,9 @@ func bestWidth(total, points int) (best int) {
 	return best
 }
 
-// recode writes down the digits. A digit that would be more than half of the window's
-// range becomes negative and adds one to the next. No carry is left at the end of
-// a scalar: its top bit is only ever set in the largest magnitude.
+// recode computes the digits. A digit above half of the window's range becomes negative and adds
+// one to the next digit. No carry remains at the end of a scalar, because its top bit is set only
+// in the largest magnitude.
 func (m *multiexp) recode() {
 	size := 0
 	for i := range m.windows {
@@ -189,7 +185,7 @@ func (m *multiexp) recodeOne(i int, k *half) {
 	}
 }
 
-// bits returns a range of the magnitude's bits.
+// bits returns a range of bits of the magnitude.
 func (k *half) bits(offset, width int) int {
 	word, shift := offset/64, offset%64
 	if word >= len(k.magnitude) {
@@ -202,7 +198,6 @@ func (k *half) bits(offset, width int) int {
 	return int(v & (1<<width - 1))
 }
 
-// part returns point i of the digits.
 func (m *multiexp) part(i int) *part {
 	if i < len(m.long) {
 		return &m.long[i]
@@ -210,7 +205,7 @@ func (m *multiexp) part(i int) *part {
 	return &m.short[i-len(m.long)]
 }
 
-// group computes the sums of the bits of some adjacent windows.
+// group computes the bit sums of adjacent windows.
 func (m *multiexp) group(windows []window) {
 	m.fillBuckets(windows)
 	m.buckets.run()
@@ -271,8 +266,8 @@ func (m *multiexp) fillBits(windows []window) {
 	})
 }
 
-// eachBit calls f with each bucket that has a sum, once for each bit of its digit.
-// Bits are counted from the first window's lowest.
+// eachBit calls f for each bucket with a sum and each bit of its digit. Bits are counted from the
+// lowest bit of the first window.
 func (m *multiexp) eachBit(windows []window, f func(bit, bucket int)) {
 	base := 0
 	for i := range windows {
@@ -290,12 +285,11 @@ func (m *multiexp) eachBit(windows []window, f func(bit, bucket int)) {
 	}
 }
 
-// digitsOf returns the digits of a window.
 func (m *multiexp) digitsOf(w *window) []int16 {
 	return m.digits[w.digits : w.digits+w.points]
 }
 
-// magnitude returns the digit without its sign.
+// magnitude returns the absolute value of a digit.
 func magnitude(digit int16) int {
 	return int(max(digit, -digit))
 }

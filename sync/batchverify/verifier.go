@@ -13,34 +13,34 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ErrSignature is the verdict on an event whose signature is not its author's;
-// relaysync.ErrSignature is the same.
+// ErrSignature is the verdict on an event with an invalid signature. It equals
+// relaysync.ErrSignature.
 var ErrSignature = errors.New("invalid signature")
 
 const (
-	// maxBatch bounds the scratch memory of a call. Larger batches would gain
-	// little: most of what is left is one square root an event.
+	// maxBatch limits the memory of a call. Larger batches would save little, because most of the
+	// cost is one square root per event.
 	maxBatch = 1024
 
-	// minBatch and minPart are the smallest numbers of events worth an equation
-	// of their own: at first, and where one is known to be bad already.
+	// minBatch is the minimum number of events for an equation, and minPart the minimum in a failed
+	// batch.
 	minBatch = 4
 	minPart  = 8
 
-	// maxKeys is how many public keys are remembered in decompressed form, about 200 bytes
-	// each. Of one that is not, each batch of its author costs a square root more.
+	// maxKeys is the maximum number of cached public keys of about 200 bytes. A key that is not
+	// cached costs one square root per batch.
 	maxKeys = 4096
 )
 
-// Verifier checks signatures in batches. It may be used concurrently, starts no
-// goroutines and needs no closing. Make one with [New] and share it: what it
-// remembers of keys and of bad batches serves all callers.
+// Verifier checks signatures in batches. It is safe for concurrent use, starts no goroutines and
+// needs no closing. Make one with [New] and share it, because all callers profit from its cached
+// keys.
 type Verifier struct {
 	keys    keyCache
 	account account
 
 	// set by New, read-only
-	random func([]byte) // fills with bytes nobody can predict
+	random func([]byte) // fills a slice with unpredictable bytes
 
 	scratch sync.Pool // of *scratch
 }
@@ -49,26 +49,26 @@ type Verifier struct {
 func New() *Verifier { return newVerifier(maxKeys) }
 
 func newVerifier(keys int) *Verifier {
-	v := &Verifier{random: func(b []byte) { _, _ = rand.Read(b) }} // never fails: crypto/rand
+	v := &Verifier{random: func(b []byte) { _, _ = rand.Read(b) }} // crypto/rand never fails
 	v.keys.max = keys
 	v.account.balance = accountMax
 	v.scratch.New = func() any { return new(scratch) }
 	return v
 }
 
-// scratch is the memory of one call, reused to spare the garbage collector.
+// scratch is the reused memory of one call.
 type scratch struct {
 	items []item
 	work  []*item
-	keys  map[[32]byte]int32 // authors of a batch -> place in its terms
+	keys  map[[32]byte]int32 // index of each author in terms
 	terms []term
 	fresh []byte // random bytes
 	multi multiexp
 }
 
-// Verify returns a verdict for each event, in order: nil, or an error that wraps
-// [ErrSignature]. The id of each event has to be checked already. It
-// neither keeps nor changes the events. Any number of events may be given.
+// Verify returns a verdict per event, in order: nil, or an error that wraps [ErrSignature]. The
+// caller must have verified the id of each event. Verify neither keeps nor changes the events. The
+// number of events is not limited.
 func (v *Verifier) Verify(events []*nostr.Event) []error {
 	verdicts := make([]error, len(events))
 	s := v.scratch.Get().(*scratch)
@@ -105,11 +105,11 @@ func (v *Verifier) verify(s *scratch, events []*nostr.Event, verdicts []error) {
 	}
 }
 
-// judge decides which of the items are bad. A batch that fails is cut into a few
-// parts, and so on. It goes through them level by level, so that what good parts
-// save is known before more is spent on others.
+// judge finds the bad items. A failed batch is divided into parts, and failed parts again. All
+// parts of a level are checked before the next level, so that the savings of good parts are known
+// before more is spent.
 func (v *Verifier) judge(s *scratch, items []*item) {
-	spare := len(items) * wasteShare // what this call may still waste
+	spare := len(items) * wasteShare // remaining budget of failed batches
 	level := [][]*item{items}
 	for depth := 0; len(level) > 0; depth++ {
 		var next [][]*item
@@ -145,7 +145,7 @@ func (v *Verifier) judge(s *scratch, items []*item) {
 	}
 }
 
-// oneByOne judges each item by itself.
+// oneByOne checks each item alone.
 func (v *Verifier) oneByOne(items []*item) {
 	good := 0
 	for _, it := range items {
@@ -157,8 +157,8 @@ func (v *Verifier) oneByOne(items []*item) {
 	v.account.add(good * singleIncome)
 }
 
-// holds evaluates the equation of the batch with fresh factors. The authors were
-// collected right before.
+// holds evaluates the equation of the batch with new factors. collect was called for the same
+// items.
 func (v *Verifier) holds(s *scratch, items []*item) bool {
 	if size := len(items) * factorSize; cap(s.fresh) < size {
 		s.fresh = make([]byte, size)
