@@ -31,10 +31,10 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			require.Zero(t, c.ahead.bytes.Load())
 		}
 	}
-	for u, s := range m.loop.env.health.All() {
+	for u, s := range m.health.All() {
 		c := m.loop.conns[u]
 		require.Equal(t, c != nil && c.stands, s.Connected, "%s: what is said of its health", u)
-		r, _ := m.loop.env.health.Export(u)
+		r, _ := m.health.Export(u)
 		require.Equal(t, c != nil && !c.stands, r.Dialing, "%s: whether it is dialed", u)
 	}
 	labelled := 0
@@ -80,8 +80,8 @@ func (g *ingest) audit(t *testing.T) {
 func (m *SyncManager) LeftOver(t *testing.T) {
 	t.Helper()
 	m.ingest.leftOver(t)
-	for u, s := range m.loop.env.health.All() {
-		r, _ := m.loop.env.health.Export(u)
+	for u, s := range m.health.All() {
+		r, _ := m.health.Export(u)
 		require.False(t, s.Connected || r.Dialing, "%s: its health goes by that it has ended", u)
 	}
 	for _, c := range m.loop.conns {

@@ -19,8 +19,8 @@ import (
 // In one window a held announcement is given up and held again: the last word counts.
 func TestFeedHeldAgain(t *testing.T) {
 	l := testLoop(t)
-	l.wants.index = newIndex(listsByName, nip34.Identity{}, nil)
-	f := newFeed(l.wants.index, 10, 10)
+	l.m.index = newIndex(listsByName, nip34.Identity{}, nil)
+	f := newFeed(l.m.index, 10, 10)
 	ev := testAnnouncement(1, 1, "repo", 1, "ours")
 	a, err := nip34.ParseAnnouncement(eventtest.Of(ev))
 	require.NoError(t, err)

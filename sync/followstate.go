@@ -121,21 +121,22 @@ const (
 // levelFull is that of [RepoStatus].
 const levelFull = "full"
 
-// repo is [SyncManager.RepoFollowState].
-func (q *explainer) repo(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
-	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{q.index.us.RelayURL(), q.index.us.CloneURL(ref)}}
-	if why := q.unreadable(); why != "" {
+// RepoFollowState returns why a repository is followed, or is not. It waits as RepoStatus does. The error is that
+// of ctx or the Store, or [ErrNotRunning].
+func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
+	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.index.us.RelayURL(), m.index.us.CloneURL(ref)}}
+	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = RepoStarting, why
 		return x, nil
 	}
-	if err := q.fillRepo(ctx, &x); err != nil {
+	if err := m.fillRepo(ctx, &x); err != nil {
 		return RepoFollowState{}, fmt.Errorf("explaining %s: %w", ref, err)
 	}
 	return x, nil
 }
 
-func (q *explainer) fillRepo(ctx context.Context, x *RepoFollowState) error {
-	switch s, err := q.repoStatus(ctx, x.Ref); {
+func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
+	switch s, err := m.RepoStatus(ctx, x.Ref); {
 	case err == nil:
 		x.Status, x.Is = &s, RepoFollowed
 		if s.Level != levelFull {
@@ -143,41 +144,41 @@ func (q *explainer) fillRepo(ctx context.Context, x *RepoFollowState) error {
 		}
 	case !errors.Is(err, ErrUnknownRepo):
 		return err
-	case !q.readable.is():
-		x.Is, x.Reason = RepoStarting, q.status().StoreError
+	case !m.isReady():
+		x.Is, x.Reason = RepoStarting, m.Status().StoreError
 		return nil
 	}
 	announcements := nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"d": {x.Ref.Identifier}},
 	}
-	stored, err := q.readOne(ctx, announcements)
+	stored, err := m.readOne(ctx, announcements)
 	if err == nil {
-		x.Refused, err = q.refused(ctx, x.Ref, stored)
+		x.Refused, err = m.refused(ctx, x.Ref, stored)
 	}
 	switch {
 	case err != nil:
 	case !stored.IsZero():
-		q.storedAnnouncement(x, stored)
+		m.storedAnnouncement(x, stored)
 	default:
-		err = q.otherAnnouncement(ctx, x, announcements)
+		err = m.otherAnnouncement(ctx, x, announcements)
 	}
 	if err != nil || x.Is != "" {
 		return err
 	}
-	return q.notOurs(ctx, x)
+	return m.notOurs(ctx, x)
 }
 
 // refused returns the states of announcements and states of a repository's owner that are not stored. Those that
 // the stored announcement would supersede are left out.
-func (q *explainer) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
-	all := slices.DeleteFunc(q.report.states.of(ref, 2*maxRefused), func(s EventState) bool {
+func (m *SyncManager) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
+	all := slices.DeleteFunc(m.report.states.of(ref, 2*maxRefused), func(s EventState) bool {
 		return s.Is == IsGone || !stored.IsZero() && s.Event.Kind == stored.Kind && s.Event.CreatedAt.Before(stored.CreatedAt.Time())
 	})
 	ids := make([]graspsync.EventID, len(all))
 	for i, s := range all {
 		ids[i] = s.ID
 	}
-	has, err := q.ingest.store.has(ctx, ids)
+	has, err := m.ingest.store.has(ctx, ids)
 	for i, s := range all {
 		if err == nil && !has[i] && len(out) < maxRefused {
 			out = append(out, s)
@@ -187,32 +188,32 @@ func (q *explainer) refused(ctx context.Context, ref graspsync.RepoRef, stored g
 }
 
 // storedAnnouncement describes a repository by its stored announcement.
-func (q *explainer) storedAnnouncement(x *RepoFollowState, stored graspsync.Event) {
+func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Event) {
 	x.Announcement = &EventState{ID: stored.ID, Is: IsStored, Event: headOf(stored)}
 	a, err := nip34.ParseAnnouncement(stored)
 	if err != nil {
 		x.Is = RepoLeft
 		return
 	}
-	x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
-	switch ours, _ := q.index.listed(a); {
+	x.LeftOut = m.targeting.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
+	switch ours, _ := m.index.listed(a); {
 	case x.Is == RepoFollowed:
-	case q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref):
+	case m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref):
 		x.Is = RepoBlocked
 	case ours: // it is followed when the batch window closes
 		x.Is = RepoFollowed
 	case x.Is == RepoHeld:
 	default:
-		policy := NewGRASPPolicy(q.index.us)
+		policy := NewGRASPPolicy(m.index.us)
 		x.Is, x.Reason = RepoLeft, unlisted(policy.identity, a).Message()
-		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{q.index, q.store}).wanted()
+		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{m.index, m.store}).wanted()
 		_, x.Kept = listed[x.Ref.Owner]
 	}
 }
 
 // otherAnnouncement finds an announcement that the Policy holds, that waits, or that was not stored.
-func (q *explainer) otherAnnouncement(ctx context.Context, x *RepoFollowState, f nostr.Filter) error {
-	held, found, err := q.held(ctx, f)
+func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState, f nostr.Filter) error {
+	held, found, err := m.held(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -221,19 +222,19 @@ func (q *explainer) otherAnnouncement(ctx context.Context, x *RepoFollowState, f
 		x.Announcement = &EventState{ID: held.ID, Is: IsHeld, Event: &EventHead{
 			Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time(), Identifier: x.Ref.Identifier,
 		}}
-		if a := q.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
-			x.LeftOut = q.targeting.leftOut(a, q.cfg.Limits.MaxRelaysPerRepo)
+		if a := m.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
+			x.LeftOut = m.targeting.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
 		}
 		return nil
 	}
-	waits, n := q.ingest.absences.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
+	waits, n := m.ingest.absences.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
 	for _, w := range waits {
 		if w.Kind != graspsync.KindAnnouncement {
 			continue
 		}
 		n--
 		if x.Announcement == nil {
-			e, err := q.event(ctx, w.ID)
+			e, err := m.EventState(ctx, w.ID)
 			if err != nil {
 				return err
 			}
@@ -250,12 +251,12 @@ func (q *explainer) otherAnnouncement(ctx context.Context, x *RepoFollowState, f
 }
 
 // held asks the Holder for the newest event that matches.
-func (q *explainer) held(ctx context.Context, f nostr.Filter) (newest graspsync.Stamp, found bool, err error) {
-	if q.cfg.Holder == nil {
+func (m *SyncManager) held(ctx context.Context, f nostr.Filter) (newest graspsync.Stamp, found bool, err error) {
+	if m.cfg.Holder == nil {
 		return newest, false, nil
 	}
-	defer q.report.recovered(&err, "policy")
-	stamps, err := q.cfg.Holder.Held(ctx, f)
+	defer m.report.recovered(&err, "policy")
+	stamps, err := m.cfg.Holder.Held(ctx, f)
 	for _, s := range stamps {
 		if !found || s.Newer(newest) {
 			newest, found = s, true
@@ -265,12 +266,12 @@ func (q *explainer) held(ctx context.Context, f nostr.Filter) (newest graspsync.
 }
 
 // notOurs finds out why a repository without a stored or held announcement is not ours.
-func (q *explainer) notOurs(ctx context.Context, x *RepoFollowState) error {
-	if q.cfg.Rules != nil && q.cfg.Rules.BlocksRepository(x.Ref) {
+func (m *SyncManager) notOurs(ctx context.Context, x *RepoFollowState) error {
+	if m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref) {
 		x.Is = RepoBlocked
 		return nil
 	}
-	ev, err := q.readOne(ctx, nostr.Filter{
+	ev, err := m.readOne(ctx, nostr.Filter{
 		Kinds: []int{graspsync.KindDeletion}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"a": {x.Ref.String()}},
 	})
 	a := x.Announcement
@@ -327,14 +328,15 @@ func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 	return out
 }
 
-// relay is [SyncManager.RelayFollowState].
-func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
+// RelayFollowState returns why a relay is followed, or is not, and what it is not asked for. It waits as
+// RepoStatus does, and reads no Store. The error is that of ctx, or [ErrNotRunning].
+func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
 	x := RelayFollowState{Now: time.Now(), URL: u}
-	if err := q.ask(ctx, func(l *loop) { l.explain(&x) }); err != nil {
+	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
 		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
 	}
-	t := q.targeting
-	x.Listed, x.Examples = q.index.listing(u)
+	t := m.targeting
+	x.Listed, x.Examples = m.index.listing(u)
 	x.Reason = t.unreachable(u)
 	switch {
 	case t.ours(u):
@@ -343,13 +345,13 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayFollo
 		x.Is = RelayFollowed
 	case t.blocked(u):
 		x.Is = RelayBlocked
-	case !q.readable.is():
+	case !m.isReady():
 		x.Is = RelayUnread
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed
 	default:
 		x.Is = RelayLeftOut
-		if full := len(q.status().Relays) >= q.cfg.fixed.MaxRelays; x.Reason == "" && full {
+		if full := len(m.Status().Relays) >= m.cfg.fixed.MaxRelays; x.Reason == "" && full {
 			x.Reason = OmitNoRoom
 		} else if x.Reason == "" {
 			x.Reason = OmitWindow
@@ -358,14 +360,16 @@ func (q *explainer) relay(ctx context.Context, u graspsync.RelayURL) (RelayFollo
 	return x, nil
 }
 
-// explain adds what the plan knows of a relay.
-func (l *loop) explain(x *RelayFollowState) {
+// relayQuestion asks what the plan knows of a relay.
+type relayQuestion struct{ *RelayFollowState }
+
+func (x relayQuestion) handle(_ context.Context, l *loop) {
 	p, ok := l.plan.Detail(x.URL)
 	if !ok {
 		return
 	}
 	s := l.overview.relayStatus(p.RelayStatus)
-	if snapshot := l.env.snapshot.Load(); snapshot != nil {
+	if snapshot := l.m.snapshot.Load(); snapshot != nil {
 		if i := slices.IndexFunc(snapshot.Relays, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
 			s.Synced, s.SyncTime = snapshot.Relays[i].Synced, snapshot.Relays[i].SyncTime
 		}

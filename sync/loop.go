@@ -5,19 +5,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const (
@@ -44,14 +39,13 @@ const repairEvery = time.Hour
 // loop is the one goroutine that owns the plan. It waits for what happens, lets the
 // plan decide, and has connections do what it decided; it does no I/O itself.
 type loop struct {
-	env   *loopEnv
+	m     *SyncManager
 	plan  *plan.Plan // made by run, of what an earlier process has left
 	conns map[graspsync.RelayURL]*conn
 	stats map[graspsync.RelayURL]*relayStats
 
-	wants     *wants
-	overview  *overview
-	chronicle *chronicle
+	wants    *wants
+	overview *overview
 
 	rng    *rand.Rand
 	keeper keeper // what is confirmed; nil: nothing is kept of it
@@ -79,76 +73,12 @@ type loop struct {
 	clockAt   time.Time // when the clock was last looked at
 }
 
-// What the loop is told.
-type (
-	connected struct {
-		conn   *conn
-		limits relaylimits.Requests
-		info   wire.Info
-	}
-	dialFailed struct {
-		conn *conn
-		err  error
-	}
-	lost struct {
-		conn    *conn
-		err     error
-		cursors map[plan.BatchID][]plan.Cursor
-		aliveAt time.Time
-	}
-	batchDone struct {
-		conn *conn
-		*fetching
-		done session.Done
-	}
-	rateLimited struct {
-		conn   *conn
-		until  time.Time
-		reason string
-		log    bool
-	}
-	planInput struct{ in plan.Input }
-	asked     struct{ answer func(l *loop) }
-	ordered   struct {
-		do func(ctx context.Context, l *loop)
-	}
-	scanned struct{ err error }
-)
-
-// loopEnv is what the loop needs of the rest. All of it may be used by any goroutine, but for
-// what remember says of itself.
-type loopEnv struct {
-	cfg       *Config // read-only
-	health    *health.RelayHealthTracker
-	index     *index
-	feed      *feed
-	ingest    *ingest
-	sets      *sets
-	report    *report
-	remember  *remember
-	inbox     *mailbox[any]
-	targeting *targeting
-	scanner   *scanner
-	own       *ownFeed
-	conn      *connEnv
-	wg        *sync.WaitGroup // of whatever ends with Run
-	snapshot  *atomic.Pointer[Status]
-}
-
-func newLoop(env *loopEnv) *loop {
+func newLoop(m *SyncManager) *loop {
 	stats := make(map[graspsync.RelayURL]*relayStats)
-	said := &chronicle{log: env.cfg.Logger, health: env.health, report: env.report}
 	return &loop{
-		env: env, rng: newRand(), bootstrap: slices.Clone(env.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*conn), stats: stats, chronicle: said,
-		wants: &wants{
-			cfg: env.cfg, index: env.index, targeting: env.targeting, report: env.report,
-			held: make(map[graspsync.RepoRef]*nip34.Announcement),
-		},
-		overview: &overview{
-			unread: true,
-			cfg:    env.cfg, health: env.health, ingest: env.ingest, feed: env.feed, own: env.own, report: env.report,
-			chronicle: said, stats: stats, snapshot: env.snapshot,
-		},
+		m: m, rng: newRand(), bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*conn), stats: stats,
+		wants:    &wants{m: m, held: make(map[graspsync.RepoRef]*nip34.Announcement)},
+		overview: &overview{m: m, stats: stats, unread: true},
 	}
 }
 
@@ -162,7 +92,7 @@ func (l *loop) run(ctx context.Context) {
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
 	l.begin()
-	l.step(ctx, plan.Restore{Relays: l.env.remember.kept})
+	l.step(ctx, plan.Restore{Relays: l.m.remember.kept})
 	l.scan(ctx)
 	for {
 		var due <-chan time.Time
@@ -174,25 +104,25 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			for u, c := range l.conns {
 				if c.stats.messages.Load() > 0 {
-					l.env.health.Stopped(u)
+					l.m.health.Stopped(u)
 				} else {
-					l.env.health.Closed(u)
+					l.m.health.Closed(u)
 				}
 			}
 			last := l.overview.status(time.Now(), l.plan, l.known())
 			last.last = true
-			l.env.snapshot.Store(last)
+			l.m.snapshot.Store(last)
 			return
-		case <-l.env.inbox.wake:
+		case <-l.m.inbox.wake:
 			l.overview.changed = true
-			for _, msg := range l.env.inbox.take() {
-				l.handle(ctx, msg)
+			for _, msg := range l.m.inbox.take() {
+				msg.handle(ctx, l)
 			}
 			l.overview.publish(time.Now(), l.plan, l.known())
-		case <-l.env.feed.wake:
+		case <-l.m.feed.wake:
 			l.overview.changed = true
 			if l.window == nil && l.started {
-				l.window = time.After(l.env.cfg.Times.BatchWindow)
+				l.window = time.After(l.m.cfg.Times.BatchWindow)
 			}
 		case <-l.window:
 			l.window, l.overview.changed = nil, true
@@ -208,7 +138,7 @@ func (l *loop) run(ctx context.Context) {
 			l.descend(ctx, time.Now())
 			l.complete(now)
 			l.repair(ctx, now)
-			l.env.sets.forgetOld(now)
+			l.m.sets.forgetOld(now)
 			l.overview.publish(now, l.plan, l.known())
 		}
 	}
@@ -221,9 +151,9 @@ func (l *loop) begin() {
 }
 
 func (l *loop) planConfig() plan.Config {
-	cfg, t := l.env.cfg, l.env.cfg.fixed
+	cfg, t := l.m.cfg, l.m.cfg.fixed
 	return plan.Config{
-		Salt:     l.env.remember.salt,
+		Salt:     l.m.remember.salt,
 		MaxDials: cfg.fixed.MaxDials, DialEvery: t.DialEvery, MaxConnections: cfg.Limits.MaxConnections,
 		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
@@ -271,15 +201,15 @@ func (l *loop) scan(ctx context.Context) {
 		return
 	}
 	l.scanning = true
-	l.env.wg.Go(func() { l.env.scanner.scan(ctx) })
+	l.m.wg.Go(func() { l.m.scan(ctx) })
 }
 
-func (l *loop) onScanned(ctx context.Context, msg scanned) {
+func (msg scanned) handle(ctx context.Context, l *loop) {
 	l.scanning = false
 	if msg.err != nil {
 		if ctx.Err() == nil {
 			l.overview.storeErr = graspsync.Printable(msg.err.Error())
-			l.env.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
 		most := rescanMost
 		if !l.started {
@@ -291,7 +221,7 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 	}
 	l.scanFailures = 0
 	l.overview.unread, l.overview.storeErr = false, ""
-	l.rescanAt = time.Now().Add(l.env.cfg.fixed.DailyMin + rand.N(l.env.cfg.fixed.DailyMax-l.env.cfg.fixed.DailyMin+1))
+	l.rescanAt = time.Now().Add(l.m.cfg.fixed.DailyMin + rand.N(l.m.cfg.fixed.DailyMax-l.m.cfg.fixed.DailyMin+1))
 	first := !l.started
 	if first {
 		l.started = true
@@ -312,9 +242,9 @@ func (l *loop) onScanned(ctx context.Context, msg scanned) {
 
 // closeWindow acts on what the own feed has brought.
 func (l *loop) closeWindow(ctx context.Context) {
-	b := l.env.feed.take()
+	b := l.m.feed.take()
 	l.wants.hold(&b)
-	l.env.report.drop("descendants", b.change.leftOut)
+	l.m.report.drop("descendants", b.change.leftOut)
 	l.broken = l.broken || b.change.broken
 	for ref := range b.change.fresh {
 		lazy.Put(&l.descending.of, ref, struct{}{})
@@ -337,7 +267,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
-		l.env.feed.tellAll()
+		l.m.feed.tellAll()
 	}
 }
 
@@ -350,55 +280,32 @@ func (l *loop) repair(ctx context.Context, now time.Time) {
 	}
 }
 
-// handle takes in what a connection or a scan reports.
-func (l *loop) handle(ctx context.Context, msg any) {
-	switch msg := msg.(type) {
-	case scanned:
-		l.onScanned(ctx, msg)
-	case planInput:
-		l.step(ctx, msg.in)
-	case asked:
-		msg.answer(l)
-	case ordered:
-		msg.do(ctx, l)
-	case lacking:
-		l.onLacking(msg)
-	case descended:
-		l.onDescended(ctx, msg)
-	case connected:
-		l.onConnected(ctx, msg)
-	case dialFailed:
-		l.onDialFailed(ctx, msg)
-	case lost:
-		l.onLost(ctx, msg)
-	case batchDone:
-		l.onBatchDone(ctx, msg)
-	case rateLimited:
-		if l.conns[msg.conn.url] == msg.conn {
-			l.env.health.RateLimited(msg.conn.url, msg.until)
-			l.chronicle.failing(msg.conn, graspsync.Printable(msg.reason))
-			if msg.log {
-				l.env.cfg.Logger.Info("relay limits us", keyRelay, msg.conn.url.String(), keyReason, graspsync.Printable(msg.reason))
-			}
+func (msg rateLimited) handle(ctx context.Context, l *loop) {
+	c := msg.conn
+	if l.conns[c.url] == c {
+		l.m.health.RateLimited(c.url, msg.until)
+		l.m.logFailing(c, graspsync.Printable(msg.reason))
+		if msg.log {
+			l.m.cfg.Logger.Info("relay limits us", keyRelay, c.url.String(), keyReason, graspsync.Printable(msg.reason))
 		}
-		l.step(ctx, plan.RateLimited{Relay: msg.conn.url, Epoch: msg.conn.epoch, Until: msg.until})
 	}
+	l.step(ctx, plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: msg.until})
 }
 
-func (l *loop) onConnected(ctx context.Context, msg connected) {
+func (msg connected) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {
 		c.stands = true
-		l.env.health.Connected(c.url)
-		l.env.remember.health(c.url)
+		l.m.health.Connected(c.url)
+		l.m.remember.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
-		l.env.cfg.Logger.Info("connected", keyRelay, c.url.String())
-		l.env.report.observe(RelayConnected{Relay: c.url})
+		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
+		l.m.report.observe(RelayConnected{Relay: c.url})
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
 }
 
-func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
+func (msg dialFailed) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] != c || ctx.Err() != nil {
 		return
@@ -415,27 +322,27 @@ func (l *loop) onDialFailed(ctx context.Context, msg dialFailed) {
 		return
 	}
 	if errors.Is(msg.err, ErrForbidden) {
-		l.env.health.Refused(c.url, msg.err)
+		l.m.health.Refused(c.url, msg.err)
 	} else {
-		l.env.health.Failed(c.url, msg.err)
+		l.m.health.Failed(c.url, msg.err)
 	}
-	l.env.remember.health(c.url)
+	l.m.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.chronicle.failure(c, msg.err)
+	l.m.logFailure(c, msg.err)
 	l.step(ctx, plan.DialFailed{
-		Relay: c.url, Epoch: c.epoch, RetryAt: l.env.health.NextAttempt(c.url),
+		Relay: c.url, Epoch: c.epoch, RetryAt: l.m.health.NextAttempt(c.url),
 	})
 }
 
 // notDialed has a relay tried again later that no attempt has reached.
 func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
-	l.env.health.Closed(c.url)
-	l.env.remember.health(c.url)
+	l.m.health.Closed(c.url)
+	l.m.remember.health(c.url)
 	c.stats.failed(graspsync.Printable(err.Error()))
-	l.env.report.drop("not_dialed", 1)
-	l.env.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
+	l.m.report.drop("not_dialed", 1)
+	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
 	var asks interface{ RetryAfter() time.Duration }
-	at := l.env.health.NextAttempt(c.url)
+	at := l.m.health.NextAttempt(c.url)
 	if errors.As(err, &asks) {
 		at = latest(at, time.Now().Add(asks.RetryAfter()))
 	}
@@ -452,7 +359,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func (l *loop) onLost(ctx context.Context, msg lost) {
+func (msg lost) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] != c || ctx.Err() != nil {
 		return
@@ -460,27 +367,27 @@ func (l *loop) onLost(ctx context.Context, msg lost) {
 	delete(l.conns, c.url)
 	switch {
 	case errors.Is(msg.err, errHostile), errors.Is(msg.err, errUnproductive):
-		l.env.health.Hostile(c.url)
-		l.env.report.observe(RelayHostile{Relay: c.url})
+		l.m.health.Hostile(c.url)
+		l.m.report.observe(RelayHostile{Relay: c.url})
 	case errors.Is(msg.err, errHung):
-		l.env.health.Hung(c.url, msg.err)
+		l.m.health.Hung(c.url, msg.err)
 	default:
-		l.env.health.Lost(c.url, msg.err)
+		l.m.health.Lost(c.url, msg.err)
 	}
-	l.env.remember.relay(c.url, c.stats)
+	l.m.remember.relay(c.url, c.stats)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
-	l.chronicle.connectionLost(c, msg.err)
+	l.m.logLost(c, msg.err)
 	l.step(ctx, plan.Lost{
 		Relay: c.url, Epoch: c.epoch, AliveAt: msg.aliveAt, Cursors: msg.cursors,
-		RetryAt: l.env.health.NextAttempt(c.url),
+		RetryAt: l.m.health.NextAttempt(c.url),
 	})
 }
 
-func (l *loop) onBatchDone(ctx context.Context, msg batchDone) {
+func (msg batchDone) handle(ctx context.Context, l *loop) {
 	c, done := msg.conn, l.cameTo(msg)
 	l.resume.late = l.resume.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
-	l.chronicle.batchEnded(msg, done.Result)
+	l.m.logBatch(msg, done.Result)
 	l.step(ctx, done)
 	if ids := msg.done.Report.Unserved; len(ids) > 0 {
 		l.step(ctx, plan.Unserved{Relay: c.url, IDs: ids})
@@ -502,7 +409,7 @@ func (l *loop) cameTo(msg batchDone) plan.Done {
 	}
 	if done.Result == plan.Failed {
 		// What took too long had us not reading.
-		done.Unsaved = l.env.ingest.saving.stuckSince(msg.since)
+		done.Unsaved = l.m.ingest.saving.stuckSince(msg.since)
 		done.Late = !done.Unsaved && report.Late
 	}
 	return done
@@ -518,30 +425,22 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Forget:
 		l.forget(e.Relay)
 	case plan.OpenLive:
-		if c := l.conn(e.Relay, e.Epoch); c != nil {
-			c.follow(e.Live, e.Filters, e.Last)
-		}
+		l.tell(e.Relay, e.Epoch, e)
 	case plan.CloseLive:
-		if c := l.conn(e.Relay, e.Epoch); c != nil {
-			c.unfollow(e.Live)
-		}
+		l.tell(e.Relay, e.Epoch, e)
 	case plan.Start:
-		if c := l.conn(e.Relay, e.Epoch); c != nil {
-			c.fetch(e.Batch)
-		}
+		l.tell(e.Relay, e.Epoch, e)
 	case plan.Cancel:
-		if c := l.conn(e.Relay, e.Epoch); c != nil {
-			c.abandon(e.Batch)
-		}
+		l.tell(e.Relay, e.Epoch, e)
 	case plan.Confirmed:
-		l.env.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
+		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
-		l.env.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
+		l.m.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
 		l.passStarted(e)
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
-		l.env.report.drop(e.Reason, e.Count)
+		l.m.report.drop(e.Reason, e.Count)
 	}
 }
 
@@ -564,14 +463,14 @@ const (
 // is not connected to is as soon as it is.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
 	r := &l.resume
-	if nothing := l.env.ingest.saving.savesNothing(); nothing && !r.nothing {
+	if nothing := l.m.ingest.saving.savesNothing(); nothing && !r.nothing {
 		r.nothing = true
 		l.step(ctx, plan.Saving{Nothing: true})
 	}
 	if now.Sub(r.at) < r.pause {
 		return
 	}
-	missed, again := l.env.ingest.saving.takeMissed(r.late)
+	missed, again := l.m.ingest.saving.takeMissed(r.late)
 	for u, since := range missed {
 		if at, known := r.missed[u]; !known || since.Before(at) {
 			lazy.Put(&r.missed, u, since)
@@ -604,7 +503,7 @@ func (l *loop) sayWaiting(now time.Time) {
 	var next time.Time
 	var relay graspsync.RelayURL
 	for _, r := range l.plan.Status() {
-		at := l.env.health.NextAttempt(r.Relay)
+		at := l.m.health.NextAttempt(r.Relay)
 		if l.conns[r.Relay] != nil || !at.After(now) {
 			continue
 		}
@@ -613,7 +512,7 @@ func (l *loop) sayWaiting(now time.Time) {
 		}
 	}
 	if waiting > 0 {
-		l.env.cfg.Logger.Info("relays wait for their next attempt, by what happened before this start",
+		l.m.cfg.Logger.Info("relays wait for their next attempt, by what happened before this start",
 			"relays", waiting, "next", next.UTC().Format(time.RFC3339), keyRelay, relay.String())
 	}
 }
@@ -625,32 +524,39 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *conn {
 	return nil
 }
 
+// tell sends what the plan wants done to a connection, if it is the one that the plan knows.
+func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
+	if c := l.conn(u, epoch); c != nil {
+		c.mailbox.put(planned{e})
+	}
+}
+
 func (l *loop) dial(ctx context.Context, e plan.Dial) {
-	if at := l.env.health.NextAttempt(e.Relay); at.After(time.Now()) {
+	if at := l.m.health.NextAttempt(e.Relay); at.After(time.Now()) {
 		// A relay that was forgotten and is listed again keeps its backoff.
-		l.env.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
-		l.env.inbox.put(planInput{plan.DialFailed{
+		l.m.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
+		l.m.inbox.put(planInput{plan.DialFailed{
 			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at,
 		}})
 		return
 	}
 	stats := l.stats[e.Relay]
 	if stats == nil {
-		stats = l.env.remember.stats(e.Relay)
+		stats = l.m.remember.stats(e.Relay)
 		l.stats[e.Relay] = stats
 	}
-	l.env.health.Attempt(e.Relay)
-	c := newConn(ctx, l.env.conn, e.Relay, e.Epoch, stats)
+	l.m.health.Attempt(e.Relay)
+	c := newConn(ctx, l.m, e.Relay, e.Epoch, stats)
 	l.conns[e.Relay] = c
-	l.env.wg.Go(c.run)
+	l.m.wg.Go(c.run)
 }
 
 func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	if c := l.conn(u, epoch); c != nil {
 		c.hangup()
 		delete(l.conns, u)
-		l.env.health.Closed(u)
-		l.env.remember.health(u)
+		l.m.health.Closed(u)
+		l.m.remember.health(u)
 	}
 }
 
@@ -659,12 +565,12 @@ func (l *loop) passStarted(e plan.Reset) {
 	if st := l.stats[e.Relay]; st != nil {
 		st.coverage.begin()
 	}
-	l.env.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
+	l.m.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
-// onLacking counts the events that a relay should have: those of repositories that are followed
+// handle counts the events that a relay should have: those of repositories that are followed
 // there.
-func (l *loop) onLacking(msg lacking) {
+func (msg lacking) handle(_ context.Context, l *loop) {
 	var events [][]graspsync.RepoRef
 	for _, refs := range msg.events {
 		refs = slices.DeleteFunc(refs, func(ref graspsync.RepoRef) bool { return !l.plan.Follows(ref, msg.conn.url) })
@@ -710,9 +616,9 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		}
 	}
 	if !s.in {
-		s.in, s.last = true, l.env.ingest.flights.stage()
+		s.in, s.last = true, l.m.ingest.flights.stage()
 	}
-	if !l.env.ingest.flights.resting(s.last) {
+	if !l.m.ingest.flights.resting(s.last) {
 		return
 	}
 	at := s.at
@@ -729,7 +635,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 		return
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
-		l.env.cfg.Logger.Warn("the clock was set", "by", by)
+		l.m.cfg.Logger.Warn("the clock was set", "by", by)
 		l.settling = settling{} // it began at another time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
@@ -752,12 +658,6 @@ type descending struct {
 	at       time.Time                      // not before
 }
 
-// descended says that the Store was asked for what descends from repositories; nil: all.
-type descended struct {
-	of  map[graspsync.RepoRef]struct{}
-	err error
-}
-
 // descend starts to look for what descends from repositories that have become ours, or of all
 // after a scan, unless that is under way. It is of less concern than anything else, and nobody
 // waits for it.
@@ -771,10 +671,10 @@ func (l *loop) descend(ctx context.Context, now time.Time) {
 		of = nil
 	}
 	d.running, d.all, d.of = true, false, nil
-	l.env.wg.Go(func() { l.env.scanner.descend(ctx, of) })
+	l.m.wg.Go(func() { l.m.descend(ctx, of) })
 }
 
-func (l *loop) onDescended(ctx context.Context, msg descended) {
+func (msg descended) handle(ctx context.Context, l *loop) {
 	d := &l.descending
 	d.running = false
 	switch {
@@ -783,7 +683,7 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 	case errors.Is(msg.err, ErrIncomplete): // what came counts, and a scan says that there is more
 		d.failures, d.at = 0, time.Time{}
 	case ctx.Err() == nil:
-		l.env.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
+		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		d.failures++
 		d.at = time.Now().Add(backoff.Doubled(rescanFirst, rescanMost, d.failures))
 		d.all = d.all || msg.of == nil
@@ -799,14 +699,14 @@ func (l *loop) onDescended(ctx context.Context, msg descended) {
 func (l *loop) forget(u graspsync.RelayURL) {
 	l.overview.forgotten(u)
 	delete(l.stats, u)
-	l.env.report.observe(RelayForgotten{Relay: u})
-	l.env.health.Forget(u)
-	l.env.remember.forget(u)
+	l.m.report.observe(RelayForgotten{Relay: u})
+	l.m.health.Forget(u)
+	l.m.remember.forget(u)
 }
 
 // keep keeps what changes all the time, once in a while.
 func (l *loop) keep(ctx context.Context) {
-	r := l.env.remember
+	r := l.m.remember
 	if !r.on {
 		return
 	}
@@ -818,19 +718,21 @@ func (l *loop) keep(ctx context.Context) {
 	}
 	r.busy = true
 	r.pending.capture(l.keeper)
-	l.env.wg.Go(func() {
-		err := r.export(ctx)
-		l.env.inbox.put(asked{func(*loop) {
-			if r.busy = false; err == nil {
-				r.confirmed()
-			}
-		}})
+	l.m.wg.Go(func() {
+		l.m.inbox.put(exported{r.export(ctx)})
 	})
+}
+
+func (msg exported) handle(_ context.Context, l *loop) {
+	l.m.remember.busy = false
+	if msg.err == nil {
+		l.m.remember.confirmed()
+	}
 }
 
 // keepAll keeps everything, at the end.
 func (l *loop) keepAll() {
-	r := l.env.remember
+	r := l.m.remember
 	if !r.on {
 		return
 	}
@@ -847,9 +749,9 @@ func (l *loop) keepAll() {
 
 // notSaved has a relay tried again later that was not dialed.
 func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
-	l.env.health.Closed(u)
+	l.m.health.Closed(u)
 	retryAt = time.Now().Add(notDialed)
-	if at := l.env.health.NextAttempt(u); at.After(retryAt) {
+	if at := l.m.health.NextAttempt(u); at.After(retryAt) {
 		return at
 	}
 	return retryAt

@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -29,22 +30,29 @@ var ErrRunning = errors.New("already run")
 // called concurrently.
 type SyncManager struct {
 	// set by New, read-only
-	cfg         *Config
-	store       Store
-	index       *index
-	feed        *feed
-	ingest      *ingest
-	report      *report
-	remember    *remember
-	own         *ownFeed
-	submissions *submissions
-	readable    *readable
-	loop        *loop
-	explainer   *explainer
-	inbox       *mailbox[any]   // of the loop
-	wg          *sync.WaitGroup // of whatever ends with Run
-	snapshot    *atomic.Pointer[Status]
-	ended       chan struct{} // closed when Run ends
+	cfg          *Config
+	identity     nip34.Identity
+	store        Store
+	transport    Transport
+	health       *health.RelayHealthTracker
+	index        *index
+	reader       storeReader
+	targeting    *targeting
+	feed         *feed
+	ingest       *ingest
+	sets         *sets
+	report       *report
+	remember     *remember
+	own          *ownFeed
+	submissions  *submissions
+	unproductive *limit.Rate // bytes that each relay host may send to no use
+	loop         *loop
+
+	ready    chan struct{}          // closed when the Store was read
+	ended    chan struct{}          // closed when Run ends
+	inbox    mailbox[loopMessage]   // of the loop
+	wg       sync.WaitGroup         // of all goroutines that end with Run
+	snapshot atomic.Pointer[Status] // written by the loop
 
 	pace gitPace
 
@@ -90,42 +98,41 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	if cfg.Rules != nil {
 		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
 	}
-	rep, inbox := newReport(cfg), newMailbox[any]()
+	rep := newReport(cfg)
 	x := newIndex(cfg.Policy.Lists, identity, rep.panickedIn)
-	reader := storeReader{store: store, index: x, counters: rep.counters}
-	f := newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	g := newIngest(cfg, store, cfg.Policy, storeView{x, store}, f, rep, func(relay graspsync.RelayURL, ids []graspsync.EventID) {
-		inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
-	})
-	g.policy.identity = identity
 	m := &SyncManager{
-		cfg: &cfg, store: store, index: x, feed: f, ingest: g, report: rep,
-		remember: newRemember(&cfg, identity, tracker, g.absences.rejected, transport, rep), readable: newReadable(),
-		inbox: &inbox, wg: &sync.WaitGroup{}, snapshot: &atomic.Pointer[Status]{}, ended: make(chan struct{}),
-	}
-	m.submissions = newSubmissions(m.submitted)
-	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.readable.done, stored: m.ownEvent}
-	s := newSets(store, cfg.Holder, cfg.fixed.MaxSet, g.absences.rejected, rep.counters)
-	m.loop = newLoop(&loopEnv{
-		cfg: &cfg, health: tracker, index: x, feed: f, ingest: g, sets: s, report: rep, remember: m.remember,
-		inbox: &inbox, own: m.own, wg: m.wg, snapshot: m.snapshot,
+		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, report: rep,
+		reader: storeReader{store: store, index: x, counters: rep.counters},
 		targeting: &targeting{
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
-		scanner: &scanner{
-			cfg: &cfg, identity: identity, index: x, reader: reader, feed: f, ingest: g, report: rep, readable: m.readable, inbox: &inbox,
-		},
-		conn: &connEnv{
-			cfg: &cfg, transport: transport, index: x, reader: reader, ingest: g, sets: s, report: rep, remember: m.remember, inbox: &inbox, wg: m.wg,
-			unproductive: newUnproductive(&cfg.fixed),
-		},
-	})
-	m.explainer = &explainer{
-		cfg: &cfg, store: store, index: x, ingest: g, report: rep, readable: m.readable, targeting: m.loop.env.targeting,
-		status: m.Status, repoStatus: m.RepoStatus, ask: m.ask,
+		feed: newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), unproductive: newUnproductive(&cfg.fixed),
+		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](),
 	}
+	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.feed, rep, m.refetch)
+	m.ingest.policy.identity = identity
+	m.remember = newRemember(&cfg, identity, tracker, m.ingest.absences.rejected, transport, rep)
+	m.submissions = newSubmissions(m.submitted)
+	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.ready, stored: m.ownEvent}
+	m.sets = newSets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.absences.rejected, rep.counters)
+	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
+}
+
+// refetch has events requested by id: of the relay that had them, or of any if it is zero.
+func (m *SyncManager) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
+	m.inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
+}
+
+// isReady reports whether the Store was read.
+func (m *SyncManager) isReady() bool {
+	select {
+	case <-m.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 // endsWithin is what Run takes to return, where what it calls ends with its context.
@@ -286,7 +293,7 @@ func (m *SyncManager) Held(event graspsync.Event) {
 }
 
 // Ready is closed once Run has read the Store: from then on Judge can judge.
-func (m *SyncManager) Ready() <-chan struct{} { return m.readable.done }
+func (m *SyncManager) Ready() <-chan struct{} { return m.ready }
 
 // Judge asks the Policy about an event that a client submits, with our view of
 // what there is. Its id and signature must have been verified. Until Run has read
@@ -299,7 +306,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
 	}
-	if !m.readable.is() {
+	if !m.isReady() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
 	m.submissions.takeIn() // it may be about what was stored just before
@@ -434,11 +441,18 @@ func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 // waits for it to be called. It takes some microseconds for each relay, and Run does nothing else
 // meanwhile: who only shows it calls [SyncManager.Status]. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
-	var s *Status
-	if err := m.ask(ctx, func(l *loop) { s = l.overview.renew(time.Now(), l.plan, l.known()) }); err != nil {
+	q := &statusQuestion{}
+	if err := m.ask(ctx, q); err != nil {
 		return Status{}, fmt.Errorf("asking for the status: %w", err)
 	}
-	return m.withNow(*s), nil
+	return m.withNow(*q.status), nil
+}
+
+// statusQuestion asks for a new Status.
+type statusQuestion struct{ status *Status }
+
+func (q *statusQuestion) handle(_ context.Context, l *loop) {
+	q.status = l.overview.renew(time.Now(), l.plan, l.known())
 }
 
 // reasonDepends counts what a client submitted and what depends on something that is
@@ -482,20 +496,15 @@ func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 // repository's events. The error is that of ctx or the Store, [ErrNotRunning], or
 // wraps [ErrUnknownRepo].
 func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
-	var s RepoStatus
-	known := false
-	err := m.ask(ctx, func(l *loop) {
-		var p plan.RepoStatus
-		if p, known = l.plan.RepoStatus(ref); known {
-			s = l.overview.repoStatus(p, l.wants.listers(ref))
-		}
-	})
+	q := &reposQuestion{refs: []graspsync.RepoRef{ref}}
+	err := m.ask(ctx, q)
 	if err != nil {
 		return RepoStatus{}, fmt.Errorf("asking about %s: %w", ref, err)
 	}
-	if !known {
+	if len(q.repos) == 0 {
 		return RepoStatus{}, fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
 	}
+	s := q.repos[0]
 	if a := m.ingest.policy.authority(ref); a != nil {
 		s.setAuthority(a)
 	}
@@ -541,83 +550,57 @@ func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, er
 // Refs returns the addresses of the repositories that are followed, in order. It asks Run, and
 // nobody else; the error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Refs(ctx context.Context) ([]graspsync.RepoRef, error) {
-	var refs []graspsync.RepoRef
-	if err := m.ask(ctx, func(l *loop) { refs = l.plan.Refs() }); err != nil {
+	q := &refsQuestion{}
+	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking for the repositories: %w", err)
 	}
-	return refs, nil
+	return q.refs, nil
+}
+
+// refsQuestion asks for the repositories that are followed.
+type refsQuestion struct{ refs []graspsync.RepoRef }
+
+func (q *refsQuestion) handle(_ context.Context, l *loop) { q.refs = l.plan.Refs() }
+
+// reposQuestion asks for the status of those of some repositories that are followed.
+type reposQuestion struct {
+	refs  []graspsync.RepoRef
+	repos []RepoStatus // the answer
+}
+
+func (q *reposQuestion) handle(_ context.Context, l *loop) {
+	for _, ref := range q.refs {
+		if p, known := l.plan.RepoStatus(ref); known {
+			q.repos = append(q.repos, l.overview.repoStatus(p, l.wants.listers(ref)))
+		}
+	}
 }
 
 // Outlines returns of each of these repositories what RepoStatus says without the Store: Ours and
 // Coverage are 0, Authority is nil. What is not followed is left out. It asks Run once, which does
 // nothing else meanwhile: who shows many of them asks for as many as are looked at, not for all.
 func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
-	var out []RepoStatus
-	if err := m.ask(ctx, func(l *loop) {
-		for _, ref := range refs {
-			if p, known := l.plan.RepoStatus(ref); known {
-				out = append(out, l.overview.repoStatus(p, l.wants.listers(ref)))
-			}
-		}
-	}); err != nil {
+	q := &reposQuestion{refs: refs}
+	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking about repositories: %w", err)
 	}
-	return m.withGit(out), nil
+	return m.withGit(q.repos), nil
 }
 
-// EventState returns what became of an event, and why. It asks the Store and the Holder, and works before Run and
-// after it. Reasons are kept of the last 20,000 events that were not stored, since the start; that an event arrived
-// is kept for a week. The error is that of ctx or the Store.
-func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
-	return m.explainer.event(ctx, id)
-}
-
-// RepoFollowState returns why a repository is followed, or is not. It waits as RepoStatus does. The error is that
-// of ctx or the Store, or [ErrNotRunning].
-func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
-	return m.explainer.repo(ctx, ref)
-}
-
-// RelayFollowState returns why a relay is followed, or is not, and what it is not asked for. It waits as
-// RepoStatus does, and reads no Store. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
-	return m.explainer.relay(ctx, u)
-}
-
-// ask has the loop answer a question.
-func (m *SyncManager) ask(ctx context.Context, question func(l *loop)) error {
-	return m.tell(ctx, func(done func()) any {
-		return asked{func(l *loop) {
-			question(l)
-			done()
-		}}
-	})
-}
-
-// command has the loop do something, and returns when it has.
-func (m *SyncManager) command(ctx context.Context, do func(ctx context.Context, l *loop)) error {
-	return m.tell(ctx, func(done func()) any {
-		return ordered{func(ctx context.Context, l *loop) {
-			do(ctx, l)
-			done()
-		}}
-	})
-}
-
-// tell puts a message into the inbox of the loop, and waits until it is dealt with.
-func (m *SyncManager) tell(ctx context.Context, message func(done func()) any) error {
+// ask sends a message to the loop, and waits until the loop has handled it. After an error the loop may still write to
+// the message.
+func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	select {
 	case <-m.ended:
 		return ErrNotRunning
 	default:
 	}
-	answered := make(chan struct{})
-	m.inbox.put(message(func() { close(answered) }))
+	q := question{msg, make(chan struct{})}
+	m.inbox.put(q)
 	select {
-	case <-answered:
+	case <-q.answered:
 		return nil
 	case <-ctx.Done():
-		// What the question writes to must be left alone: the loop may be at it.
 		return context.Cause(ctx)
 	case <-m.ended:
 		return ErrNotRunning

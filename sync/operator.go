@@ -26,67 +26,69 @@ var (
 // (package egress) is not for us to say. It waits for Run to be called and returns when that has
 // taken note. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay].
 func (m *SyncManager) Retry(ctx context.Context, relay graspsync.RelayURL) error {
-	return m.withRelay(ctx, relay, func(ctx context.Context, l *loop) {
-		l.forgive(relay)
-		l.step(ctx, plan.Retry{Relay: relay})
-	})
+	return m.order(ctx, &relayOrder{relay: relay, in: plan.Retry{Relay: relay}})
 }
 
 // Resync has everything compared again that a relay has for us: on the connection that stands, or
 // with the next one, which is tried at once. What it says of time and errors is that of Retry.
 func (m *SyncManager) Resync(ctx context.Context, relay graspsync.RelayURL) error {
-	return m.withRelay(ctx, relay, func(ctx context.Context, l *loop) {
-		l.forgive(relay)
-		l.step(ctx, plan.Resync{Relay: relay})
-	})
+	return m.order(ctx, &relayOrder{relay: relay, in: plan.Resync{Relay: relay}})
 }
 
 // ResyncRepository has all relays of a repository asked again for all that belongs to it. One that
 // is not connected is tried at once. The error is that of ctx, [ErrNotRunning], or wraps
 // [ErrUnknownRepo].
 func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	known := false
-	err := m.command(ctx, func(ctx context.Context, l *loop) {
-		var status plan.RepoStatus
-		if status, known = l.plan.RepoStatus(ref); !known {
-			return
-		}
-		l.step(ctx, plan.ResyncRepo{Ref: ref})
-		for _, r := range status.Relays {
-			if l.conns[r.Relay] == nil {
-				l.forgive(r.Relay)
-				l.step(ctx, plan.Retry{Relay: r.Relay})
-			}
-		}
-	})
+	q := &repoResync{ref: ref}
+	err := m.ask(ctx, q)
 	switch {
 	case err != nil:
 		return fmt.Errorf("asking for %s again: %w", ref, err)
-	case !known:
+	case !q.known:
 		return fmt.Errorf("%w: %s", ErrUnknownRepo, ref)
 	}
 	return nil
+}
+
+// repoResync has all relays of a repository asked for its events again.
+type repoResync struct {
+	ref   graspsync.RepoRef
+	known bool // the answer
+}
+
+func (q *repoResync) handle(ctx context.Context, l *loop) {
+	var status plan.RepoStatus
+	if status, q.known = l.plan.RepoStatus(q.ref); !q.known {
+		return
+	}
+	l.step(ctx, plan.ResyncRepo{Ref: q.ref})
+	for _, r := range status.Relays {
+		if l.conns[r.Relay] == nil {
+			l.forgive(r.Relay)
+			l.step(ctx, plan.Retry{Relay: r.Relay})
+		}
+	}
 }
 
 // AddBootstrap has a relay followed as [Config.Bootstrap] has it, until Run ends or RemoveBootstrap
 // is called. One that is blocked is once it is not any more. The error is that of ctx,
 // [ErrNotRunning], or wraps [ErrUnusableRelay].
 func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
-	switch t := m.loop.env.targeting; {
+	switch t := m.targeting; {
 	case relay.IsZero(), t.ours(relay):
 		return fmt.Errorf("%w: %q is ourselves, or none", ErrUnusableRelay, relay)
 	case t.tooPlain(relay):
 		return fmt.Errorf("%w: %s is not encrypted", ErrUnusableRelay, relay)
 	}
-	return m.command(ctx, func(ctx context.Context, l *loop) { l.addBootstrap(ctx, relay) })
+	return m.ask(ctx, &bootstrapChange{relay: relay})
 }
 
 // RemoveBootstrap has a relay be one like any other: it is left unless a repository lists it. The
 // error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay] if it was no bootstrap relay.
 func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
-	was := false
-	err := m.command(ctx, func(ctx context.Context, l *loop) { was = l.removeBootstrap(ctx, relay) })
-	if err == nil && !was {
+	q := &bootstrapChange{relay: relay, remove: true}
+	err := m.ask(ctx, q)
+	if err == nil && !q.was {
 		return fmt.Errorf("%w as a bootstrap relay: %s", ErrUnknownRelay, relay)
 	}
 	return err
@@ -97,31 +99,40 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 // What is fulfilled by lifted, as [graspsync.OnLifted] or [graspsync.OnAsked], is judged again, or asked for again. The
 // error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Dependency) error {
-	err := m.command(ctx, func(ctx context.Context, l *loop) { l.reconsider(ctx) })
-	if err != nil {
+	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err
 	}
 	m.ingest.news.wakeFor(pending.KeysOf(lifted))
 	return nil
 }
 
-// withRelay has the loop do something about a relay that is followed.
-func (m *SyncManager) withRelay(ctx context.Context, relay graspsync.RelayURL, do func(ctx context.Context, l *loop)) error {
-	known, meant := false, graspsync.RelayURL{}
-	err := m.command(ctx, func(ctx context.Context, l *loop) {
-		if known = l.plan.Knows(relay); known {
-			do(ctx, l)
-		} else if other := otherScheme(relay); l.plan.Knows(other) {
-			meant = other
-		}
-	})
-	switch {
-	case err != nil || known:
-		return err
-	case !meant.IsZero():
-		return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownRelay, relay, meant)
+// relayOrder gives the plan an input about a relay that it knows.
+type relayOrder struct {
+	relay graspsync.RelayURL
+	in    plan.Input
+	// the answer
+	known bool
+	meant graspsync.RelayURL // the known relay with the other scheme
+}
+
+func (q *relayOrder) handle(ctx context.Context, l *loop) {
+	if q.known = l.plan.Knows(q.relay); q.known {
+		l.forgive(q.relay)
+		l.step(ctx, q.in)
+	} else if other := otherScheme(q.relay); l.plan.Knows(other) {
+		q.meant = other
 	}
-	return fmt.Errorf("%w: %s", ErrUnknownRelay, relay)
+}
+
+func (m *SyncManager) order(ctx context.Context, q *relayOrder) error {
+	err := m.ask(ctx, q)
+	switch {
+	case err != nil || q.known:
+		return err
+	case !q.meant.IsZero():
+		return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownRelay, q.relay, q.meant)
+	}
+	return fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
 }
 
 // otherScheme is a relay at the same host and port with the other scheme, the zero RelayURL if that
@@ -141,22 +152,31 @@ func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 
 // forgive has a relay's failures of the past keep it from nothing.
 func (l *loop) forgive(u graspsync.RelayURL) {
-	l.env.health.Forgive(u)
-	l.env.remember.health(u)
+	l.m.health.Forgive(u)
+	l.m.remember.health(u)
 }
 
-func (l *loop) addBootstrap(ctx context.Context, u graspsync.RelayURL) {
-	if !slices.Contains(l.bootstrap, u) {
-		l.bootstrap = append(l.bootstrap, u)
+// bootstrapChange adds or removes a bootstrap relay.
+type bootstrapChange struct {
+	relay  graspsync.RelayURL
+	remove bool
+	was    bool // the answer: it was a bootstrap relay
+}
+
+func (q *bootstrapChange) handle(ctx context.Context, l *loop) {
+	i := slices.Index(l.bootstrap, q.relay)
+	q.was = i >= 0
+	switch {
+	case !q.remove:
+		if !q.was {
+			l.bootstrap = append(l.bootstrap, q.relay)
+		}
+		l.followBootstrap(ctx)
+		return
+	case q.was:
+		l.bootstrap = slices.Delete(l.bootstrap, i, i+1)
 	}
-	l.followBootstrap(ctx)
-}
-
-func (l *loop) removeBootstrap(ctx context.Context, u graspsync.RelayURL) (was bool) {
-	n := len(l.bootstrap)
-	l.bootstrap = slices.DeleteFunc(l.bootstrap, func(o graspsync.RelayURL) bool { return o == u })
-	l.step(ctx, plan.Bootstrap{Relay: u, Not: true})
-	return len(l.bootstrap) < n
+	l.step(ctx, plan.Bootstrap{Relay: q.relay, Not: true})
 }
 
 // followBootstrap has the plan know the relays that are followed in any case, once it is known what
@@ -166,19 +186,20 @@ func (l *loop) followBootstrap(ctx context.Context) {
 		return
 	}
 	for _, u := range l.bootstrap {
-		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.env.targeting.blocked(u)})
+		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.m.targeting.blocked(u)})
 	}
 }
 
-// reconsider acts on other rules: at once on what they say of relays, and once the Store was read on
-// what they say of repositories.
-func (l *loop) reconsider(ctx context.Context) {
+// rulesChange applies other rules: to relays immediately, to repositories after the Store is read.
+type rulesChange struct{}
+
+func (rulesChange) handle(ctx context.Context, l *loop) {
 	if !l.started {
 		l.scanAgain = l.scanning // it may have asked the rules already
 		return
 	}
 	l.followBootstrap(ctx)
-	l.env.feed.tellAll()
+	l.m.feed.tellAll()
 	l.window = nil
 	l.closeWindow(ctx)
 	if l.scanAgain = l.scanning; !l.scanning {

@@ -1,26 +1,17 @@
 package sync
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
 // overview is the Status, which is made again only when it may have changed: an idle server has
 // better things to do. It belongs to the loop.
 type overview struct {
-	cfg       *Config // read-only
-	health    *health.RelayHealthTracker
-	ingest    *ingest
-	feed      *feed
-	own       *ownFeed
-	report    *report
-	chronicle *chronicle
-	stats     map[graspsync.RelayURL]*relayStats // of the loop
-	snapshot  *atomic.Pointer[Status]
+	m     *SyncManager
+	stats map[graspsync.RelayURL]*relayStats // of the loop
 
 	changed      bool
 	publishedAt  time.Time
@@ -42,7 +33,7 @@ type overview struct {
 // small share of the time.
 func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 	age := now.Sub(o.publishedAt)
-	received, busy := o.report.received.Load(), o.ingest.flights.unsettled.Load() > 0
+	received, busy := o.m.report.received.Load(), o.m.ingest.flights.unsettled.Load() > 0
 	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
 		return
 	}
@@ -51,10 +42,10 @@ func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 
 // renew makes a new snapshot for readers.
 func (o *overview) renew(now time.Time, p *plan.Plan, known bool) *Status {
-	o.changed, o.publishedFor = o.ingest.flights.unsettled.Load() > 0, o.report.received.Load()
+	o.changed, o.publishedFor = o.m.ingest.flights.unsettled.Load() > 0, o.m.report.received.Load()
 	began := time.Now() // now may be of a tick after which much else was done
 	s := o.status(now, p, known)
-	o.snapshot.Store(s)
+	o.m.snapshot.Store(s)
 	o.publishedAt = now
 	o.paused(time.Since(began))
 	return s
@@ -70,8 +61,8 @@ func (o *overview) paused(took time.Duration) {
 // status says what there is at now, by the plan; known: the Store was read, and is not being
 // read.
 func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
-	g, k := o.ingest, o.report
-	lost := o.health.Dropped()
+	g, k := o.m.ingest, o.m.report
+	lost := o.m.health.Dropped()
 	k.drop("health", int(lost-o.healthLost))
 	o.healthLost = lost
 	s := &Status{At: now, Unread: o.unread, StoreError: o.storeErr, Events: EventStatus{
@@ -84,10 +75,10 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 	}}
 	k.reasons(&s.Events)
 	s.Events.Sources = k.bySource()
-	s.OwnFeed = o.own.status()
+	s.OwnFeed = o.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = by.Repos()
-	quiet := known && !o.feed.pending() && s.Events.InFlight == 0 && g.absences.rejected.Unsaved() == 0 &&
+	quiet := known && !o.m.feed.pending() && s.Events.InFlight == 0 && g.absences.rejected.Unsaved() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end
@@ -102,10 +93,10 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 			news := st.noteSynced(now, r.Synced)
 			r.SyncTime = st.syncTime()
 			if news {
-				o.report.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
+				o.m.report.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
 			}
 			if r.Synced {
-				o.chronicle.peerLacks(p.Relay, st, now)
+				o.m.logPeerLacks(p.Relay, st, now)
 			}
 		}
 		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
@@ -121,7 +112,7 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 // label gives a relay metrics of its own, as long as there are labels left. It keeps
 // them until it is forgotten, so that no counter ever goes down.
 func (o *overview) label(st *relayStats) {
-	if !st.labelled && o.labels < o.cfg.fixed.MaxLabels {
+	if !st.labelled && o.labels < o.m.cfg.fixed.MaxLabels {
 		st.labelled = true
 		o.labels++
 	}
@@ -144,7 +135,7 @@ func (o *overview) forgotten(u graspsync.RelayURL) {
 }
 
 func (o *overview) relayStatus(p plan.RelayStatus) RelayStatus {
-	h := o.health.Status(p.Relay)
+	h := o.m.health.Status(p.Relay)
 	r := RelayStatus{
 		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
 		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,

@@ -17,9 +17,9 @@ import (
 func testLoop(t *testing.T) *loop {
 	t.Helper()
 	cfg := Config{}.withDefaults()
-	rep, inbox := newReport(Config{}), newMailbox[any]()
-	l := newLoop(&loopEnv{
-		cfg: &cfg, report: rep, inbox: &inbox, remember: newRemember(&cfg, nip34.Identity{}, nil, nil, nil, rep),
+	rep := newReport(Config{})
+	l := newLoop(&SyncManager{
+		cfg: &cfg, report: rep, inbox: newMailbox[loopMessage](), remember: newRemember(&cfg, nip34.Identity{}, nil, nil, nil, rep),
 		ingest: newIngest(cfg, nil, nil, nil, nil, rep, nil),
 	})
 	l.begin()
@@ -39,11 +39,11 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
 		j := &job{}
-		require.True(t, l.env.ingest.flights.enter(j))
+		require.True(t, l.m.ingest.flights.enter(j))
 		read.ahead.take(wire.Message{})
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something is in the pipeline")
-		l.env.ingest.flights.leave(j, true)
+		l.m.ingest.flights.leave(j, true)
 		l.settle(t.Context(), time.Now())
 		first := time.Now()
 		assert.Equal(t, first, l.settledAt)
@@ -73,9 +73,9 @@ func TestSettledWhileEventsCome(t *testing.T) {
 				c.ahead.take(wire.Message{})
 			}
 			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
-			require.True(t, l.env.ingest.flights.enter(j))
+			require.True(t, l.m.ingest.flights.enter(j))
 			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
-				l.env.ingest.flights.leave(flying[0], true)
+				l.m.ingest.flights.leave(flying[0], true)
 				flying = flying[1:]
 			}
 			l.settle(t.Context(), time.Now())
@@ -87,7 +87,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 
 // The writer may have events in its hands that are in no table: those that had waited.
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
-	g := testLoop(t).env.ingest
+	g := testLoop(t).m.ingest
 	g.flights.turn.Add(1)
 	at := g.flights.stage()
 	resting := g.flights.resting(at)

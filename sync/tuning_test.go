@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,14 +123,11 @@ type tuned struct {
 
 func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
-	inbox := newMailbox[any]()
-	m := &SyncManager{cfg: &cfg, report: newReport(Config{}), inbox: &inbox}
+	m := &SyncManager{cfg: &cfg, report: newReport(Config{}), inbox: newMailbox[loopMessage](), unproductive: newUnproductive(&cfg.fixed)}
 	m.remember = newRemember(&cfg, nip34.Identity{}, nil, nil, nil, m.report)
 	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
 	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
-	m.loop = newLoop(&loopEnv{cfg: &cfg, remember: m.remember, conn: &connEnv{
-		cfg: &cfg, ingest: m.ingest, report: m.report, remember: m.remember, inbox: &inbox, wg: &sync.WaitGroup{}, unproductive: newUnproductive(&cfg.fixed),
-	}})
+	m.loop = newLoop(m)
 	c := tuned{manager: m, plan: m.loop.planConfig(), limits: relaylimits.Declared(wire.Info{}, m.cfg.fixed.usual()), relay: m.remember.stats(graspsync.RelayURL{})}
 	c.relay.host.ID = "a.example"
 	c.session = sessionConfig(m.cfg, c.relay, relaylimits.Limits{Requests: c.limits}, wire.Info{})
@@ -233,7 +229,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
-				n := newConn(t.Context(), c.manager.loop.env.conn, graspsync.RelayURL{}, 3, c.relay)
+				n := newConn(t.Context(), c.manager, graspsync.RelayURL{}, 3, c.relay)
 				told := func() (out []plan.LimitsChanged) {
 					for _, msg := range c.manager.inbox.take() {
 						out = append(out, msg.(planInput).in.(plan.LimitsChanged))

@@ -12,10 +12,7 @@ import (
 // wants turns what the index, and the policy of what it holds, say into what the plan wants to
 // know: what is wanted, and at which relays. It belongs to the loop.
 type wants struct {
-	cfg       *Config // read-only
-	index     *index
-	targeting *targeting
-	report    *report
+	m *SyncManager
 
 	held map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
 
@@ -33,7 +30,7 @@ func (w *wants) hold(b *feedBatch) {
 	changed := func(ref graspsync.RepoRef) {
 		b.change.setName(ref.Identifier)
 		if _, also := b.change.repos[ref]; !also {
-			b.change.setRepo(ref, w.index.announcement(ref))
+			b.change.setRepo(ref, w.m.index.announcement(ref))
 		}
 	}
 	for ref, a := range b.held {
@@ -51,7 +48,7 @@ func (w *wants) hold(b *feedBatch) {
 // changes turns what the index says into what the plan wants to know.
 func (w *wants) changes(c indexChange) plan.Changes {
 	var out plan.Changes
-	s := w.targeting.begin()
+	s := w.m.targeting.begin()
 	s.give(c.repos)
 	s.give(w.held)
 	for ref, a := range c.repos {
@@ -79,7 +76,7 @@ func (w *wants) changes(c indexChange) plan.Changes {
 	}
 	out.Roots = make([]plan.RootChange, 0, len(c.roots))
 	for id, refs := range c.roots {
-		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.index.rootTime(id)})
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.m.index.rootTime(id)})
 	}
 	for of, refs := range c.descendants {
 		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
@@ -94,7 +91,7 @@ func (w *wants) follow(s *targets, c *plan.RepoChange) {
 		c.Relays = append(c.Relays, r.Relay)
 	}
 	counted := w.counted[c.Ref]
-	w.report.drop("relays_others", max(0, left-counted.relays))
+	w.m.report.drop("relays_others", max(0, left-counted.relays))
 	counted.relays = left
 	lazy.Put(&w.counted, c.Ref, counted)
 }
@@ -108,25 +105,25 @@ func (w *wants) countDropped(a *nip34.Announcement) {
 	}
 	counted.of = a.ID
 	lazy.Put(&w.counted, a.Ref, counted)
-	followed := a.Relays[:min(len(a.Relays), w.cfg.Limits.MaxRelaysPerRepo)]
+	followed := a.Relays[:min(len(a.Relays), w.m.cfg.Limits.MaxRelaysPerRepo)]
 	plaintext, blocked := 0, 0
 	for _, u := range followed {
 		switch {
-		case w.targeting.ours(u):
-		case w.targeting.tooPlain(u):
+		case w.m.targeting.ours(u):
+		case w.m.targeting.tooPlain(u):
 			plaintext++
-		case w.targeting.blocked(u):
+		case w.m.targeting.blocked(u):
 			blocked++
 		}
 	}
-	w.report.drop("plaintext", plaintext)
-	w.report.drop("blocked", blocked)
-	w.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
-	w.report.drop("relays_unusable", a.UnusableRelays)
-	w.report.drop("clones_listed", a.DroppedClones)
-	w.report.drop("clones_unusable", a.UnusableClones)
-	w.report.drop("maintainers_listed", a.DroppedMaintainers)
-	w.report.drop("maintainers_unusable", a.UnusableMaintainers)
+	w.m.report.drop("plaintext", plaintext)
+	w.m.report.drop("blocked", blocked)
+	w.m.report.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	w.m.report.drop("relays_unusable", a.UnusableRelays)
+	w.m.report.drop("clones_listed", a.DroppedClones)
+	w.m.report.drop("clones_unusable", a.UnusableClones)
+	w.m.report.drop("maintainers_listed", a.DroppedMaintainers)
+	w.m.report.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
 // relatives returns the repositories under some identifiers whose owners list somebody, and how
@@ -146,7 +143,7 @@ func (w *wants) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.
 		}
 	}
 	for name := range names {
-		for _, a := range w.index.Announcements(name) {
+		for _, a := range w.m.index.Announcements(name) {
 			add(a, plan.LevelFull)
 		}
 	}
@@ -155,7 +152,7 @@ func (w *wants) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.
 
 // listers returns who names the relays of a repository.
 func (w *wants) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
-	s := w.targeting.begin()
+	s := w.m.targeting.begin()
 	s.give(w.held)
 	by := make(map[graspsync.RelayURL]graspsync.PubKey)
 	relays, _ := s.of(ref)

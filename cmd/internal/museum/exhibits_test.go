@@ -171,7 +171,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
-		"if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		x.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
+		"if err != nil {\n		m.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		m.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
 		oneSeed(34), "lost",
 	},
 	{
@@ -181,7 +181,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.env.health.Closed(c.url)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "l.env.health.Failed(c.url, err)\n	l.env.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.env.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(35), "is not greater than \"0.8\"",
 	},
 	{
@@ -284,8 +284,8 @@ var exhibits = []exhibit{
 		"if !x.saidAt.IsZero() && now.Sub(x.saidAt) < sayTrouble {", "if !x.saidAt.IsZero() && now.Sub(x.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
-		"each event that a relay kept back is a line in the log", "sync/conn.go",
-		"if c.env.report.mayLog(c.url, classLastingGap) {", "if c.env != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+		"each event that a relay kept back is a line in the log", "sync/relayconn.go",
+		"if c.m.report.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
 		"a policy behind hooks can't tell whose word counts", "adapter/internal/embedding/policy.go",

@@ -8,13 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -27,12 +29,12 @@ const (
 // conn is one connection, or the attempt at one. Its goroutine owns the session;
 // others reach it through the mailbox, which never blocks them.
 type conn struct {
-	env   *connEnv
+	m     *SyncManager
 	url   graspsync.RelayURL
 	epoch uint64
 	stats *relayStats
 
-	mailbox mailbox[command]
+	mailbox mailbox[connMessage]
 	ahead   ahead         // messages read ahead of their handling
 	room    chan struct{} // one slot: some were taken
 	signs   signs
@@ -61,33 +63,95 @@ type conn struct {
 	largest  largest
 }
 
-// connEnv is what connections need of the rest. All of it may be used by any goroutine.
-type connEnv struct {
-	cfg       *Config // read-only
-	transport Transport
-	index     *index
-	reader    storeReader
-	ingest    *ingest
-	sets      *sets
-	report    *report
-	remember  *remember
-	// unproductive is what each relay host may still send of unrequested, repeated and forged bytes.
-	unproductive *limit.Rate
-	inbox        *mailbox[any]   // of the loop
-	wg           *sync.WaitGroup // of whatever ends with Run
-}
-
 func newUnproductive(c *constants) *limit.Rate {
 	return limit.NewRate(float64(c.Refill)/60, int(c.Unproductive), c.MaxRelays)
 }
 
-// command has the session told something.
-type command func(s *session.Session, now time.Time) []session.Action
+// connMessage is a message to a connection, whose goroutine calls handle.
+type connMessage interface {
+	handle(c *conn, now time.Time) []session.Action
+}
 
-func newConn(ctx context.Context, env *connEnv, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
+type (
+	// planned is an effect of the plan for this connection.
+	planned struct{ plan.Effect }
+	// loadedSet has the ids that we have for a reconciliation.
+	loadedSet struct {
+		query session.QueryID
+		set   *negentropy.Set
+		err   error
+	}
+	// checkedIDs are ids that we lack: those that no other relay is asked for, and the others.
+	checkedIDs struct {
+		query      session.QueryID
+		free, busy []graspsync.EventID
+		err        error
+	}
+	// forgery: the relay sent an event with a wrong id or signature.
+	forgery struct{ reason string }
+	// authEvent is the answer to a challenge.
+	authEvent struct {
+		event *nostr.Event
+		err   error
+	}
+	// ending ends the connection.
+	ending struct{ err error }
+)
+
+func (msg planned) handle(c *conn, now time.Time) []session.Action {
+	switch e := msg.Effect.(type) {
+	case plan.OpenLive:
+		if e.Last {
+			return c.session.FollowLast(now, e.Live, e.Filters)
+		}
+		return c.session.Follow(now, e.Live, e.Filters)
+	case plan.CloseLive:
+		return c.session.Unfollow(now, e.Live)
+	case plan.Start:
+		c.batches[e.Batch.ID] = &fetching{batch: e.Batch, token: newToken(), since: now}
+		c.outgrow(now)
+		return c.session.Fetch(now, e.Batch)
+	case plan.Cancel:
+		if f, ok := c.batches[e.Batch]; ok {
+			delete(c.batches, e.Batch)
+			c.m.ingest.flights.claims.leave(f)
+		}
+		return c.session.Abandon(now, e.Batch)
+	}
+	return nil
+}
+
+func (msg loadedSet) handle(c *conn, now time.Time) []session.Action {
+	n := c.m.ingest.flights.claimable.take()
+	c.claimable += n
+	c.session.Room(n)
+	return c.session.SetLoaded(now, msg.query, msg.set, msg.err)
+}
+
+func (msg checkedIDs) handle(c *conn, now time.Time) []session.Action {
+	return c.session.Checked(now, msg.query, msg.free, msg.busy, msg.err)
+}
+
+func (msg forgery) handle(c *conn, now time.Time) []session.Action {
+	return c.session.Forged(now, msg.reason)
+}
+
+func (msg authEvent) handle(c *conn, now time.Time) []session.Action {
+	return c.session.Signed(now, msg.event, msg.err)
+}
+
+func (msg ending) handle(c *conn, _ time.Time) []session.Action {
+	if c.ended == nil && errors.Is(msg.err, errUnproductive) {
+		c.m.report.drop("unproductive", 1)
+	}
+	c.end(msg.err)
+	return nil
+}
+
+func newConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
 	c := &conn{
-		env: env, url: u, epoch: epoch, stats: stats,
-		mailbox: newMailbox[command](),
+		m: m, url: u, epoch: epoch, stats: stats,
+		mailbox: newMailbox[connMessage](),
 		batches: make(map[plan.BatchID]*fetching),
 		live:    newToken(),
 		room:    make(chan struct{}, 1),
@@ -102,21 +166,21 @@ func (c *conn) run() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	if err := c.env.remember.beforeDial(c.ctx, c.url); err != nil {
-		c.env.inbox.put(dialFailed{conn: c, err: err})
+	if err := c.m.remember.beforeDial(c.ctx, c.url); err != nil {
+		c.m.inbox.put(dialFailed{conn: c, err: err})
 		return
 	}
-	dialing, stop := context.WithTimeout(c.ctx, c.env.cfg.fixed.ConnectTimeout)
+	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.fixed.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		c.env.inbox.put(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		c.m.inbox.put(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
 		return
 	}
 	c.conn = nc
 	c.signs.heard()
 	if err := c.contain(c.begin); err != nil {
-		c.env.inbox.put(dialFailed{conn: c, err: err})
+		c.m.inbox.put(dialFailed{conn: c, err: err})
 		c.close()
 		return
 	}
@@ -145,10 +209,10 @@ func (c *conn) begin() {
 	c.current(time.Now())
 	limits := c.believes.limits
 	if s, ok := c.conn.(Skimmer); ok {
-		s.Skim(c.env.ingest.absences.dealtWith)
+		s.Skim(c.m.ingest.absences.dealtWith)
 	}
-	c.session = session.New(sessionConfig(c.env.cfg, c.stats, limits, info))
-	c.env.inbox.put(connected{conn: c, limits: limits.Requests, info: info})
+	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, info))
+	c.m.inbox.put(connected{conn: c, limits: limits.Requests, info: info})
 }
 
 // sessionConfig says how a session with a relay goes about it.
@@ -181,7 +245,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 func (c *conn) close() {
 	_ = c.contain(func() { // it has ended anyhow
 		if err := c.conn.Close(); err != nil {
-			c.env.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
 		}
 	})
 }
@@ -189,7 +253,7 @@ func (c *conn) close() {
 var errNoConn = errors.New("the Transport gave no connection")
 
 func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
-	if p := c.contain(func() { nc, err = c.env.transport.Dial(ctx, c.url) }); p != nil {
+	if p := c.contain(func() { nc, err = c.m.transport.Dial(ctx, c.url) }); p != nil {
 		return nil, p
 	}
 	if err == nil && nc == nil {
@@ -279,8 +343,8 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 				c.take(<-frames)
 			}
 		case <-c.mailbox.wake:
-			for _, cmd := range c.mailbox.take() {
-				c.perform(cmd(c.session, time.Now()))
+			for _, msg := range c.mailbox.take() {
+				c.perform(msg.handle(c, time.Now()))
 			}
 		case <-due:
 			c.tick(frames)
@@ -376,10 +440,10 @@ func (c *conn) perform(actions []session.Action) {
 			if a.OpenAt != 0 {
 				closed.Stood = time.Since(time.Unix(a.OpenAt, 0))
 			}
-			c.env.inbox.put(planInput{closed})
+			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.env.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.env.report.mayLog(c.url, classRateLimit)})
+			c.m.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.report.mayLog(c.url, classRateLimit)})
 		case session.Learned:
 			c.learn(a)
 		case session.Taken:
@@ -401,8 +465,8 @@ func (c *conn) perform(actions []session.Action) {
 
 func (c *conn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
-	if c.env.report.mayLog(c.url, classHostile) {
-		c.env.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
+	if c.m.report.mayLog(c.url, classHostile) {
+		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
 	}
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
@@ -430,8 +494,8 @@ var errHostile = errors.New("hostile relay")
 
 // notice logs what a relay says, at most once a minute.
 func (c *conn) notice(text string) {
-	if c.env.report.mayLog(c.url, classNotice) {
-		c.env.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
+	if c.m.report.mayLog(c.url, classNotice) {
+		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
@@ -457,7 +521,7 @@ func (c *conn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	if err := c.env.ingest.intake.submit(c.ctx, d); err != nil {
+	if err := c.m.ingest.intake.submit(c.ctx, d); err != nil {
 		c.end(err)
 	}
 	c.stalled += time.Since(start)
@@ -466,25 +530,20 @@ func (c *conn) deliver(a session.Deliver) {
 // loadSet and missing ask the Store on a goroutine of their own; the session
 // allows few of them.
 func (c *conn) loadSet(a session.LoadSet) {
-	c.ask(func(ctx context.Context) command {
-		ctx, cancel := context.WithTimeout(ctx, c.env.cfg.fixed.StoreTimeout)
+	c.ask(func(ctx context.Context) connMessage {
+		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.fixed.StoreTimeout)
 		defer cancel()
-		set, err := c.env.sets.load(ctx, a.Filter)
+		set, err := c.m.sets.load(ctx, a.Filter)
 		if err != nil {
-			c.env.cfg.Logger.Warn("what we have could not be read to be compared with a relay", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Warn("what we have could not be read to be compared with a relay", keyRelay, c.url.String(), keyErr, err)
 		}
-		return func(s *session.Session, now time.Time) []session.Action {
-			n := c.env.ingest.flights.claimable.take()
-			c.claimable += n
-			s.Room(n)
-			return s.SetLoaded(now, a.Query, set, err)
-		}
+		return loadedSet{a.Query, set, err}
 	})
 }
 
 // holdClaimable has the connection hold as much of the room for ids that relays claim as its session needs.
 func (c *conn) holdClaimable(n int) {
-	c.env.ingest.flights.claimable.give(c.claimable - n)
+	c.m.ingest.flights.claimable.give(c.claimable - n)
 	c.claimable = n
 }
 
@@ -493,18 +552,16 @@ func (c *conn) missing(a session.Missing) {
 	if !ok {
 		return
 	}
-	c.ask(func(ctx context.Context) command {
+	c.ask(func(ctx context.Context) connMessage {
 		free, busy, err := c.divide(ctx, a, f)
-		return func(s *session.Session, now time.Time) []session.Action {
-			return s.Checked(now, a.Query, free, busy, err)
-		}
+		return checkedIDs{a.Query, free, busy, err}
 	})
 }
 
 // divide returns those of some ids that we need and that no other relay is asked for, and those
 // that one is. It waits until there are any of the first, or none at all, unless there are more to ask about.
 func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free, busy []graspsync.EventID, err error) {
-	g, ids := c.env.ingest, a.IDs
+	g, ids := c.m.ingest, a.IDs
 	for {
 		if ids, err = g.absences.needed(ctx, ids); err != nil {
 			return nil, nil, err
@@ -520,34 +577,12 @@ func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free
 	}
 }
 
-func (c *conn) ask(question func(context.Context) command) {
+func (c *conn) ask(work func(context.Context) connMessage) {
 	ctx := c.ctx
-	c.env.wg.Go(func() {
-		if err := c.contain(func() { c.mailbox.put(question(ctx)) }); err != nil {
-			c.stop(err)
+	c.m.wg.Go(func() {
+		if err := c.contain(func() { c.mailbox.put(work(ctx)) }); err != nil {
+			c.mailbox.put(ending{err})
 		}
-	})
-}
-
-func (c *conn) follow(id plan.LiveID, fs standing.Filters, last bool) {
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
-		if last {
-			return s.FollowLast(now, id, fs)
-		}
-		return s.Follow(now, id, fs)
-	})
-}
-
-func (c *conn) unfollow(id plan.LiveID) {
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Unfollow(now, id) })
-}
-
-// fetch starts a batch.
-func (c *conn) fetch(b plan.Batch) {
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
-		c.batches[b.ID] = &fetching{batch: b, token: newToken(), since: now}
-		c.outgrow(now)
-		return s.Fetch(now, b)
 	})
 }
 
@@ -571,21 +606,10 @@ func (c *conn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
-	c.env.ingest.verification.hurry()
+	c.m.ingest.verification.hurry()
 	f.token.finish(func() {
-		c.env.ingest.flights.claims.leave(f)
-		c.env.inbox.put(batchDone{conn: c, fetching: f, done: a})
-	})
-}
-
-// abandon ends a batch that the plan has given up on.
-func (c *conn) abandon(id plan.BatchID) {
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action {
-		if f, ok := c.batches[id]; ok {
-			delete(c.batches, id)
-			c.env.ingest.flights.claims.leave(f)
-		}
-		return s.Abandon(now, id)
+		c.m.ingest.flights.claims.leave(f)
+		c.m.inbox.put(batchDone{conn: c, fetching: f, done: a})
 	})
 }
 
@@ -598,7 +622,7 @@ func (c *conn) lost(now time.Time) {
 	if c.cut {
 		var unanswered []relaylimits.Forms                                             // none, if the session is what broke
 		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // it has ended anyhow
-		c.stats.hungUp(unanswered, now, c.env.cfg.fixed.NegentropyRetry)
+		c.stats.hungUp(unanswered, now, c.m.cfg.fixed.NegentropyRetry)
 	}
 }
 
@@ -609,7 +633,7 @@ func (c *conn) report() {
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
-		c.env.ingest.flights.claims.leave(f)
+		c.m.ingest.flights.claims.leave(f)
 		f.token.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)
@@ -623,7 +647,7 @@ func (c *conn) report() {
 		case <-settled:
 		case <-timer.C:
 			late = true
-		case <-c.env.ingest.ended: // nobody is interested any more
+		case <-c.m.ingest.ended: // nobody is interested any more
 			late = true
 		}
 	}
@@ -636,7 +660,7 @@ func (c *conn) report() {
 	if errors.Is(c.ended, errHung) { // nobody knows since when
 		aliveAt = c.signs.lastHeard()
 	}
-	c.env.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
+	c.m.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
 
 // account implements origin.
@@ -644,9 +668,9 @@ func (c *conn) account() *relayStats { return c.stats }
 
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
-	c.env.report.forged.Add(1)
-	c.spend(c.env.cfg.fixed.Unproductive / forgeries)
-	c.mailbox.put(func(s *session.Session, now time.Time) []session.Action { return s.Forged(now, reason) })
+	c.m.report.forged.Add(1)
+	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
+	c.mailbox.put(forgery{reason})
 }
 
 // forgeries is how many forged events use up all of Unproductive: each costs a signature check.
@@ -659,33 +683,25 @@ func (c *conn) badSignature(k copyKey) {
 		c.forged("signature does not match")
 		return
 	}
-	c.env.report.forged.Add(1)
-	c.spend(c.env.cfg.fixed.Unproductive / forgeries)
+	c.m.report.forged.Add(1)
+	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 }
 
 // authenticate has a challenge answered, on a goroutine of its own.
 func (c *conn) authenticate(challenge string) {
-	c.ask(func(ctx context.Context) command {
-		ev, err := signAuth(ctx, c.env.report.counters, c.env.cfg.Signer, c.url, challenge)
+	c.ask(func(ctx context.Context) connMessage {
+		ev, err := signAuth(ctx, c.m.report.counters, c.m.cfg.Signer, c.url, challenge)
 		if err != nil {
-			c.env.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
 		} else {
-			c.env.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
+			c.m.cfg.Logger.Info("authenticating", keyRelay, c.url.String(), "pubkey", ev.PubKey)
 		}
-		return func(s *session.Session, now time.Time) []session.Action { return s.Signed(now, ev, err) }
+		return authEvent{ev, err}
 	})
 }
 
 // contain runs f, of which a panic becomes an error.
-func (c *conn) contain(f func()) error { return c.env.report.contain(c.url, f) }
-
-// stop ends the connection from another goroutine than its own.
-func (c *conn) stop(err error) {
-	c.mailbox.put(func(*session.Session, time.Time) []session.Action {
-		c.end(err)
-		return nil
-	})
-}
+func (c *conn) contain(f func()) error { return c.m.report.contain(c.url, f) }
 
 // charge takes a message that led to nothing out of the allowance of the relay's host.
 func (c *conn) charge(msg wire.Message, actions []session.Action) {
@@ -722,17 +738,11 @@ func delivers(actions []session.Action) bool {
 // spend takes n bytes out of the allowance of the relay's host, and ends the connection if that
 // is more than there is. It may be called by any goroutine.
 func (c *conn) spend(n int64) {
-	if c.env.unproductive.Allow(c.stats.host, int(n)) {
+	if c.m.unproductive.Allow(c.stats.host, int(n)) {
 		return
 	}
 	c.spent.Store(true)
-	c.mailbox.put(func(*session.Session, time.Time) []session.Action {
-		if c.ended == nil {
-			c.env.report.drop("unproductive", 1)
-			c.end(errUnproductive)
-		}
-		return nil
-	})
+	c.mailbox.put(ending{errUnproductive})
 }
 
 // worthless implements origin.
@@ -754,10 +764,10 @@ type believes struct {
 // that are set aside.
 func (c *conn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	declared := relaylimits.Declared(c.believes.info, c.env.cfg.fixed.usual())
+	declared := relaylimits.Declared(c.believes.info, c.m.cfg.fixed.usual())
 	b := believes{info: c.believes.info, limits: facts.Effective(declared, now), aside: len(aside)}
 	if c.session != nil && b.limits.Requests != c.believes.limits.Requests {
-		c.env.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
+		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
 	}
 	changed = b.limits != c.believes.limits || b.aside != c.believes.aside
 	c.believes = b
@@ -778,7 +788,7 @@ func (c *conn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
-		until = now.Add(c.env.cfg.fixed.NegentropyRetry)
+		until = now.Add(c.m.cfg.fixed.NegentropyRetry)
 	}
 	c.stats.learn(a.Kind, a.Value, until)
 	c.learned(a.Kind.String(), a.Value, a.Reason)
@@ -789,9 +799,9 @@ func (c *conn) learn(a session.Learned) {
 func (c *conn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
-	c.env.report.drop("poison", 1)
-	if c.env.report.mayLog(c.url, classAside) {
-		c.env.cfg.Logger.Info("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
+	c.m.report.drop("poison", 1)
+	if c.m.report.mayLog(c.url, classAside) {
+		c.m.cfg.Logger.Info("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
 	c.current(now)
 }
@@ -819,60 +829,53 @@ func (c *conn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
 	}
-	ids := c.stats.coverage.fresh(r.Lacking, &c.env.ingest.absences.arrivals, time.Now())
+	ids := c.stats.coverage.fresh(r.Lacking, &c.m.ingest.absences.arrivals, time.Now())
 	if len(ids) == 0 {
 		return
 	}
-	c.env.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.env.cfg.fixed.StoreTimeout)
+	c.m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.m.cfg.fixed.StoreTimeout)
 		defer cancel()
-		events, err := c.env.reader.lookUp(ctx, ids)
+		events, err := c.m.reader.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
-			c.env.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
 		}
-		c.env.inbox.put(lacking{conn: c, events: events})
+		c.m.inbox.put(lacking{conn: c, events: events})
 	})
-}
-
-// lacking is what a look-up found of one connection: of each event that the relay has not the
-// repositories that it belongs to.
-type lacking struct {
-	conn   *conn
-	events [][]graspsync.RepoRef
 }
 
 func (c *conn) refusedLive(reason string) {
 	reason = graspsync.Printable(reason)
-	if c.env.report.mayLog(c.url, classRefusal) {
-		c.env.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
+	if c.m.report.mayLog(c.url, classRefusal) {
+		c.m.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
 	}
 }
 
 // learned reports a fact that the relay has taught. Reason may be the relay's.
 func (c *conn) learned(fact string, value int, reason string) {
-	c.env.report.learnedFact(fact)
-	if c.env.report.mayLog(c.url, classLearned) {
-		c.env.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
+	c.m.report.learnedFact(fact)
+	if c.m.report.mayLog(c.url, classLearned) {
+		c.m.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
 			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
 	}
-	c.env.report.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
+	c.m.report.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
 }
 
 // gap counts an event that a live subscription should have brought.
 func (c *conn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
-	c.stats.coverage.missed(c.env.index.reposOf(in.Event))
+	c.stats.coverage.missed(c.m.index.reposOf(in.Event))
 	lasting := in.Source.Kind == graspsync.Daily
 	id := in.Event.ID
-	c.env.report.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
+	c.m.report.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
 	if lasting {
 		c.stats.lasting.Add(1)
-		if c.env.report.mayLog(c.url, classLastingGap) {
-			c.env.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
+		if c.m.report.mayLog(c.url, classLastingGap) {
+			c.m.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 		}
 		return
 	}
-	if c.env.report.mayLog(c.url, classGap) {
-		c.env.cfg.Logger.Info("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
+	if c.m.report.mayLog(c.url, classGap) {
+		c.m.cfg.Logger.Info("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 	}
 }

@@ -12,29 +12,17 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// explainer finds out what became of events, and why repositories and relays are followed or not. It changes nothing.
-type explainer struct {
-	cfg        *Config // read-only, as all of it
-	store      Store
-	index      *index
-	ingest     *ingest
-	report     *report
-	readable   *readable
-	targeting  *targeting
-	status     func() Status
-	repoStatus func(context.Context, graspsync.RepoRef) (RepoStatus, error)
-	ask        func(context.Context, func(l *loop)) error
-}
-
-// event is [SyncManager.EventState].
-func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState, error) {
+// EventState returns what became of an event, and why. It asks the Store and the Holder, and works before Run and
+// after it. Reasons are kept of the last 20,000 events that were not stored, since the start; that an event arrived
+// is kept for a week. The error is that of ctx or the Store.
+func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
-	if why := q.unreadable(); why != "" {
+	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = IsUnknown, why
 		return x, nil
 	}
-	_, held := q.ingest.policy.heldForUser(id) // first, because an event that is released meanwhile is in both
-	ev, err := q.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
+	_, held := m.ingest.policy.heldForUser(id) // first, because an event that is released meanwhile is in both
+	ev, err := m.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
 	if err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
 	}
@@ -42,31 +30,31 @@ func (q *explainer) event(ctx context.Context, id graspsync.EventID) (EventState
 		x.Is, x.Event = IsStored, headOf(ev)
 		return x, nil
 	}
-	if last, known := q.report.states.get(id); known {
+	if last, known := m.report.states.get(id); known {
 		last.Now = x.Now
 		x = last
 	}
-	if e, remembered := q.ingest.absences.rejected.Look(id); remembered {
+	if e, remembered := m.ingest.absences.rejected.Look(id); remembered {
 		x.remembered(e)
-		x.awaits = q.ingest.absences.rejected.Keys(id)
+		x.awaits = m.ingest.absences.rejected.Keys(id)
 	}
 	switch {
 	case held:
 		// The record is of an earlier state, or of a later one if the event has just ceased to be held.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
-		if h, is := q.ingest.holds.get(id, false); is {
+		if h, is := m.ingest.holds.get(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
 		}
 		return x, nil
-	case q.ingest.flights.has(id):
+	case m.ingest.flights.has(id):
 		x.Is = IsInFlight
 		return x, nil
-	case x.Is == "" && q.ingest.absences.known.Has(id):
+	case x.Is == "" && m.ingest.absences.known.Has(id):
 		x.Is = IsGone
 	case x.Is == "":
-		x.Is, x.Since = IsUnknown, q.report.states.complete()
+		x.Is, x.Since = IsUnknown, m.report.states.complete()
 	}
-	if err := q.replaced(ctx, &x); err != nil {
+	if err := m.replaced(ctx, &x); err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
 	}
 	return x, nil
@@ -99,13 +87,13 @@ func (s *EventState) remembered(e pending.State) {
 }
 
 // replaced finds out whether a stored event deletes or supersedes an event.
-func (q *explainer) replaced(ctx context.Context, x *EventState) error {
+func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	about, known := x.Event.event(x.ID)
 	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
 	if known {
 		by.Authors = []string{about.PubKey.String()}
 	}
-	ev, err := q.readOne(ctx, by)
+	ev, err := m.readOne(ctx, by)
 	switch {
 	case err != nil:
 		return err
@@ -116,7 +104,7 @@ func (q *explainer) replaced(ctx context.Context, x *EventState) error {
 		x.Is, x.DeletedBy = IsDeleted, ev.ID
 		return nil
 	}
-	deleted, err := q.deleted(ctx, about)
+	deleted, err := m.isDeleted(ctx, about)
 	if deleted {
 		x.Is = IsDeleted
 	}
@@ -128,27 +116,27 @@ func (q *explainer) replaced(ctx context.Context, x *EventState) error {
 	if nostr.IsAddressableKind(at.Kind) {
 		f.Tags = nostr.TagMap{"d": {at.Identifier}}
 	}
-	newest, err := q.readOne(ctx, f)
+	newest, err := m.readOne(ctx, f)
 	if !newest.IsZero() && newest.Stamp().Newer(about.Stamp()) {
 		x.Is = IsSuperseded
 	}
 	return err
 }
 
-// deleted asks the Store.
-func (q *explainer) deleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
-	defer q.report.recovered(&err, whoseStore)
-	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+// isDeleted asks the Store.
+func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
+	defer m.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
-	return q.store.Deleted(ctx, ev)
+	return m.store.Deleted(ctx, ev)
 }
 
 // readOne returns the newest stored event that matches, the zero Event if there is none.
-func (q *explainer) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
-	defer q.report.recovered(&err, whoseStore)
-	ctx, cancel := context.WithTimeout(ctx, q.cfg.fixed.StoreTimeout)
+func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
+	defer m.report.recovered(&err, whoseStore)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
-	for ev, err := range q.store.Events(ctx, f) {
+	for ev, err := range m.store.Events(ctx, f) {
 		if errors.Is(err, ErrIncomplete) {
 			break
 		}
@@ -163,9 +151,9 @@ func (q *explainer) readOne(ctx context.Context, f nostr.Filter) (found graspsyn
 }
 
 // unreadable returns why reading the Store failed, if it was not read yet; else "".
-func (q *explainer) unreadable() string {
-	if q.readable.is() {
+func (m *SyncManager) unreadable() string {
+	if m.isReady() {
 		return ""
 	}
-	return q.status().StoreError
+	return m.Status().StoreError
 }

@@ -1,0 +1,112 @@
+package sync
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+	"github.com/graspsync/graspsync/sync/internal/relaylimits"
+	"github.com/graspsync/graspsync/sync/internal/session"
+	"github.com/graspsync/graspsync/sync/wire"
+)
+
+// mailbox is an unbounded queue whose senders never block. Its owner bounds the number of messages
+// by the work that it starts.
+type mailbox[T any] struct {
+	mu    sync.Mutex
+	items []T // guarded by mu
+	wake  chan struct{}
+}
+
+func newMailbox[T any]() mailbox[T] { return mailbox[T]{wake: make(chan struct{}, 1)} }
+
+func (b *mailbox[T]) put(item T) {
+	b.mu.Lock()
+	b.items = append(b.items, item)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *mailbox[T]) take() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	items := b.items
+	b.items = nil
+	return items
+}
+
+// loopMessage is a message to the loop, whose goroutine calls handle.
+type loopMessage interface {
+	handle(ctx context.Context, l *loop)
+}
+
+// Messages of connections.
+type (
+	// connected: the connection is open.
+	connected struct {
+		conn   *conn
+		limits relaylimits.Requests
+		info   wire.Info
+	}
+	// dialFailed: there is no connection.
+	dialFailed struct {
+		conn *conn
+		err  error
+	}
+	// lost: the connection has ended.
+	lost struct {
+		conn    *conn
+		err     error
+		cursors map[plan.BatchID][]plan.Cursor
+		aliveAt time.Time
+	}
+	// batchDone: all requests of a batch have ended and all its events are settled.
+	batchDone struct {
+		conn *conn
+		*fetching
+		done session.Done
+	}
+	rateLimited struct {
+		conn   *conn
+		until  time.Time
+		reason string
+		log    bool
+	}
+	// lacking has the repositories of each event that the relay lacks.
+	lacking struct {
+		conn   *conn
+		events [][]graspsync.RepoRef
+	}
+)
+
+// Messages of other goroutines.
+type (
+	// planInput is passed on to the plan.
+	planInput struct{ in plan.Input }
+	// scanned: a scan of the Store has ended.
+	scanned struct{ err error }
+	// descended: the search for descendants of these repositories has ended; nil means all.
+	descended struct {
+		of  map[graspsync.RepoRef]struct{}
+		err error
+	}
+	// exported: the records on which the confirmed state rests are durable, unless err is set.
+	exported struct{ err error }
+	// question closes answered after the loop has handled its message, which has the answer.
+	question struct {
+		loopMessage
+		answered chan struct{}
+	}
+)
+
+func (msg planInput) handle(ctx context.Context, l *loop) { l.step(ctx, msg.in) }
+
+func (q question) handle(ctx context.Context, l *loop) {
+	q.loopMessage.handle(ctx, l)
+	close(q.answered)
+}

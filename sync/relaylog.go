@@ -1,0 +1,106 @@
+package sync
+
+import (
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// failingLong is how long a relay must have failed before that is worth a warning.
+const failingLong = time.Hour
+
+// logFailing warns, once, of a relay that has failed for long. It ends with a batch that did not fail.
+func (m *SyncManager) logFailing(c *conn, reason string) {
+	now := time.Now()
+	if c.stats.failingSince.IsZero() {
+		c.stats.failingSince = now
+	}
+	if !c.stats.warned && now.Sub(c.stats.failingSince) >= failingLong {
+		c.stats.warned = true
+		m.cfg.Logger.Warn("relay has failed for long", keyRelay, c.url.String(), "since", c.stats.failingSince, keyErr, reason)
+	}
+}
+
+// logFailure reports a failed attempt, and once that the relay is dead.
+func (m *SyncManager) logFailure(c *conn, err error) {
+	st := m.health.Status(c.url)
+	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
+	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
+	m.logFailing(c, graspsync.Printable(err.Error()))
+	if m.report.mayLog(c.url, classFailed) {
+		m.cfg.Logger.Info("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
+	} else {
+		m.cfg.Logger.Debug("connection failed", args...)
+	}
+	m.report.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
+	if st.State != health.Dead {
+		c.stats.dead = false
+		return
+	}
+	if !c.stats.dead {
+		c.stats.dead = true
+		m.cfg.Logger.Info("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
+		m.report.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
+	}
+}
+
+func (m *SyncManager) logLost(c *conn, err error) {
+	if m.report.mayLog(c.url, classLost) {
+		m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
+	} else {
+		m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
+	}
+	m.report.observe(RelayLost{Relay: c.url, Err: err})
+}
+
+// logBatch reports the end of a batch, whatever it was.
+func (m *SyncManager) logBatch(msg batchDone, result plan.Result) {
+	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
+	log := m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
+	if result >= plan.Failed {
+		reason := graspsync.Printable(r.Err)
+		if reason == "" && result == plan.Failed {
+			reason = "some events could not be saved"
+		}
+		m.logFailing(msg.conn, reason)
+		if m.report.mayLog(u, classBatch) {
+			log.Info("fetching history failed", keyErr, reason)
+		}
+		m.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
+	} else {
+		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
+		m.report.observe(BatchConfirmed{
+			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
+			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
+		})
+	}
+	if (r.Missing > 0 || r.Seconds > 0) && m.report.mayLog(u, classIncomplete) {
+		log.Info("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
+	}
+}
+
+func kindName(k plan.Kind) string {
+	switch k {
+	case plan.History:
+		return "history"
+	case plan.DailyHistory:
+		return "daily"
+	case plan.Recent:
+		return "recent"
+	case plan.Deletions:
+		return "deletions"
+	}
+	return "other"
+}
+
+// logPeerLacks reports what a relay that was compared to its end lacks.
+func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
+	ref, count, repos := st.coverage.worst(now)
+	if count == 0 {
+		return
+	}
+	m.cfg.Logger.Info("peer lacks events that we have", keyRelay, u.String(),
+		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
+}
