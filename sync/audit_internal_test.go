@@ -27,7 +27,7 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			require.Nil(t, f.token.ended, "a batch that has ended is let go of")
 		}
 		require.LessOrEqual(t, c.ahead.bytes.Load(), int64(frameBytes)+mostMessage)
-		if m.ingest.flights.unsettled.Load() == 0 && c.session != nil && c.ahead.taken.Load() == c.ahead.read.Load() {
+		if m.ingest.inflight.unsettled.Load() == 0 && c.session != nil && c.ahead.taken.Load() == c.ahead.read.Load() {
 			require.Zero(t, c.ahead.bytes.Load())
 		}
 	}
@@ -51,28 +51,28 @@ const mostMessage = 1 << 20
 
 func (g *ingest) audit(t *testing.T) {
 	t.Helper()
-	g.flights.mu.Lock()
-	defer g.flights.mu.Unlock()
-	writing := g.flights.turn.Load()%2 == 1
+	g.inflight.mu.Lock()
+	defer g.inflight.mu.Unlock()
+	writing := g.inflight.turn.Load()%2 == 1
 	coming := make(map[graspsync.EventID]int)
-	for k, j := range g.flights.inFlight {
+	for k, j := range g.inflight.inFlight {
 		require.Equal(t, k, j.key)
 		coming[k.id]++
 		for _, token := range j.tokens {
 			require.Positive(t, token.open.Load(), "it is counted on")
 		}
 	}
-	require.Equal(t, coming, g.flights.coming)
+	require.Equal(t, coming, g.inflight.coming)
 	if writing { // between two of its steps
 		return
 	}
-	require.Equal(t, int64(len(g.flights.inFlight)), g.flights.unsettled.Load())
-	require.Equal(t, int64(g.absences.rejected.Held().Waiting), g.absences.waiting.Load())
+	require.Equal(t, int64(len(g.inflight.inFlight)), g.inflight.unsettled.Load())
+	require.Equal(t, int64(g.rejected.Held().Waiting), g.waiting.Load())
 	inside := int64(0)
-	for _, j := range g.flights.inFlight {
+	for _, j := range g.inflight.inFlight {
 		inside += j.size
 	}
-	used, _ := g.flights.room.Stats()
+	used, _ := g.inflight.room.Stats()
 	require.GreaterOrEqual(t, used, inside, "bytes in flight; some wait for their check yet")
 }
 
@@ -94,15 +94,15 @@ func (m *SyncManager) LeftOver(t *testing.T) {
 
 func (g *ingest) leftOver(t *testing.T) {
 	t.Helper()
-	require.Empty(t, g.flights.inFlight)
-	require.Empty(t, g.flights.coming)
-	require.Zero(t, g.flights.unsettled.Load())
-	for _, s := range []*limit.Slots{g.flights.room, g.flights.checks} {
+	require.Empty(t, g.inflight.inFlight)
+	require.Empty(t, g.inflight.coming)
+	require.Zero(t, g.inflight.unsettled.Load())
+	for _, s := range []*limit.Slots{g.inflight.room, g.inflight.checks} {
 		used, waiting := s.Stats()
 		require.Zero(t, used)
 		require.Zero(t, waiting)
 	}
-	require.EqualValues(t, claimRoom, g.flights.claimable.free.Load(), "room for ids that relays claim is given back")
+	require.EqualValues(t, claimRoom, g.inflight.claims.room.Load(), "room for ids that relays claim is given back")
 	require.Empty(t, g.toVerify)
 	require.Empty(t, g.toSave)
 }
@@ -117,7 +117,7 @@ func (x *index) descends(id graspsync.EventID) bool {
 
 // AuditPipeline and PipelineLeftOver are the same of a manager that has no relays.
 // ClaimRoom is the room that is left for ids that relays claim.
-func (m *SyncManager) ClaimRoom() int64 { return m.ingest.flights.claimable.free.Load() }
+func (m *SyncManager) ClaimRoom() int64 { return m.ingest.inflight.claims.room.Load() }
 
 func (m *SyncManager) AuditPipeline(t *testing.T)    { t.Helper(); m.ingest.audit(t) }
 func (m *SyncManager) PipelineLeftOver(t *testing.T) { t.Helper(); m.ingest.leftOver(t) }

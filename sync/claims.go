@@ -29,6 +29,7 @@ const (
 // moments, and then no more. It may be used by any goroutine.
 type claims struct {
 	claimed, lapsed atomic.Uint64 // ids; and claims of which too little came
+	room            atomic.Int64  // for ids that relays claim to have; below 0 if each has taken claimFew at least
 
 	mu sync.Mutex
 	by map[graspsync.EventID]claimed // guarded by mu: of which it is not known what became
@@ -60,7 +61,11 @@ type credit struct {
 	penalty time.Duration
 }
 
-func newClaims() *claims { return &claims{by: make(map[graspsync.EventID]claimed)} }
+func newClaims() *claims {
+	c := &claims{by: make(map[graspsync.EventID]claimed)}
+	c.room.Store(claimRoom)
+	return c
+}
 
 // take divides ids: some that nobody is asked for are claimed for a batch, if it may wait for
 // the others. Of those one claim is returned that holds some, nil if nobody is asked for any.
@@ -209,3 +214,25 @@ func (x *credit) lose(now time.Time) {
 	x.penalty = min(max(2*x.penalty, unclaimed), unclaimedMost)
 	x.from = now.Add(x.penalty)
 }
+
+const (
+	// claimRoom is how many ids all relays together may claim to have and we not, by NIP-77, until they were asked for them: 32 bytes
+	// each, and as much again while a reconciliation ends.
+	claimRoom = 1 << 22
+	// claimShare is how many of these one reconciliation may come to, twice as many as it may find, since it is not known at once what was
+	// claimed before; and claimFew when there is no room. What a relay has besides comes with the next one.
+	claimShare = 1 << 17
+	claimFew   = 1 << 12
+)
+
+// takeRoom returns for how many ids there is room in one more reconciliation. They are to be given back.
+func (c *claims) takeRoom() int {
+	if c.room.Add(-claimShare) >= 0 {
+		return claimShare
+	}
+	c.room.Add(claimShare - claimFew)
+	return claimFew
+}
+
+// giveRoom gives back, or takes more if it is below 0.
+func (c *claims) giveRoom(n int) { c.room.Add(int64(n)) }

@@ -34,22 +34,22 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 		last.Now = x.Now
 		x = last
 	}
-	if e, remembered := m.ingest.absences.rejected.Look(id); remembered {
+	if e, remembered := m.ingest.rejected.Look(id); remembered {
 		x.remembered(e)
-		x.awaits = m.ingest.absences.rejected.Keys(id)
+		x.awaits = m.ingest.rejected.Keys(id)
 	}
 	switch {
 	case held:
 		// The record is of an earlier state, or of a later one if the event has just ceased to be held.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
-		if h, is := m.ingest.holds.get(id, false); is {
+		if h, is := m.ingest.sources.get(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
 		}
 		return x, nil
-	case m.ingest.flights.has(id):
+	case m.ingest.inflight.has(id):
 		x.Is = IsInFlight
 		return x, nil
-	case x.Is == "" && m.ingest.absences.known.Has(id):
+	case x.Is == "" && m.ingest.known.Has(id):
 		x.Is = IsGone
 	case x.Is == "":
 		x.Is, x.Since = IsUnknown, m.report.states.complete()

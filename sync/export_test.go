@@ -15,8 +15,8 @@ import (
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newToken()
 	t.ended = func() {}
-	defer m.ingest.verification.hurry() // it is all that comes
-	return m.ingest.intake.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t, ids: new(wire.IDChecker)})
+	defer m.ingest.hurry() // it is all that comes
+	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t, ids: new(wire.IDChecker)})
 }
 
 // RunPipeline is Run without relays.
@@ -29,7 +29,7 @@ func (m *SyncManager) RunPipeline(ctx context.Context) {
 
 // OnRefetch sets who is told what is to be asked for by its id.
 func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID)) {
-	m.ingest.refetch.ask = f
+	m.ingest.request = f
 }
 
 // Verified is how many signatures were checked.

@@ -227,7 +227,7 @@ func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState,
 		}
 		return nil
 	}
-	waits, n := m.ingest.absences.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
+	waits, n := m.ingest.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
 	for _, w := range waits {
 		if w.Kind != graspsync.KindAnnouncement {
 			continue

@@ -39,7 +39,7 @@ func TestEventsAreCountedAsWhatTheyTakeUp(t *testing.T) {
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			takes := (after.HeapAlloc - before.HeapAlloc) / copies
-			counted := held(kept[0].Event, kept[0].Size)
+			counted := memorySize(kept[0].Event, kept[0].Size)
 			require.GreaterOrEqual(t, counted, int64(takes-takes/10), "of %d bytes", len(text))
 			require.Less(t, counted, 2*int64(takes))
 			runtime.KeepAlive(kept)

@@ -5,44 +5,42 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/pending"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
-const saveBatch = 256 // events given to the Store at once
+const saveBatch = 256 // maximum number of events in one call of Store.Save
 
-// ingest is the way of an event from a relay into the Store, and what is told of events that go
-// another one:
+// ingest is the pipeline of events from relays into the Store. Its stages run one after the other:
 //
-//	intake: known? -> id -> bytes in flight -> verification: stored? signature -> writer: policy -> Store
+//	submit (known? id? room?) -> verify (stored? signature?) -> writer (Policy, Store)
 //
-// # An announcement that the policy rejects whatever its signature goes from intake to writer
-//
-// Each step is bounded and waits for the next, so that a slow Store slows the
-// reading of relays.
+// An announcement that the Policy rejects whatever its signature skips verify. Each stage has a bounded queue and blocks
+// when the next one is full, so that a slow Store slows the reading of relays. The writer is the only goroutine that
+// judges and saves. All methods may be called concurrently.
 type ingest struct {
-	workers int
-	most    int64 // bytes in flight
+	cfg     *Config // read-only
 	feed    *feed
 	report  *report
-	refetch *refetch
-	store   *containedStore
-	policy  *containedPolicy
-	rules   Rules // nil: there are none
+	store   *safeStore
+	policy  *safePolicy
+	request func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks; nil in tests
 
-	holds    *holds
-	absences *absences
-	flights  *flights
-	news     *news
-	saving   *saving
+	inflight  *inflight
+	reprocess *reprocessQueue
+	health    *storeHealth
+	sources   *heldSources
 
-	// The steps, in order.
-	intake       *intake
-	verification *verification
-	retrier      *retrier
-	listings     *listings
-	writer       *writer
+	known    *pending.Known         // events that are stored or held
+	rejected *pending.RejectedIndex // events that are not stored, and the dependencies that they wait for
+	waiting  atomic.Int64           // number of events that wait and are kept whole
+	arrivals arrivals               // the newest stored events
+
+	gathering chan struct{} // one slot, held by the worker that gathers a batch to verify
+	hurried   chan struct{} // one slot: verify now, because a request has ended
 
 	toVerify chan *job
 	toSave   chan *job
@@ -50,58 +48,104 @@ type ingest struct {
 }
 
 func newIngest(
-	cfg Config, store Store, policy Policy, view View, f *feed, r *report, ask func(graspsync.RelayURL, []graspsync.EventID),
+	cfg Config, store Store, policy Policy, view View, f *feed, r *report, request func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
-	g := &ingest{
-		workers: cfg.fixed.Workers, most: cfg.Limits.InFlight, feed: f, report: r, refetch: &refetch{ask}, rules: cfg.Rules,
-		store: &containedStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
-		policy: &containedPolicy{
+	return &ingest{
+		cfg: &cfg, feed: f, report: r, request: request,
+		store: &safeStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
+		policy: &safePolicy{
 			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,
 		},
-		holds:    &holds{},
-		flights:  newFlights(cfg.Limits.InFlight),
-		news:     &news{most: cfg.fixed.FeedQueue, wake: make(chan struct{}, 1)},
-		saving:   &saving{},
-		toVerify: make(chan *job, 2*verifyBatch),
-		toSave:   make(chan *job, 2*saveBatch),
-		ended:    make(chan struct{}),
-	}
-	g.absences = &absences{
+		inflight: newInflight(cfg.Limits.InFlight), reprocess: &reprocessQueue{most: cfg.fixed.FeedQueue, wake: make(chan struct{}, 1)},
+		health: &storeHealth{}, sources: &heldSources{},
 		known: pending.NewKnown(cfg.fixed.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
-		store: g.store, policy: g.policy, report: r, refetch: g.refetch, saving: g.saving,
+		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
+		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
 	}
-	g.intake = &intake{
-		most: hostShare(cfg.Limits.InFlight), absences: g.absences, flights: g.flights, policy: g.policy, report: r,
-		toVerify: g.toVerify, toSave: g.toSave, ended: g.ended,
-	}
-	g.verification = newVerification(verification{
-		cfg: &cfg, store: g.store, absences: g.absences, flights: g.flights, refetch: g.refetch, report: r,
-		toVerify: g.toVerify, toSave: g.toSave,
-	})
-	g.retrier = &retrier{
-		cfg: &cfg, flights: g.flights, absences: g.absences,
-		saving: g.saving, store: g.store, refetch: g.refetch, report: r,
-	}
-	g.listings = &listings{
-		log: cfg.Logger, hearing: newHearing(), feed: f, policy: g.policy, store: g.store, absences: g.absences, news: g.news, report: r,
-	}
-	g.writer = &writer{
-		cfg: &cfg, policy: g.policy, store: g.store, feed: f, holds: g.holds, flights: g.flights, absences: g.absences,
-		news: g.news, saving: g.saving, retrier: g.retrier, listings: g.listings, report: r, toSave: g.toSave,
-	}
-	return g
 }
 
 // run works until ctx ends.
 func (g *ingest) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range g.workers {
-		wg.Go(func() { g.verification.run(ctx) })
+	for range g.cfg.fixed.Workers {
+		wg.Go(func() { g.verifyAll(ctx) })
 	}
-	wg.Go(func() { g.writer.run(ctx) })
+	wg.Go(func() { newWriter(g).run(ctx) })
 	wg.Wait()
 	close(g.ended)
 	g.drain()
+}
+
+// delivery is an event as a connection hands it over.
+type delivery struct {
+	event graspsync.Event
+	known bool // nothing else was read of it, see [wire.Message]
+	src   graspsync.Source
+	gap   bool
+	size  int
+	ids   *wire.IDChecker // of the connection
+	token *token
+	from  *conn // nil in tests
+}
+
+// submit takes an event in. It blocks while the pipeline is full, and returns an
+// error only if ctx ends.
+func (g *ingest) submit(ctx context.Context, d delivery) error {
+	g.report.received.Add(1)
+	id := d.event.ID
+	dealtWith := g.dealtWith(id)
+	if d.known && !dealtWith { // any more: since it was read, what it depends on has come
+		g.refetch(d.src.Relay, []graspsync.EventID{id})
+	}
+	if d.known || dealtWith {
+		g.report.duplicates.Add(1)
+		g.inflight.claims.settled(id)
+		return nil
+	}
+	if !d.ids.Check(d.event) {
+		d.from.forged("id does not match the event")
+		return nil
+	}
+	j := &job{
+		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
+		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
+		size:     min(memorySize(d.event, d.size), hostShare(g.cfg.Limits.InFlight)),
+	}
+	if d.from != nil {
+		if j.stats = d.from.stats; j.stats.bad.has(j.key) {
+			g.report.duplicates.Add(1)
+			d.from.spend(int64(d.size)) // it is repeated
+			return nil
+		}
+	}
+	_, j.foreign = g.policy.foreign(d.event)
+	if err := g.inflight.admit(ctx, j); err != nil {
+		return err
+	}
+	d.token.hold()
+	if !g.inflight.enter(j) {
+		j.release()
+		g.report.duplicates.Add(1)
+		return nil
+	}
+	g.inflight.claims.arrived(id)
+	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
+		g.report.duplicates.Add(1)
+		g.inflight.settled(j, true)
+		return nil
+	}
+	// From here on others may count on this copy, so that it goes its way even if
+	// the connection it came by ends.
+	next := g.toVerify
+	if j.foreign {
+		next = g.toSave
+	}
+	select {
+	case next <- j:
+	case <-g.ended:
+		g.inflight.settled(j, false)
+	}
+	return nil
 }
 
 // drain settles what was on its way when the pipeline stopped.
@@ -109,12 +153,19 @@ func (g *ingest) drain() {
 	for {
 		select {
 		case j := <-g.toVerify:
-			g.flights.settled(j, false)
+			g.inflight.settled(j, false)
 		case j := <-g.toSave:
-			g.flights.settled(j, false)
+			g.inflight.settled(j, false)
 		default:
 			return
 		}
+	}
+}
+
+// refetch requests events by id: of the relay that had them, or of any if it is zero. It never blocks.
+func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
+	if g.request != nil && len(ids) > 0 {
+		g.request(relay, ids)
 	}
 }
 
@@ -133,19 +184,14 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 
 // met reports whether an event came, or is coming, by sync.
 func (g *ingest) met(id graspsync.EventID) bool {
-	return g.absences.dealtWith(id) || g.flights.has(id)
+	return g.dealtWith(id) || g.inflight.has(id)
 }
 
 // fulfil takes note of an event that was stored without the writer, and has it judge
 // again what waits for that.
 func (g *ingest) fulfil(ev graspsync.Event) {
-	g.news.announced(ev)
-	g.news.wakeFor(pending.Fulfils(ev, true))
-}
-
-// discovered has judged again what waits for what a scan of the Store has found.
-func (g *ingest) discovered(c indexChange) {
-	g.news.foundAll(func() []pending.Key { return fulfilledBy(c) })
+	g.reprocess.announced(ev)
+	g.reprocess.wakeFor(pending.Fulfils(ev, true))
 }
 
 // fulfilledBy returns what events may have waited for that is here now.
@@ -173,9 +219,9 @@ func fulfilledBy(c indexChange) (keys []pending.Key) {
 // keys, which may have been stored when that process ended or after, and with what it
 // wanted and did not get.
 func (g *ingest) recalled(keys map[pending.Key]struct{}) {
-	g.news.wakeFor(slices.Collect(maps.Keys(keys)))
-	for relay, ids := range g.absences.rejected.Wanted() {
-		g.refetch.again(relay, ids)
+	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
+	for relay, ids := range g.rejected.Wanted() {
+		g.refetch(relay, ids)
 	}
 }
 
@@ -183,16 +229,16 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 // long as what is not here is remembered, unless it was for a rule, and that is lifted, or somebody who runs the server
 // wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
 func (g *ingest) removed(ev graspsync.Event) {
-	g.absences.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
-	g.absences.known.Forget(ev.ID) // then, or a copy that comes at this moment would be stored
+	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
+	g.known.Forget(ev.ID) // then, or a copy that comes at this moment would be stored
 }
 
 // untilLifted is what has an event asked for again that a rule blocks.
 func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
-	if g.rules == nil {
+	if g.cfg.Rules == nil {
 		return nil
 	}
-	reason, until := g.rules.Blocks(ev)
+	reason, until := g.cfg.Rules.Blocks(ev)
 	if reason == "" {
 		return nil
 	}
@@ -203,25 +249,25 @@ func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
 // it waits for may come in minutes, and the relay that had it is not asked for it again
 // before the next pass. Any goroutine may say so.
 func (g *ingest) displaced(ev graspsync.Event) {
-	h, known := g.holds.get(ev.ID, true)
+	h, known := g.sources.get(ev.ID, true)
 	if !known { // since before our start
 		h.source.Kind = graspsync.CatchUp
 	}
 	if h.size == 0 {
-		h.size = held(ev, len(ev.String()))
+		h.size = memorySize(ev, len(ev.String()))
 	}
-	g.absences.note(pending.Note{
-		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.most), Payer: payer{stats: h.stats},
+	g.note(pending.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: h.source}, ID: ev.ID, Size: min(h.size, g.cfg.Limits.InFlight), Payer: payer{stats: h.stats},
 		Later: true, Tries: h.tries,
 	})
-	g.absences.known.Forget(ev.ID)
-	g.news.judgeLater()
+	g.known.Forget(ev.ID)
+	g.reprocess.judgeLater()
 }
 
 // heldFrom returns what is known of an event that the Policy holds: after a restart
 // nothing but whether a client submitted it. ended says that it is held no more.
-func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldEvent {
-	h, known := g.holds.get(id, false)
+func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
+	h, known := g.sources.get(id, false)
 	if ended {
 		g.letGo(id)
 	}
@@ -236,15 +282,15 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldEvent {
 
 // letGo takes note that the Policy holds an event no more: there may be room for others.
 func (g *ingest) letGo(id graspsync.EventID) {
-	if _, held := g.holds.get(id, true); held && g.absences.rejected.Held().Later > 0 {
-		g.news.freed()
+	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
+		g.reprocess.freed()
 	}
 }
 
 // count counts an event that was stored without the writer: one that a client submitted,
 // or one that the Policy has released, as what it was when it came.
 func (g *ingest) count(ev graspsync.Event) {
-	if !g.holds.has(ev.ID) && g.met(ev.ID) {
+	if !g.sources.has(ev.ID) && g.met(ev.ID) {
 		return // the writer did
 	}
 	h := g.heldFrom(ev.ID, true)

@@ -20,8 +20,8 @@ type job struct {
 	gap      bool
 	size     int64
 	number   uint64      // in the order in which they came
-	tokens   []*token    // guarded by flights.mu: of everyone who delivered a copy
-	from     origin      // who delivered the first; nil if revived
+	tokens   []*token    // guarded by inflight.mu: of everyone who delivered a copy
+	from     *conn       // who delivered the first; nil if revived
 	stats    *relayStats // of the relay that did
 	bytes    *limit.Slot // of the bytes on their way; nil if revived
 	turn     *limit.Slot // for the check of its signature
@@ -44,9 +44,9 @@ const (
 	valueHead = 16  // a string
 )
 
-// held is about how many bytes an event takes up in memory whose text has so many. What points to
+// memorySize is about how many bytes an event takes up in memory whose text has so many. What points to
 // the text counts: an empty value has three bytes there.
-func held(ev graspsync.Event, text int) int64 {
+func memorySize(ev graspsync.Event, text int) int64 {
 	n := text + besides
 	for _, tag := range ev.Tags {
 		n += tagHead + len(tag)*valueHead
@@ -68,35 +68,5 @@ func (j *job) release() {
 		if s != nil {
 			s.Release()
 		}
-	}
-}
-
-// origin is who delivered an event, as far as its way into the Store knows of that. All of it
-// may be used by any goroutine.
-type origin interface {
-	// forged and badSignature say that an event is none of its author's.
-	forged(reason string)
-	badSignature(k copyKey)
-	// spend takes repeated bytes out of the allowance of the relay's host.
-	spend(n int64)
-	// worthless reports whether its allowance was used up: it is being ended for that.
-	worthless() bool
-	// gap says that a new event should have come on a live subscription.
-	gap(in graspsync.Incoming)
-	// account returns what is counted of the relay.
-	account() *relayStats
-}
-
-// refetch has events asked for by their ids.
-type refetch struct {
-	// ask has ids asked for of the relay that had them (zero: any); nil if they must wait for
-	// the next pass. It never blocks.
-	ask func(relay graspsync.RelayURL, ids []graspsync.EventID)
-}
-
-// again has events asked for.
-func (r *refetch) again(relay graspsync.RelayURL, ids []graspsync.EventID) {
-	if r.ask != nil && len(ids) > 0 {
-		r.ask(relay, ids)
 	}
 }

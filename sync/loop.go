@@ -409,7 +409,7 @@ func (l *loop) cameTo(msg batchDone) plan.Done {
 	}
 	if done.Result == plan.Failed {
 		// What took too long had us not reading.
-		done.Unsaved = l.m.ingest.saving.stuckSince(msg.since)
+		done.Unsaved = l.m.ingest.health.stuckSince(msg.since)
 		done.Late = !done.Unsaved && report.Late
 	}
 	return done
@@ -463,14 +463,14 @@ const (
 // is not connected to is as soon as it is.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
 	r := &l.resume
-	if nothing := l.m.ingest.saving.savesNothing(); nothing && !r.nothing {
+	if nothing := l.m.ingest.health.savesNothing(); nothing && !r.nothing {
 		r.nothing = true
 		l.step(ctx, plan.Saving{Nothing: true})
 	}
 	if now.Sub(r.at) < r.pause {
 		return
 	}
-	missed, again := l.m.ingest.saving.takeMissed(r.late)
+	missed, again := l.m.ingest.health.takeMissed(r.late)
 	for u, since := range missed {
 		if at, known := r.missed[u]; !known || since.Before(at) {
 			lazy.Put(&r.missed, u, since)
@@ -616,9 +616,9 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		}
 	}
 	if !s.in {
-		s.in, s.last = true, l.m.ingest.flights.stage()
+		s.in, s.last = true, l.m.ingest.inflight.stage()
 	}
-	if !l.m.ingest.flights.resting(s.last) {
+	if !l.m.ingest.inflight.resting(s.last) {
 		return
 	}
 	at := s.at

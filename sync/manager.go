@@ -111,10 +111,10 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	}
 	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.feed, rep, m.refetch)
 	m.ingest.policy.identity = identity
-	m.remember = newRemember(&cfg, identity, tracker, m.ingest.absences.rejected, transport, rep)
+	m.remember = newRemember(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
 	m.submissions = newSubmissions(m.submitted)
 	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = newSets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.absences.rejected, rep.counters)
+	m.sets = newSets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.rejected, rep.counters)
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
@@ -202,7 +202,7 @@ func (m *SyncManager) Stored(event graspsync.Event) {
 
 // submitted takes in an event that a client submitted. A panic must cost no more than that.
 func (m *SyncManager) submitted(event graspsync.Event) {
-	m.ingest.absences.arrivals.add(event.ID, time.Now())
+	m.ingest.arrivals.add(event.ID, time.Now())
 	m.report.states.stored(event)
 	m.index.contain(func() { m.tookIn(event) })
 }
@@ -229,7 +229,7 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.report.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
 	m.report.say("event removed", graspsync.Incoming{Event: event})
 	m.feed.removed(event)
-	m.ingest.news.withdrawn(event)
+	m.ingest.reprocess.withdrawn(event)
 }
 
 // Departed takes note, for [SyncManager.EventState], of an event that the Store has removed since
@@ -250,7 +250,7 @@ func (m *SyncManager) Postponed(event graspsync.Event) {
 	m.submissions.takeIn()
 	m.ingest.displaced(event)
 	m.feed.removed(event)
-	m.ingest.news.withdrawn(event)
+	m.ingest.reprocess.withdrawn(event)
 }
 
 // HeldFrom returns where an event came from that the [Policy] holds, a direct submission
@@ -288,8 +288,8 @@ func (m *SyncManager) Held(event graspsync.Event) {
 			m.feed.hold(a)
 		}
 	}
-	m.ingest.news.announced(event)
-	m.ingest.news.wakeFor(m.ingest.absences.fulfilsHeld(event))
+	m.ingest.reprocess.announced(event)
+	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
 // Ready is closed once Run has read the Store: from then on Judge can judge.
@@ -318,7 +318,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 		m.report.say("event accepted", in)
 	case v.Decision == graspsync.Hold:
 		m.report.say("event held", in, "by", "the policy")
-		m.ingest.holds.add(event.ID, heldEvent{})
+		m.ingest.sources.add(event.ID, heldSource{})
 		m.Held(event)
 	case v.Decision == graspsync.Reject:
 		m.report.rejected(in, IsRejected, v)

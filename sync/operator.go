@@ -102,7 +102,7 @@ func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Depend
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err
 	}
-	m.ingest.news.wakeFor(pending.KeysOf(lifted))
+	m.ingest.reprocess.wakeFor(pending.KeysOf(lifted))
 	return nil
 }
 

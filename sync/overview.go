@@ -33,7 +33,7 @@ type overview struct {
 // small share of the time.
 func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 	age := now.Sub(o.publishedAt)
-	received, busy := o.m.report.received.Load(), o.m.ingest.flights.unsettled.Load() > 0
+	received, busy := o.m.report.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
 	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
 		return
 	}
@@ -42,7 +42,7 @@ func (o *overview) publish(now time.Time, p *plan.Plan, known bool) {
 
 // renew makes a new snapshot for readers.
 func (o *overview) renew(now time.Time, p *plan.Plan, known bool) *Status {
-	o.changed, o.publishedFor = o.m.ingest.flights.unsettled.Load() > 0, o.m.report.received.Load()
+	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.report.received.Load()
 	began := time.Now() // now may be of a tick after which much else was done
 	s := o.status(now, p, known)
 	o.m.snapshot.Store(s)
@@ -70,15 +70,15 @@ func (o *overview) status(now time.Time, by *plan.Plan, known bool) *Status {
 		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
 		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
 		Held: k.held.Load(), Failed: k.failed.Load(),
-		Claimed: g.flights.claims.claimed.Load(), Lapsed: g.flights.claims.lapsed.Load(),
-		InFlight: g.flights.unsettled.Load(), Waiting: g.absences.waiting.Load(),
+		Claimed: g.inflight.claims.claimed.Load(), Lapsed: g.inflight.claims.lapsed.Load(),
+		InFlight: g.inflight.unsettled.Load(), Waiting: g.waiting.Load(),
 	}}
 	k.reasons(&s.Events)
 	s.Events.Sources = k.bySource()
 	s.OwnFeed = o.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = by.Repos()
-	quiet := known && !o.m.feed.pending() && s.Events.InFlight == 0 && g.absences.rejected.Unsaved() == 0 &&
+	quiet := known && !o.m.feed.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
 	some := false // relays that were fetched from to their end

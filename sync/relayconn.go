@@ -114,7 +114,7 @@ func (msg planned) handle(c *conn, now time.Time) []session.Action {
 	case plan.Cancel:
 		if f, ok := c.batches[e.Batch]; ok {
 			delete(c.batches, e.Batch)
-			c.m.ingest.flights.claims.leave(f)
+			c.m.ingest.inflight.claims.leave(f)
 		}
 		return c.session.Abandon(now, e.Batch)
 	}
@@ -122,7 +122,7 @@ func (msg planned) handle(c *conn, now time.Time) []session.Action {
 }
 
 func (msg loadedSet) handle(c *conn, now time.Time) []session.Action {
-	n := c.m.ingest.flights.claimable.take()
+	n := c.m.ingest.inflight.claims.takeRoom()
 	c.claimable += n
 	c.session.Room(n)
 	return c.session.SetLoaded(now, msg.query, msg.set, msg.err)
@@ -209,7 +209,7 @@ func (c *conn) begin() {
 	c.current(time.Now())
 	limits := c.believes.limits
 	if s, ok := c.conn.(Skimmer); ok {
-		s.Skim(c.m.ingest.absences.dealtWith)
+		s.Skim(c.m.ingest.dealtWith)
 	}
 	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, info))
 	c.m.inbox.put(connected{conn: c, limits: limits.Requests, info: info})
@@ -521,7 +521,7 @@ func (c *conn) deliver(a session.Deliver) {
 	}
 	c.stats.events.Add(1)
 	start := time.Now()
-	if err := c.m.ingest.intake.submit(c.ctx, d); err != nil {
+	if err := c.m.ingest.submit(c.ctx, d); err != nil {
 		c.end(err)
 	}
 	c.stalled += time.Since(start)
@@ -543,7 +543,7 @@ func (c *conn) loadSet(a session.LoadSet) {
 
 // holdClaimable has the connection hold as much of the room for ids that relays claim as its session needs.
 func (c *conn) holdClaimable(n int) {
-	c.m.ingest.flights.claimable.give(c.claimable - n)
+	c.m.ingest.inflight.claims.giveRoom(c.claimable - n)
 	c.claimable = n
 }
 
@@ -563,15 +563,15 @@ func (c *conn) missing(a session.Missing) {
 func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
-		if ids, err = g.absences.needed(ctx, ids); err != nil {
+		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
 		var held *claim
-		free, busy, held = g.flights.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
+		free, busy, held = g.inflight.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
 		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
 		}
-		if err = g.flights.claims.wait(ctx, held, f); err != nil {
+		if err = g.inflight.claims.wait(ctx, held, f); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -606,9 +606,9 @@ func (c *conn) done(a session.Done) {
 	}
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
-	c.m.ingest.verification.hurry()
+	c.m.ingest.hurry()
 	f.token.finish(func() {
-		c.m.ingest.flights.claims.leave(f)
+		c.m.ingest.inflight.claims.leave(f)
 		c.m.inbox.put(batchDone{conn: c, fetching: f, done: a})
 	})
 }
@@ -633,7 +633,7 @@ func (c *conn) report() {
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
-		c.m.ingest.flights.claims.leave(f)
+		c.m.ingest.inflight.claims.leave(f)
 		f.token.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)
@@ -662,9 +662,6 @@ func (c *conn) report() {
 	}
 	c.m.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
-
-// account implements origin.
-func (c *conn) account() *relayStats { return c.stats }
 
 // forged counts an event whose id or signature was wrong.
 func (c *conn) forged(reason string) {
@@ -744,9 +741,6 @@ func (c *conn) spend(n int64) {
 	c.spent.Store(true)
 	c.mailbox.put(ending{errUnproductive})
 }
-
-// worthless implements origin.
-func (c *conn) worthless() bool { return c.spent.Load() }
 
 const keyStack = "stack"
 
@@ -829,7 +823,7 @@ func (c *conn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
 	}
-	ids := c.stats.coverage.fresh(r.Lacking, &c.m.ingest.absences.arrivals, time.Now())
+	ids := c.stats.coverage.fresh(r.Lacking, &c.m.ingest.arrivals, time.Now())
 	if len(ids) == 0 {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
 	// What begins to wait from now on finds what is here once the index has it.
-	recalls := first && !m.ingest.absences.rejected.Idle()
+	recalls := first && !m.ingest.rejected.Idle()
 	authors := writers{most: m.cfg.fixed.MaxAuthors}
 	announcements := 0
 	snap, missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
@@ -26,7 +26,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		}
 		authors.add(ev)
 		if recalls {
-			m.ingest.absences.awaited(ev, waited)
+			m.ingest.awaited(ev, waited)
 		}
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	if first {
 		m.ingest.recalled(waited)
 	}
-	m.ingest.discovered(change)
+	m.ingest.reprocess.foundAll(change)
 }
 
 // descend looks for what descends from repositories; nil: all.

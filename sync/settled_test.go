@@ -39,11 +39,11 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something was read that is not in the pipeline yet")
 		j := &job{}
-		require.True(t, l.m.ingest.flights.enter(j))
+		require.True(t, l.m.ingest.inflight.enter(j))
 		read.ahead.take(wire.Message{})
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "something is in the pipeline")
-		l.m.ingest.flights.leave(j, true)
+		l.m.ingest.inflight.leave(j, true)
 		l.settle(t.Context(), time.Now())
 		first := time.Now()
 		assert.Equal(t, first, l.settledAt)
@@ -73,9 +73,9 @@ func TestSettledWhileEventsCome(t *testing.T) {
 				c.ahead.take(wire.Message{})
 			}
 			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
-			require.True(t, l.m.ingest.flights.enter(j))
+			require.True(t, l.m.ingest.inflight.enter(j))
 			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
-				l.m.ingest.flights.leave(flying[0], true)
+				l.m.ingest.inflight.leave(flying[0], true)
 				flying = flying[1:]
 			}
 			l.settle(t.Context(), time.Now())
@@ -88,15 +88,15 @@ func TestSettledWhileEventsCome(t *testing.T) {
 // The writer may have events in its hands that are in no table: those that had waited.
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g := testLoop(t).m.ingest
-	g.flights.turn.Add(1)
-	at := g.flights.stage()
-	resting := g.flights.resting(at)
+	g.inflight.turn.Add(1)
+	at := g.inflight.stage()
+	resting := g.inflight.resting(at)
 	assert.False(t, resting)
-	g.flights.turn.Add(1)
-	resting = g.flights.resting(at)
+	g.inflight.turn.Add(1)
+	resting = g.inflight.resting(at)
 	assert.True(t, resting)
-	g.flights.turn.Add(1) // another one: what it has came later
-	resting = g.flights.resting(at)
+	g.inflight.turn.Add(1) // another one: what it has came later
+	resting = g.inflight.resting(at)
 	assert.True(t, resting)
 }
 

@@ -1,8 +1,15 @@
 package sync
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
 	"github.com/nbd-wtf/go-nostr"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
@@ -19,3 +26,164 @@ type Verifier interface {
 }
 
 var _ Verifier = (*batchverify.Verifier)(nil)
+
+const (
+	// verifyBatch is how many events are given to the Verifier at once: more would make
+	// signatures hardly cheaper.
+	verifyBatch = 512
+
+	// verifyLinger is how long events of the past wait for others to be checked with: what
+	// some hundreds take to come from a fast relay. Alone a signature is ten times as dear.
+	verifyLinger = 20 * time.Millisecond
+)
+
+// gather waits for events. Those of the past wait for others, until there are enough of
+// them, one comes live, a request has ended, or for a moment. It returns nil if ctx ends.
+func (g *ingest) gather(ctx context.Context) (jobs []*job) {
+	select {
+	case g.gathering <- struct{}{}:
+		defer func() { <-g.gathering }()
+	case <-ctx.Done():
+		return nil
+	}
+	if len(g.toVerify) == 0 { // what had to hurry then is dealt with
+		select {
+		case <-g.hurried:
+		default:
+		}
+	}
+	urgent := func(j *job) bool { return j.incoming.Source.Kind == graspsync.Live }
+	select {
+	case j := <-g.toVerify:
+		jobs = append(make([]*job, 0, verifyBatch), j)
+	case <-ctx.Done():
+		return nil
+	}
+	if jobs = more(g.toVerify, jobs, verifyBatch); slices.ContainsFunc(jobs, urgent) {
+		return jobs
+	}
+	linger := time.NewTimer(verifyLinger)
+	defer linger.Stop()
+	for len(jobs) < verifyBatch {
+		select {
+		case j := <-g.toVerify:
+			if jobs = append(jobs, j); urgent(j) {
+				return more(g.toVerify, jobs, verifyBatch)
+			}
+		case <-g.hurried:
+			return more(g.toVerify, jobs, verifyBatch)
+		case <-linger.C:
+			return jobs
+		case <-ctx.Done():
+			return jobs
+		}
+	}
+	return jobs
+}
+
+// hurry has what waits for others checked at once: nothing more comes of a request.
+func (g *ingest) hurry() {
+	select {
+	case g.hurried <- struct{}{}:
+	default:
+	}
+}
+
+// verifyAll is one worker: what is not stored yet has its signature checked.
+func (g *ingest) verifyAll(ctx context.Context) {
+	for {
+		jobs := g.gather(ctx)
+		if jobs == nil {
+			return
+		}
+		for _, j := range jobs { // others of their hosts may wait meanwhile
+			j.turn.Release()
+		}
+		jobs = g.unstored(ctx, g.worthwhile(jobs))
+		events := make([]*nostr.Event, len(jobs))
+		for i, j := range jobs {
+			events[i] = j.incoming.Event.Event
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		verdicts, err := g.verify(events)
+		if err != nil {
+			g.cfg.Logger.Warn("verifier failed", keyErr, err)
+		}
+		for i, j := range jobs {
+			switch {
+			case err != nil:
+				g.unverified(j)
+			case errors.Is(verdicts[i], ErrSignature):
+				j.from.badSignature(j.key)
+				if e, known := g.rejected.Look(j.key.id); known && e.Wanted { // other relays may have the real one
+					g.refetch(graspsync.RelayURL{}, []graspsync.EventID{j.key.id})
+				}
+				g.inflight.settled(j, true)
+			case verdicts[i] != nil:
+				g.cfg.Logger.Warn("verifier failed", keyErr, verdicts[i])
+				g.unverified(j)
+			default:
+				select {
+				case g.toSave <- j:
+				case <-ctx.Done():
+					g.inflight.settled(j, false)
+				}
+			}
+		}
+	}
+}
+
+// verify asks the Verifier. An error is ours, and says nothing about the events.
+func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
+	defer g.report.recovered(&err, "verifier")
+	verdicts = g.cfg.Verifier.Verify(events)
+	if len(verdicts) != len(events) {
+		return nil, fmt.Errorf("%d verdicts on %d events", len(verdicts), len(events))
+	}
+	g.report.verified.Add(uint64(len(events)))
+	return verdicts, nil
+}
+
+// unverified ends a job whose event could not be dealt with. The batch that brought it is
+// repeated; a live event is asked for by its id.
+func (g *ingest) unverified(j *job) {
+	g.report.failed.Add(1)
+	g.inflight.settled(j, false)
+	if j.incoming.Source.Kind == graspsync.Live {
+		g.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
+	}
+}
+
+// worthwhile settles the jobs that only a relay counts on which is being cut off for what it
+// sent before, and returns the others. It is asked for its batch again when it is back.
+func (g *ingest) worthwhile(jobs []*job) []*job {
+	return slices.DeleteFunc(jobs, func(j *job) bool {
+		return j.from != nil && j.from.spent.Load() && g.inflight.letGo(j)
+	})
+}
+
+// unstored settles the jobs whose events the Store has, and returns the others. If
+// the Store can't tell, all are worth a look.
+func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
+	ids := make([]graspsync.EventID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.key.id
+	}
+	has, err := g.store.has(ctx, ids)
+	if err != nil {
+		return jobs
+	}
+	kept := jobs[:0]
+	for i, j := range jobs {
+		if has[i] {
+			g.known.Add(j.key.id)
+			g.report.duplicates.Add(1)
+			g.inflight.settled(j, true)
+			continue
+		}
+		kept = append(kept, j)
+	}
+	return kept
+}

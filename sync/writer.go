@@ -9,37 +9,48 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// writer is the end of the pipeline: one goroutine judges and saves, so that an event sees
-// everything that was accepted before it.
+// writer is the last stage of the pipeline. Its goroutine judges and saves, so that an event sees all events that were
+// accepted before it. The fields belong to the goroutine.
 type writer struct {
-	cfg      *Config // read-only
-	policy   *containedPolicy
-	store    *containedStore
-	feed     *feed
-	holds    *holds
-	flights  *flights
-	absences *absences
-	news     *news
-	saving   *saving
-	retrier  *retrier
-	listings *listings
-	report   *report
-	toSave   <-chan *job
+	*ingest
+
+	// maintainers are the people whose events count, by identifier, as they were at the last check, without the people
+	// of whom an event was rejected since. The value is true for people whose states count as well.
+	maintainers *limit.Table[string, map[graspsync.PubKey]bool]
+
+	works    uint64        // how often the Store saved something
+	workedAt time.Time     // when it did after a time in which it saved nothing, or saved something that had failed
+	wait     time.Duration // while nothing can be saved, 0 if something can
+	next     time.Time     // not before that then
+	askAt    time.Time     // of ids
+	timer    *time.Timer   // of the next turn, nil if there is none
+	turnAt   time.Time     // when that is
+
+	failures uint64    // of the Store or the Policy
+	unsaid   int       // failures since the last line in the log
+	saidAt   time.Time // the last line in the log
+	down     bool      // nothing that had failed was saved since
+	said     bool      // the failure is in the log, and not yet that saving works again
+}
+
+func newWriter(g *ingest) *writer {
+	return &writer{ingest: g, maintainers: limit.NewTable[string, map[graspsync.PubKey]bool](maxMaintainers, maxMaintainers)}
 }
 
 // run works until ctx ends.
 func (w *writer) run(ctx context.Context) {
-	w.retrier.arm(time.Time{}) // what an earlier process has left
+	w.arm(time.Time{}) // what an earlier process has left
 	for {
 		select {
 		case j := <-w.toSave:
 			w.turn(func() { w.process(ctx, more(w.toSave, []*job{j}, saveBatch)) })
-		case <-w.news.wake:
+		case <-w.reprocess.wake:
 			w.turn(func() { w.catchUp(ctx) })
-		case <-w.retrier.due():
+		case <-w.due():
 			w.turn(func() { w.judgeAgain(ctx) })
 		case <-ctx.Done():
 			return
@@ -50,8 +61,8 @@ func (w *writer) run(ctx context.Context) {
 // turn does a part of the work. A panic is a bug of ours, or of the embedder's logger, but
 // must cost no more than that.
 func (w *writer) turn(work func()) {
-	w.flights.turn.Add(1)
-	defer w.flights.turn.Add(1)
+	w.inflight.turn.Add(1)
+	defer w.inflight.turn.Add(1)
 	defer func() {
 		if p := recover(); p != nil {
 			w.report.panickedIn(whosePipeline, p)
@@ -67,10 +78,10 @@ func (w *writer) contain(j *job, step func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.report.panickedIn(whosePipeline, p)
-			w.absences.rejected.Forget(j.key.id)
-			w.absences.known.Add(j.key.id)
+			w.rejected.Forget(j.key.id)
+			w.known.Add(j.key.id)
 			if !j.over {
-				w.retrier.done(j)
+				w.done(j)
 			}
 		}
 	}()
@@ -79,25 +90,25 @@ func (w *writer) contain(j *job, step func()) {
 
 // catchUp judges again what waits for what the writer is told of.
 func (w *writer) catchUp(ctx context.Context) {
-	w.flights.unsettled.Add(1) // what waits is taken out of where it is remembered
-	defer w.flights.unsettled.Add(-1)
-	if w.news.later.Swap(false) {
-		w.retrier.arm(time.Time{})
+	w.inflight.unsettled.Add(1) // what waits is taken out of where it is remembered
+	defer w.inflight.unsettled.Add(-1)
+	if w.reprocess.later.Swap(false) {
+		w.arm(time.Time{})
 	}
 	keys, all := w.fulfilled()
-	waiting := append(w.absences.arrived(ctx, keys), w.listings.heard(ctx)...)
+	waiting := append(w.arrived(ctx, keys), w.maintainersChanged(ctx)...)
 	if all {
-		waiting = append(waiting, w.absences.rejected.Anything()...)
+		waiting = append(waiting, w.rejected.Anything()...)
 	}
-	w.process(ctx, w.absences.revived(waiting))
+	w.process(ctx, w.revived(waiting))
 }
 
 // fulfilled returns what is here now that events may wait for; all: and more than that. What begins
 // to wait does so here, so that where nothing waits it is not worked out what a scan has found.
 func (w *writer) fulfilled() (keys []pending.Key, all bool) {
-	keys, all = w.news.takeFulfilled()
-	if found := w.news.takeFound(); found != nil && !w.absences.rejected.Idle() {
-		keys = append(keys, found()...)
+	keys, all = w.reprocess.takeFulfilled()
+	if found := w.reprocess.takeFound(); found != nil && !w.rejected.Idle() {
+		keys = append(keys, fulfilledBy(*found)...)
 	}
 	return keys, all
 }
@@ -105,10 +116,10 @@ func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 // judgeAgain judges and saves again some events that had no room or could not be saved, and requests others of
 // which only the ids are left.
 func (w *writer) judgeAgain(ctx context.Context) {
-	x, now := w.retrier, time.Now()
-	x.timer = nil
-	if now.Before(x.next) {
-		x.arm(x.next)
+	now := time.Now()
+	w.timer = nil
+	if now.Before(w.next) {
+		w.arm(w.next)
 		return
 	}
 	next := now.Add(askEvery)
@@ -117,32 +128,32 @@ func (w *writer) judgeAgain(ctx context.Context) {
 			next = least
 		}
 		if !next.IsZero() {
-			x.arm(next)
+			w.arm(next)
 		}
 	}()
-	index, freed := w.absences.rejected, w.news.room()
-	waiting, _ := index.InTurn(saveBatch, now, freed, x.workedAt)
-	jobs := w.absences.revived(waiting)
+	index, freed := w.rejected, w.reprocess.room()
+	waiting, _ := index.InTurn(saveBatch, now, freed, w.workedAt)
+	jobs := w.revived(waiting)
 	for _, j := range jobs {
 		j.again = true
 	}
-	works, failures := x.works, x.failures
+	works, failures := w.works, w.failures
 	w.process(ctx, jobs)
-	if x.failures != failures && x.works == works {
-		x.stuck(now)
+	if w.failures != failures && w.works == works {
+		w.stuck(now)
 	}
 	any := true
-	if x.wait == 0 && !now.Before(x.askAt) {
+	if w.wait == 0 && !now.Before(w.askAt) {
 		var ask map[graspsync.RelayURL][]graspsync.EventID
 		var gone int
 		ask, gone, any = index.Overdue(askMost)
 		w.report.drop("unsaved", gone)
-		x.askAt = now.Add(askEvery)
+		w.askAt = now.Add(askEvery)
 		for relay, ids := range ask {
-			x.askAgain(ctx, relay, ids)
+			w.askAgain(ctx, relay, ids)
 		}
 	}
-	_, at := index.InTurn(0, now, freed, x.workedAt)
+	_, at := index.InTurn(0, now, freed, w.workedAt)
 	switch {
 	case !at.IsZero() && at.Before(next):
 		next = at
@@ -154,16 +165,16 @@ func (w *writer) judgeAgain(ctx context.Context) {
 // process judges jobs, saves what is accepted, and goes on with what waited for
 // that. Where that is much, what comes now has half of the turns.
 func (w *writer) process(ctx context.Context, jobs []*job) {
-	w.flights.unsettled.Add(1) // what is revived does not count by itself
-	defer w.flights.unsettled.Add(-1)
+	w.inflight.unsettled.Add(1) // what is revived does not count by itself
+	defer w.inflight.unsettled.Add(-1)
 	defer func() { // all of them, should this panic
 		left := slices.DeleteFunc(jobs, func(j *job) bool { return j.over })
 		if ctx.Err() == nil {
-			w.retrier.lose(left)
+			w.lose(left)
 			return
 		}
 		for _, j := range left {
-			w.retrier.end(j, false)
+			w.end(j, false)
 		}
 	}()
 	for len(jobs) > 0 {
@@ -173,8 +184,8 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 		n := min(len(jobs), saveBatch)
 		accepted, woken := w.judge(ctx, jobs[:n])
 		woken = append(woken, w.save(ctx, accepted)...)
-		woken = append(woken, w.listings.heard(ctx)...)
-		if jobs = append(jobs[n:], w.absences.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= w.cfg.fixed.Waiting {
+		woken = append(woken, w.maintainersChanged(ctx)...)
+		if jobs = append(jobs[n:], w.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= w.cfg.fixed.Waiting {
 			jobs = append(more(w.toSave, nil, saveBatch/2), jobs...)
 		}
 	}
@@ -205,7 +216,7 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pe
 	}
 	verdict, err := w.policy.verdict(ctx, j.incoming)
 	if err != nil {
-		w.retrier.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
+		w.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, err))
 		return false, nil
 	}
 	switch {
@@ -220,7 +231,7 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pe
 	case verdict.Decision == graspsync.Later:
 		w.postpone(j, verdict)
 	default:
-		w.retrier.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, errVerdict))
+		w.failed(j, fmt.Errorf("judging event %s: %w", j.key.id, errVerdict))
 	}
 	return false, nil
 }
@@ -232,49 +243,49 @@ func (w *writer) judgeForeign(j *job) {
 		w.reject(j, v)
 		return
 	}
-	w.absences.lost(w.absences.rejected.Want(j.note()).Unsaved)
-	w.retrier.refetch.again(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
-	w.retrier.done(j)
+	w.lost(w.rejected.Want(j.note()).Unsaved)
+	w.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
+	w.done(j)
 }
 
 // overtaken settles a job of whose event another copy was dealt with since it came, or since
 // it could not be judged or saved. What has waited may be known, and is judged for that.
 func (w *writer) overtaken(j *job) bool {
-	if j.revived && j.tries == 0 || !w.absences.known.Has(j.key.id) {
+	if j.revived && j.tries == 0 || !w.known.Has(j.key.id) {
 		return false
 	}
 	w.report.duplicates.Add(1)
 	if j.tries > 0 {
-		w.absences.rejected.Forget(j.key.id)
-		w.retrier.savedAgain()
+		w.rejected.Forget(j.key.id)
+		w.savedAgain()
 	}
-	w.retrier.done(j)
+	w.done(j)
 	return true
 }
 
 // reject remembers an event that is not for us. Of one that was not verified only the id is kept, which
 // was: if it counts later, it is requested again and verified then.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
-	w.listings.hearing.waits(v.DependsOn)
+	w.awaitMaintainers(v.DependsOn)
 	w.unwanted(j, IsRejected, v, pending.Note{Deps: pending.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
 }
 
 // postpone keeps an event to be judged again for which there is no room now.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	if j.again && j.tries == 0 { // it is kept, and was counted when it came
-		w.retrier.done(j)
+		w.done(j)
 		return
 	}
 	w.unwanted(j, IsPostponed, v, pending.Note{Later: true})
-	w.retrier.arm(time.Now().Add(turnEvery))
+	w.arm(time.Now().Add(turnEvery))
 }
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.report.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
-	w.absences.note(n)
-	w.retrier.done(j)
+	w.note(n)
+	w.done(j)
 	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
@@ -282,19 +293,19 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.N
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.report.say("event held", j.incoming, "by", "the policy")
-	w.absences.known.Add(j.key.id)
-	e, _ := w.absences.rejected.Look(j.key.id)
-	w.absences.rejected.Forget(j.key.id)
+	w.known.Add(j.key.id)
+	e, _ := w.rejected.Look(j.key.id)
+	w.rejected.Forget(j.key.id)
 	w.report.held.Add(1)
-	w.holds.add(j.key.id, heldEvent{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
+	w.sources.add(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
 		if a := w.feed.index.listedBy(j.incoming.Event); a != nil {
 			w.feed.hold(a)
 		}
 	}
-	w.news.announced(j.incoming.Event)
-	woken = w.absences.arrived(ctx, w.absences.fulfilsHeld(j.incoming.Event))
-	w.retrier.done(j)
+	w.reprocess.announced(j.incoming.Event)
+	woken = w.arrived(ctx, w.fulfilsHeld(j.incoming.Event))
+	w.done(j)
 	return woken
 }
 
@@ -303,13 +314,13 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	if detail == "" {
 		detail = waitedFor(deps)
 	}
-	w.listings.hearing.waits(deps)
+	w.awaitMaintainers(deps)
 	w.report.say("event waits", j.incoming, "for", deps[0])
 	w.report.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
-	w.absences.note(pending.Note{
+	w.note(pending.Note{
 		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Deps: pending.KeysOf(deps), Waits: true,
 	})
-	w.retrier.done(j)
+	w.done(j)
 }
 
 // save saves jobs and returns what waited for them.
@@ -361,7 +372,7 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 	}
 	if slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool { return o.Result != graspsync.Failed }) {
 		w.report.depends("store outcome", nil)
-		w.retrier.worked()
+		w.worked()
 	} else {
 		w.report.depends("store outcome", cmp.Or(outcomes[0].Err, errOutcomes))
 	}
@@ -397,7 +408,7 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 // one is saved alone, another one each time, and if the Store works for that, or has
 // worked for others since, so are the rest, in smaller parts.
 func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*pending.PendingEvent) {
-	r, last := w.retrier, len(jobs)-1
+	last := len(jobs) - 1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
 		p = p.apart(w.cfg.fixed.StoreTimeout, time.Now())
@@ -405,7 +416,7 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 	if last > 0 && jobs[0].tries > 0 && !p.over(time.Now()) {
 		works := jobs[0].works
 		woken = w.saveFor(ctx, jobs[last:], p)
-		if jobs = jobs[:last]; r.works != works {
+		if jobs = jobs[:last]; w.works != works {
 			half := len(jobs) / 2
 			woken = append(woken, w.saveFor(ctx, jobs[:half], p)...)
 			return append(woken, w.saveFor(ctx, jobs[half:], p)...)
@@ -413,7 +424,7 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 	}
 	for _, j := range jobs {
 		j.slow = slow && last == 0
-		w.retrier.failed(j, err)
+		w.failed(j, err)
 	}
 	return woken
 }
@@ -421,17 +432,17 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 // outcome takes in what the Store did with an event.
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
-	before, _ := w.absences.rejected.Look(j.key.id)
+	before, _ := w.rejected.Look(j.key.id)
 	w.report.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
-		w.absences.known.Add(j.key.id)
-		w.absences.arrivals.add(j.key.id, time.Now())
-		w.absences.rejected.Forget(j.key.id)
+		w.known.Add(j.key.id)
+		w.arrivals.add(j.key.id, time.Now())
+		w.rejected.Forget(j.key.id)
 		w.report.states.stored(ev)
 		w.feed.stored(ev)
-		w.news.announced(ev)
-		woken = w.absences.arrived(ctx, pending.Fulfils(ev, true))
+		w.reprocess.announced(ev)
+		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String())
 		w.report.states.note(j.incoming, unsaved(o))
@@ -439,9 +450,9 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	case graspsync.Refused:
 		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
 		w.report.states.note(j.incoming, unsaved(o))
-		w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id})
+		w.note(pending.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
-		w.retrier.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
+		w.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
 	}
 	switch o.Result { //nolint:exhaustive // the others were of no use
@@ -449,15 +460,15 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.brought(j)
 	}
 	if j.tries > 0 || before.Unsaved {
-		w.retrier.savedAgain()
+		w.savedAgain()
 	}
-	w.retrier.done(j)
+	w.done(j)
 	return woken
 }
 
 // gone remembers an event that was accepted but is no more.
 func (w *writer) gone(j *job) {
-	w.absences.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Accepted: countsAgain(j.incoming.Event)})
+	w.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Accepted: countsAgain(j.incoming.Event)})
 }
 
 // brought counts a new event for the relay that had it.

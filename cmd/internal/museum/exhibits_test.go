@@ -96,12 +96,12 @@ var exhibits = []exhibit{
 		"lines[i] = append(line[1:], line[0])", "lines[i] = line", "./nip34", "AuthorityScripts", nil, "",
 	},
 	{
-		"ids are not compared with the event", "sync/intake.go",
+		"ids are not compared with the event", "sync/ingest.go",
 		"if !d.ids.Check(d.event) {", "if false {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
-		"an id is known before it was verified", "sync/intake.go",
-		"if !d.ids.Check(d.event) {", "k.absences.known.Add(id)\n\tif !d.ids.Check(d.event) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
+		"an id is known before it was verified", "sync/ingest.go",
+		"if !d.ids.Check(d.event) {", "g.known.Add(id)\n\tif !d.ids.Check(d.event) {", "./sync", "OddRelays.*/forged|ForgedCopy", nil, "",
 	},
 	{
 		"only the first tag counts", "nip34/tags.go",
@@ -151,8 +151,8 @@ var exhibits = []exhibit{
 	// What strangers, our own store and our own bounds do. The simulation says it by what is
 	// lost, what is here and should not be, and by the figures that it takes at its end.
 	{
-		"what the store fails for is tried every second", "sync/retrier.go",
-		"n.Due = time.Now().Add(backoff.Doubled(retryFirst, retryMost, j.tries))", "n.Due, x.wait = time.Now().Add(backoff.Doubled(retryFirst, retryFirst, j.tries)), 0", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m",
+		"what the store fails for is tried every second", "sync/retry.go",
+		"n.Due = time.Now().Add(backoff.Doubled(retryFirst, retryMost, j.tries))", "n.Due, w.wait = time.Now().Add(backoff.Doubled(retryFirst, retryFirst, j.tries)), 0", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m",
 		nil, "is not less than",
 	},
 	{
@@ -176,7 +176,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a relay pays for what others put on it", "sync/writer.go",
-		"w.listings.hearing.waits(v.DependsOn)\n	w.unwanted(j, IsRejected, v,", "w.listings.hearing.waits(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.unwanted(j, IsRejected, v,", "./sync", "TestSimulation$",
+		"w.awaitMaintainers(v.DependsOn)\n	w.unwanted(j, IsRejected, v,", "w.awaitMaintainers(v.DependsOn)\n	if j.from != nil {\n		j.from.spend(j.size)\n	}\n	w.unwanted(j, IsRejected, v,", "./sync", "TestSimulation$",
 		oneSeed(26), "is honest, and was cut as hostile",
 	},
 	{
@@ -276,12 +276,12 @@ var exhibits = []exhibit{
 		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
 	},
 	{
-		"what had waited is let go of when it can not be saved", "sync/retrier.go",
+		"what had waited is let go of when it can not be saved", "sync/retry.go",
 		"case j.attempts >= wholeTries || requested:", "case j.revived || j.attempts >= wholeTries || requested:", "./sync", "TestWhatHasWaitedIsKeptUntilItCanBeSaved", nil, "expected: int(3)",
 	},
 	{
-		"each event that can not be saved is a line in the log", "sync/retrier.go",
-		"if !x.saidAt.IsZero() && now.Sub(x.saidAt) < sayTrouble {", "if !x.saidAt.IsZero() && now.Sub(x.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
+		"each event that can not be saved is a line in the log", "sync/retry.go",
+		"if !w.saidAt.IsZero() && now.Sub(w.saidAt) < sayTrouble {", "if !w.saidAt.IsZero() && now.Sub(w.saidAt) < 0 {", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m", nil, "lines of the log",
 	},
 	{
 		"each event that a relay kept back is a line in the log", "sync/relayconn.go",

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// containedPolicy is the Policy, with panics that are errors, and what it judges by.
-type containedPolicy struct {
+// safePolicy is the Policy, with panics that are errors, and what it judges by.
+type safePolicy struct {
 	of       Policy
 	holder   Holder // nil if nothing is held
 	view     View
@@ -34,7 +34,7 @@ const (
 )
 
 // verdict is the policy's, after what takes a clock.
-func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
+func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	if p.isAhead(in.Event) {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
 	}
@@ -55,7 +55,7 @@ func (p *containedPolicy) verdict(ctx context.Context, in graspsync.Incoming) (v
 // because it is for another service: Lists refuses it, and nobody here has to do with its repository. It
 // is called before the signature is checked, so it reads no Store and does not ask Judge. The verdict
 // depends on what is stored or held now: the announcement may be one of a maintainer who is listed later.
-func (p *containedPolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
+func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
 		return v, false
 	}
@@ -85,37 +85,37 @@ func (p *containedPolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, fore
 }
 
 // isAhead reports whether an event is dated too far in the future.
-func (p *containedPolicy) isAhead(ev graspsync.Event) bool {
+func (p *safePolicy) isAhead(ev graspsync.Event) bool {
 	// In seconds: the latest of them do not fit into a time.
 	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
 }
 
 // events returns stored events as the policy sees them.
-func (p *containedPolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
+func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
 	defer p.report.recovered(&err, whoseStore)
 	return p.view.Events(ctx, ids)
 }
 
 // hear asks the policy whose word counts under an identifier; false: it can't tell.
-func (p *containedPolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
+func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 	heard, err := p.heard(identifier)
 	return heard, err == nil && heard != nil
 }
 
-func (p *containedPolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
+func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
 	defer p.report.recovered(&err, "policy")
 	return p.of.Heard(identifier, p.view), nil
 }
 
 // canTell reports whether the policy says whose word counts under an identifier.
-func (p *containedPolicy) canTell(identifier string) bool {
+func (p *safePolicy) canTell(identifier string) bool {
 	_, can := p.hear(identifier)
 	return can
 }
 
 // heldForUser reports whether an event is held, and whether a client submitted it, as far as the
 // holder can tell.
-func (p *containedPolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
+func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	if p.holder == nil {
 		return false, false
 	}
@@ -125,7 +125,7 @@ func (p *containedPolicy) heldForUser(id graspsync.EventID) (byUser, held bool) 
 }
 
 // heldAnnouncement returns the announcement of a repository that is held, nil if none is.
-func (p *containedPolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
+func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
 	if p.holder == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (p *containedPolicy) heldAnnouncement(ctx context.Context, ref graspsync.Re
 }
 
 // authority says who has a say about the refs of a repository, nil if the policy can't tell.
-func (p *containedPolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
+func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
 	defer p.report.recovered(&err, "policy") // then it can't tell
 	return p.of.Authority(ref, p.view)

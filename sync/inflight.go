@@ -9,13 +9,12 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// flights is what is on its way into the Store: the copies that are looked at, who counts on
+// inflight is what is on its way into the Store: the copies that are looked at, who counts on
 // each, and the bytes that they take. It may be used by any goroutine.
-type flights struct {
-	room      *limit.Slots // bytes of events
-	checks    *limit.Slots // events that wait for the check of their signature
-	claims    *claims
-	claimable *claimable
+type inflight struct {
+	room   *limit.Slots // bytes of events
+	checks *limit.Slots // events that wait for the check of their signature
+	claims *claims
 
 	mu sync.Mutex
 	// guarded by mu
@@ -30,16 +29,16 @@ type flights struct {
 // hostShare is how many of the bytes on their way to the Store one relay host has at most.
 func hostShare(most int64) int64 { return max(1, most/4) }
 
-func newFlights(most int64) *flights {
-	return &flights{
+func newInflight(most int64) *inflight {
+	return &inflight{
 		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
-		claims: newClaims(), claimable: newClaimable(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
+		claims: newClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
 	}
 }
 
 // admit waits until there is room for a job: for its bytes, and for the check of its signature. Relay
 // hosts take turns, and each has a fixed part.
-func (f *flights) admit(ctx context.Context, j *job) (err error) {
+func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
 		return err
 	}
@@ -50,7 +49,7 @@ func (f *flights) admit(ctx context.Context, j *job) (err error) {
 }
 
 // enter makes j the copy that is looked at, or has an earlier one speak for it.
-func (f *flights) enter(j *job) bool {
+func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if first, ok := f.inFlight[j.key]; ok {
@@ -66,7 +65,7 @@ func (f *flights) enter(j *job) bool {
 }
 
 // letGo ends a job without a look at its event, unless several count on it.
-func (f *flights) letGo(j *job) bool {
+func (f *inflight) letGo(j *job) bool {
 	f.mu.Lock()
 	if len(j.tokens) > 1 {
 		f.mu.Unlock()
@@ -80,7 +79,7 @@ func (f *flights) letGo(j *job) bool {
 }
 
 // leave ends a job. ok is false if its event was lost to a failure of ours.
-func (f *flights) leave(j *job, ok bool) {
+func (f *inflight) leave(j *job, ok bool) {
 	f.mu.Lock()
 	f.out(j)
 	tokens := j.tokens
@@ -89,7 +88,7 @@ func (f *flights) leave(j *job, ok bool) {
 }
 
 // out takes a job out, so that no other copy joins it. It needs mu.
-func (f *flights) out(j *job) {
+func (f *inflight) out(j *job) {
 	delete(f.inFlight, j.key)
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
 		delete(f.coming, j.key.id)
@@ -97,7 +96,7 @@ func (f *flights) out(j *job) {
 }
 
 // over tells who counted on a job that is out.
-func (f *flights) over(j *job, tokens []*token, ok bool) {
+func (f *inflight) over(j *job, tokens []*token, ok bool) {
 	for _, t := range tokens {
 		t.settle(ok)
 	}
@@ -106,13 +105,13 @@ func (f *flights) over(j *job, tokens []*token, ok bool) {
 }
 
 // settled ends a job that went through the whole pipeline.
-func (f *flights) settled(j *job, ok bool) {
+func (f *inflight) settled(j *job, ok bool) {
 	j.release()
 	f.leave(j, ok)
 }
 
 // has reports whether a copy of an event is on its way.
-func (f *flights) has(id graspsync.EventID) bool {
+func (f *inflight) has(id graspsync.EventID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.coming[id] > 0
@@ -122,14 +121,14 @@ func (f *flights) has(id graspsync.EventID) bool {
 type stage struct{ entered, turn uint64 }
 
 // stage returns what is in the pipeline now.
-func (f *flights) stage() stage {
+func (f *inflight) stage() stage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return stage{entered: f.entered, turn: f.turn.Load()}
 }
 
 // resting reports whether all that was in the pipeline at a stage is dealt with.
-func (f *flights) resting(at stage) bool {
+func (f *inflight) resting(at stage) bool {
 	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
 		return false // what is revived is in no table
 	}

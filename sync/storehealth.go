@@ -8,9 +8,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// saving is whether events can be saved, as the writer finds out and others ask. It may be used
+// storeHealth is whether events can be saved, as the writer finds out and others ask. It may be used
 // by any goroutine.
-type saving struct {
+type storeHealth struct {
 	mu sync.Mutex
 	// guarded by mu
 	missed  map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
@@ -20,21 +20,21 @@ type saving struct {
 }
 
 // works takes note that events can be saved again.
-func (s *saving) works() {
+func (s *storeHealth) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.again, s.nothing = true, false
 }
 
 // stuck takes note that of all that was tried nothing could be saved.
-func (s *saving) stuck(now time.Time) {
+func (s *storeHealth) stuck(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuckAt, s.nothing = now, true
 }
 
 // letGo takes note that an event of a relay was let go of that had come before since.
-func (s *saving) letGo(relay graspsync.RelayURL, since time.Time) {
+func (s *storeHealth) letGo(relay graspsync.RelayURL, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, known := s.missed[relay]; !known || since.Before(at) {
@@ -43,14 +43,14 @@ func (s *saving) letGo(relay graspsync.RelayURL, since time.Time) {
 }
 
 // savesNothing reports whether of all that is tried nothing can be saved.
-func (s *saving) savesNothing() bool {
+func (s *storeHealth) savesNothing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nothing
 }
 
 // stuckSince reports whether nothing could be saved at some time since then.
-func (s *saving) stuckSince(t time.Time) bool {
+func (s *storeHealth) stuckSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.stuckAt.Before(t)
@@ -58,7 +58,7 @@ func (s *saving) stuckSince(t time.Time) bool {
 
 // takeMissed reports whether events can be saved again that could not be, or can anyhow
 // if late is set, and returns since when some were let go of, by relay.
-func (s *saving) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
+func (s *storeHealth) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nothing || !s.again && !late {

@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// containedStore is the Store, with panics that are errors and calls that end.
-type containedStore struct {
+// safeStore is the Store, with panics that are errors and calls that end.
+type safeStore struct {
 	of      Store
 	timeout time.Duration // of a call
 	report  *report
@@ -18,7 +18,7 @@ type containedStore struct {
 }
 
 // has asks the Store which ids it has.
-func (s *containedStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
+func (s *safeStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer s.report.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (s *containedStore) has(ctx context.Context, ids []graspsync.EventID) (has 
 
 var errOutcomes = errors.New("the Store gave another number of outcomes than events")
 
-func (s *containedStore) save(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
+func (s *safeStore) save(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
 	defer s.report.recovered(&err, "store save")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -43,9 +43,9 @@ func (s *containedStore) save(ctx context.Context, events []graspsync.Incoming, 
 }
 
 // removes reports whether it can remove what nobody lists any more, as far as is known.
-func (s *containedStore) removes() bool { return !s.stays }
+func (s *safeStore) removes() bool { return !s.stays }
 
-func (s *containedStore) remove(ctx context.Context, ev graspsync.Event) (err error) {
+func (s *safeStore) remove(ctx context.Context, ev graspsync.Event) (err error) {
 	defer s.report.recovered(&err, "store remove")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

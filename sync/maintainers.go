@@ -1,0 +1,190 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/pending"
+)
+
+// maxMaintainers is the maximum number of people in writer.maintainers, of all identifiers together. If an identifier is
+// evicted, all its pending events are judged again with the next announcement.
+const maxMaintainers = 100_000
+
+// maintainersChanged returns what is to be judged again since announcements have come or gone, and has those
+// removed that were stored for nothing but that they were listed. The policy is asked once for
+// each identifier, however many have.
+func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
+	stored, all := w.feed.index.takeNews()
+	changed, unsure := w.reprocess.takeChanged()
+	unsure = unsure || all
+	if all {
+		woken = append(woken, w.rejected.Anything()...)
+	}
+	if unsure {
+		for _, identifier := range w.feed.index.related() {
+			lazy.Put(&changed, identifier, struct{}{})
+		}
+	}
+	for identifier := range stored {
+		lazy.Put(&changed, identifier, struct{}{})
+	}
+	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
+		relatives := w.relatives(identifier)
+		idle := w.rejected.Idle() // who is heard meanwhile has nothing that waits
+		if idle {
+			w.maintainers.Delete(identifier)
+		}
+		if idle && len(relatives) == 0 {
+			continue
+		}
+		heard, can := w.policy.hear(identifier)
+		if can {
+			w.retire(ctx, w.unlisted(identifier, relatives, heard))
+		}
+		if idle {
+			continue
+		}
+		keys := slices.DeleteFunc(w.newlyHeard(identifier, heard, can), func(k pending.Key) bool { return !w.rejected.Awaits(k) })
+		woken = append(woken, w.arrived(ctx, keys)...)
+	}
+	return woken
+}
+
+// relatives returns what may be removed under an identifier if nobody lists it any more.
+func (w *writer) relatives(identifier string) []*nip34.Announcement {
+	if !w.store.removes() {
+		return nil
+	}
+	return w.feed.index.relatives(identifier)
+}
+
+// spared is how many announcements with an identifier stay that nobody lists any more, the newest:
+// who is listed again, after a mistake of an old client say, is known at once.
+const spared = 32
+
+// unlisted returns which of those have to go who are not listed.
+func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
+	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
+		_, is := heard[a.Ref.Owner]
+		return is
+	})
+	if len(w.policy.view.Announcements(identifier)) == 0 { // nobody is left whose repository it is about
+		return out
+	}
+	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
+		if a.Stamp().Newer(b.Stamp()) {
+			return -1
+		}
+		return 1
+	})
+	return out[min(spared, len(out)):]
+}
+
+// retiredAtOnce are removed that are read together: each may be half a megabyte long.
+const retiredAtOnce = 16
+
+// retire removes announcements that nobody lists any more, or that have given way to others
+// who are listed. They may come again, and are asked for once they are listed. What could not
+// be removed is tried with the next change there, unless the Store never can.
+func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
+	for some := range slices.Chunk(all, retiredAtOnce) {
+		ids := make([]graspsync.EventID, len(some))
+		for i, a := range some {
+			ids[i] = a.ID
+		}
+		events, err := w.policy.events(ctx, ids)
+		for i := 0; i < len(some) && err == nil; i++ {
+			err = w.remove(ctx, some[i], events[some[i].ID])
+		}
+		if errors.Is(err, ErrCannotRemove) {
+			return
+		}
+		if err != nil {
+			w.cfg.Logger.Warn("announcements that nobody lists any more could not be removed", "left", len(some), keyErr, err)
+			return
+		}
+	}
+}
+
+// remove removes an announcement; ev is zero if it is not stored any more.
+func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync.Event) error {
+	if ev.IsZero() {
+		w.feed.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
+		return nil
+	}
+	if err := w.store.remove(ctx, ev); err != nil {
+		return err
+	}
+	deps := pending.KeysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
+	w.note(pending.Note{
+		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
+	})
+	w.known.Forget(a.ID)
+	w.report.drop("unlisted", 1)
+	w.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
+	w.feed.removed(ev)
+	w.reprocess.withdrawn(ev)
+	return nil
+}
+
+// newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
+// can't tell has everybody tried.
+func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
+	if can {
+		return w.becameMaintainers(identifier, heard)
+	}
+	known := make(map[graspsync.PubKey]struct{})
+	for _, a := range w.policy.view.Family(identifier) {
+		known[a.Ref.Owner] = struct{}{}
+		for _, m := range a.Maintainers {
+			known[m] = struct{}{}
+		}
+	}
+	for who := range known {
+		keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, who)), pending.KeyOf(graspsync.OnWanted(identifier, who)))
+	}
+	return keys
+}
+
+// becameMaintainers records who is heard now, and returns the keys of the people who were not heard before.
+func (w *writer) becameMaintainers(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
+	before, _ := w.maintainers.Get(identifier)
+	for k, say := range heard {
+		had, was := before[k]
+		if !was {
+			keys = append(keys, pending.KeyOf(graspsync.OnWanted(identifier, k)))
+		}
+		if say && !had {
+			keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, k)))
+		}
+	}
+	w.maintainers.Delete(identifier)
+	if len(heard) > 0 {
+		w.maintainers.Put(identifier, limit.Stranger{}, int64(len(heard)), maps.Clone(heard))
+	}
+	return keys
+}
+
+// awaitMaintainers takes note of the dependencies of a pending event: people that it waits for are not heard yet.
+func (w *writer) awaitMaintainers(deps []graspsync.Dependency) {
+	for _, d := range deps {
+		heard, _ := w.maintainers.Get(d.Text)
+		say, is := heard[d.Author]
+		switch {
+		case !is:
+		case d.Await == graspsync.AwaitSay && say:
+			heard[d.Author] = false
+		case d.Await == graspsync.AwaitWanted:
+			delete(heard, d.Author)
+		}
+	}
+}
