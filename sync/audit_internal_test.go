@@ -23,8 +23,8 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 		require.Same(t, m.loop.stats[u], c.stats)
 		for id, f := range c.batches {
 			require.Equal(t, id, f.batch.ID)
-			require.Positive(t, f.token.open.Load(), "a batch that has ended is let go of")
-			require.Nil(t, f.token.ended, "a batch that has ended is let go of")
+			require.Positive(t, f.wait.open.Load(), "a batch that has ended is let go of")
+			require.Nil(t, f.wait.ended, "a batch that has ended is let go of")
 		}
 		require.LessOrEqual(t, c.ahead.bytes.Load(), int64(frameBytes)+mostMessage)
 		if m.ingest.inflight.unsettled.Load() == 0 && c.session != nil && c.ahead.taken.Load() == c.ahead.read.Load() {
@@ -43,7 +43,7 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 			labelled++
 		}
 	}
-	require.Equal(t, labelled, m.loop.overview.labels)
+	require.Equal(t, labelled, m.loop.status.labels)
 }
 
 // mostMessage is what relays of tests send at most in one message.
@@ -58,7 +58,7 @@ func (g *ingest) audit(t *testing.T) {
 	for k, j := range g.inflight.inFlight {
 		require.Equal(t, k, j.key)
 		coming[k.id]++
-		for _, token := range j.tokens {
+		for _, token := range j.waits {
 			require.Positive(t, token.open.Load(), "it is counted on")
 		}
 	}
@@ -87,7 +87,7 @@ func (m *SyncManager) LeftOver(t *testing.T) {
 	for _, c := range m.loop.conns {
 		require.Error(t, c.ctx.Err(), "its context is ended")
 		for _, f := range c.batches {
-			require.GreaterOrEqual(t, f.token.open.Load(), int64(0), "each batch ends once")
+			require.GreaterOrEqual(t, f.wait.open.Load(), int64(0), "each batch ends once")
 		}
 	}
 }
@@ -108,10 +108,10 @@ func (g *ingest) leftOver(t *testing.T) {
 }
 
 // descends reports whether an event descends from something of ours, and is followed.
-func (x *index) descends(id graspsync.EventID) bool {
+func (x *eventIndex) descends(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	n := x.tables.descent.nodes[refKey(id)]
+	n := x.tables.threads.nodes[refKey(id)]
 	return n != nil && n.place.depth > 0
 }
 
@@ -164,14 +164,14 @@ func (y *Tally) audit(t *testing.T, m *SyncManager) {
 		return
 	}
 	var s EventStatus
-	m.report.reasons(&s)
+	m.telemetry.reasons(&s)
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if s.Dropped[dropObservations] > 0 {
 		return
 	}
 	want := make(map[string]uint64)
-	for k, n := range m.report.bySource() {
+	for k, n := range m.telemetry.bySource() {
 		if k != graspsync.Direct.String() {
 			want["sync.EventStored "+k] = n
 		}

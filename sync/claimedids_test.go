@@ -20,7 +20,7 @@ import (
 
 // claims is a relay that claims by NIP-77 to have any number of events, in messages of so many ids each. It serves those of some
 // that it really has, and says nothing where it is mute.
-type claims struct {
+type fetchClaims struct {
 	messages, each int
 	real           map[string]*nostr.Event // by id, in each message all of them, one in a hundred
 	mute           bool
@@ -30,12 +30,12 @@ type claims struct {
 	only           int64          // so many reconciliations find something; 0: all
 }
 
-func (c *claims) behavior() relaytest.Behavior {
+func (c *fetchClaims) behavior() relaytest.Behavior {
 	c.sessions = make(map[string]int)
 	return relaytest.Behavior{Handle: c.handle}
 }
 
-func (c *claims) handle(s *relaytest.ConnScript, req wire.Request) bool {
+func (c *fetchClaims) handle(s *relaytest.ConnScript, req wire.Request) bool {
 	switch req.Type {
 	case wire.TypeNegOpen, wire.TypeNegSend:
 		key := fmt.Sprint(s.Conn(), req.Sub)
@@ -71,7 +71,7 @@ func (c *claims) handle(s *relaytest.ConnScript, req wire.Request) bool {
 }
 
 // claim is message n of a reconciliation: one second full of ids, and a fingerprint of what follows but for the last.
-func (c *claims) claim(key string, n int) []byte {
+func (c *fetchClaims) claim(key string, n int) []byte {
 	from, to := uint64(0), uint64(1000+n)
 	out := []byte{0x61}
 	if n > 0 {
@@ -121,11 +121,11 @@ func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 			events = append(events, owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
 			honest.Publish(events[i])
 		}
-		var hostile []*claims
+		var hostile []*fetchClaims
 		for i := range 2 {
 			hosts := []string{us}
 			for k := range 15 {
-				c := &claims{messages: 7, each: 28_000, mute: true}
+				c := &fetchClaims{messages: 7, each: 28_000, mute: true}
 				hostile = append(hostile, c)
 				hosts = append(hosts, fmt.Sprintf("h%d-%d.example", i, k))
 				net.Add("wss://"+hosts[k+1], c.behavior())
@@ -165,7 +165,7 @@ func (s *lookUps) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, err
 func TestClaimedIDsAreLookedUpOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, junk := relaytest.NewNetwork(), relaytest.NewCheapKey("junk")
-		c := &claims{messages: 1, each: 12_000, only: 1, real: make(map[string]*nostr.Event)}
+		c := &fetchClaims{messages: 1, each: 12_000, only: 1, real: make(map[string]*nostr.Event)}
 		for i := range 120 {
 			ev := junk.Event(at(time.Hour), 1, fmt.Sprint("junk ", i))
 			c.real[ev.ID] = ev

@@ -17,7 +17,7 @@ import (
 )
 
 // answer is a note that names what it answers and nothing else: no root event, no repository.
-func answer(k *relaytest.Key, at nostr.Timestamp, to *nostr.Event, text string) *nostr.Event {
+func threadReply(k *relaytest.Key, at nostr.Timestamp, to *nostr.Event, text string) *nostr.Event {
 	return k.Event(at, 1, text, nostr.Tag{"e", to.ID})
 }
 
@@ -46,8 +46,8 @@ func TestAnswersToAnswers(t *testing.T) {
 				issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
 				comment := ann.Comment(at(9*time.Hour), issue, "a comment")
 				a.Publish(issue, comment)
-				early := answer(bob, at(8*time.Hour), comment, "was there before")
-				earlier := answer(ann, at(7*time.Hour), early, "and so was this")
+				early := threadReply(bob, at(8*time.Hour), comment, "was there before")
+				earlier := threadReply(ann, at(7*time.Hour), early, "and so was this")
 				b.Publish(early)
 				a.Publish(earlier)
 				r = start(t, net, r.store, relaysync.Config{})
@@ -56,11 +56,11 @@ func TestAnswersToAnswers(t *testing.T) {
 				require.True(t, r.has(early))
 				require.True(t, r.has(earlier), "on a relay that has nothing of what it answers")
 
-				late := answer(bob, at(0), earlier, "comes later")
+				late := threadReply(bob, at(0), earlier, "comes later")
 				b.Publish(late)
 				after(c.within)
 				require.True(t, r.has(late))
-				deeper := answer(ann, at(0), late, "and one more")
+				deeper := threadReply(ann, at(0), late, "and one more")
 				a.Publish(deeper)
 				after(c.within)
 				require.True(t, r.has(deeper))
@@ -69,13 +69,13 @@ func TestAnswersToAnswers(t *testing.T) {
 				require.Equal(t, c.crowd > 0, s.DescendantsLive == 0)
 
 				r.stop()
-				missed := answer(bob, at(0), deeper, "while we were away")
+				missed := threadReply(bob, at(0), deeper, "while we were away")
 				b.Publish(missed)
 				after(time.Hour)
 				r = r.again(relaysync.Config{})
 				after(5 * time.Minute)
 				require.True(t, r.has(missed))
-				last := answer(bob, at(0), missed, "after a restart")
+				last := threadReply(bob, at(0), missed, "after a restart")
 				a.Publish(last)
 				after(c.within)
 				require.True(t, r.has(last))
@@ -102,7 +102,7 @@ func TestAnswersThreeDeep(t *testing.T) {
 		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
 		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
 		comment := ann.Comment(at(9*time.Hour), issue, "a comment")
-		reply := answer(bob, at(8*time.Hour), comment, "a reply")
+		reply := threadReply(bob, at(8*time.Hour), comment, "a reply")
 		a.Publish(issue, comment, reply)
 		after(time.Minute)
 		require.True(t, r.has(reply))
@@ -113,20 +113,20 @@ func TestAnswersThreeDeep(t *testing.T) {
 			require.True(t, r.has(ev), what)
 		}
 		arrives("live", func() *nostr.Event {
-			ev := answer(ann, at(0), reply, "live")
+			ev := threadReply(ann, at(0), reply, "live")
 			b.Publish(ev)
 			return ev
 		}, time.Second)
 		arrives("below what came just now", func() *nostr.Event {
-			first := answer(ann, at(0), reply, "first")
-			second := answer(bob, at(0), first, "second")
+			first := threadReply(ann, at(0), reply, "first")
+			second := threadReply(bob, at(0), first, "second")
 			b.Publish(first, second)
 			return second
 		}, 10*time.Second)
 		arrives("lost", func() *nostr.Event {
 			b.Update(func(b *relaytest.Behavior) { b.Down = true })
 			b.Cut()
-			ev := answer(bob, at(0), reply, "lost")
+			ev := threadReply(bob, at(0), reply, "lost")
 			after(5 * time.Minute)
 			b.Publish(ev)
 			b.Update(func(b *relaytest.Behavior) { b.Down = false })
@@ -134,7 +134,7 @@ func TestAnswersThreeDeep(t *testing.T) {
 		}, 20*time.Minute)
 		arrives("off", func() *nostr.Event {
 			r.stop()
-			ev := answer(bob, at(0), reply, "off")
+			ev := threadReply(bob, at(0), reply, "off")
 			b.Publish(ev)
 			after(2 * time.Hour)
 			r = r.again(relaysync.Config{})
@@ -170,7 +170,7 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 				var replies []*nostr.Event
 				for round := range 12 {
 					for i := 1; i < len(m.issues); i += 2 { // comments
-						replies = append(replies, answer(ann, at(0), m.issues[i], fmt.Sprint(round, i)))
+						replies = append(replies, threadReply(ann, at(0), m.issues[i], fmt.Sprint(round, i)))
 					}
 					name := fmt.Sprint("more", round)
 					m.save(m.owner.Hosted(at(24*time.Hour), name, us, "a.example"))
@@ -188,7 +188,7 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 				for _, v := range m.relay.Violations() {
 					require.NotEqual(t, relaytest.ViolationManySubs, v.Kind, "%v", v)
 				}
-				late := answer(ann, at(0), replies[0], "late")
+				late := threadReply(ann, at(0), replies[0], "late")
 				m.relay.Publish(late)
 				after(10 * time.Minute)
 				require.True(t, m.has(late))
@@ -223,7 +223,7 @@ func TestAnswersThatAreSplit(t *testing.T) {
 			defer r.stop()
 			after(10 * time.Minute)
 			for i := range 8 {
-				a.Publish(answer(ann, at(0), comments[i], "a reply"))
+				a.Publish(threadReply(ann, at(0), comments[i], "a reply"))
 				after(time.Minute)
 				issue := owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("new", i))
 				a.Publish(issue)
@@ -253,7 +253,7 @@ func TestAnsweringOneselfIsBounded(t *testing.T) {
 		a.Publish(issue, spam)
 		after(time.Minute)
 		for i := range 2_000 {
-			down := answer(eve, at(8*time.Hour), spam, fmt.Sprint(i))
+			down := threadReply(eve, at(8*time.Hour), spam, fmt.Sprint(i))
 			r.save(down)
 			if i%10 == 0 {
 				spam = down // deeper and deeper
@@ -269,7 +269,7 @@ func TestAnsweringOneselfIsBounded(t *testing.T) {
 		comment := ann.Comment(at(0), issue, "honest")
 		a.Publish(comment)
 		after(20 * time.Second)
-		reply := answer(owner, at(0), comment, "indeed")
+		reply := threadReply(owner, at(0), comment, "indeed")
 		a.Publish(reply)
 		another := owner.Issue(at(0), owner.Ref("repo"), "y")
 		a.Publish(another)
@@ -298,7 +298,7 @@ func TestAnswersOfARepositoryThatIsBack(t *testing.T) {
 		defer r.stop()
 		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
 		comment := ann.Comment(at(9*time.Hour), issue, "a comment")
-		reply := answer(owner, at(8*time.Hour), comment, "an answer")
+		reply := threadReply(owner, at(8*time.Hour), comment, "an answer")
 		a.Publish(issue, comment, reply)
 		after(time.Minute)
 		require.Equal(t, 2, r.relay("wss://a.example").Descendants)

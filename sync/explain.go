@@ -30,7 +30,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 		x.Is, x.Event = IsStored, headOf(ev)
 		return x, nil
 	}
-	if last, known := m.report.states.get(id); known {
+	if last, known := m.telemetry.states.get(id); known {
 		last.Now = x.Now
 		x = last
 	}
@@ -52,7 +52,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	case x.Is == "" && m.ingest.known.Has(id):
 		x.Is = IsGone
 	case x.Is == "":
-		x.Is, x.Since = IsUnknown, m.report.states.complete()
+		x.Is, x.Since = IsUnknown, m.telemetry.states.complete()
 	}
 	if err := m.replaced(ctx, &x); err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
@@ -125,7 +125,7 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 
 // isDeleted asks the Store.
 func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
-	defer m.report.recovered(&err, whoseStore)
+	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
 	return m.store.Deleted(ctx, ev)
@@ -133,7 +133,7 @@ func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (delete
 
 // readOne returns the newest stored event that matches, the zero Event if there is none.
 func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
-	defer m.report.recovered(&err, whoseStore)
+	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
 	for ev, err := range m.store.Events(ctx, f) {

@@ -13,10 +13,10 @@ import (
 
 // Submit has an event go the way of one that a relay sent.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
-	t := newToken()
+	t := newBatchWait()
 	t.ended = func() {}
 	defer m.ingest.hurry() // it is all that comes
-	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, token: t, ids: new(wire.IDChecker)})
+	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, wait: t, ids: new(wire.IDChecker)})
 }
 
 // RunPipeline is Run without relays.
@@ -33,12 +33,12 @@ func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID))
 }
 
 // Verified is how many signatures were checked.
-func (m *SyncManager) Verified() uint64 { return m.report.verified.Load() }
+func (m *SyncManager) Verified() uint64 { return m.telemetry.verified.Load() }
 
 // Dropped is how many of something a bound dropped.
 func (m *SyncManager) Dropped(reason string) uint64 {
 	var s EventStatus
-	m.report.reasons(&s)
+	m.telemetry.reasons(&s)
 	return s.Dropped[reason]
 }
 

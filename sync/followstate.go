@@ -171,7 +171,7 @@ func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
 // refused returns the states of announcements and states of a repository's owner that are not stored. Those that
 // the stored announcement would supersede are left out.
 func (m *SyncManager) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
-	all := slices.DeleteFunc(m.report.states.of(ref, 2*maxRefused), func(s EventState) bool {
+	all := slices.DeleteFunc(m.telemetry.states.of(ref, 2*maxRefused), func(s EventState) bool {
 		return s.Is == IsGone || !stored.IsZero() && s.Event.Kind == stored.Kind && s.Event.CreatedAt.Before(stored.CreatedAt.Time())
 	})
 	ids := make([]graspsync.EventID, len(all))
@@ -195,7 +195,7 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 		x.Is = RepoLeft
 		return
 	}
-	x.LeftOut = m.targeting.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
+	x.LeftOut = m.relayFilter.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
 	switch ours, _ := m.index.listed(a); {
 	case x.Is == RepoFollowed:
 	case m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref):
@@ -223,7 +223,7 @@ func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState,
 			Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time(), Identifier: x.Ref.Identifier,
 		}}
 		if a := m.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
-			x.LeftOut = m.targeting.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
+			x.LeftOut = m.relayFilter.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
 		}
 		return nil
 	}
@@ -255,7 +255,7 @@ func (m *SyncManager) held(ctx context.Context, f nostr.Filter) (newest graspsyn
 	if m.cfg.Holder == nil {
 		return newest, false, nil
 	}
-	defer m.report.recovered(&err, "policy")
+	defer m.telemetry.recovered(&err, "policy")
 	stamps, err := m.cfg.Holder.Held(ctx, f)
 	for _, s := range stamps {
 		if !found || s.Newer(newest) {
@@ -289,7 +289,7 @@ func (m *SyncManager) notOurs(ctx context.Context, x *RepoFollowState) error {
 }
 
 // leftOut returns the URLs of an announcement that are not used.
-func (t *targeting) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
+func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 	more, places := 0, 0
 	add := func(l LeftOut) {
 		if l.What = graspsync.Printable(l.What); len(out) < maxOmitted {
@@ -335,7 +335,7 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
 		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
 	}
-	t := m.targeting
+	t := m.relayFilter
 	x.Listed, x.Examples = m.index.listing(u)
 	x.Reason = t.unreachable(u)
 	switch {
@@ -368,7 +368,7 @@ func (x relayQuestion) handle(_ context.Context, l *loop) {
 	if !ok {
 		return
 	}
-	s := l.overview.relayStatus(p.RelayStatus)
+	s := l.status.relayStatus(p.RelayStatus)
 	if snapshot := l.m.snapshot.Load(); snapshot != nil {
 		if i := slices.IndexFunc(snapshot.Relays, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
 			s.Synced, s.SyncTime = snapshot.Relays[i].Synced, snapshot.Relays[i].SyncTime

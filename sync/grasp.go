@@ -61,7 +61,7 @@ type GRASPPolicy struct {
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
-	kin      kinCache
+	kin      authorityCache
 }
 
 var _ Policy = (*GRASPPolicy)(nil)
@@ -494,7 +494,7 @@ func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	return nip34.RepoRefs(ev.Event)
 }
 
-func (p *GRASPPolicy) kinOf(identifier string, view View) *kin {
+func (p *GRASPPolicy) kinOf(identifier string, view View) *recognizedAuthors {
 	return p.kin.of(p.Membership, identifier, view, p.Lists)
 }
 

@@ -53,7 +53,7 @@ func TestIdleHour(t *testing.T) {
 		after(time.Hour)
 		requests, took := sent()-before, cputime.Used()-began
 		require.Zero(t, requests)
-		require.Equal(t, connections, connected(r.manager.Status()))
+		require.Equal(t, connections, connOpened(r.manager.Status()))
 		if said {
 			fmt.Printf("BenchmarkIdleHour 1 %d requests %f cpu-s\n", requests, took.Seconds())
 		}
@@ -61,7 +61,7 @@ func TestIdleHour(t *testing.T) {
 }
 
 // connected is how many relays there is a connection to.
-func connected(s relaysync.Status) (n int) {
+func connOpened(s relaysync.Status) (n int) {
 	for _, r := range s.Relays {
 		if r.Phase == "live" {
 			n++

@@ -14,7 +14,7 @@ import (
 type inflight struct {
 	room   *limit.Slots // bytes of events
 	checks *limit.Slots // events that wait for the check of their signature
-	claims *claims
+	claims *fetchClaims
 
 	mu sync.Mutex
 	// guarded by mu
@@ -32,7 +32,7 @@ func hostShare(most int64) int64 { return max(1, most/4) }
 func newInflight(most int64) *inflight {
 	return &inflight{
 		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
-		claims: newClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
+		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
 	}
 }
 
@@ -53,7 +53,7 @@ func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if first, ok := f.inFlight[j.key]; ok {
-		first.tokens = append(first.tokens, j.tokens...)
+		first.waits = append(first.waits, j.waits...)
 		return false
 	}
 	f.inFlight[j.key] = j
@@ -67,14 +67,14 @@ func (f *inflight) enter(j *job) bool {
 // letGo ends a job without a look at its event, unless several count on it.
 func (f *inflight) letGo(j *job) bool {
 	f.mu.Lock()
-	if len(j.tokens) > 1 {
+	if len(j.waits) > 1 {
 		f.mu.Unlock()
 		return false
 	}
 	f.out(j)
 	f.mu.Unlock()
 	j.release()
-	f.over(j, j.tokens, false)
+	f.over(j, j.waits, false)
 	return true
 }
 
@@ -82,7 +82,7 @@ func (f *inflight) letGo(j *job) bool {
 func (f *inflight) leave(j *job, ok bool) {
 	f.mu.Lock()
 	f.out(j)
-	tokens := j.tokens
+	tokens := j.waits
 	f.mu.Unlock()
 	f.over(j, tokens, ok)
 }
@@ -96,7 +96,7 @@ func (f *inflight) out(j *job) {
 }
 
 // over tells who counted on a job that is out.
-func (f *inflight) over(j *job, tokens []*token, ok bool) {
+func (f *inflight) over(j *job, tokens []*batchWait, ok bool) {
 	for _, t := range tokens {
 		t.settle(ok)
 	}
@@ -118,17 +118,17 @@ func (f *inflight) has(id graspsync.EventID) bool {
 }
 
 // stage is how far the pipeline has got.
-type stage struct{ entered, turn uint64 }
+type pipelineMark struct{ entered, turn uint64 }
 
 // stage returns what is in the pipeline now.
-func (f *inflight) stage() stage {
+func (f *inflight) mark() pipelineMark {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return stage{entered: f.entered, turn: f.turn.Load()}
+	return pipelineMark{entered: f.entered, turn: f.turn.Load()}
 }
 
 // resting reports whether all that was in the pipeline at a stage is dealt with.
-func (f *inflight) resting(at stage) bool {
+func (f *inflight) resting(at pipelineMark) bool {
 	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
 		return false // what is revived is in no table
 	}

@@ -22,12 +22,12 @@ const saveBatch = 256 // maximum number of events in one call of Store.Save
 // when the next one is full, so that a slow Store slows the reading of relays. The writer is the only goroutine that
 // judges and saves. All methods may be called concurrently.
 type ingest struct {
-	cfg     *Config // read-only
-	feed    *feed
-	report  *report
-	store   *safeStore
-	policy  *safePolicy
-	request func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks; nil in tests
+	cfg       *Config // read-only
+	self      *selfSubscriber
+	telemetry *telemetry
+	store     *safeStore
+	policy    *safePolicy
+	request   func(graspsync.RelayURL, []graspsync.EventID) // requests events by id and never blocks; nil in tests
 
 	inflight  *inflight
 	reprocess *reprocessQueue
@@ -48,13 +48,13 @@ type ingest struct {
 }
 
 func newIngest(
-	cfg Config, store Store, policy Policy, view View, f *feed, r *report, request func(graspsync.RelayURL, []graspsync.EventID),
+	cfg Config, store Store, policy Policy, view View, f *selfSubscriber, r *telemetry, request func(graspsync.RelayURL, []graspsync.EventID),
 ) *ingest {
 	return &ingest{
-		cfg: &cfg, feed: f, report: r, request: request,
-		store: &safeStore{of: store, timeout: cfg.fixed.StoreTimeout, report: r},
+		cfg: &cfg, self: f, telemetry: r, request: request,
+		store: &safeStore{of: store, timeout: cfg.fixed.StoreTimeout, telemetry: r},
 		policy: &safePolicy{
-			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, report: r,
+			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, telemetry: r,
 		},
 		inflight: newInflight(cfg.Limits.InFlight), reprocess: &reprocessQueue{most: cfg.fixed.FeedQueue, wake: make(chan struct{}, 1)},
 		health: &storeHealth{}, sources: &heldSources{},
@@ -84,21 +84,21 @@ type delivery struct {
 	gap   bool
 	size  int
 	ids   *wire.IDChecker // of the connection
-	token *token
-	from  *conn // nil in tests
+	wait  *batchWait
+	from  *relayConn // nil in tests
 }
 
 // submit takes an event in. It blocks while the pipeline is full, and returns an
 // error only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
-	g.report.received.Add(1)
+	g.telemetry.received.Add(1)
 	id := d.event.ID
 	dealtWith := g.dealtWith(id)
 	if d.known && !dealtWith { // any more: since it was read, what it depends on has come
 		g.refetch(d.src.Relay, []graspsync.EventID{id})
 	}
 	if d.known || dealtWith {
-		g.report.duplicates.Add(1)
+		g.telemetry.duplicates.Add(1)
 		g.inflight.claims.settled(id)
 		return nil
 	}
@@ -107,13 +107,13 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		return nil
 	}
 	j := &job{
-		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, tokens: []*token{d.token},
+		key: copyKey{id, d.event.Sig}, gap: d.gap, from: d.from, waits: []*batchWait{d.wait},
 		incoming: graspsync.Incoming{Event: d.event, Source: d.src},
 		size:     min(memorySize(d.event, d.size), hostShare(g.cfg.Limits.InFlight)),
 	}
 	if d.from != nil {
 		if j.stats = d.from.stats; j.stats.bad.has(j.key) {
-			g.report.duplicates.Add(1)
+			g.telemetry.duplicates.Add(1)
 			d.from.spend(int64(d.size)) // it is repeated
 			return nil
 		}
@@ -122,15 +122,15 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	if err := g.inflight.admit(ctx, j); err != nil {
 		return err
 	}
-	d.token.hold()
+	d.wait.hold()
 	if !g.inflight.enter(j) {
 		j.release()
-		g.report.duplicates.Add(1)
+		g.telemetry.duplicates.Add(1)
 		return nil
 	}
 	g.inflight.claims.arrived(id)
 	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
-		g.report.duplicates.Add(1)
+		g.telemetry.duplicates.Add(1)
 		g.inflight.settled(j, true)
 		return nil
 	}
@@ -294,13 +294,13 @@ func (g *ingest) count(ev graspsync.Event) {
 		return // the writer did
 	}
 	h := g.heldFrom(ev.ID, true)
-	g.report.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
+	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})
 	if h.source.Kind == graspsync.Direct {
-		g.report.sources[graspsync.Direct].Add(1)
+		g.telemetry.sources[graspsync.Direct].Add(1)
 		return
 	}
-	g.report.outcome(h.source.Kind, graspsync.Stored)
-	g.report.observe(EventStored{Event: ev, Source: h.source})
+	g.telemetry.outcome(h.source.Kind, graspsync.Stored)
+	g.telemetry.observe(EventStored{Event: ev, Source: h.source})
 	if h.stats != nil {
 		h.stats.brought()
 	}

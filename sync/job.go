@@ -1,6 +1,8 @@
 package sync
 
 import (
+	"sync/atomic"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/pending"
@@ -19,16 +21,16 @@ type job struct {
 	incoming graspsync.Incoming
 	gap      bool
 	size     int64
-	number   uint64      // in the order in which they came
-	tokens   []*token    // guarded by inflight.mu: of everyone who delivered a copy
-	from     *conn       // who delivered the first; nil if revived
-	stats    *relayStats // of the relay that did
-	bytes    *limit.Slot // of the bytes on their way; nil if revived
-	turn     *limit.Slot // for the check of its signature
-	foreign  bool        // its signature was not checked, because its announcement is for another service
-	revived  bool        // it has waited in the pool and was settled then
-	again    bool        // it stays pending until something else is said of it
-	over     bool        // it is settled
+	number   uint64       // in the order in which they came
+	waits    []*batchWait // guarded by inflight.mu: of everyone who delivered a copy
+	from     *relayConn   // who delivered the first; nil if revived
+	stats    *relayStats  // of the relay that did
+	bytes    *limit.Slot  // of the bytes on their way; nil if revived
+	turn     *limit.Slot  // for the check of its signature
+	foreign  bool         // its signature was not checked, because its announcement is for another service
+	revived  bool         // it has waited in the pool and was settled then
+	again    bool         // it stays pending until something else is said of it
+	over     bool         // it is settled
 	retry
 }
 
@@ -68,5 +70,44 @@ func (j *job) release() {
 		if s != nil {
 			s.Release()
 		}
+	}
+}
+
+// batchWait counts the events of one batch that are on their way into the Store. The
+// batch has ended when its request has, and every one of them is settled: counted,
+// not waited for.
+type batchWait struct {
+	open   atomic.Int64 // events, and one for the request itself
+	failed atomic.Bool  // some event could not be saved; the batch must be repeated
+	ended  func()       // set before the request lets go
+}
+
+// newBatchWait returns a token that is held by the request.
+func newBatchWait() *batchWait {
+	t := &batchWait{}
+	t.open.Store(1)
+	return t
+}
+
+func (t *batchWait) hold() { t.open.Add(1) }
+
+// settle lets one hold go. ok is false if an event was lost to a failure of ours.
+func (t *batchWait) settle(ok bool) {
+	if !ok {
+		t.failed.Store(true)
+	}
+	t.release()
+}
+
+// finish lets the request's own hold go. ended is called once everything is
+// settled, by whoever settles last; it must not block.
+func (t *batchWait) finish(ended func()) {
+	t.ended = ended
+	t.release()
+}
+
+func (t *batchWait) release() {
+	if t.open.Add(-1) == 0 {
+		t.ended()
 	}
 }

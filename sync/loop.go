@@ -41,11 +41,11 @@ const repairEvery = time.Hour
 type loop struct {
 	m     *SyncManager
 	plan  *plan.Plan // made by run, of what an earlier process has left
-	conns map[graspsync.RelayURL]*conn
+	conns map[graspsync.RelayURL]*relayConn
 	stats map[graspsync.RelayURL]*relayStats
 
-	wants    *wants
-	overview *overview
+	targets *targetBuilder
+	status  *statusBuilder
 
 	rng    *rand.Rand
 	keeper keeper // what is confirmed; nil: nothing is kept of it
@@ -65,20 +65,20 @@ type loop struct {
 
 	scanFailures int // in a row
 
-	resume     resume // of what could not be saved
-	descending descending
+	recovery     saveRecovery // of what could not be saved
+	threadSearch threadSearch
 
-	settledAt time.Time // the last Settled
-	settling  settling  // the next one
-	clockAt   time.Time // when the clock was last looked at
+	settledAt time.Time   // the last Settled
+	settling  settleRound // the next one
+	clockAt   time.Time   // when the clock was last looked at
 }
 
 func newLoop(m *SyncManager) *loop {
 	stats := make(map[graspsync.RelayURL]*relayStats)
 	return &loop{
-		m: m, rng: newRand(), bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*conn), stats: stats,
-		wants:    &wants{m: m, held: make(map[graspsync.RepoRef]*nip34.Announcement)},
-		overview: &overview{m: m, stats: stats, unread: true},
+		m: m, rng: newRand(), bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn), stats: stats,
+		targets: &targetBuilder{m: m, held: make(map[graspsync.RepoRef]*nip34.Announcement)},
+		status:  &statusBuilder{m: m, stats: stats, unread: true},
 	}
 }
 
@@ -92,7 +92,7 @@ func (l *loop) run(ctx context.Context) {
 	keep := time.NewTicker(keepEvery)
 	defer keep.Stop()
 	l.begin()
-	l.step(ctx, plan.Restore{Relays: l.m.remember.kept})
+	l.step(ctx, plan.Restore{Relays: l.m.persistence.kept})
 	l.scan(ctx)
 	for {
 		var due <-chan time.Time
@@ -109,23 +109,23 @@ func (l *loop) run(ctx context.Context) {
 					l.m.health.Closed(u)
 				}
 			}
-			last := l.overview.status(time.Now(), l.plan, l.known())
+			last := l.status.status(time.Now(), l.plan, l.known())
 			last.last = true
 			l.m.snapshot.Store(last)
 			return
 		case <-l.m.inbox.wake:
-			l.overview.changed = true
+			l.status.changed = true
 			for _, msg := range l.m.inbox.take() {
 				msg.handle(ctx, l)
 			}
-			l.overview.publish(time.Now(), l.plan, l.known())
-		case <-l.m.feed.wake:
-			l.overview.changed = true
+			l.status.publish(time.Now(), l.plan, l.known())
+		case <-l.m.self.wake:
+			l.status.changed = true
 			if l.window == nil && l.started {
 				l.window = time.After(l.m.cfg.Times.BatchWindow)
 			}
 		case <-l.window:
-			l.window, l.overview.changed = nil, true
+			l.window, l.status.changed = nil, true
 			l.closeWindow(ctx)
 		case <-due:
 			l.tick(ctx)
@@ -139,7 +139,7 @@ func (l *loop) run(ctx context.Context) {
 			l.complete(now)
 			l.repair(ctx, now)
 			l.m.sets.forgetOld(now)
-			l.overview.publish(now, l.plan, l.known())
+			l.status.publish(now, l.plan, l.known())
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (l *loop) begin() {
 func (l *loop) planConfig() plan.Config {
 	cfg, t := l.m.cfg, l.m.cfg.fixed
 	return plan.Config{
-		Salt:     l.m.remember.salt,
+		Salt:     l.m.persistence.salt,
 		MaxDials: cfg.fixed.MaxDials, DialEvery: t.DialEvery, MaxConnections: cfg.Limits.MaxConnections,
 		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
@@ -184,7 +184,7 @@ func (l *loop) tick(ctx context.Context) {
 
 // step has the plan decide about in, and does what it decides.
 func (l *loop) step(ctx context.Context, in plan.Input) {
-	l.overview.changed = true
+	l.status.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
 		l.perform(ctx, e)
 	}
@@ -204,11 +204,11 @@ func (l *loop) scan(ctx context.Context) {
 	l.m.wg.Go(func() { l.m.scan(ctx) })
 }
 
-func (msg scanned) handle(ctx context.Context, l *loop) {
+func (msg scanResult) handle(ctx context.Context, l *loop) {
 	l.scanning = false
 	if msg.err != nil {
 		if ctx.Err() == nil {
-			l.overview.storeErr = graspsync.Printable(msg.err.Error())
+			l.status.storeErr = graspsync.Printable(msg.err.Error())
 			l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
 		}
 		most := rescanMost
@@ -220,7 +220,7 @@ func (msg scanned) handle(ctx context.Context, l *loop) {
 		return
 	}
 	l.scanFailures = 0
-	l.overview.unread, l.overview.storeErr = false, ""
+	l.status.unread, l.status.storeErr = false, ""
 	l.rescanAt = time.Now().Add(l.m.cfg.fixed.DailyMin + rand.N(l.m.cfg.fixed.DailyMax-l.m.cfg.fixed.DailyMin+1))
 	first := !l.started
 	if first {
@@ -232,7 +232,7 @@ func (msg scanned) handle(ctx context.Context, l *loop) {
 	if first {
 		l.sayWaiting(time.Now())
 	}
-	l.descending.all = true
+	l.threadSearch.all = true
 	l.descend(ctx, time.Now())
 	if l.scanAgain {
 		l.scanAgain = false
@@ -242,23 +242,23 @@ func (msg scanned) handle(ctx context.Context, l *loop) {
 
 // closeWindow acts on what the own feed has brought.
 func (l *loop) closeWindow(ctx context.Context) {
-	b := l.m.feed.take()
-	l.wants.hold(&b)
-	l.m.report.drop("descendants", b.change.leftOut)
+	b := l.m.self.take()
+	l.targets.hold(&b)
+	l.m.telemetry.drop("descendants", b.change.leftOut)
 	l.broken = l.broken || b.change.broken
 	for ref := range b.change.fresh {
-		lazy.Put(&l.descending.of, ref, struct{}{})
+		lazy.Put(&l.threadSearch.of, ref, struct{}{})
 	}
 	defer l.descend(ctx, time.Now())
 	if len(b.authors) > 0 {
 		l.step(ctx, plan.Authors(b.authors))
 	}
 	if !b.all {
-		l.step(ctx, l.wants.changes(b.change))
+		l.step(ctx, l.targets.changes(b.change))
 		return
 	}
-	l.wants.withHeld(&b.change)
-	l.step(ctx, plan.Snapshot(l.wants.changes(b.change)))
+	l.targets.withHeld(&b.change)
+	l.step(ctx, plan.Snapshot(l.targets.changes(b.change)))
 }
 
 // complete has everything planned anew if there may be room for more of it, once in a
@@ -267,7 +267,7 @@ func (l *loop) closeWindow(ctx context.Context) {
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
-		l.m.feed.tellAll()
+		l.m.self.tellAll()
 	}
 }
 
@@ -280,7 +280,7 @@ func (l *loop) repair(ctx context.Context, now time.Time) {
 	}
 }
 
-func (msg rateLimited) handle(ctx context.Context, l *loop) {
+func (msg rateLimit) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {
 		l.m.health.RateLimited(c.url, msg.until)
@@ -292,20 +292,20 @@ func (msg rateLimited) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: msg.until})
 }
 
-func (msg connected) handle(ctx context.Context, l *loop) {
+func (msg connOpened) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {
 		c.stands = true
 		l.m.health.Connected(c.url)
-		l.m.remember.health(c.url)
+		l.m.persistence.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
-		l.m.report.observe(RelayConnected{Relay: c.url})
+		l.m.telemetry.observe(RelayConnected{Relay: c.url})
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
 }
 
-func (msg dialFailed) handle(ctx context.Context, l *loop) {
+func (msg dialFailure) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] != c || ctx.Err() != nil {
 		return
@@ -326,7 +326,7 @@ func (msg dialFailed) handle(ctx context.Context, l *loop) {
 	} else {
 		l.m.health.Failed(c.url, msg.err)
 	}
-	l.m.remember.health(c.url)
+	l.m.persistence.health(c.url)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.m.logFailure(c, msg.err)
 	l.step(ctx, plan.DialFailed{
@@ -335,11 +335,11 @@ func (msg dialFailed) handle(ctx context.Context, l *loop) {
 }
 
 // notDialed has a relay tried again later that no attempt has reached.
-func (l *loop) notDialed(ctx context.Context, c *conn, err error) {
+func (l *loop) notDialed(ctx context.Context, c *relayConn, err error) {
 	l.m.health.Closed(c.url)
-	l.m.remember.health(c.url)
+	l.m.persistence.health(c.url)
 	c.stats.failed(graspsync.Printable(err.Error()))
-	l.m.report.drop("not_dialed", 1)
+	l.m.telemetry.drop("not_dialed", 1)
 	l.m.cfg.Logger.Debug("relay not dialed", keyRelay, c.url.String(), keyErr, err)
 	var asks interface{ RetryAfter() time.Duration }
 	at := l.m.health.NextAttempt(c.url)
@@ -359,7 +359,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func (msg lost) handle(ctx context.Context, l *loop) {
+func (msg connLoss) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] != c || ctx.Err() != nil {
 		return
@@ -368,13 +368,13 @@ func (msg lost) handle(ctx context.Context, l *loop) {
 	switch {
 	case errors.Is(msg.err, errHostile), errors.Is(msg.err, errUnproductive):
 		l.m.health.Hostile(c.url)
-		l.m.report.observe(RelayHostile{Relay: c.url})
+		l.m.telemetry.observe(RelayHostile{Relay: c.url})
 	case errors.Is(msg.err, errHung):
 		l.m.health.Hung(c.url, msg.err)
 	default:
 		l.m.health.Lost(c.url, msg.err)
 	}
-	l.m.remember.relay(c.url, c.stats)
+	l.m.persistence.relay(c.url, c.stats)
 	c.stats.failed(graspsync.Printable(msg.err.Error()))
 	l.m.logLost(c, msg.err)
 	l.step(ctx, plan.Lost{
@@ -383,9 +383,9 @@ func (msg lost) handle(ctx context.Context, l *loop) {
 	})
 }
 
-func (msg batchDone) handle(ctx context.Context, l *loop) {
+func (msg batchResult) handle(ctx context.Context, l *loop) {
 	c, done := msg.conn, l.cameTo(msg)
-	l.resume.late = l.resume.late || done.Unsaved
+	l.recovery.late = l.recovery.late || done.Unsaved
 	c.stats.batch(msg.done.Report, time.Now())
 	l.m.logBatch(msg, done.Result)
 	l.step(ctx, done)
@@ -395,13 +395,13 @@ func (msg batchDone) handle(ctx context.Context, l *loop) {
 }
 
 // cameTo returns what a batch came to, with what the pipeline made of its events.
-func (l *loop) cameTo(msg batchDone) plan.Done {
+func (l *loop) cameTo(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
 		Relay: c.url, Epoch: c.epoch, Batch: msg.batch.ID, Result: msg.done.Result, Cursors: msg.done.Cursors,
 		Reconciled: report.Method&session.Negent == session.Negent, Disproved: report.Disproved,
 	}
-	if msg.token.failed.Load() {
+	if msg.wait.failed.Load() {
 		// Something that came could not be saved: how far the pages got says
 		// nothing about what we have.
 		done.Result, done.Cursors, done.Unsaved = plan.Failed, nil, true
@@ -440,12 +440,12 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
-		l.m.report.drop(e.Reason, e.Count)
+		l.m.telemetry.drop(e.Reason, e.Count)
 	}
 }
 
 // resume is how events are asked for again that could not be saved, once they can.
-type resume struct {
+type saveRecovery struct {
 	missed  map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
 	nothing bool                             // can be saved, as the plan knows it
 	late    bool                             // something failed for that since
@@ -462,7 +462,7 @@ const (
 // that is asked for, and relays of which events were let go of are asked since then. What
 // is not connected to is as soon as it is.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
-	r := &l.resume
+	r := &l.recovery
 	if nothing := l.m.ingest.health.savesNothing(); nothing && !r.nothing {
 		r.nothing = true
 		l.step(ctx, plan.Saving{Nothing: true})
@@ -517,7 +517,7 @@ func (l *loop) sayWaiting(now time.Time) {
 	}
 }
 
-func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *conn {
+func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	if c := l.conns[u]; c != nil && c.epoch == epoch {
 		return c
 	}
@@ -527,7 +527,7 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *conn {
 // tell sends what the plan wants done to a connection, if it is the one that the plan knows.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
-		c.mailbox.put(planned{e})
+		c.mailbox.put(planEffect{e})
 	}
 }
 
@@ -542,11 +542,11 @@ func (l *loop) dial(ctx context.Context, e plan.Dial) {
 	}
 	stats := l.stats[e.Relay]
 	if stats == nil {
-		stats = l.m.remember.stats(e.Relay)
+		stats = l.m.persistence.stats(e.Relay)
 		l.stats[e.Relay] = stats
 	}
 	l.m.health.Attempt(e.Relay)
-	c := newConn(ctx, l.m, e.Relay, e.Epoch, stats)
+	c := newRelayConn(ctx, l.m, e.Relay, e.Epoch, stats)
 	l.conns[e.Relay] = c
 	l.m.wg.Go(c.run)
 }
@@ -556,21 +556,21 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 		c.hangup()
 		delete(l.conns, u)
 		l.m.health.Closed(u)
-		l.m.remember.health(u)
+		l.m.persistence.health(u)
 	}
 }
 
 // passStarted begins to compare anew what a relay lacks.
 func (l *loop) passStarted(e plan.Reset) {
 	if st := l.stats[e.Relay]; st != nil {
-		st.coverage.begin()
+		st.completeness.begin()
 	}
-	l.m.report.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
+	l.m.telemetry.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
 // handle counts the events that a relay should have: those of repositories that are followed
 // there.
-func (msg lacking) handle(_ context.Context, l *loop) {
+func (msg lackingEvents) handle(_ context.Context, l *loop) {
 	var events [][]graspsync.RepoRef
 	for _, refs := range msg.events {
 		refs = slices.DeleteFunc(refs, func(ref graspsync.RepoRef) bool { return !l.plan.Follows(ref, msg.conn.url) })
@@ -578,7 +578,7 @@ func (msg lacking) handle(_ context.Context, l *loop) {
 			events = append(events, refs)
 		}
 	}
-	msg.conn.stats.coverage.counted(events)
+	msg.conn.stats.completeness.counted(events)
 }
 
 const (
@@ -588,11 +588,11 @@ const (
 
 // settling is the wait for all that had been received at a moment to be dealt with.
 // What comes later is not waited for, so that it has an end however much comes.
-type settling struct {
+type settleRound struct {
 	at   time.Time
-	read map[*conn]uint64 // messages that were read then and not in the pipeline yet
-	last stage            // of the pipeline, once they all are in it
-	in   bool             // they are
+	read map[*relayConn]uint64 // messages that were read then and not in the pipeline yet
+	last pipelineMark          // of the pipeline, once they all are in it
+	in   bool                  // they are
 }
 
 // settle tells the plan, once a minute, up to when all that was received is dealt with.
@@ -604,7 +604,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		if !l.started || now.Sub(l.settledAt) < settleEvery {
 			return
 		}
-		*s = settling{at: now, read: make(map[*conn]uint64)}
+		*s = settleRound{at: now, read: make(map[*relayConn]uint64)}
 		for _, c := range l.conns {
 			s.read[c] = c.ahead.read.Load()
 		}
@@ -616,13 +616,13 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 		}
 	}
 	if !s.in {
-		s.in, s.last = true, l.m.ingest.inflight.stage()
+		s.in, s.last = true, l.m.ingest.inflight.mark()
 	}
 	if !l.m.ingest.inflight.resting(s.last) {
 		return
 	}
 	at := s.at
-	*s, l.settledAt = settling{}, now
+	*s, l.settledAt = settleRound{}, now
 	l.step(ctx, plan.Settled{At: at})
 }
 
@@ -636,7 +636,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
 		l.m.cfg.Logger.Warn("the clock was set", "by", by)
-		l.settling = settling{} // it began at another time
+		l.settling = settleRound{} // it began at another time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
 }
@@ -650,7 +650,7 @@ func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 
 // descending is when the Store is asked next for what descends from what is ours. It belongs
 // to the loop.
-type descending struct {
+type threadSearch struct {
 	running  bool
 	all      bool                           // of all repositories
 	of       map[graspsync.RepoRef]struct{} // or of these
@@ -662,7 +662,7 @@ type descending struct {
 // after a scan, unless that is under way. It is of less concern than anything else, and nobody
 // waits for it.
 func (l *loop) descend(ctx context.Context, now time.Time) {
-	d := &l.descending
+	d := &l.threadSearch
 	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
 		return
 	}
@@ -674,8 +674,8 @@ func (l *loop) descend(ctx context.Context, now time.Time) {
 	l.m.wg.Go(func() { l.m.descend(ctx, of) })
 }
 
-func (msg descended) handle(ctx context.Context, l *loop) {
-	d := &l.descending
+func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
+	d := &l.threadSearch
 	d.running = false
 	switch {
 	case msg.err == nil:
@@ -697,16 +697,16 @@ func (msg descended) handle(ctx context.Context, l *loop) {
 // forget drops what is known of a relay. What it counted under the shared label
 // stays.
 func (l *loop) forget(u graspsync.RelayURL) {
-	l.overview.forgotten(u)
+	l.status.forgotten(u)
 	delete(l.stats, u)
-	l.m.report.observe(RelayForgotten{Relay: u})
+	l.m.telemetry.observe(RelayForgotten{Relay: u})
 	l.m.health.Forget(u)
-	l.m.remember.forget(u)
+	l.m.persistence.forget(u)
 }
 
 // keep keeps what changes all the time, once in a while.
 func (l *loop) keep(ctx context.Context) {
-	r := l.m.remember
+	r := l.m.persistence
 	if !r.on {
 		return
 	}
@@ -719,20 +719,20 @@ func (l *loop) keep(ctx context.Context) {
 	r.busy = true
 	r.pending.capture(l.keeper)
 	l.m.wg.Go(func() {
-		l.m.inbox.put(exported{r.export(ctx)})
+		l.m.inbox.put(exportResult{r.export(ctx)})
 	})
 }
 
-func (msg exported) handle(_ context.Context, l *loop) {
-	l.m.remember.busy = false
+func (msg exportResult) handle(_ context.Context, l *loop) {
+	l.m.persistence.busy = false
 	if msg.err == nil {
-		l.m.remember.confirmed()
+		l.m.persistence.confirmed()
 	}
 }
 
 // keepAll keeps everything, at the end.
 func (l *loop) keepAll() {
-	r := l.m.remember
+	r := l.m.persistence
 	if !r.on {
 		return
 	}

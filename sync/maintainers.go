@@ -23,14 +23,14 @@ const maxMaintainers = 100_000
 // removed that were stored for nothing but that they were listed. The policy is asked once for
 // each identifier, however many have.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
-	stored, all := w.feed.index.takeNews()
+	stored, all := w.self.index.takeNews()
 	changed, unsure := w.reprocess.takeChanged()
 	unsure = unsure || all
 	if all {
 		woken = append(woken, w.rejected.Anything()...)
 	}
 	if unsure {
-		for _, identifier := range w.feed.index.related() {
+		for _, identifier := range w.self.index.related() {
 			lazy.Put(&changed, identifier, struct{}{})
 		}
 	}
@@ -64,7 +64,7 @@ func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	if !w.store.removes() {
 		return nil
 	}
-	return w.feed.index.relatives(identifier)
+	return w.self.index.relatives(identifier)
 }
 
 // spared is how many announcements with an identifier stay that nobody lists any more, the newest:
@@ -118,7 +118,7 @@ func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 // remove removes an announcement; ev is zero if it is not stored any more.
 func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync.Event) error {
 	if ev.IsZero() {
-		w.feed.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
+		w.self.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
 		return nil
 	}
 	if err := w.store.remove(ctx, ev); err != nil {
@@ -129,9 +129,9 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
 	})
 	w.known.Forget(a.ID)
-	w.report.drop("unlisted", 1)
+	w.telemetry.drop("unlisted", 1)
 	w.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
-	w.feed.removed(ev)
+	w.self.removed(ev)
 	w.reprocess.withdrawn(ev)
 	return nil
 }

@@ -35,16 +35,16 @@ type SyncManager struct {
 	store        Store
 	transport    Transport
 	health       *health.RelayHealthTracker
-	index        *index
+	index        *eventIndex
 	reader       storeReader
-	targeting    *targeting
-	feed         *feed
+	relayFilter  *relayFilter
+	self         *selfSubscriber
 	ingest       *ingest
-	sets         *sets
-	report       *report
-	remember     *remember
+	sets         *negentropySets
+	telemetry    *telemetry
+	persistence  *persistence
 	own          *ownFeed
-	submissions  *submissions
+	submissions  *submissionQueue
 	unproductive *limit.Rate // bytes that each relay host may send to no use
 	loop         *loop
 
@@ -98,23 +98,23 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	if cfg.Rules != nil {
 		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
 	}
-	rep := newReport(cfg)
-	x := newIndex(cfg.Policy.Lists, identity, rep.panickedIn)
+	rep := newTelemetry(cfg)
+	x := newEventIndex(cfg.Policy.Lists, identity, rep.panickedIn)
 	m := &SyncManager{
-		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, report: rep,
+		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
 		reader: storeReader{store: store, index: x, counters: rep.counters},
-		targeting: &targeting{
+		relayFilter: &relayFilter{
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
-		feed: newFeed(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), unproductive: newUnproductive(&cfg.fixed),
+		self: newSelfSubscriber(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), unproductive: newUnproductive(&cfg.fixed),
 		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](),
 	}
-	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.feed, rep, m.refetch)
+	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.self, rep, m.refetch)
 	m.ingest.policy.identity = identity
-	m.remember = newRemember(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
-	m.submissions = newSubmissions(m.submitted)
-	m.own = &ownFeed{cfg: &cfg, report: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = newSets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.rejected, rep.counters)
+	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
+	m.submissions = newSubmissionQueue(m.submitted)
+	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
+	m.sets = newNegentropySets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.rejected, rep.counters)
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
@@ -148,10 +148,10 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.wg.Go(func() { m.ingest.run(ctx) })
-	m.wg.Go(func() { m.report.run(ctx) })
+	m.wg.Go(func() { m.telemetry.run(ctx) })
 	m.wg.Go(func() { m.own.run(ctx) })
 	m.wg.Go(func() { m.submissions.run(ctx) })
-	end := m.remember.start(ctx)
+	end := m.persistence.start(ctx)
 	m.followHeld(ctx)
 	m.loop.run(ctx)
 	late := time.AfterFunc(endsWithin, func() {
@@ -173,12 +173,12 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
 	defer cancel()
 	err := func() (err error) {
-		defer m.report.recovered(&err, "policy")
+		defer m.telemetry.recovered(&err, "policy")
 		for a, err := range m.cfg.Holder.HeldAnnouncements(ctx) {
 			if err != nil {
 				return err
 			}
-			m.feed.hold(a)
+			m.self.hold(a)
 		}
 		return nil
 	}()
@@ -203,13 +203,13 @@ func (m *SyncManager) Stored(event graspsync.Event) {
 // submitted takes in an event that a client submitted. A panic must cost no more than that.
 func (m *SyncManager) submitted(event graspsync.Event) {
 	m.ingest.arrivals.add(event.ID, time.Now())
-	m.report.states.stored(event)
+	m.telemetry.states.stored(event)
 	m.index.contain(func() { m.tookIn(event) })
 }
 
 // tookIn takes note of an event that our relay has, however it came there.
 func (m *SyncManager) tookIn(ev graspsync.Event) {
-	m.feed.stored(ev)
+	m.self.stored(ev)
 	m.ingest.fulfil(ev)
 }
 
@@ -226,9 +226,9 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
 	_, rule := m.cfg.blocks(event)
-	m.report.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
-	m.report.say("event removed", graspsync.Incoming{Event: event})
-	m.feed.removed(event)
+	m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
+	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
+	m.self.removed(event)
 	m.ingest.reprocess.withdrawn(event)
 }
 
@@ -236,7 +236,7 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 // it stored a deletion or a newer version. It does not wait, and nothing else needs it.
 func (m *SyncManager) Departed(event graspsync.Event) {
 	if !event.IsZero() {
-		m.report.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
+		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
@@ -249,7 +249,7 @@ func (m *SyncManager) Postponed(event graspsync.Event) {
 	}
 	m.submissions.takeIn()
 	m.ingest.displaced(event)
-	m.feed.removed(event)
+	m.self.removed(event)
 	m.ingest.reprocess.withdrawn(event)
 }
 
@@ -268,8 +268,8 @@ func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 		return
 	}
 	src := m.HeldFrom(id)
-	m.report.outcome(src.Kind, o.Result)
-	m.report.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
+	m.telemetry.outcome(src.Kind, o.Result)
+	m.telemetry.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
 		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
@@ -285,7 +285,7 @@ func (m *SyncManager) Held(event graspsync.Event) {
 	m.submissions.takeIn()
 	if event.Kind == graspsync.KindAnnouncement {
 		if a := m.index.listedBy(event); a != nil {
-			m.feed.hold(a)
+			m.self.hold(a)
 		}
 	}
 	m.ingest.reprocess.announced(event)
@@ -315,20 +315,20 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	switch {
 	case err != nil:
 	case v.Decision == graspsync.Accept:
-		m.report.say("event accepted", in)
+		m.telemetry.say("event accepted", in)
 	case v.Decision == graspsync.Hold:
-		m.report.say("event held", in, "by", "the policy")
+		m.telemetry.say("event held", in, "by", "the policy")
 		m.ingest.sources.add(event.ID, heldSource{})
 		m.Held(event)
 	case v.Decision == graspsync.Reject:
-		m.report.rejected(in, IsRejected, v)
+		m.telemetry.rejected(in, IsRejected, v)
 	case v.Decision == graspsync.Later:
-		m.report.rejected(in, IsPostponed, v)
+		m.telemetry.rejected(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
 		if v.Reason = reasonDepends; v.Detail == "" && len(v.DependsOn) > 0 {
 			v.Detail = "want " + m.wanted(v.DependsOn)
 		}
-		m.report.rejected(in, IsRejected, v)
+		m.telemetry.rejected(in, IsRejected, v)
 	}
 	return v, err
 }
@@ -354,13 +354,13 @@ func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	in := graspsync.Incoming{Event: event}
 	reason = graspsync.Printable(reason)
 	if blocked, rule := m.cfg.blocks(event); rule != "" {
-		m.report.reject(blocked)
-		m.report.states.note(in, EventState{Is: IsRejected, Reason: blocked, Rule: rule})
+		m.telemetry.reject(blocked)
+		m.telemetry.states.note(in, EventState{Is: IsRejected, Reason: blocked, Rule: rule})
 	} else {
-		m.report.reject(reasonByRelay)
-		m.report.states.note(in, EventState{Is: IsRefused, Detail: reason})
+		m.telemetry.reject(reasonByRelay)
+		m.telemetry.states.note(in, EventState{Is: IsRefused, Detail: reason})
 	}
-	m.report.say("event refused", in, keyReason, reason)
+	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
 // Status returns what is known of all relays, as of at most a second ago while
@@ -378,7 +378,7 @@ func (m *SyncManager) Status() Status {
 
 // withNow completes a status with what is known of git data and of failures at this moment.
 func (m *SyncManager) withNow(s Status) Status {
-	s.Failures = m.report.failing.All()
+	s.Failures = m.telemetry.failing.All()
 	if m.cfg.Lacking == nil {
 		return s
 	}
@@ -433,7 +433,7 @@ func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
 
 // lacking asks [Config].Lacking.
 func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
-	defer m.report.recovered(&err, "policy")
+	defer m.telemetry.recovered(&err, "policy")
 	return m.cfg.Lacking(), nil
 }
 
@@ -452,7 +452,7 @@ func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 type statusQuestion struct{ status *Status }
 
 func (q *statusQuestion) handle(_ context.Context, l *loop) {
-	q.status = l.overview.renew(time.Now(), l.plan, l.known())
+	q.status = l.status.renew(time.Now(), l.plan, l.known())
 }
 
 // reasonDepends counts what a client submitted and what depends on something that is
@@ -488,7 +488,7 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 // forgotten leaves no series behind. Their names begin with namespace: a dashboard made for
 // this kind of server expects "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
-	return newCollector(namespace, m.Status, m.report.bySource, m.report.failing.Totals)
+	return newCollector(namespace, m.Status, m.telemetry.bySource, m.telemetry.failing.Totals)
 }
 
 // RepoStatus returns what is known of one repository. It asks Run, so it waits for
@@ -571,7 +571,7 @@ type reposQuestion struct {
 func (q *reposQuestion) handle(_ context.Context, l *loop) {
 	for _, ref := range q.refs {
 		if p, known := l.plan.RepoStatus(ref); known {
-			q.repos = append(q.repos, l.overview.repoStatus(p, l.wants.listers(ref)))
+			q.repos = append(q.repos, l.status.repoStatus(p, l.targets.listers(ref)))
 		}
 	}
 }
@@ -609,7 +609,7 @@ func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 
 // count counts the stored events that match any of the filters, each once.
 func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err error) {
-	defer m.report.recovered(&err, "store")
+	defer m.telemetry.recovered(&err, "store")
 	seen := make(map[graspsync.EventID]struct{})
 	for _, f := range fs {
 		for st, err := range m.store.Stamps(ctx, f) {

@@ -48,38 +48,38 @@ type loopMessage interface {
 // Messages of connections.
 type (
 	// connected: the connection is open.
-	connected struct {
-		conn   *conn
+	connOpened struct {
+		conn   *relayConn
 		limits relaylimits.Requests
 		info   wire.Info
 	}
 	// dialFailed: there is no connection.
-	dialFailed struct {
-		conn *conn
+	dialFailure struct {
+		conn *relayConn
 		err  error
 	}
 	// lost: the connection has ended.
-	lost struct {
-		conn    *conn
+	connLoss struct {
+		conn    *relayConn
 		err     error
 		cursors map[plan.BatchID][]plan.Cursor
 		aliveAt time.Time
 	}
 	// batchDone: all requests of a batch have ended and all its events are settled.
-	batchDone struct {
-		conn *conn
-		*fetching
+	batchResult struct {
+		conn *relayConn
+		*relayBatch
 		done session.Done
 	}
-	rateLimited struct {
-		conn   *conn
+	rateLimit struct {
+		conn   *relayConn
 		until  time.Time
 		reason string
 		log    bool
 	}
 	// lacking has the repositories of each event that the relay lacks.
-	lacking struct {
-		conn   *conn
+	lackingEvents struct {
+		conn   *relayConn
 		events [][]graspsync.RepoRef
 	}
 )
@@ -89,14 +89,14 @@ type (
 	// planInput is passed on to the plan.
 	planInput struct{ in plan.Input }
 	// scanned: a scan of the Store has ended.
-	scanned struct{ err error }
+	scanResult struct{ err error }
 	// descended: the search for descendants of these repositories has ended; nil means all.
-	descended struct {
+	threadSearchResult struct {
 		of  map[graspsync.RepoRef]struct{}
 		err error
 	}
 	// exported: the records on which the confirmed state rests are durable, unless err is set.
-	exported struct{ err error }
+	exportResult struct{ err error }
 	// question closes answered after the loop has handled its message, which has the answer.
 	question struct {
 		loopMessage

@@ -74,7 +74,7 @@ func (q *repoResync) handle(ctx context.Context, l *loop) {
 // is called. One that is blocked is once it is not any more. The error is that of ctx,
 // [ErrNotRunning], or wraps [ErrUnusableRelay].
 func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
-	switch t := m.targeting; {
+	switch t := m.relayFilter; {
 	case relay.IsZero(), t.ours(relay):
 		return fmt.Errorf("%w: %q is ourselves, or none", ErrUnusableRelay, relay)
 	case t.tooPlain(relay):
@@ -153,7 +153,7 @@ func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 // forgive has a relay's failures of the past keep it from nothing.
 func (l *loop) forgive(u graspsync.RelayURL) {
 	l.m.health.Forgive(u)
-	l.m.remember.health(u)
+	l.m.persistence.health(u)
 }
 
 // bootstrapChange adds or removes a bootstrap relay.
@@ -186,7 +186,7 @@ func (l *loop) followBootstrap(ctx context.Context) {
 		return
 	}
 	for _, u := range l.bootstrap {
-		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.m.targeting.blocked(u)})
+		l.step(ctx, plan.Bootstrap{Relay: u, Not: l.m.relayFilter.blocked(u)})
 	}
 }
 
@@ -199,7 +199,7 @@ func (rulesChange) handle(ctx context.Context, l *loop) {
 		return
 	}
 	l.followBootstrap(ctx)
-	l.m.feed.tellAll()
+	l.m.self.tellAll()
 	l.window = nil
 	l.closeWindow(ctx)
 	if l.scanAgain = l.scanning; !l.scanning {

@@ -32,9 +32,9 @@ const (
 
 // ownFeed follows [Config.OwnRelay], and knows how that is doing.
 type ownFeed struct {
-	cfg      *Config // read-only
-	report   *report
-	readable <-chan struct{} // closed once the Store was read
+	cfg       *Config // read-only
+	telemetry *telemetry
+	readable  <-chan struct{} // closed once the Store was read
 	// stored takes in an event of our own relay; live: it has come after what was stored.
 	stored func(ev graspsync.Event, live bool)
 
@@ -104,7 +104,7 @@ func (o *ownFeed) lost(err error, backoff time.Duration) {
 		s.Connected, s.LastError = false, text
 	})
 	o.cfg.Logger.Warn("own feed ended", keyRelay, o.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
-	o.report.observe(OwnFeedLost{Err: err, Backoff: backoff})
+	o.telemetry.observe(OwnFeedLost{Err: err, Backoff: backoff})
 }
 
 // converse is one connection to our own relay.
@@ -124,14 +124,14 @@ func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 	defer func() { f.Lost(own.alive) }()
 	messages, failed := make(chan wire.Message), make(chan error, 1)
 	wg.Go(func() { failed <- own.receiveAll(ctx, messages) })
-	if p := o.report.contain(o.cfg.OwnRelay, func() { err = own.converse(ctx, messages, failed) }); p != nil {
+	if p := o.telemetry.contain(o.cfg.OwnRelay, func() { err = own.converse(ctx, messages, failed) }); p != nil {
 		return p
 	}
 	return err
 }
 
 func (o *ownFeed) dial(ctx context.Context) (c Conn, err error) {
-	defer o.report.recovered(&err, whoseTransport)
+	defer o.telemetry.recovered(&err, whoseTransport)
 	ctx, stop := context.WithTimeout(ctx, o.cfg.fixed.ConnectTimeout)
 	defer stop()
 	c, err = o.cfg.OwnTransport.Dial(ctx, o.cfg.OwnRelay)
@@ -148,10 +148,10 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 	})
 	o.cfg.Logger.Debug("own relay was read", keyRelay, o.cfg.OwnRelay.String(), "events", r.Events)
 	if r.Gaps > 0 {
-		o.report.drop("own_feed_seconds", r.Gaps)
+		o.telemetry.drop("own_feed_seconds", r.Gaps)
 		o.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, o.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
 	}
-	o.report.observe(OwnFeedRead{Events: r.Events})
+	o.telemetry.observe(OwnFeedRead{Events: r.Events})
 }
 
 // ownConn is owned by the goroutine of [ownFeed.run], but for receiveAll, which has one of its
@@ -165,7 +165,7 @@ type ownConn struct {
 
 // receiveAll hands on what comes until that ends.
 func (o *ownConn) receiveAll(ctx context.Context, to chan<- wire.Message) (err error) {
-	defer o.own.report.recovered(&err, whoseTransport)
+	defer o.own.telemetry.recovered(&err, whoseTransport)
 	for {
 		msg, err := o.conn.Receive(ctx)
 		if err != nil {
@@ -180,12 +180,12 @@ func (o *ownConn) receiveAll(ctx context.Context, to chan<- wire.Message) (err e
 }
 
 func (o *ownConn) send(ctx context.Context, req wire.Request) (err error) {
-	defer o.own.report.recovered(&err, whoseTransport)
+	defer o.own.telemetry.recovered(&err, whoseTransport)
 	return o.conn.Send(ctx, req)
 }
 
 func (o *ownConn) close() (err error) {
-	defer o.own.report.recovered(&err, whoseTransport)
+	defer o.own.telemetry.recovered(&err, whoseTransport)
 	return o.conn.Close()
 }
 
@@ -252,8 +252,8 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 // wrongID leaves out an event whose id is not what we find it to be: it is that event
 // which is of no use, not the page that it came in.
 func (o *ownConn) wrongID(ev graspsync.Event) {
-	o.own.report.drop("own_feed_ids", 1)
-	if o.own.report.mayLog(o.own.cfg.OwnRelay, classHostile) {
+	o.own.telemetry.drop("own_feed_ids", 1)
+	if o.own.telemetry.mayLog(o.own.cfg.OwnRelay, classHostile) {
 		o.own.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.own.cfg.OwnRelay.String(), keyEvent, ev.ID)
 	}
 }

@@ -49,10 +49,10 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 // note remembers an event and counts what had to go for that.
 func (g *ingest) note(n pending.Note) {
 	d := g.rejected.Add(n)
-	g.report.drop("waiting", d.Waiting)
-	g.report.drop("rejected", d.Fresh)
-	g.report.drop("postponed", d.Later)
-	g.report.drop("remembered", d.Remembered)
+	g.telemetry.drop("waiting", d.Waiting)
+	g.telemetry.drop("rejected", d.Fresh)
+	g.telemetry.drop("postponed", d.Later)
+	g.telemetry.drop("remembered", d.Remembered)
 	g.lost(d.Unsaved)
 	g.waiting.Store(int64(g.rejected.Held().Waiting))
 }
@@ -132,7 +132,7 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 // lost has relays asked again for the time since unsaved events came of which not even the ids are kept.
 func (g *ingest) lost(unsaved []pending.Heard) {
 	for _, e := range unsaved {
-		g.report.drop("unsaved", 1)
+		g.telemetry.drop("unsaved", 1)
 		g.known.Forget(e.ID)
 		g.health.letGo(e.Relay, e.Seen)
 	}

@@ -28,39 +28,39 @@ const (
 
 // conn is one connection, or the attempt at one. Its goroutine owns the session;
 // others reach it through the mailbox, which never blocks them.
-type conn struct {
+type relayConn struct {
 	m     *SyncManager
 	url   graspsync.RelayURL
 	epoch uint64
 	stats *relayStats
 
-	mailbox mailbox[connMessage]
-	ahead   ahead         // messages read ahead of their handling
-	room    chan struct{} // one slot: some were taken
-	signs   signs
-	spent   atomic.Bool     // all that its relay was allowed
-	ctx     context.Context // of the connection, ended by hangup
-	hangup  context.CancelFunc
+	mailbox  mailbox[connMessage]
+	ahead    readAhead     // messages read ahead of their handling
+	room     chan struct{} // one slot: some were taken
+	liveness liveness
+	spent    atomic.Bool     // all that its relay was allowed
+	ctx      context.Context // of the connection, ended by hangup
+	hangup   context.CancelFunc
 
 	// owned by the goroutine
 	conn      Conn
 	session   *session.Session
 	stalled   time.Duration // spent waiting for our own store, or the relay to read, and not excused yet
 	waited    time.Duration // until now, for memory to read into, as far as it is excused
-	batches   map[plan.BatchID]*fetching
-	repeats   repeats
+	batches   map[plan.BatchID]*relayBatch
+	repeats   repeatFilter
 	ids       wire.IDChecker
-	dropped   uint64 // bytes that the Transport dropped, as far as they were charged
-	claimable int    // ids for which it holds room
-	live      *token // of the events on live subscriptions; nothing waits for it
+	dropped   uint64     // bytes that the Transport dropped, as far as they were charged
+	claimable int        // ids for which it holds room
+	live      *batchWait // of the events on live subscriptions; nothing waits for it
 	ended     error
 	cut       bool // by the relay, or on the way to it
 
 	// owned by the loop
 	stands bool // it is connected
 
-	believes believes
-	largest  largest
+	applied appliedLimits
+	largest largestRequest
 }
 
 func newUnproductive(c *constants) *limit.Rate {
@@ -69,12 +69,12 @@ func newUnproductive(c *constants) *limit.Rate {
 
 // connMessage is a message to a connection, whose goroutine calls handle.
 type connMessage interface {
-	handle(c *conn, now time.Time) []session.Action
+	handle(c *relayConn, now time.Time) []session.Action
 }
 
 type (
 	// planned is an effect of the plan for this connection.
-	planned struct{ plan.Effect }
+	planEffect struct{ plan.Effect }
 	// loadedSet has the ids that we have for a reconciliation.
 	loadedSet struct {
 		query session.QueryID
@@ -95,10 +95,10 @@ type (
 		err   error
 	}
 	// ending ends the connection.
-	ending struct{ err error }
+	connEnd struct{ err error }
 )
 
-func (msg planned) handle(c *conn, now time.Time) []session.Action {
+func (msg planEffect) handle(c *relayConn, now time.Time) []session.Action {
 	switch e := msg.Effect.(type) {
 	case plan.OpenLive:
 		if e.Last {
@@ -108,7 +108,7 @@ func (msg planned) handle(c *conn, now time.Time) []session.Action {
 	case plan.CloseLive:
 		return c.session.Unfollow(now, e.Live)
 	case plan.Start:
-		c.batches[e.Batch.ID] = &fetching{batch: e.Batch, token: newToken(), since: now}
+		c.batches[e.Batch.ID] = &relayBatch{batch: e.Batch, wait: newBatchWait(), since: now}
 		c.outgrow(now)
 		return c.session.Fetch(now, e.Batch)
 	case plan.Cancel:
@@ -121,39 +121,39 @@ func (msg planned) handle(c *conn, now time.Time) []session.Action {
 	return nil
 }
 
-func (msg loadedSet) handle(c *conn, now time.Time) []session.Action {
+func (msg loadedSet) handle(c *relayConn, now time.Time) []session.Action {
 	n := c.m.ingest.inflight.claims.takeRoom()
 	c.claimable += n
 	c.session.Room(n)
 	return c.session.SetLoaded(now, msg.query, msg.set, msg.err)
 }
 
-func (msg checkedIDs) handle(c *conn, now time.Time) []session.Action {
+func (msg checkedIDs) handle(c *relayConn, now time.Time) []session.Action {
 	return c.session.Checked(now, msg.query, msg.free, msg.busy, msg.err)
 }
 
-func (msg forgery) handle(c *conn, now time.Time) []session.Action {
+func (msg forgery) handle(c *relayConn, now time.Time) []session.Action {
 	return c.session.Forged(now, msg.reason)
 }
 
-func (msg authEvent) handle(c *conn, now time.Time) []session.Action {
+func (msg authEvent) handle(c *relayConn, now time.Time) []session.Action {
 	return c.session.Signed(now, msg.event, msg.err)
 }
 
-func (msg ending) handle(c *conn, _ time.Time) []session.Action {
+func (msg connEnd) handle(c *relayConn, _ time.Time) []session.Action {
 	if c.ended == nil && errors.Is(msg.err, errUnproductive) {
-		c.m.report.drop("unproductive", 1)
+		c.m.telemetry.drop("unproductive", 1)
 	}
 	c.end(msg.err)
 	return nil
 }
 
-func newConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *conn {
-	c := &conn{
+func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch uint64, stats *relayStats) *relayConn {
+	c := &relayConn{
 		m: m, url: u, epoch: epoch, stats: stats,
 		mailbox: newMailbox[connMessage](),
-		batches: make(map[plan.BatchID]*fetching),
-		live:    newToken(),
+		batches: make(map[plan.BatchID]*relayBatch),
+		live:    newBatchWait(),
 		room:    make(chan struct{}, 1),
 	}
 	c.ctx, c.hangup = context.WithCancel(ctx)
@@ -161,26 +161,26 @@ func newConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epoch ui
 }
 
 // run dials, converses until the connection ends, and reports both to the loop.
-func (c *conn) run() {
+func (c *relayConn) run() {
 	defer c.hangup()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
-	if err := c.m.remember.beforeDial(c.ctx, c.url); err != nil {
-		c.m.inbox.put(dialFailed{conn: c, err: err})
+	if err := c.m.persistence.beforeDial(c.ctx, c.url); err != nil {
+		c.m.inbox.put(dialFailure{conn: c, err: err})
 		return
 	}
 	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.fixed.ConnectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		c.m.inbox.put(dialFailed{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		c.m.inbox.put(dialFailure{conn: c, err: fmt.Errorf("connecting: %w", err)})
 		return
 	}
 	c.conn = nc
-	c.signs.heard()
+	c.liveness.heard()
 	if err := c.contain(c.begin); err != nil {
-		c.m.inbox.put(dialFailed{conn: c, err: err})
+		c.m.inbox.put(dialFailure{conn: c, err: err})
 		c.close()
 		return
 	}
@@ -202,17 +202,17 @@ func (c *conn) run() {
 }
 
 // begin makes the session.
-func (c *conn) begin() {
+func (c *relayConn) begin() {
 	c.awaitInfo()
 	info := c.conn.Info()
-	c.believes.info = info
+	c.applied.info = info
 	c.current(time.Now())
-	limits := c.believes.limits
+	limits := c.applied.limits
 	if s, ok := c.conn.(Skimmer); ok {
 		s.Skim(c.m.ingest.dealtWith)
 	}
 	c.session = session.New(sessionConfig(c.m.cfg, c.stats, limits, info))
-	c.m.inbox.put(connected{conn: c, limits: limits.Requests, info: info})
+	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: info})
 }
 
 // sessionConfig says how a session with a relay goes about it.
@@ -242,7 +242,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 	return c
 }
 
-func (c *conn) close() {
+func (c *relayConn) close() {
 	_ = c.contain(func() { // it has ended anyhow
 		if err := c.conn.Close(); err != nil {
 			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
@@ -252,7 +252,7 @@ func (c *conn) close() {
 
 var errNoConn = errors.New("the Transport gave no connection")
 
-func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
+func (c *relayConn) dial(ctx context.Context) (nc Conn, err error) {
 	if p := c.contain(func() { nc, err = c.m.transport.Dial(ctx, c.url) }); p != nil {
 		return nil, p
 	}
@@ -266,7 +266,7 @@ func (c *conn) dial(ctx context.Context) (nc Conn, err error) {
 // requests are the right ones, without it careful ones.
 const infoWait = 2 * time.Second
 
-func (c *conn) awaitInfo() {
+func (c *relayConn) awaitInfo() {
 	timer := time.NewTimer(infoWait)
 	defer timer.Stop()
 	select {
@@ -277,23 +277,23 @@ func (c *conn) awaitInfo() {
 }
 
 // ahead counts the messages that are read ahead.
-type ahead struct {
+type readAhead struct {
 	bytes       atomic.Int64
 	read, taken atomic.Uint64 // messages, since the connection stands
 }
 
-func (a *ahead) add(msg wire.Message) {
+func (a *readAhead) add(msg wire.Message) {
 	a.bytes.Add(int64(msg.Size))
 	a.read.Add(1)
 }
 
-func (a *ahead) take(msg wire.Message) {
+func (a *readAhead) take(msg wire.Message) {
 	a.bytes.Add(-int64(msg.Size))
 	a.taken.Add(1)
 }
 
 // receive reads messages ahead, as far as the queue has room.
-func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
+func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
 		for c.ahead.bytes.Load() >= frameBytes {
 			select {
@@ -303,14 +303,14 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 				return
 			}
 		}
-		c.signs.reading()
+		c.liveness.reading()
 		msg, err := c.conn.Receive(c.ctx)
 		if err != nil {
-			c.signs.lost()
+			c.liveness.lost()
 			failed <- err
 			return
 		}
-		c.signs.heard()
+		c.liveness.heard()
 		if msg.Type == wire.TypeEvent && msg.Event.IsZero() {
 			continue
 		}
@@ -325,7 +325,7 @@ func (c *conn) receive(frames chan<- wire.Message, failed chan<- error) {
 }
 
 // converse is the conversation; it returns when the connection is of no more use.
-func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
+func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.ended == nil {
@@ -361,7 +361,7 @@ func (c *conn) converse(frames <-chan wire.Message, failed <-chan error) {
 }
 
 // tick has the session do what is due. What has arrived counts before what has not.
-func (c *conn) tick(frames <-chan wire.Message) {
+func (c *relayConn) tick(frames <-chan wire.Message) {
 	for len(frames) > 0 && c.ended == nil {
 		c.take(<-frames)
 	}
@@ -369,13 +369,13 @@ func (c *conn) tick(frames <-chan wire.Message) {
 	c.perform(c.session.Tick(time.Now()))
 }
 
-func (c *conn) end(err error) {
+func (c *relayConn) end(err error) {
 	if c.ended == nil {
 		c.ended = err
 	}
 }
 
-func (c *conn) take(msg wire.Message) {
+func (c *relayConn) take(msg wire.Message) {
 	// Only what has gone into the pipeline makes room for more.
 	defer func() {
 		c.ahead.take(msg)
@@ -399,7 +399,7 @@ func (c *conn) take(msg wire.Message) {
 const leastExcuse = 10 * time.Millisecond
 
 // excuse puts off what the relay could not answer while we did not read.
-func (c *conn) excuse() {
+func (c *relayConn) excuse() {
 	sum := c.conn.Traffic().ReadWaited
 	c.stalled += sum - c.waited
 	c.waited = sum
@@ -410,7 +410,7 @@ func (c *conn) excuse() {
 }
 
 // perform does what the session wants done.
-func (c *conn) perform(actions []session.Action) {
+func (c *relayConn) perform(actions []session.Action) {
 	for len(actions) > 0 && c.ended == nil {
 		a := actions[0]
 		actions = actions[1:]
@@ -443,7 +443,7 @@ func (c *conn) perform(actions []session.Action) {
 			c.m.inbox.put(planInput{closed})
 		case session.RateLimited:
 			c.stats.cooled(session.Cooling{Until: a.Until, For: a.For})
-			c.m.inbox.put(rateLimited{conn: c, until: a.Until, reason: a.Reason, log: c.m.report.mayLog(c.url, classRateLimit)})
+			c.m.inbox.put(rateLimit{conn: c, until: a.Until, reason: a.Reason, log: c.m.telemetry.mayLog(c.url, classRateLimit)})
 		case session.Learned:
 			c.learn(a)
 		case session.Taken:
@@ -463,9 +463,9 @@ func (c *conn) perform(actions []session.Action) {
 	c.holdClaimable(c.session.Granted())
 }
 
-func (c *conn) strike(a session.Strike) {
+func (c *relayConn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
-	if c.m.report.mayLog(c.url, classHostile) {
+	if c.m.telemetry.mayLog(c.url, classHostile) {
 		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
 	}
 	if a.Last {
@@ -474,7 +474,7 @@ func (c *conn) strike(a session.Strike) {
 }
 
 // giveUp ends a connection that is of no use any more.
-func (c *conn) giveUp(a session.Hangup) {
+func (c *relayConn) giveUp(a session.Hangup) {
 	why := errRefused
 	if a.Hung {
 		why = errHung
@@ -493,16 +493,16 @@ var (
 var errHostile = errors.New("hostile relay")
 
 // notice logs what a relay says, at most once a minute.
-func (c *conn) notice(text string) {
-	if c.m.report.mayLog(c.url, classNotice) {
+func (c *relayConn) notice(text string) {
+	if c.m.telemetry.mayLog(c.url, classNotice) {
 		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
 // deliver hands an event to the pipeline. The time that takes is not the relay's.
-func (c *conn) deliver(a session.Deliver) {
+func (c *relayConn) deliver(a session.Deliver) {
 	d := delivery{
-		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, token: c.live,
+		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, wait: c.live,
 		src: graspsync.Source{Relay: c.url, Kind: graspsync.Live},
 	}
 	if a.Batch != 0 {
@@ -510,7 +510,7 @@ func (c *conn) deliver(a session.Deliver) {
 		if !ok {
 			return
 		}
-		d.token = f.token
+		d.wait = f.wait
 		d.src.Kind = graspsync.CatchUp
 		switch a.Kind {
 		case plan.DailyHistory:
@@ -529,7 +529,7 @@ func (c *conn) deliver(a session.Deliver) {
 
 // loadSet and missing ask the Store on a goroutine of their own; the session
 // allows few of them.
-func (c *conn) loadSet(a session.LoadSet) {
+func (c *relayConn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) connMessage {
 		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.fixed.StoreTimeout)
 		defer cancel()
@@ -542,12 +542,12 @@ func (c *conn) loadSet(a session.LoadSet) {
 }
 
 // holdClaimable has the connection hold as much of the room for ids that relays claim as its session needs.
-func (c *conn) holdClaimable(n int) {
+func (c *relayConn) holdClaimable(n int) {
 	c.m.ingest.inflight.claims.giveRoom(c.claimable - n)
 	c.claimable = n
 }
 
-func (c *conn) missing(a session.Missing) {
+func (c *relayConn) missing(a session.Missing) {
 	f, ok := c.batches[a.Batch]
 	if !ok {
 		return
@@ -560,13 +560,13 @@ func (c *conn) missing(a session.Missing) {
 
 // divide returns those of some ids that we need and that no other relay is asked for, and those
 // that one is. It waits until there are any of the first, or none at all, unless there are more to ask about.
-func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free, busy []graspsync.EventID, err error) {
+func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
 		if ids, err = g.needed(ctx, ids); err != nil {
 			return nil, nil, err
 		}
-		var held *claim
+		var held *fetchClaim
 		free, busy, held = g.inflight.claims.take(c.stats.bad.without(ids), f, c.stats, time.Now())
 		if len(free) > 0 || len(busy) == 0 || a.More {
 			return free, busy, nil
@@ -577,29 +577,29 @@ func (c *conn) divide(ctx context.Context, a session.Missing, f *fetching) (free
 	}
 }
 
-func (c *conn) ask(work func(context.Context) connMessage) {
+func (c *relayConn) ask(work func(context.Context) connMessage) {
 	ctx := c.ctx
 	c.m.wg.Go(func() {
 		if err := c.contain(func() { c.mailbox.put(work(ctx)) }); err != nil {
-			c.mailbox.put(ending{err})
+			c.mailbox.put(connEnd{err})
 		}
 	})
 }
 
 // fetching is a batch under way.
-type fetching struct {
+type relayBatch struct {
 	batch plan.Batch
-	token *token
+	wait  *batchWait
 	since time.Time
 
 	// guarded by claims.mu
-	claims []*claim
+	claims []*fetchClaim
 	over   bool          // it claims nothing any more
 	waited time.Duration // for claims of others
 }
 
 // done has the end of a batch reported once all of its events are settled.
-func (c *conn) done(a session.Done) {
+func (c *relayConn) done(a session.Done) {
 	f, ok := c.batches[a.Batch]
 	if !ok {
 		return
@@ -607,14 +607,14 @@ func (c *conn) done(a session.Done) {
 	delete(c.batches, a.Batch)
 	c.compared(a.Report)
 	c.m.ingest.hurry()
-	f.token.finish(func() {
+	f.wait.finish(func() {
 		c.m.ingest.inflight.claims.leave(f)
-		c.m.inbox.put(batchDone{conn: c, fetching: f, done: a})
+		c.m.inbox.put(batchResult{conn: c, relayBatch: f, done: a})
 	})
 }
 
 // lost looks at why the connection has ended, unless we ended it.
-func (c *conn) lost(now time.Time) {
+func (c *relayConn) lost(now time.Time) {
 	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
 		return
 	}
@@ -628,13 +628,13 @@ func (c *conn) lost(now time.Time) {
 
 // report tells the loop that the connection has ended. It waits a moment for the
 // events on their way: how far a batch got counts only as far as it is saved.
-func (c *conn) report() {
+func (c *relayConn) report() {
 	var cursors map[plan.BatchID][]plan.Cursor              // none, if the session is what broke
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
 		c.m.ingest.inflight.claims.leave(f)
-		f.token.finish(func() { settled <- struct{}{} })
+		f.wait.finish(func() { settled <- struct{}{} })
 	}
 	timer := time.NewTimer(settleLimit)
 	defer timer.Stop()
@@ -652,20 +652,20 @@ func (c *conn) report() {
 		}
 	}
 	for id, f := range c.batches {
-		if late || f.token.failed.Load() {
+		if late || f.wait.failed.Load() {
 			delete(cursors, id)
 		}
 	}
-	aliveAt := c.signs.lastAlive()
+	aliveAt := c.liveness.lastAlive()
 	if errors.Is(c.ended, errHung) { // nobody knows since when
-		aliveAt = c.signs.lastHeard()
+		aliveAt = c.liveness.lastHeard()
 	}
-	c.m.inbox.put(lost{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
+	c.m.inbox.put(connLoss{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
 
 // forged counts an event whose id or signature was wrong.
-func (c *conn) forged(reason string) {
-	c.m.report.forged.Add(1)
+func (c *relayConn) forged(reason string) {
+	c.m.telemetry.forged.Add(1)
 	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 	c.mailbox.put(forgery{reason})
 }
@@ -675,19 +675,19 @@ const forgeries = 2_000
 
 // badSignature counts a copy of an event whose signature was wrong. Other copies of the
 // same event prove nothing more, but cost us the same.
-func (c *conn) badSignature(k copyKey) {
+func (c *relayConn) badSignature(k copyKey) {
 	if c.stats.bad.add(k) {
 		c.forged("signature does not match")
 		return
 	}
-	c.m.report.forged.Add(1)
+	c.m.telemetry.forged.Add(1)
 	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 }
 
 // authenticate has a challenge answered, on a goroutine of its own.
-func (c *conn) authenticate(challenge string) {
+func (c *relayConn) authenticate(challenge string) {
 	c.ask(func(ctx context.Context) connMessage {
-		ev, err := signAuth(ctx, c.m.report.counters, c.m.cfg.Signer, c.url, challenge)
+		ev, err := signAuth(ctx, c.m.telemetry.counters, c.m.cfg.Signer, c.url, challenge)
 		if err != nil {
 			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
 		} else {
@@ -698,10 +698,10 @@ func (c *conn) authenticate(challenge string) {
 }
 
 // contain runs f, of which a panic becomes an error.
-func (c *conn) contain(f func()) error { return c.m.report.contain(c.url, f) }
+func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain(c.url, f) }
 
 // charge takes a message that led to nothing out of the allowance of the relay's host.
-func (c *conn) charge(msg wire.Message, actions []session.Action) {
+func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)
 	switch msg.Type {
 	case wire.TypeEvent:
@@ -734,12 +734,12 @@ func delivers(actions []session.Action) bool {
 
 // spend takes n bytes out of the allowance of the relay's host, and ends the connection if that
 // is more than there is. It may be called by any goroutine.
-func (c *conn) spend(n int64) {
+func (c *relayConn) spend(n int64) {
 	if c.m.unproductive.Allow(c.stats.host, int(n)) {
 		return
 	}
 	c.spent.Store(true)
-	c.mailbox.put(ending{errUnproductive})
+	c.mailbox.put(connEnd{errUnproductive})
 }
 
 const keyStack = "stack"
@@ -748,7 +748,7 @@ const keyStack = "stack"
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
 // believes is what a connection last went by.
-type believes struct {
+type appliedLimits struct {
 	info   wire.Info
 	limits relaylimits.Limits
 	aside  int // values set aside
@@ -756,29 +756,29 @@ type believes struct {
 
 // current brings what the connection goes by up to date, and returns the values
 // that are set aside.
-func (c *conn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
+func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	declared := relaylimits.Declared(c.believes.info, c.m.cfg.fixed.usual())
-	b := believes{info: c.believes.info, limits: facts.Effective(declared, now), aside: len(aside)}
-	if c.session != nil && b.limits.Requests != c.believes.limits.Requests {
+	declared := relaylimits.Declared(c.applied.info, c.m.cfg.fixed.usual())
+	b := appliedLimits{info: c.applied.info, limits: facts.Effective(declared, now), aside: len(aside)}
+	if c.session != nil && b.limits.Requests != c.applied.limits.Requests {
 		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
 	}
-	changed = b.limits != c.believes.limits || b.aside != c.believes.aside
-	c.believes = b
+	changed = b.limits != c.applied.limits || b.aside != c.applied.aside
+	c.applied = b
 	return aside, changed
 }
 
 // outgrow has the session forget what is not relaylimits.Believed any more: a relay that has
 // become better is used better.
-func (c *conn) outgrow(now time.Time) {
+func (c *relayConn) outgrow(now time.Time) {
 	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.current(now); changed {
-		c.session.SetLimits(c.believes.limits, aside)
+		c.session.SetLimits(c.applied.limits, aside)
 	}
 }
 
 // learn takes in what the session found out.
-func (c *conn) learn(a session.Learned) {
+func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
@@ -790,11 +790,11 @@ func (c *conn) learn(a session.Learned) {
 }
 
 // setAside takes in that the relay refuses whatever has this value.
-func (c *conn) setAside(v relaylimits.Value) {
+func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
-	c.m.report.drop("poison", 1)
-	if c.m.report.mayLog(c.url, classAside) {
+	c.m.telemetry.drop("poison", 1)
+	if c.m.telemetry.mayLog(c.url, classAside) {
 		c.m.cfg.Logger.Info("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
 	c.current(now)
@@ -802,7 +802,7 @@ func (c *conn) setAside(v relaylimits.Value) {
 
 // send sends a request. One that is too large did not leave us: the session makes
 // another one.
-func (c *conn) send(r wire.Request) []session.Action {
+func (c *relayConn) send(r wire.Request) []session.Action {
 	size := sizeOf(r)
 	err := c.conn.Send(c.ctx, r)
 	switch {
@@ -819,11 +819,11 @@ func (c *conn) send(r wire.Request) []session.Action {
 
 // compared has found out to which repositories the events belong that a relay was
 // found to lack.
-func (c *conn) compared(r session.Report) {
+func (c *relayConn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
 	}
-	ids := c.stats.coverage.fresh(r.Lacking, &c.m.ingest.arrivals, time.Now())
+	ids := c.stats.completeness.fresh(r.Lacking, &c.m.ingest.arrivals, time.Now())
 	if len(ids) == 0 {
 		return
 	}
@@ -834,42 +834,42 @@ func (c *conn) compared(r session.Report) {
 		if err != nil && c.ctx.Err() == nil {
 			c.m.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
 		}
-		c.m.inbox.put(lacking{conn: c, events: events})
+		c.m.inbox.put(lackingEvents{conn: c, events: events})
 	})
 }
 
-func (c *conn) refusedLive(reason string) {
+func (c *relayConn) refusedLive(reason string) {
 	reason = graspsync.Printable(reason)
-	if c.m.report.mayLog(c.url, classRefusal) {
+	if c.m.telemetry.mayLog(c.url, classRefusal) {
 		c.m.cfg.Logger.Debug("live subscription refused", keyRelay, c.url.String(), keyReason, reason)
 	}
 }
 
 // learned reports a fact that the relay has taught. Reason may be the relay's.
-func (c *conn) learned(fact string, value int, reason string) {
-	c.m.report.learnedFact(fact)
-	if c.m.report.mayLog(c.url, classLearned) {
+func (c *relayConn) learned(fact string, value int, reason string) {
+	c.m.telemetry.learnedFact(fact)
+	if c.m.telemetry.mayLog(c.url, classLearned) {
 		c.m.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
 			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
 	}
-	c.m.report.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
+	c.m.telemetry.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
 }
 
 // gap counts an event that a live subscription should have brought.
-func (c *conn) gap(in graspsync.Incoming) {
+func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
-	c.stats.coverage.missed(c.m.index.reposOf(in.Event))
+	c.stats.completeness.missed(c.m.index.reposOf(in.Event))
 	lasting := in.Source.Kind == graspsync.Daily
 	id := in.Event.ID
-	c.m.report.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
+	c.m.telemetry.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
 	if lasting {
 		c.stats.lasting.Add(1)
-		if c.m.report.mayLog(c.url, classLastingGap) {
+		if c.m.telemetry.mayLog(c.url, classLastingGap) {
 			c.m.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 		}
 		return
 	}
-	if c.m.report.mayLog(c.url, classGap) {
+	if c.m.telemetry.mayLog(c.url, classGap) {
 		c.m.cfg.Logger.Info("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
 	}
 }

@@ -12,7 +12,7 @@ import (
 const failingLong = time.Hour
 
 // logFailing warns, once, of a relay that has failed for long. It ends with a batch that did not fail.
-func (m *SyncManager) logFailing(c *conn, reason string) {
+func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	now := time.Now()
 	if c.stats.failingSince.IsZero() {
 		c.stats.failingSince = now
@@ -24,17 +24,17 @@ func (m *SyncManager) logFailing(c *conn, reason string) {
 }
 
 // logFailure reports a failed attempt, and once that the relay is dead.
-func (m *SyncManager) logFailure(c *conn, err error) {
+func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
 	args := []any{keyRelay, c.url.String(), keyAttempt, st.Failures, keyBackoff, backoff}
 	m.logFailing(c, graspsync.Printable(err.Error()))
-	if m.report.mayLog(c.url, classFailed) {
+	if m.telemetry.mayLog(c.url, classFailed) {
 		m.cfg.Logger.Info("connection failed", append(args, keyErr, graspsync.Printable(err.Error()))...)
 	} else {
 		m.cfg.Logger.Debug("connection failed", args...)
 	}
-	m.report.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
+	m.telemetry.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
 	if st.State != health.Dead {
 		c.stats.dead = false
 		return
@@ -42,21 +42,21 @@ func (m *SyncManager) logFailure(c *conn, err error) {
 	if !c.stats.dead {
 		c.stats.dead = true
 		m.cfg.Logger.Info("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
-		m.report.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
+		m.telemetry.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
 	}
 }
 
-func (m *SyncManager) logLost(c *conn, err error) {
-	if m.report.mayLog(c.url, classLost) {
+func (m *SyncManager) logLost(c *relayConn, err error) {
+	if m.telemetry.mayLog(c.url, classLost) {
 		m.cfg.Logger.Info("connection lost", keyRelay, c.url.String(), keyErr, graspsync.Printable(err.Error()))
 	} else {
 		m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
 	}
-	m.report.observe(RelayLost{Relay: c.url, Err: err})
+	m.telemetry.observe(RelayLost{Relay: c.url, Err: err})
 }
 
 // logBatch reports the end of a batch, whatever it was.
-func (m *SyncManager) logBatch(msg batchDone, result plan.Result) {
+func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
 	log := m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
 	if result >= plan.Failed {
@@ -65,18 +65,18 @@ func (m *SyncManager) logBatch(msg batchDone, result plan.Result) {
 			reason = "some events could not be saved"
 		}
 		m.logFailing(msg.conn, reason)
-		if m.report.mayLog(u, classBatch) {
+		if m.telemetry.mayLog(u, classBatch) {
 			log.Info("fetching history failed", keyErr, reason)
 		}
-		m.report.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
+		m.telemetry.observe(BatchFailed{Relay: u, Kind: kind, Items: items, Reason: reason})
 	} else {
 		msg.conn.stats.failingSince, msg.conn.stats.warned = time.Time{}, false
-		m.report.observe(BatchConfirmed{
+		m.telemetry.observe(BatchConfirmed{
 			Relay: u, Kind: kind, Items: items, Events: r.Events, Method: r.Method.String(),
 			Gaps: result == plan.Gaps, Duration: time.Since(msg.since),
 		})
 	}
-	if (r.Missing > 0 || r.Seconds > 0) && m.report.mayLog(u, classIncomplete) {
+	if (r.Missing > 0 || r.Seconds > 0) && m.telemetry.mayLog(u, classIncomplete) {
 		log.Info("history has gaps", "missing_events", r.Missing, "full_seconds", r.Seconds)
 	}
 }
@@ -97,7 +97,7 @@ func kindName(k plan.Kind) string {
 
 // logPeerLacks reports what a relay that was compared to its end lacks.
 func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
-	ref, count, repos := st.coverage.worst(now)
+	ref, count, repos := st.completeness.worst(now)
 	if count == 0 {
 		return
 	}

@@ -25,11 +25,11 @@ type relayStats struct {
 
 	requests, reconciling, queries atomic.Int64 // under way
 
-	coverage coverage
-	bad      badCopies
-	host     limit.Stranger // read-only
+	completeness completeness
+	bad          badSignatures
+	host         limit.Stranger // read-only
 
-	credit credit // guarded by claims.mu
+	credit claimCredit // guarded by claims.mu
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
@@ -195,7 +195,7 @@ func (s *relayStats) fill(r *RelayStatus) {
 		r.Queries, r.Requests = int(s.queries.Load()), int(s.requests.Load())
 		r.Reconciling = int(s.reconciling.Load())
 	}
-	s.coverage.fill(r)
+	s.completeness.fill(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr

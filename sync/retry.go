@@ -43,8 +43,8 @@ type payer struct {
 // failed has a job tried again whose event could not be judged or saved: that is no verdict on the event. It
 // is kept whole while there is room. If there is none, the batch that brought it fails, and is fetched again.
 func (w *writer) failed(j *job, err error) {
-	w.report.failed.Add(1)
-	w.report.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
+	w.telemetry.failed.Add(1)
+	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.troubled(err)
 	w.known.Forget(j.key.id) // whatever became of it before
 	if j.tries == 0 || j.works != w.works {
@@ -87,7 +87,7 @@ func (w *writer) lose(jobs []*job) {
 		if j.revived && !j.again {
 			w.known.Forget(j.key.id)
 			w.rejected.Forget(j.key.id)
-			w.report.drop("unsaved", 1)
+			w.telemetry.drop("unsaved", 1)
 			w.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 		}
 		w.end(j, false)
@@ -164,7 +164,7 @@ func (w *writer) troubled(err error) {
 	}
 	w.cfg.Logger.Warn("events could not be saved, and are tried again", "failures", w.unsaid,
 		"unsaved", w.rejected.Unsaved()+1, keyErr, err)
-	w.report.observe(StoreFailed{Err: err})
+	w.telemetry.observe(StoreFailed{Err: err})
 	w.saidAt, w.unsaid, w.said = now, 0, true
 }
 

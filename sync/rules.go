@@ -37,16 +37,16 @@ func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
 
 // WithRules returns a Policy that asks another one about what the rules do not block. [New] has its
 // Policy be one if [Config.Rules] is set; it is for who joins that Policy to something else.
-func WithRules(policy Policy, rules Rules) Policy { return &ruled{policy, rules} }
+func WithRules(policy Policy, rules Rules) Policy { return &rulesPolicy{policy, rules} }
 
 // ruled is a Policy behind rules.
-type ruled struct {
+type rulesPolicy struct {
 	Policy
 	rules Rules
 }
 
 // Judge implements [Policy].
-func (p *ruled) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
+func (p *rulesPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if reason, until := p.rules.Blocks(ev); reason != "" {
 		return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason, DependsOn: until}, nil
 	}
@@ -54,6 +54,6 @@ func (p *ruled) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Sou
 }
 
 // Lists implements [Policy]. It changes when the rules do, for which everything is read again.
-func (p *ruled) Lists(a *nip34.Announcement) bool {
+func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 	return p.Policy.Lists(a) && !p.rules.BlocksRepository(a.Ref)
 }

@@ -13,14 +13,14 @@ import (
 
 // safePolicy is the Policy, with panics that are errors, and what it judges by.
 type safePolicy struct {
-	of       Policy
-	holder   Holder // nil if nothing is held
-	view     View
-	rules    Rules // nil: there are none
-	identity nip34.Identity
-	timeout  time.Duration // of a judgement
-	ahead    time.Duration // how far in the future an event may be dated
-	report   *report
+	of        Policy
+	holder    Holder // nil if nothing is held
+	view      View
+	rules     Rules // nil: there are none
+	identity  nip34.Identity
+	timeout   time.Duration // of a judgement
+	ahead     time.Duration // how far in the future an event may be dated
+	telemetry *telemetry
 }
 
 var (
@@ -43,7 +43,7 @@ func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v gras
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	defer p.report.recovered(&err, "policy judge")
+	defer p.telemetry.recovered(&err, "policy judge")
 	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
 	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
 		return graspsync.Verdict{}, errHolder // else relays would be asked for it again and again
@@ -66,7 +66,7 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 	defer func() {
 		if recover() != nil { // it is verified and judged like any other event
 			foreign = false
-			p.report.panicked("policy")
+			p.telemetry.panicked("policy")
 		}
 	}()
 	if p.rules != nil {
@@ -92,7 +92,7 @@ func (p *safePolicy) isAhead(ev graspsync.Event) bool {
 
 // events returns stored events as the policy sees them.
 func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
-	defer p.report.recovered(&err, whoseStore)
+	defer p.telemetry.recovered(&err, whoseStore)
 	return p.view.Events(ctx, ids)
 }
 
@@ -103,7 +103,7 @@ func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 }
 
 func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
-	defer p.report.recovered(&err, "policy")
+	defer p.telemetry.recovered(&err, "policy")
 	return p.of.Heard(identifier, p.view), nil
 }
 
@@ -120,7 +120,7 @@ func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 		return false, false
 	}
 	var err error
-	defer p.report.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // then it can't tell
 	return p.holder.HeldForUser(id)
 }
 
@@ -130,7 +130,7 @@ func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef
 		return nil
 	}
 	var err error
-	defer p.report.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // then it can't tell
 	for a, failed := range p.holder.HeldAnnouncements(ctx) {
 		if failed == nil && a.Ref == ref {
 			return a
@@ -142,6 +142,6 @@ func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef
 // authority says who has a say about the refs of a repository, nil if the policy can't tell.
 func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
-	defer p.report.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // then it can't tell
 	return p.of.Authority(ref, p.view)
 }

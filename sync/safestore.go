@@ -11,15 +11,15 @@ import (
 
 // safeStore is the Store, with panics that are errors and calls that end.
 type safeStore struct {
-	of      Store
-	timeout time.Duration // of a call
-	report  *report
-	stays   bool // what is stored, as the Store said; owned by the writer
+	of        Store
+	timeout   time.Duration // of a call
+	telemetry *telemetry
+	stays     bool // what is stored, as the Store said; owned by the writer
 }
 
 // has asks the Store which ids it has.
 func (s *safeStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
-	defer s.report.recovered(&err, "store")
+	defer s.telemetry.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	has, err = s.of.Has(ctx, ids)
@@ -32,7 +32,7 @@ func (s *safeStore) has(ctx context.Context, ids []graspsync.EventID) (has []boo
 var errOutcomes = errors.New("the Store gave another number of outcomes than events")
 
 func (s *safeStore) save(ctx context.Context, events []graspsync.Incoming, most time.Duration) (outcomes []graspsync.Outcome, err error) {
-	defer s.report.recovered(&err, "store save")
+	defer s.telemetry.recovered(&err, "store save")
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	outcomes, err = s.of.Save(ctx, events)
@@ -46,7 +46,7 @@ func (s *safeStore) save(ctx context.Context, events []graspsync.Incoming, most 
 func (s *safeStore) removes() bool { return !s.stays }
 
 func (s *safeStore) remove(ctx context.Context, ev graspsync.Event) (err error) {
-	defer s.report.recovered(&err, "store remove")
+	defer s.telemetry.recovered(&err, "store remove")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	err = s.of.Remove(ctx, ev)

@@ -18,7 +18,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
 	// What begins to wait from now on finds what is here once the index has it.
 	recalls := first && !m.ingest.rejected.Idle()
-	authors := writers{most: m.cfg.fixed.MaxAuthors}
+	authors := authorSample{most: m.cfg.fixed.MaxAuthors}
 	announcements := 0
 	snap, missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
 		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
@@ -30,17 +30,17 @@ func (m *SyncManager) scan(ctx context.Context) {
 		}
 	})
 	if err != nil {
-		m.inbox.put(scanned{err: err})
+		m.inbox.put(scanResult{err: err})
 		return
 	}
 	if missed != nil {
-		m.report.drop("scans", 1)
+		m.telemetry.drop("scans", 1)
 		m.cfg.Logger.Warn("not all that is stored could be read", keyErr, missed)
 	}
 	m.inbox.put(planInput{plan.Authors(authors.sorted())})
-	change, ok := m.feed.replaceAll(snap)
+	change, ok := m.self.replaceAll(snap)
 	if !ok {
-		m.inbox.put(scanned{err: errScanOvertaken})
+		m.inbox.put(scanResult{err: errScanOvertaken})
 		return
 	}
 	if first {
@@ -50,7 +50,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 				"announcements", announcements, "us", m.identity.String())
 		}
 	}
-	m.inbox.put(scanned{})
+	m.inbox.put(scanResult{})
 	// What is asked for is asked of relays, which the plan knows from now on.
 	if first {
 		m.ingest.recalled(waited)
@@ -61,10 +61,10 @@ func (m *SyncManager) scan(ctx context.Context) {
 // descend looks for what descends from repositories; nil: all.
 func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
 	err := func() (err error) {
-		defer m.report.recovered(&err, "store")
-		return m.reader.descend(ctx, of, m.feed.descends)
+		defer m.telemetry.recovered(&err, "store")
+		return m.reader.descend(ctx, of, m.self.descends)
 	}()
-	m.inbox.put(descended{of, err})
+	m.inbox.put(threadSearchResult{of, err})
 }
 
 var errScanOvertaken = errors.New("too much changed while the store was read")
@@ -72,14 +72,14 @@ var errScanOvertaken = errors.New("too much changed while the store was read")
 // writers is who wrote what we store: their deletions are asked for.
 // Where there are too many it is a sample, another one at each scan, in which who has
 // written more is more likely to be.
-type writers struct {
+type authorSample struct {
 	most    int
 	seen    map[graspsync.PubKey]struct{}
 	keys    []graspsync.PubKey // those seen, in any order
 	leftOut int
 }
 
-func (w *writers) add(ev graspsync.Event) {
+func (w *authorSample) add(ev graspsync.Event) {
 	a := ev.PubKey
 	if _, known := w.seen[a]; known {
 		return
@@ -97,6 +97,6 @@ func (w *writers) add(ev graspsync.Event) {
 	}
 }
 
-func (w *writers) sorted() []graspsync.PubKey {
+func (w *authorSample) sorted() []graspsync.PubKey {
 	return slices.SortedFunc(maps.Keys(w.seen), graspsync.PubKey.Compare)
 }

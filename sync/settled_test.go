@@ -17,9 +17,9 @@ import (
 func testLoop(t *testing.T) *loop {
 	t.Helper()
 	cfg := Config{}.withDefaults()
-	rep := newReport(Config{})
+	rep := newTelemetry(Config{})
 	l := newLoop(&SyncManager{
-		cfg: &cfg, report: rep, inbox: newMailbox[loopMessage](), remember: newRemember(&cfg, nip34.Identity{}, nil, nil, nil, rep),
+		cfg: &cfg, telemetry: rep, inbox: newMailbox[loopMessage](), persistence: newPersistence(&cfg, nip34.Identity{}, nil, nil, nil, rep),
 		ingest: newIngest(cfg, nil, nil, nil, nil, rep, nil),
 	})
 	l.begin()
@@ -33,7 +33,7 @@ func TestSettledWhenIdle(t *testing.T) {
 		l.settle(t.Context(), time.Now())
 		assert.Zero(t, l.settledAt, "the store was not read yet")
 		l.started = true
-		read := &conn{}
+		read := &relayConn{}
 		read.ahead.add(wire.Message{})
 		l.conns[graspsync.RelayURL{}] = read
 		l.settle(t.Context(), time.Now())
@@ -63,7 +63,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
 		l.started = true
-		c := &conn{}
+		c := &relayConn{}
 		l.conns[graspsync.RelayURL{}] = c
 		start := time.Now()
 		var flying []*job
@@ -89,7 +89,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g := testLoop(t).m.ingest
 	g.inflight.turn.Add(1)
-	at := g.inflight.stage()
+	at := g.inflight.mark()
 	resting := g.inflight.resting(at)
 	assert.False(t, resting)
 	g.inflight.turn.Add(1)

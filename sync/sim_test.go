@@ -93,7 +93,7 @@ func TestSimulation(t *testing.T) {
 		t.Logf("healed, %s: median %v, p99 %v, worst %v", name, all[len(all)/2], p99, all[len(all)-1])
 		require.LessOrEqual(t, p99, limit[d], name)
 	}
-	report(t, figures)
+	telemetry(t, figures)
 }
 
 // The world of a seed, and all that happens in it, is always the same.

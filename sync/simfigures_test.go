@@ -33,7 +33,7 @@ type simFigures struct {
 }
 
 // report holds the figures of all seeds against what may be.
-func report(t *testing.T, all []simFigures) {
+func telemetry(t *testing.T, all []simFigures) {
 	sent, sentTo, questions, tries := 0, 0, 0, 0
 	connected := make(map[bool][]float64) // by whether it was crowded
 	for _, f := range all {

@@ -17,16 +17,16 @@ import (
 
 // storeReader reads from a [Store] what the index holds, and what belongs to it.
 type storeReader struct {
-	store    Store     // read-only
-	index    *index    // read-only
-	counters *counters // read-only; nil: nobody counts its panics
+	store    Store       // read-only
+	index    *eventIndex // read-only
+	counters *counters   // read-only; nil: nobody counts its panics
 }
 
 // scan reads all there is from the Store, shows it, and keeps what the index holds. It
 // may take long and changes nothing: the owner passes the result to replaceAll. Of
 // several scans only the one that was begun last is of use. A Store that can't tell
 // whether it gave all is believed as far as it goes: missed says what it said.
-func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *snapshot, missed, err error) {
+func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *indexScan, missed, err error) {
 	s := r.index.begin()
 	defer func() {
 		if err != nil {
@@ -48,8 +48,8 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *s
 }
 
 // read shows all there is, and keeps in a snapshot what the index holds: while more is read.
-func (r storeReader) read(ctx context.Context, s *snapshot, show func(graspsync.Event)) (missed, err error) {
-	found := make(chan []indexOp, 1)
+func (r storeReader) read(ctx context.Context, s *indexScan, show func(graspsync.Event)) (missed, err error) {
+	found := make(chan []indexUpdate, 1)
 	var keeper sync.WaitGroup
 	keeper.Go(func() {
 		for ops := range found {
@@ -60,7 +60,7 @@ func (r storeReader) read(ctx context.Context, s *snapshot, show func(graspsync.
 	})
 	defer keeper.Wait()
 	defer close(found) // a Store may panic
-	var ops []indexOp
+	var ops []indexUpdate
 	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
 			missed = err
@@ -74,7 +74,7 @@ func (r storeReader) read(ctx context.Context, s *snapshot, show func(graspsync.
 		}
 		if len(ops) == keptAtOnce {
 			found <- ops
-			ops = make([]indexOp, 0, keptAtOnce)
+			ops = make([]indexUpdate, 0, keptAtOnce)
 		}
 		show(ev)
 	}
@@ -87,16 +87,16 @@ const keptAtOnce = 256
 
 // retain keeps what a scan did not find of what is known, if it is still stored: where
 // not all could be read, that something did not come does not say that it is gone.
-func (r storeReader) retain(ctx context.Context, s *snapshot) error {
+func (r storeReader) retain(ctx context.Context, s *indexScan) error {
 	unseen := r.index.unseen(s)
 	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { r.index.keep(s, unseen[id]) })
 }
 
 // retainNodes keeps what descends from what was found and is still stored. What is new of it
 // is asked for later.
-func (r storeReader) retainNodes(ctx context.Context, s *snapshot) error {
+func (r storeReader) retainNodes(ctx context.Context, s *indexScan) error {
 	known := r.index.descendants()
-	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*answer, len(known))
+	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*threadReply, len(known))
 	for i, a := range known {
 		ids[i], byID[a.id] = a.id, a
 	}
@@ -140,7 +140,7 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 					if err != nil {
 						return fmt.Errorf("looking for descendants: %w", err)
 					}
-					if answerOf(ev) != nil {
+					if threadReplyOf(ev) != nil {
 						take(ev)
 					}
 				}

@@ -123,12 +123,12 @@ type tuned struct {
 
 func tune(cfg Config) tuned {
 	cfg = cfg.withDefaults()
-	m := &SyncManager{cfg: &cfg, report: newReport(Config{}), inbox: newMailbox[loopMessage](), unproductive: newUnproductive(&cfg.fixed)}
-	m.remember = newRemember(&cfg, nip34.Identity{}, nil, nil, nil, m.report)
-	m.feed = newFeed(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
-	m.ingest = newIngest(cfg, nil, nil, nil, m.feed, m.report, nil)
+	m := &SyncManager{cfg: &cfg, telemetry: newTelemetry(Config{}), inbox: newMailbox[loopMessage](), unproductive: newUnproductive(&cfg.fixed)}
+	m.persistence = newPersistence(&cfg, nip34.Identity{}, nil, nil, nil, m.telemetry)
+	m.self = newSelfSubscriber(nil, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors)
+	m.ingest = newIngest(cfg, nil, nil, nil, m.self, m.telemetry, nil)
 	m.loop = newLoop(m)
-	c := tuned{manager: m, plan: m.loop.planConfig(), limits: relaylimits.Declared(wire.Info{}, m.cfg.fixed.usual()), relay: m.remember.stats(graspsync.RelayURL{})}
+	c := tuned{manager: m, plan: m.loop.planConfig(), limits: relaylimits.Declared(wire.Info{}, m.cfg.fixed.usual()), relay: m.persistence.stats(graspsync.RelayURL{})}
 	c.relay.host.ID = "a.example"
 	c.session = sessionConfig(m.cfg, c.relay, relaylimits.Limits{Requests: c.limits}, wire.Info{})
 	return c
@@ -211,7 +211,7 @@ func TestTuningYieldsToTheRelay(t *testing.T) {
 
 // The own feed bounds the authors that it reports as well.
 func TestMaxAuthorsOfTheFeed(t *testing.T) {
-	f := newFeed(newIndex(listsByName, nip34.Identity{}, nil), 10, 3)
+	f := newSelfSubscriber(newEventIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	for i := range 5 {
 		f.stored(eventtest.Of(testAnnouncement(i+1, i+1, "repo", 1, "ours")))
 	}
@@ -229,7 +229,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := tune(Config{Logger: slog.New(slog.DiscardHandler)})
-				n := newConn(t.Context(), c.manager, graspsync.RelayURL{}, 3, c.relay)
+				n := newRelayConn(t.Context(), c.manager, graspsync.RelayURL{}, 3, c.relay)
 				told := func() (out []plan.LimitsChanged) {
 					for _, msg := range c.manager.inbox.take() {
 						out = append(out, msg.(planInput).in.(plan.LimitsChanged))
@@ -239,7 +239,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 				n.current(time.Now())
 				require.Empty(t, told(), "it is not connected")
 				n.session = session.New(c.session)
-				usual := n.believes.limits.Requests
+				usual := n.applied.limits.Requests
 				n.current(time.Now())
 				require.Empty(t, told(), "as before")
 				for range 3 {

@@ -137,19 +137,19 @@ func (g *ingest) verifyAll(ctx context.Context) {
 
 // verify asks the Verifier. An error is ours, and says nothing about the events.
 func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
-	defer g.report.recovered(&err, "verifier")
+	defer g.telemetry.recovered(&err, "verifier")
 	verdicts = g.cfg.Verifier.Verify(events)
 	if len(verdicts) != len(events) {
 		return nil, fmt.Errorf("%d verdicts on %d events", len(verdicts), len(events))
 	}
-	g.report.verified.Add(uint64(len(events)))
+	g.telemetry.verified.Add(uint64(len(events)))
 	return verdicts, nil
 }
 
 // unverified ends a job whose event could not be dealt with. The batch that brought it is
 // repeated; a live event is asked for by its id.
 func (g *ingest) unverified(j *job) {
-	g.report.failed.Add(1)
+	g.telemetry.failed.Add(1)
 	g.inflight.settled(j, false)
 	if j.incoming.Source.Kind == graspsync.Live {
 		g.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
@@ -179,7 +179,7 @@ func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	for i, j := range jobs {
 		if has[i] {
 			g.known.Add(j.key.id)
-			g.report.duplicates.Add(1)
+			g.telemetry.duplicates.Add(1)
 			g.inflight.settled(j, true)
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 // storeView is the [View] over a [Store]: the accepted announcements and root events are those
 // of the index, everything else it asks the Store.
 type storeView struct {
-	*index
+	*eventIndex
 	store Store
 }
 

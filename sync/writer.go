@@ -65,7 +65,7 @@ func (w *writer) turn(work func()) {
 	defer w.inflight.turn.Add(1)
 	defer func() {
 		if p := recover(); p != nil {
-			w.report.panickedIn(whosePipeline, p)
+			w.telemetry.panickedIn(whosePipeline, p)
 		}
 	}()
 	work()
@@ -77,7 +77,7 @@ func (w *writer) turn(work func()) {
 func (w *writer) contain(j *job, step func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.report.panickedIn(whosePipeline, p)
+			w.telemetry.panickedIn(whosePipeline, p)
 			w.rejected.Forget(j.key.id)
 			w.known.Add(j.key.id)
 			if !j.over {
@@ -147,7 +147,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		var ask map[graspsync.RelayURL][]graspsync.EventID
 		var gone int
 		ask, gone, any = index.Overdue(askMost)
-		w.report.drop("unsaved", gone)
+		w.telemetry.drop("unsaved", gone)
 		w.askAt = now.Add(askEvery)
 		for relay, ids := range ask {
 			w.askAgain(ctx, relay, ids)
@@ -254,7 +254,7 @@ func (w *writer) overtaken(j *job) bool {
 	if j.revived && j.tries == 0 || !w.known.Has(j.key.id) {
 		return false
 	}
-	w.report.duplicates.Add(1)
+	w.telemetry.duplicates.Add(1)
 	if j.tries > 0 {
 		w.rejected.Forget(j.key.id)
 		w.savedAgain()
@@ -282,25 +282,25 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 
 // unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
-	w.report.rejected(j.incoming, is, v)
+	w.telemetry.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
 	w.note(n)
 	w.done(j)
-	w.report.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
+	w.telemetry.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
 // held takes note of an event that the Policy keeps, and returns what waited for it: a
 // state may be held as well once its announcement is, a deletion of it be accepted.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
-	w.report.say("event held", j.incoming, "by", "the policy")
+	w.telemetry.say("event held", j.incoming, "by", "the policy")
 	w.known.Add(j.key.id)
 	e, _ := w.rejected.Look(j.key.id)
 	w.rejected.Forget(j.key.id)
-	w.report.held.Add(1)
+	w.telemetry.held.Add(1)
 	w.sources.add(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
-		if a := w.feed.index.listedBy(j.incoming.Event); a != nil {
-			w.feed.hold(a)
+		if a := w.self.index.listedBy(j.incoming.Event); a != nil {
+			w.self.hold(a)
 		}
 	}
 	w.reprocess.announced(j.incoming.Event)
@@ -315,8 +315,8 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 		detail = waitedFor(deps)
 	}
 	w.awaitMaintainers(deps)
-	w.report.say("event waits", j.incoming, "for", deps[0])
-	w.report.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
+	w.telemetry.say("event waits", j.incoming, "for", deps[0])
+	w.telemetry.states.note(j.incoming, EventState{Is: IsWaiting, Detail: detail})
 	w.note(pending.Note{
 		Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Deps: pending.KeysOf(deps), Waits: true,
 	})
@@ -325,7 +325,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 
 // save saves jobs and returns what waited for them.
 func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.PendingEvent) {
-	p := patience{call: w.cfg.fixed.StoreTimeout}
+	p := savePatience{call: w.cfg.fixed.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
 		p.call = w.cfg.fixed.StoreTimeout / leastPatience
 	}
@@ -333,7 +333,7 @@ func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.Pendin
 }
 
 // patience is for how long the Store is waited for.
-type patience struct {
+type savePatience struct {
 	call time.Duration // each call
 	end  time.Time     // of the attempts to save apart what could not be together; zero: there was none
 }
@@ -351,7 +351,7 @@ const (
 )
 
 // apart is the patience with parts of what took too long.
-func (p patience) apart(most time.Duration, now time.Time) patience {
+func (p savePatience) apart(most time.Duration, now time.Time) savePatience {
 	if p.end.IsZero() {
 		p.end = now.Add(splitPatience * most)
 	}
@@ -359,9 +359,9 @@ func (p patience) apart(most time.Duration, now time.Time) patience {
 	return p
 }
 
-func (p patience) over(now time.Time) bool { return !p.end.IsZero() && !now.Before(p.end) }
+func (p savePatience) over(now time.Time) bool { return !p.end.IsZero() && !now.Before(p.end) }
 
-func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []*pending.PendingEvent) {
+func (w *writer) saveFor(ctx context.Context, jobs []*job, p savePatience) (woken []*pending.PendingEvent) {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -371,10 +371,10 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p patience) (woken []
 		return w.saveFailed(ctx, jobs, p, fmt.Errorf("saving %d events: %w", len(events), err))
 	}
 	if slices.ContainsFunc(outcomes, func(o graspsync.Outcome) bool { return o.Result != graspsync.Failed }) {
-		w.report.depends("store outcome", nil)
+		w.telemetry.depends("store outcome", nil)
 		w.worked()
 	} else {
-		w.report.depends("store outcome", cmp.Or(outcomes[0].Err, errOutcomes))
+		w.telemetry.depends("store outcome", cmp.Or(outcomes[0].Err, errOutcomes))
 	}
 	for i, j := range jobs {
 		o := &outcomes[places[i]]
@@ -407,7 +407,7 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 // them that the Store can't stand, or comes to no end with: when they have failed before,
 // one is saved alone, another one each time, and if the Store works for that, or has
 // worked for others since, so are the rest, in smaller parts.
-func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err error) (woken []*pending.PendingEvent) {
+func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, err error) (woken []*pending.PendingEvent) {
 	last := len(jobs) - 1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
@@ -433,23 +433,23 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p patience, err er
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
 	before, _ := w.rejected.Look(j.key.id)
-	w.report.outcome(j.incoming.Source.Kind, o.Result)
+	w.telemetry.outcome(j.incoming.Source.Kind, o.Result)
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
 		w.known.Add(j.key.id)
 		w.arrivals.add(j.key.id, time.Now())
 		w.rejected.Forget(j.key.id)
-		w.report.states.stored(ev)
-		w.feed.stored(ev)
+		w.telemetry.states.stored(ev)
+		w.self.stored(ev)
 		w.reprocess.announced(ev)
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
-		w.report.say("event not stored", j.incoming, "result", o.Result.String())
-		w.report.states.note(j.incoming, unsaved(o))
+		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String())
+		w.telemetry.states.note(j.incoming, unsaved(o))
 		w.gone(j)
 	case graspsync.Refused:
-		w.report.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
-		w.report.states.note(j.incoming, unsaved(o))
+		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String(), keyErr, o.Err)
+		w.telemetry.states.note(j.incoming, unsaved(o))
 		w.note(pending.Note{Incoming: j.incoming, ID: j.key.id})
 	default:
 		w.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
@@ -473,8 +473,8 @@ func (w *writer) gone(j *job) {
 
 // brought counts a new event for the relay that had it.
 func (w *writer) brought(j *job) {
-	w.report.observe(EventStored(j.incoming))
-	w.report.say("event stored", j.incoming)
+	w.telemetry.observe(EventStored(j.incoming))
+	w.telemetry.say("event stored", j.incoming)
 	if j.stats != nil {
 		j.stats.brought()
 	}

@@ -36,11 +36,11 @@ var exhibits = []exhibit{
 		"	r.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
 	},
 	{
-		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/descendants.go",
+		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/threads.go",
 		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
-		"of many answers the oldest are followed", "sync/descent.go",
+		"of many answers the oldest are followed", "sync/threads.go",
 		"if oldest == n {", "if true {", "./sync", "TestBranchKeepsTheNewest", nil, "",
 	},
 	{
@@ -84,11 +84,11 @@ var exhibits = []exhibit{
 
 	// Who and what.
 	{
-		"relays that only a listed maintainer names are not asked", "sync/wants.go",
+		"relays that only a listed maintainer names are not asked", "sync/targetbuilder.go",
 		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
-		"that somebody is listed, or names another relay, is not noticed", "sync/tables.go",
+		"that somebody is listed, or names another relay, is not noticed", "sync/indextables.go",
 		"	for name := range later.names {\n		c.setName(name)\n", "	for name := range later.names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
@@ -156,7 +156,7 @@ var exhibits = []exhibit{
 		nil, "is not less than",
 	},
 	{
-		"one deletion has all sent anew that is followed", "sync/internal/plan/relay.go",
+		"one deletion has all sent anew that is followed", "sync/internal/plan/relaysyncindex.go",
 		"r.live.idle++", "r.live.stale = true", "./sync", "TestSimulation$",
 		oneSeed(6), "bytes sent by a deletion",
 	},
@@ -171,7 +171,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"nothing begins while our store is not sure that it gave all", "sync/scan.go",
-		"if err != nil {\n		m.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		m.inbox.put(scanned{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
+		"if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "if err == nil {\n		err = missed\n	}\n	if err != nil {\n		m.inbox.put(scanResult{err: err})\n		return\n	}\n	if missed", "./sync", "TestSimulation$",
 		oneSeed(34), "lost",
 	},
 	{
@@ -181,7 +181,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"that we do not dial a relay is its failure", "sync/loop.go",
-		"l.m.health.Closed(c.url)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.remember.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.report.drop(\"not_dialed\"", "./sync", "TestSimulation$",
+		"l.m.health.Closed(c.url)\n	l.m.persistence.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.telemetry.drop(\"not_dialed\"", "l.m.health.Failed(c.url, err)\n	l.m.persistence.health(c.url)\n	c.stats.failed(graspsync.Printable(err.Error()))\n	l.m.telemetry.drop(\"not_dialed\"", "./sync", "TestSimulation$",
 		oneSeed(35), "is not greater than \"0.8\"",
 	},
 	{
@@ -200,7 +200,7 @@ var exhibits = []exhibit{
 		nil, "at once; dropped",
 	},
 	{
-		"who stores something waits until everything was gathered", "sync/index.go",
+		"who stores something waits until everything was gathered", "sync/eventindex.go",
 		"for more {\n		more = some()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_, _ = some, more", "./sync", "TestStoredDoesNotWaitForEverything",
 		nil, "for a few entries at a time",
 	},
@@ -226,7 +226,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"one owner has all attempts", "sync/internal/plan/dialer.go",
-		"if o.dialing >= ownerDials && o != &d.lines.operator {", "if false {", "./sync/internal/plan", "TestPromiseP37_AttemptsOfOneOwner",
+		"if o.dialing >= ownerDials && o != &d.queue.operator {", "if false {", "./sync/internal/plan", "TestPromiseP37_AttemptsOfOneOwner",
 		nil, "",
 	},
 	{
@@ -260,7 +260,7 @@ var exhibits = []exhibit{
 		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"a relay was alive while we were asleep", "sync/signs.go",
+		"a relay was alive while we were asleep", "sync/liveness.go",
 		"if s.readingAt.After(alive) || slept > aliveSlack {", "if s.readingAt.After(alive) || slept > 1<<62 {", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
 	},
 	{
@@ -272,8 +272,8 @@ var exhibits = []exhibit{
 		"if i := rand.IntN(w.most + w.leftOut); i < w.most {", "if i := rand.IntN(w.most + w.leftOut); i < 0 {", "./sync", "TestAuthorsOfAScanAreASample", nil, "Should not be zero",
 	},
 	{
-		"each status spells the URLs of all relays", "sync/internal/plan/relay.go",
-		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.relays), func(a, b *relay) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
+		"each status spells the URLs of all relays", "sync/internal/plan/relaysyncindex.go",
+		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.byURL), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.byURL), func(a, b *relayState) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
 	},
 	{
 		"what had waited is let go of when it can not be saved", "sync/retry.go",
@@ -285,7 +285,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"each event that a relay kept back is a line in the log", "sync/relayconn.go",
-		"if c.m.report.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
+		"if c.m.telemetry.mayLog(c.url, classLastingGap) {", "if c.m != nil {", "./sync", "TestLogsOfAWithholdingRelay", nil, "is not less than or equal to \"3\"",
 	},
 	{
 		"a policy behind hooks can't tell whose word counts", "adapter/internal/embedding/policy.go",

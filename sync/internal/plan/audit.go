@@ -20,9 +20,9 @@ const (
 
 // audit is what has a window of the past fetched by pages.
 type audit struct {
-	*common
-	want    *want
-	batches *batches
+	*core
+	repos   *repoSyncIndex
+	pending *pendingSyncIndex
 }
 
 // auditState is whether a relay is to be audited.
@@ -31,10 +31,10 @@ type auditState struct {
 	due        bool
 }
 
-func (a *audit) due(r *relay, _ time.Time) bool { return r.audit.due && !r.busy() }
+func (a *audit) due(r *relayState, _ time.Time) bool { return r.audit.due && !r.busy() }
 
 // start starts the audit that is due.
-func (a *audit) start(r *relay, now time.Time) {
+func (a *audit) start(r *relayState, now time.Time) {
 	r.audit.due = false
 	items := make([]Item, 0, r.history.items.Len())
 	for it, st := range r.history.items.All() {
@@ -42,13 +42,13 @@ func (a *audit) start(r *relay, now time.Time) {
 			items = append(items, it)
 		}
 	}
-	groups := a.want.groups(items, nil)
+	groups := a.repos.groups(items, nil)
 	if len(groups) == 0 {
 		return
 	}
 	g := groups[a.rng.IntN(len(groups))]
 	since, until := a.window(now)
-	qs, roles := a.batches.queries(r, a.want.itemFilters(g.items), since, nil)
+	qs, roles := a.pending.queries(r, a.repos.itemFilters(g.items), since, nil)
 	if len(qs) == 0 {
 		return
 	}
@@ -56,7 +56,7 @@ func (a *audit) start(r *relay, now time.Time) {
 		qs[i].NoNegentropy = true
 		qs[i].Filter = filters.Between(qs[i].Filter, &since, &until, 0)
 	}
-	a.batches.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
+	a.pending.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
 }
 
 // window draws a window: of any age alike on a logarithmic scale, since most of
@@ -68,8 +68,8 @@ func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	return nostr.Timestamp(end.Add(-max(auditLeast, age/8)).Unix()), nostr.Timestamp(end.Unix())
 }
 
-func (a *audit) done(*relay, *batch, bool) {}
+func (a *audit) done(*relayState, *batch, bool) {}
 
-func (a *audit) failed(*relay, *batch, Done, time.Time) {}
+func (a *audit) failed(*relayState, *batch, Done, time.Time) {}
 
-func (a *audit) lost(*relay, *batch, []Cursor) {}
+func (a *audit) lost(*relayState, *batch, []Cursor) {}

@@ -10,27 +10,27 @@ import (
 )
 
 func TestMerge(t *testing.T) {
-	a, q, del := role{tag: "a"}, role{tag: "q"}, role{tag: "a", deletion: true}
+	a, q, del := filterRole{tag: "a"}, filterRole{tag: "q"}, filterRole{tag: "a", deletion: true}
 	for _, tc := range []struct {
 		name  string
-		old   *cursors
-		roles []role
+		old   *batchProgress
+		roles []filterRole
 		got   []Cursor
 		daily bool
-		want  *cursors
+		want  *batchProgress
 	}{
-		{"nothing", nil, []role{a, q}, []Cursor{CursorStart, CursorStart}, false, nil},
-		{"nothing said", nil, []role{a, q}, nil, false, nil},
-		{"one of two", nil, []role{a, q}, []Cursor{7, CursorStart}, false, &cursors{at: map[role]Cursor{a: 7, q: CursorStart}}},
-		{"too few", nil, []role{a, q}, []Cursor{CursorDone}, false, &cursors{at: map[role]Cursor{a: CursorDone, q: CursorStart}}},
-		{"same role, one done", nil, []role{del, del}, []Cursor{CursorDone, 5}, false, &cursors{at: map[role]Cursor{del: 5}}},
-		{"same role, other way", nil, []role{del, del}, []Cursor{5, CursorDone}, false, &cursors{at: map[role]Cursor{del: 5}}},
-		{"same role, one nowhere", nil, []role{del, del}, []Cursor{5, CursorStart}, false, nil},
-		{"same role, both somewhere", nil, []role{del, del}, []Cursor{5, 9}, false, &cursors{at: map[role]Cursor{del: 9}}},
-		{"what was done stays done", &cursors{at: map[role]Cursor{a: CursorDone, q: 9}}, []role{q}, []Cursor{4}, false,
-			&cursors{at: map[role]Cursor{a: CursorDone, q: 4}}},
-		{"daily without progress", &cursors{daily: true}, []role{a}, []Cursor{CursorStart}, true,
-			&cursors{daily: true, at: map[role]Cursor{a: CursorStart}}},
+		{"nothing", nil, []filterRole{a, q}, []Cursor{CursorStart, CursorStart}, false, nil},
+		{"nothing said", nil, []filterRole{a, q}, nil, false, nil},
+		{"one of two", nil, []filterRole{a, q}, []Cursor{7, CursorStart}, false, &batchProgress{at: map[filterRole]Cursor{a: 7, q: CursorStart}}},
+		{"too few", nil, []filterRole{a, q}, []Cursor{CursorDone}, false, &batchProgress{at: map[filterRole]Cursor{a: CursorDone, q: CursorStart}}},
+		{"same role, one done", nil, []filterRole{del, del}, []Cursor{CursorDone, 5}, false, &batchProgress{at: map[filterRole]Cursor{del: 5}}},
+		{"same role, other way", nil, []filterRole{del, del}, []Cursor{5, CursorDone}, false, &batchProgress{at: map[filterRole]Cursor{del: 5}}},
+		{"same role, one nowhere", nil, []filterRole{del, del}, []Cursor{5, CursorStart}, false, nil},
+		{"same role, both somewhere", nil, []filterRole{del, del}, []Cursor{5, 9}, false, &batchProgress{at: map[filterRole]Cursor{del: 9}}},
+		{"what was done stays done", &batchProgress{at: map[filterRole]Cursor{a: CursorDone, q: 9}}, []filterRole{q}, []Cursor{4}, false,
+			&batchProgress{at: map[filterRole]Cursor{a: CursorDone, q: 4}}},
+		{"daily without progress", &batchProgress{daily: true}, []filterRole{a}, []Cursor{CursorStart}, true,
+			&batchProgress{daily: true, at: map[filterRole]Cursor{a: CursorStart}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assert.Equal(t, tc.want, merge(tc.old, tc.roles, tc.got, tc.daily))

@@ -138,7 +138,7 @@ func TestSweepsThatFail(t *testing.T) {
 // wanted; where something found no room, more than a quarter of that.
 func TestWhenIdleIsLookedFor(t *testing.T) {
 	p, u := hubOf(t, 402)
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	require.Equal(t, 404, r.history.items.Len())
 	for _, c := range []struct {
 		idle, unfollowed int
@@ -154,7 +154,7 @@ func TestWhenIdleIsLookedFor(t *testing.T) {
 		require.Equal(t, c.left, r.live.idle, c)
 	}
 	p, u = hubOf(t, 50)
-	r = p.known.relays[u]
+	r = p.relays.byURL[u]
 	for idle, left := range map[int]int{100: 100, 101: 0} {
 		r.live.idle = idle
 		p.live.dropIdle(r, start)

@@ -21,9 +21,9 @@ const (
 
 // byID fetches events by their ids.
 type byID struct {
-	*common
-	want    *want
-	batches *batches
+	*core
+	repos   *repoSyncIndex
+	pending *pendingSyncIndex
 	dialer  *dialer
 
 	unassigned []graspsync.EventID // to be asked for of the next connection
@@ -49,7 +49,7 @@ type wantedID struct {
 }
 
 // named asks a relay for ids, or anybody if that is not known.
-func (by *byID) named(r *relay, ids []graspsync.EventID) {
+func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	if r == nil {
 		by.fetchAnywhere(ids)
 		return
@@ -66,11 +66,11 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 		by.countDropped(len(ids) - room)
 		return
 	}
-	relays := make([]*relay, 0, len(by.dialer.connected))
+	relays := make([]*relayState, 0, len(by.dialer.connected))
 	for r := range by.dialer.connected {
 		relays = append(relays, r)
 	}
-	slices.SortFunc(relays, func(a, b *relay) int {
+	slices.SortFunc(relays, func(a, b *relayState) int {
 		return cmp.Or(cmp.Compare(b.history.items.Len(), a.history.items.Len()), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
@@ -87,7 +87,7 @@ func (by *byID) assign() {
 }
 
 // fetch queues ids for a relay, as far as there is room.
-func (by *byID) fetch(r *relay, ids []graspsync.EventID) {
+func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
 	if r.byID.ids == nil {
 		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
 	}
@@ -115,7 +115,7 @@ func (by *byID) countDropped(n int) {
 }
 
 // reassign asks other relays for the ids that were queued for a relay that is forgotten.
-func (by *byID) reassign(r *relay) {
+func (by *byID) reassign(r *relayState) {
 	if r.byID.ids == nil {
 		return
 	}
@@ -127,13 +127,13 @@ func (by *byID) reassign(r *relay) {
 // unserved asks other connected relays for what one has announced and not served:
 // those that have most repositories in common with it. Of each relay that is so much,
 // and it leaves half of their room to what is known to exist.
-func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
+func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0
 	}
-	shared := make(map[*relay]int)
+	shared := make(map[*relayState]int)
 	for it := range r.history.items.Keys() {
-		if in := &by.want.infos[it]; in.kind == itemRepo {
+		if in := &by.repos.infos[it]; in.kind == itemRepo {
 			for _, o := range in.repo.relays {
 				if o != r && o.dial.connected {
 					shared[o]++
@@ -141,11 +141,11 @@ func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
 			}
 		}
 	}
-	others := make([]*relay, 0, len(shared))
+	others := make([]*relayState, 0, len(shared))
 	for o := range shared {
 		others = append(others, o)
 	}
-	slices.SortFunc(others, func(a, b *relay) int {
+	slices.SortFunc(others, func(a, b *relayState) int {
 		return cmp.Or(cmp.Compare(shared[b], shared[a]), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	announced := len(ids)
@@ -160,12 +160,12 @@ func (by *byID) unserved(r *relay, ids []graspsync.EventID, now time.Time) {
 	}
 }
 
-func (by *byID) due(r *relay, now time.Time) bool {
+func (by *byID) due(r *relayState, now time.Time) bool {
 	q := r.byID.ids
 	return q != nil && len(q.queue) > 0 && !now.Before(q.retryAt)
 }
 
-func (by *byID) start(r *relay, now time.Time) {
+func (by *byID) start(r *relayState, now time.Time) {
 	n := r.byID.ids
 	b := &batch{of: by, kind: NamedIDs, named: slices.Clone(n.queue[:min(by.cfg.NamedIDs, len(n.queue))])}
 	n.queue = slices.Delete(n.queue, 0, len(b.named))
@@ -179,18 +179,18 @@ func (by *byID) start(r *relay, now time.Time) {
 		fs[i].Limit = 0
 	}
 	var qs []Query
-	if qs, b.roles = by.batches.queries(r, fs, 0, nil); len(qs) == 0 {
+	if qs, b.roles = by.pending.queries(r, fs, 0, nil); len(qs) == 0 {
 		by.done(r, b, false)
 		return
 	}
 	for i := range qs {
 		qs[i].NoNegentropy = true
 	}
-	by.batches.start(r, b, qs, now)
+	by.pending.start(r, b, qs, now)
 }
 
 // done forgets the ids of a batch: what the relay has of them is here.
-func (by *byID) done(r *relay, b *batch, _ bool) {
+func (by *byID) done(r *relayState, b *batch, _ bool) {
 	for _, id := range b.named {
 		delete(r.byID.ids.known, id.id)
 	}
@@ -199,7 +199,7 @@ func (by *byID) done(r *relay, b *batch, _ bool) {
 
 // failed queues the ids of a batch again. If it is the relay that fails, it does so a few
 // times only.
-func (by *byID) failed(r *relay, b *batch, in Done, until time.Time) {
+func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {
 		if !in.Unsaved {
@@ -218,7 +218,7 @@ func (by *byID) failed(r *relay, b *batch, in Done, until time.Time) {
 }
 
 // lost gives back what was in flight when the connection ended.
-func (by *byID) lost(r *relay, b *batch, _ []Cursor) {
+func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
 	q := r.byID.ids
 	q.queue = append(slices.Clone(b.named), q.queue...)
 	q.retryAt = time.Time{}

@@ -33,9 +33,9 @@ func TestNamedWithoutARelay(t *testing.T) {
 			effects = p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(2)}})
 			effects = append(effects, p.Step(start.Add(time.Second), Tick{})...)
 			if len(effects) == 0 { // all places are taken
-				for id, b := range p.known.relays[a].batches.open {
+				for id, b := range p.relays.byURL[a].pending.open {
 					if b.kind == NamedIDs {
-						effects = p.Step(start, Done{Relay: a, Epoch: p.known.relays[a].dial.epoch, Batch: id})
+						effects = p.Step(start, Done{Relay: a, Epoch: p.relays.byURL[a].dial.epoch, Batch: id})
 						break
 					}
 				}
@@ -123,5 +123,5 @@ func TestPromiseP37_MadeUpIDs(t *testing.T) {
 		}
 		p.Step(now, Unserved{Relay: u, IDs: ids})
 	}
-	require.LessOrEqual(t, len(p.known.relays[a].byID.ids.known), p.cfg.MaxNamed/2)
+	require.LessOrEqual(t, len(p.relays.byURL[a].byID.ids.known), p.cfg.MaxNamed/2)
 }

@@ -36,8 +36,8 @@ func TestSkippedBelowDescendants(t *testing.T) {
 	}
 	p.Step(start, in)
 	settle(p, start, u, connect(t, p, start, u))
-	r := p.known.relays[u]
-	require.Len(t, r.descendants.apart, 0, "all are followed live")
+	r := p.relays.byURL[u]
+	require.Len(t, r.threads.apart, 0, "all are followed live")
 	require.False(t, r.busy())
 	asked := func(now time.Time) (n int) {
 		for todo := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now.Add(-time.Minute)})); len(todo) > 0; {
@@ -65,7 +65,7 @@ func TestSkippedBelowDescendants(t *testing.T) {
 // lay behind it was never reached.
 func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	p, u := hubOf(t, 3)
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	since := func(at time.Time) nostr.Timestamp { return nostr.Timestamp(at.Add(-15 * time.Minute).Unix()) }
 	now := start.Add(time.Hour)
 	skipped := now
@@ -138,14 +138,14 @@ func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
 			p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Unsaved: true})
 		}
 	}
-	assert.Len(t, p.known.relays[u].catchUp.parked, 3, "once each")
+	assert.Len(t, p.relays.byURL[u].catchUp.parked, 3, "once each")
 }
 
 // However long what is left out is more than what is caught up with, and however rarely a
 // batch comes to its end, the parts of a catch-up stay few.
 func TestCatchUpsAreBounded(t *testing.T) {
 	p, u := hubOf(t, 3)
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	now := start.Add(time.Hour)
 	for range 500 {
 		effects := p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now})
@@ -172,7 +172,7 @@ func TestCatchUpsAreBounded(t *testing.T) {
 	for range 200 {
 		settle(p, now, u, p.Step(now, Tick{}))
 		now = now.Add(time.Minute)
-		for id := range r.batches.open {
+		for id := range r.pending.open {
 			settle(p, now, u, p.Step(now, Done{Relay: u, Epoch: 1, Batch: id}))
 		}
 	}

@@ -28,9 +28,9 @@ type Kept struct {
 // checkpoints knows up to when what each relay has is here and durable, so that after a
 // restart only the rest is asked for.
 type checkpoints struct {
-	*common
-	want   *want
-	known  *known
+	*core
+	repos  *repoSyncIndex
+	relays *relaySyncIndex
 	dialer *dialer
 
 	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
@@ -39,8 +39,8 @@ type checkpoints struct {
 	settledAt  time.Time
 }
 
-func newCheckpoints(c *common, w *want, k *known, d *dialer) *checkpoints {
-	return &checkpoints{common: c, want: w, known: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
+func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer) *checkpoints {
+	return &checkpoints{core: c, repos: w, relays: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
 // restored is a checkpoint that waits for the first connection.
@@ -75,7 +75,7 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 		}
 		cp.restored[k.Relay] = &restored{mark: k.Mark, passAt: k.PassAt, items: items}
 	}
-	for _, r := range cp.known.relays {
+	for _, r := range cp.relays.byURL {
 		if r.dial.aliveAt.IsZero() {
 			cp.recall(r)
 		}
@@ -83,7 +83,7 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 }
 
 // recall gives a relay that becomes known what was kept of it.
-func (cp *checkpoints) recall(r *relay) {
+func (cp *checkpoints) recall(r *relayState) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
 		delete(cp.restored, r.url)
@@ -93,14 +93,14 @@ func (cp *checkpoints) recall(r *relay) {
 // resume makes the first connection after a restart one that was lost at the
 // mark, if that is not too long ago: the items kept are confirmed then. All others
 // are fetched from the start.
-func (cp *checkpoints) resume(r *relay, now time.Time) bool {
+func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
 	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > cp.cfg.QuickReconnect {
 		return false
 	}
 	for it := range r.history.items.Keys() {
-		if _, ok := slices.BinarySearch(k.items, cp.want.hash(it)); ok {
+		if _, ok := slices.BinarySearch(k.items, cp.repos.hash(it)); ok {
 			r.history.set(it, confirmed)
 		}
 	}
@@ -128,7 +128,7 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 // completeUntil returns up to when everything confirmed is complete, if all that was
 // received before at is dealt with: what may have been missed, and what is polled,
 // is complete up to an earlier moment.
-func (cp *checkpoints) completeUntil(r *relay, at time.Time) time.Time {
+func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
 			at = t
@@ -146,7 +146,7 @@ func (cp *checkpoints) completeUntil(r *relay, at time.Time) time.Time {
 
 // markLost sets the mark of a connection that was last known to stand at aliveAt:
 // what was settled later is not known to be complete.
-func (cp *checkpoints) markLost(r *relay, aliveAt time.Time) {
+func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	switch {
 	case r.checkpoint.mark.IsZero():
 	case aliveAt.Before(r.checkpoint.mark):
@@ -162,11 +162,11 @@ func (cp *checkpoints) markLost(r *relay, aliveAt time.Time) {
 }
 
 // forget notes that a relay has no checkpoint any more.
-func (cp *checkpoints) forget(r *relay) { cp.changed[r.url] = struct{}{} }
+func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
 
 // readUntil returns up to when everything that a connected relay has sent was read for sure:
 // what it has sent since all was settled may not have been.
-func (cp *checkpoints) readUntil(r *relay) time.Time {
+func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	until := r.dial.connectedAt
 	if r.checkpoint.mark.After(until) {
 		until = r.checkpoint.mark
@@ -189,7 +189,7 @@ func (cp *checkpoints) jumped(back time.Duration) {
 // counts it as kept.
 func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
-		only = sortedBy(cp.known.relays, graspsync.RelayURL.Compare)
+		only = sortedBy(cp.relays.byURL, graspsync.RelayURL.Compare)
 		for u := range cp.restored {
 			only = append(only, u)
 		}
@@ -198,7 +198,7 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	var out []Kept
 	for _, u := range only {
 		delete(cp.changed, u)
-		r, known := cp.known.relays[u]
+		r, known := cp.relays.byURL[u]
 		switch {
 		case known:
 			r.checkpoint.dirty, r.history.changed = false, false
@@ -213,7 +213,7 @@ func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	return out
 }
 
-func (cp *checkpoints) of(r *relay) (Kept, bool) {
+func (cp *checkpoints) of(r *relayState) (Kept, bool) {
 	if r.checkpoint.restored != nil {
 		return r.checkpoint.restored.checkpoint(r.url), true
 	}
@@ -223,7 +223,7 @@ func (cp *checkpoints) of(r *relay) (Kept, bool) {
 	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
 	for it, st := range r.history.items.All() {
 		if st == confirmed {
-			k.Items = append(k.Items, cp.want.hash(it))
+			k.Items = append(k.Items, cp.repos.hash(it))
 		}
 	}
 	slices.Sort(k.Items)
@@ -233,7 +233,7 @@ func (cp *checkpoints) of(r *relay) (Kept, bool) {
 // changes returns the relays of which more than the mark has changed since it was kept.
 func (cp *checkpoints) changes() []graspsync.RelayURL {
 	out := sortedBy(cp.changed, graspsync.RelayURL.Compare)
-	for u, r := range cp.known.relays {
+	for u, r := range cp.relays.byURL {
 		if _, also := cp.changed[u]; (r.checkpoint.dirty || r.history.changed) && !also {
 			out = append(out, u)
 		}
@@ -245,7 +245,7 @@ func (cp *checkpoints) changes() []graspsync.RelayURL {
 // marks returns the marks of all relays of which something is kept, in no order.
 func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
-		for u, r := range cp.known.relays {
+		for u, r := range cp.relays.byURL {
 			mark := r.checkpoint.mark
 			if r.checkpoint.restored != nil {
 				mark = r.checkpoint.restored.mark

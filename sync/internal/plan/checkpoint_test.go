@@ -231,8 +231,8 @@ func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 		p.Step(at(6), Done{Relay: u, Epoch: 1, Batch: s.Batch.ID})
 	}
 	assert.Equal(t, at(7), mark(7))
-	p.known.relays[u].live.postponed = at(6)
-	p.known.relays[u].checkpoint.mark = at(1)
+	p.relays.byURL[u].live.postponed = at(6)
+	p.relays.byURL[u].checkpoint.mark = at(1)
 	assert.Equal(t, at(6), mark(8))
 	// a pass over history: what is not confirmed again is not kept
 	p.Step(start.Add(26*time.Hour), Tick{})
@@ -253,19 +253,19 @@ func TestClockJumpedBack(t *testing.T) {
 	}
 	p.Step(now, full(repoRef("one"), all, roots...))
 	small := relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 5, MaxSubscriptions: 4}
-	settle(p, now, all[0], p.Step(now, Connected{Relay: all[0], Epoch: p.known.relays[all[0]].dial.epoch, Limits: small}))
+	settle(p, now, all[0], p.Step(now, Connected{Relay: all[0], Epoch: p.relays.byURL[all[0]].dial.epoch, Limits: small}))
 	settle(p, now, all[1], connect(t, p, now, all[1]))
-	p.Step(now, Lost{Relay: all[1], Epoch: p.known.relays[all[1]].dial.epoch, AliveAt: now, RetryAt: now.Add(time.Hour)})
+	p.Step(now, Lost{Relay: all[1], Epoch: p.relays.byURL[all[1]].dial.epoch, AliveAt: now, RetryAt: now.Add(time.Hour)})
 	p.Step(now, Settled{At: now})
 	require.Len(t, p.Kept(), 3, "one has no mark yet")
-	require.NotNil(t, p.known.relays[all[0]].live.poll)
+	require.NotNil(t, p.relays.byURL[all[0]].live.poll)
 
 	p.Step(now, ClockJumped{By: -time.Hour})
 	hour := now.Add(-time.Hour)
-	assert.Equal(t, hour, p.known.relays[all[0]].live.poll.oldest())
-	assert.Equal(t, hour, p.known.relays[all[1]].dial.aliveAt)
-	assert.Equal(t, kept.Mark.Add(-time.Hour), p.known.relays[all[2]].checkpoint.restored.mark)
-	assert.Zero(t, p.known.relays[all[0]].checkpoint.mark)
+	assert.Equal(t, hour, p.relays.byURL[all[0]].live.poll.oldest())
+	assert.Equal(t, hour, p.relays.byURL[all[1]].dial.aliveAt)
+	assert.Equal(t, kept.Mark.Add(-time.Hour), p.relays.byURL[all[2]].checkpoint.restored.mark)
+	assert.Zero(t, p.relays.byURL[all[0]].checkpoint.mark)
 	for _, k := range p.Kept() {
 		assert.False(t, k.Mark.After(hour), short(k.Relay))
 	}

@@ -10,8 +10,8 @@ import (
 // deletions asks relays for the deletions of authors: at each pass for those of another part
 // of them.
 type deletions struct {
-	*common
-	batches *batches
+	*core
+	pending *pendingSyncIndex
 
 	authors   []graspsync.PubKey
 	authorSet map[graspsync.PubKey]struct{}
@@ -26,8 +26,8 @@ type deletionsState struct {
 	retryAt time.Time // asking for them failed: not before
 }
 
-func newDeletions(c *common, bs *batches) *deletions {
-	return &deletions{common: c, batches: bs, authorSet: make(map[graspsync.PubKey]struct{})}
+func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
+	return &deletions{core: c, pending: bs, authorSet: make(map[graspsync.PubKey]struct{})}
 }
 
 // mostLeftOut keeps the chance of a new author from becoming too small, as a multiple of
@@ -68,24 +68,24 @@ func (dl *deletions) draw(a graspsync.PubKey) {
 }
 
 // passStarted begins to ask about the authors again.
-func (dl *deletions) passStarted(r *relay) {
+func (dl *deletions) passStarted(r *relayState) {
 	r.deletions.asked = 0
 	if len(dl.authors) <= dl.cfg.AuthorsPerPass {
 		r.deletions.at = 0 // all have their turn, those who come later at the end
 	}
 }
 
-func (dl *deletions) due(r *relay, now time.Time) bool {
+func (dl *deletions) due(r *relayState, now time.Time) bool {
 	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
 }
 
 // left is how many authors a relay is to be asked about now. At each pass it
 // is asked about a part of them, each once; the rest have their turn at a later one.
-func (dl *deletions) left(r *relay) int {
+func (dl *deletions) left(r *relayState) int {
 	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
 }
 
-func (dl *deletions) start(r *relay, now time.Time) {
+func (dl *deletions) start(r *relayState, now time.Time) {
 	n := dl.left(r)
 	b := &batch{of: dl, kind: Deletions, authors: n, authorsAt: r.deletions.at}
 	authors := make([]graspsync.PubKey, n)
@@ -99,20 +99,20 @@ func (dl *deletions) start(r *relay, now time.Time) {
 	r.deletions.asked += n
 	r.deletions.retryAt = time.Time{}
 	var qs []Query
-	if qs, b.roles = dl.batches.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
-		dl.batches.start(r, b, qs, now)
+	if qs, b.roles = dl.pending.queries(r, filters.Deletions(authors), 0, nil); len(qs) > 0 {
+		dl.pending.start(r, b, qs, now)
 	}
 }
 
-func (dl *deletions) done(*relay, *batch, bool) {}
+func (dl *deletions) done(*relayState, *batch, bool) {}
 
-func (dl *deletions) failed(r *relay, b *batch, _ Done, until time.Time) {
+func (dl *deletions) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	dl.lost(r, b, nil)
 	r.deletions.retryAt = until
 }
 
 // lost asks about the authors of a batch again.
-func (dl *deletions) lost(r *relay, b *batch, _ []Cursor) {
+func (dl *deletions) lost(r *relayState, b *batch, _ []Cursor) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
 	r.deletions.at = b.authorsAt
 }

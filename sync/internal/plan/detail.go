@@ -22,7 +22,7 @@ type Resting struct {
 
 // Detail returns what is known of a relay; false if nothing is wanted of it.
 func (p *Plan) Detail(u graspsync.RelayURL) (Detail, bool) {
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	if r == nil {
 		return Detail{}, false
 	}

@@ -6,21 +6,21 @@ import (
 
 // dialer decides which relays are connected: which one it dials when, and which connection yields.
 type dialer struct {
-	*common
-	lines lines // of relays that wait for their turn to be dialed
+	*core
+	queue dialQueue // of relays that wait for their turn to be dialed
 
-	dialing   int                 // attempts under way
-	hosts     map[string]struct{} // to which there is an attempt
-	young     youngAttempts       // attempts that were begun a moment ago
-	connected map[*relay]struct{} // connections
-	dialAt    time.Time           // the next attempt may begin
-	roomAt    time.Time           // when a connection that yields is looked for again
-	hungUp    []*relay            // in this step, to make room
+	dialing   int                      // attempts under way
+	hosts     map[string]struct{}      // to which there is an attempt
+	young     youngAttempts            // attempts that were begun a moment ago
+	connected map[*relayState]struct{} // connections
+	dialAt    time.Time                // the next attempt may begin
+	roomAt    time.Time                // when a connection that yields is looked for again
+	hungUp    []*relayState            // in this step, to make room
 	lastEpoch uint64
 }
 
-func newDialer(c *common) *dialer {
-	return &dialer{common: c, hosts: make(map[string]struct{}), connected: make(map[*relay]struct{})}
+func newDialer(c *core) *dialer {
+	return &dialer{core: c, hosts: make(map[string]struct{}), connected: make(map[*relayState]struct{})}
 }
 
 // dialState is the life cycle of one relay: whether it is connected, and when it is dialed.
@@ -33,10 +33,10 @@ type dialState struct {
 	aliveAt               time.Time // when it was last known alive, zero before the first connection
 	absentSince           time.Time // when it was lost, or first not there; zero: it is not, or we hung up
 
-	young    bool   // dialed a moment ago
-	refusals int    // attempts in a row that we refused
-	turnOf   *owner // whose turn the attempt was
-	counts   *owner // for whom the connection counts; nil for a bootstrap relay
+	young    bool       // dialed a moment ago
+	refusals int        // attempts in a row that we refused
+	turnOf   *dialOwner // whose turn the attempt was
+	counts   *dialOwner // for whom the connection counts; nil for a bootstrap relay
 }
 
 // longAbsent reports whether a relay was away for so long that what was confirmed
@@ -56,7 +56,7 @@ func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
 
 // wait puts a relay that is not connected into its line, or wakes it when its time comes.
-func (d *dialer) wait(r *relay, now time.Time) {
+func (d *dialer) wait(r *relayState, now time.Time) {
 	var wake time.Time
 	switch {
 	case r.dial.connecting || r.turn.waits():
@@ -64,16 +64,16 @@ func (d *dialer) wait(r *relay, now time.Time) {
 		wake = r.dial.retryAt
 	default:
 		r.dial.waitsSince = now
-		d.lines.add(r)
+		d.queue.add(r)
 		d.roomAt = time.Time{} // there may be room for it that there is not for others
 	}
 	d.timers.set(r, wake)
 }
 
 // listed notes that one more owner lists a relay.
-func (d *dialer) listed(r *relay, o *owner) {
+func (d *dialer) listed(r *relayState, o *dialOwner) {
 	if r.turn.waits() && !r.bootstrap {
-		d.lines.join(r, o)
+		d.queue.join(r, o)
 	}
 	if has := r.dial.counts; has == nil {
 		d.recount(r)
@@ -85,15 +85,15 @@ func (d *dialer) listed(r *relay, o *owner) {
 }
 
 // unlisted notes that an owner does not list a relay any more.
-func (d *dialer) unlisted(r *relay, o *owner) {
+func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	if r.dial.counts == o {
 		d.recount(r)
 	}
-	d.lines.quit(r, o)
+	d.queue.quit(r, o)
 }
 
 // recount has a connection count for the owner who has fewest of those who list the relay.
-func (d *dialer) recount(r *relay) {
+func (d *dialer) recount(r *relayState) {
 	if o := r.dial.counts; o != nil {
 		o.connections--
 		r.dial.counts = nil
@@ -101,7 +101,7 @@ func (d *dialer) recount(r *relay) {
 	if !r.dial.connected || r.bootstrap {
 		return
 	}
-	if o := r.listed.least(func(o *owner) int { return o.connections }); o != nil {
+	if o := r.listed.least(func(o *dialOwner) int { return o.connections }); o != nil {
 		o.connections++
 		r.dial.counts = o
 	}
@@ -116,7 +116,7 @@ type youngAttempts struct {
 }
 
 type youngAttempt struct {
-	relay *relay
+	relay *relayState
 	epoch uint64
 	until time.Time
 }
@@ -157,7 +157,7 @@ func (d *dialer) mature(now time.Time) {
 	d.young.queue = q
 }
 
-func (d *dialer) notYoung(r *relay) {
+func (d *dialer) notYoung(r *relayState) {
 	if r.dial.young {
 		r.dial.young = false
 		d.young.all--
@@ -177,7 +177,7 @@ func (d *dialer) patienceEnds() time.Time {
 }
 
 // anyWaits reports whether a relay waits for its turn to be dialed.
-func (d *dialer) anyWaits() bool { return d.lines.owners.Len() > 0 }
+func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
 
 // nextWake returns when the next attempt may begin for which somebody waits; zero: nothing is
 // waited for.
@@ -209,7 +209,7 @@ func (d *dialer) dial(now time.Time) {
 		if r == nil {
 			return
 		}
-		d.lines.served(r, o)
+		d.queue.served(r, o)
 		o.dialing++
 		d.dialing++
 		d.hosts[r.host] = struct{}{}
@@ -236,7 +236,7 @@ func (d *dialer) full() bool { return d.dialing+len(d.connected) >= d.cfg.MaxCon
 
 // nextTurn returns the relay whose turn it is and for which there is room, and the owner whose turn that is; nil
 // if there is no such relay.
-func (d *dialer) nextTurn(now time.Time) (*relay, *owner) {
+func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	full := d.full()
 	if full && d.dialing >= max(1, d.cfg.MaxConnections/fullDialsShare) {
 		d.roomAt = time.Time{} // one of these will end
@@ -247,13 +247,13 @@ func (d *dialer) nextTurn(now time.Time) (*relay, *owner) {
 	} else if now.Before(d.roomAt) {
 		return nil, nil
 	}
-	var room yields
+	var room yieldChoice
 	if full && d.anyWaits() {
 		room = d.yields(now)
 		d.roomAt = d.nextRoom(now)
 	}
-	for e := d.lines.owners.Front(); e != nil && (!full || room.oldest != nil); e = e.Next() {
-		o := e.Value.(*owner)
+	for e := d.queue.owners.Front(); e != nil && (!full || room.oldest != nil); e = e.Next() {
+		o := e.Value.(*dialOwner)
 		gone := room.to(o)
 		if full && gone == nil {
 			continue
@@ -271,13 +271,13 @@ func (d *dialer) nextTurn(now time.Time) (*relay, *owner) {
 
 // dialable returns the next waiting relay of an owner to whose host there is no attempt; nil if there is none or
 // the owner has its part of the attempts.
-func (d *dialer) dialable(o *owner) *relay {
-	if o.dialing >= ownerDials && o != &d.lines.operator {
+func (d *dialer) dialable(o *dialOwner) *relayState {
+	if o.dialing >= ownerDials && o != &d.queue.operator {
 		return nil
 	}
 	for range min(o.waiting.Len(), hostsTried) {
 		e := o.waiting.Front()
-		r := e.Value.(*relay)
+		r := e.Value.(*relayState)
 		if _, busy := d.hosts[r.host]; !busy {
 			return r
 		}
@@ -287,7 +287,7 @@ func (d *dialer) dialable(o *owner) *relay {
 }
 
 // made notes that an attempt has succeeded.
-func (d *dialer) made(r *relay, now time.Time) {
+func (d *dialer) made(r *relayState, now time.Time) {
 	d.ended(r)
 	d.connected[r] = struct{}{}
 	r.dial.connected, r.dial.refusals, r.dial.connectedAt = true, 0, now
@@ -295,7 +295,7 @@ func (d *dialer) made(r *relay, now time.Time) {
 }
 
 // failed notes that an attempt has not.
-func (d *dialer) failed(r *relay, in DialFailed, now time.Time) {
+func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	d.ended(r)
 	r.dial.retryAt = in.RetryAt
 	if in.NotDialed {
@@ -312,7 +312,7 @@ func (d *dialer) failed(r *relay, in DialFailed, now time.Time) {
 }
 
 // ended notes that an attempt is over.
-func (d *dialer) ended(r *relay) {
+func (d *dialer) ended(r *relayState) {
 	d.notYoung(r)
 	r.dial.connecting = false
 	d.dialing--
@@ -321,14 +321,14 @@ func (d *dialer) ended(r *relay) {
 }
 
 // lost notes that a connection has ended.
-func (d *dialer) lost(r *relay) {
+func (d *dialer) lost(r *relayState) {
 	delete(d.connected, r)
 	r.dial.connected = false
 	d.recount(r)
 }
 
 // forget notes that nothing is wanted of a relay any more.
-func (d *dialer) forget(r *relay) {
+func (d *dialer) forget(r *relayState) {
 	if r.dial.connecting || r.dial.connected {
 		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
 	}
@@ -338,12 +338,12 @@ func (d *dialer) forget(r *relay) {
 	case r.dial.connected:
 		d.lost(r)
 	}
-	d.lines.leave(r)
+	d.queue.leave(r)
 	d.timers.set(r, time.Time{})
 }
 
 // takeHungUp returns the relays that were hung up in this step, to make room.
-func (d *dialer) takeHungUp() []*relay {
+func (d *dialer) takeHungUp() []*relayState {
 	out := d.hungUp
 	d.hungUp = nil
 	return out
@@ -359,20 +359,20 @@ const (
 )
 
 // mayYield reports whether a connection may end for another one.
-func mayYield(r *relay, now time.Time) bool {
+func mayYield(r *relayState, now time.Time) bool {
 	held := now.Sub(r.dial.connectedAt)
 	return r.dial.counts != nil && (held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live)
 }
 
 // yields are the connections that may end for another one. These are connections of the owners who have most.
-type yields struct {
-	most   int               // number of connections of such an owner
-	own    map[*owner]*relay // the oldest connection that may yield of each of these owners
-	oldest *relay            // the oldest one of all; nil if there is none
+type yieldChoice struct {
+	most   int                        // number of connections of such an owner
+	own    map[*dialOwner]*relayState // the oldest connection that may yield of each of these owners
+	oldest *relayState                // the oldest one of all; nil if there is none
 }
 
-func (d *dialer) yields(now time.Time) (y yields) {
-	y.own = make(map[*owner]*relay)
+func (d *dialer) yields(now time.Time) (y yieldChoice) {
+	y.own = make(map[*dialOwner]*relayState)
 	for r := range d.connected {
 		if o := r.dial.counts; o != nil {
 			y.most = max(y.most, o.connections)
@@ -395,7 +395,7 @@ func (d *dialer) yields(now time.Time) (y yields) {
 
 // to returns the connection that ends for a relay of an owner; nil if there is none. If no other owner has more than
 // this one, its relays take turns among themselves.
-func (y yields) to(o *owner) *relay {
+func (y yieldChoice) to(o *dialOwner) *relayState {
 	if o.connections < y.most {
 		return y.oldest
 	}
@@ -403,7 +403,7 @@ func (y yields) to(o *owner) *relay {
 }
 
 // hangUp ends a connection to make room. The relay is dialed again when its turn comes.
-func (d *dialer) hangUp(gone *relay, now time.Time) {
+func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
 	d.lost(gone)
 	gone.dial.absentSince = time.Time{}
@@ -425,7 +425,7 @@ func (d *dialer) nextRoom(now time.Time) time.Time {
 }
 
 // doneWith notes that the connection of a relay may yield now.
-func (d *dialer) doneWith(r *relay, now time.Time) {
+func (d *dialer) doneWith(r *relayState, now time.Time) {
 	if !d.roomAt.IsZero() && mayYield(r, now) {
 		d.roomAt = time.Time{}
 	}

@@ -92,11 +92,11 @@ func TestNarrowChangeCostsItself(t *testing.T) {
 	settle(p, start, u, effects)
 	effects = p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("7")}}})
 	assert.Empty(t, effects, "nothing is sent for what is not wanted any more")
-	assert.True(t, p.want.wantedValues(p.known.relays[u])("d", "7"))
+	assert.True(t, p.repos.wantedValues(p.relays.byURL[u])("d", "7"))
 	assert.Empty(t, p.Step(start, Changes{Repos: []RepoChange{{Ref: twin.Ref}}}))
-	assert.False(t, p.want.wantedValues(p.known.relays[u])("d", "7"))
+	assert.False(t, p.repos.wantedValues(p.relays.byURL[u])("d", "7"))
 	p.Step(start, Snapshot{})
-	assert.Len(t, p.want.free, len(p.want.infos)-1, "numbers that stand for nothing")
+	assert.Len(t, p.repos.free, len(p.repos.infos)-1, "numbers that stand for nothing")
 }
 
 // Identifiers may look like ids and addresses of what else is wanted. Those that find

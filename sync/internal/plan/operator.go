@@ -10,7 +10,7 @@ import (
 
 // onBootstrap makes a relay one that is followed in any case, or not.
 func (p *Plan) onBootstrap(in Bootstrap) {
-	r := p.known.relays[in.Relay]
+	r := p.relays.byURL[in.Relay]
 	switch {
 	case r == nil && in.Not:
 		return
@@ -20,24 +20,24 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 	}
 	r.bootstrap = !in.Not
 	p.dialer.recount(r)
-	p.dialer.lines.leave(r) // for a line that suits it
+	p.dialer.queue.leave(r) // for a line that suits it
 	p.markDirty(r)
 }
 
 // Knows reports whether a relay is one that is followed.
-func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.known.relays[u] != nil }
+func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays.byURL[u] != nil }
 
 // retry has a relay dialed as soon as there is room, and what it failed to answer asked again.
-func (p *Plan) retry(r *relay) {
+func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}
-	r.batches.failures = 0
+	r.pending.failures = 0
 	r.retryNow()
 	p.markDirty(r)
 }
 
 // resync has everything fetched again: on the connection that stands, or with the next one.
-func (p *Plan) resync(r *relay, now time.Time) {
+func (p *Plan) resync(r *relayState, now time.Time) {
 	if r.dial.connected {
 		p.startDaily(r, now)
 		p.markDirty(r)
@@ -52,7 +52,7 @@ func (p *Plan) resync(r *relay, now time.Time) {
 // resyncRepo has what is wanted of a repository fetched again from each of its relays.
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
-		mark := &cursors{daily: true}
+		mark := &batchProgress{daily: true}
 		for it := range repo.roots.All() {
 			r.history.redo(it, mark)
 		}

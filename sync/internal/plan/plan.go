@@ -44,56 +44,56 @@ type Config struct {
 // Plan is the state of the machine. Make one with [New]. The parts of it decide: a Plan tells
 // each input to the parts that it concerns. A part calls only parts that are named before it.
 type Plan struct {
-	*common
-	want          *want
-	owners        *owners
-	known         *known
+	*core
+	repos         *repoSyncIndex
+	owners        *ownerShares
+	relays        *relaySyncIndex
 	dialer        *dialer
 	checkpoints   *checkpoints
 	subscriptions *subscriptions
-	batches       *batches
-	history       *history
+	pending       *pendingSyncIndex
+	history       *historicSync
 	catchUp       *catchUp
 	byID          *byID
 	rotation      *rotation
 	polling       *polling
-	descendants   *descendants
+	threads       *threads
 	audit         *audit
 	deletions     *deletions
-	live          *live
-	targets       *targets
-	askers        []asker // those that ask first come first
+	live          *liveSync
+	targets       *relayTargets
+	fetchers      []fetcher // those that ask first come first
 }
 
 // New returns a plan that wants nothing. rng spreads what is periodic, and draws
 // the samples of the audit; the plan owns it.
 func New(cfg Config, rng *rand.Rand) *Plan {
-	c := &common{cfg: cfg, rng: rng}
+	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
-		common:        c,
-		want:          newWant(cfg.NarrowLayer1, cfg.Salt),
+		core:          c,
+		repos:         newRepoSyncIndex(cfg.NarrowLayer1, cfg.Salt),
 		owners:        newOwners(cfg.MaxRelays),
-		known:         &known{relays: make(map[graspsync.RelayURL]*relay)},
-		subscriptions: &subscriptions{common: c},
-		batches:       &batches{common: c},
+		relays:        &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
+		subscriptions: &subscriptions{core: c},
+		pending:       &pendingSyncIndex{core: c},
 	}
 	p.dialer = newDialer(c)
-	p.checkpoints = newCheckpoints(c, p.want, p.known, p.dialer)
-	p.history = &history{c, p.want, p.batches}
-	p.catchUp = &catchUp{c, p.want, p.batches}
-	p.byID = &byID{common: c, want: p.want, batches: p.batches, dialer: p.dialer}
-	p.rotation = &rotation{c, p.want, p.batches}
-	p.polling = &polling{c, p.want, p.batches, p.rotation}
-	p.descendants = &descendants{c, p.want, p.batches, p.subscriptions}
-	p.audit = &audit{c, p.want, p.batches}
-	p.deletions = newDeletions(c, p.batches)
-	p.live = &live{c, p.want, p.catchUp, p.polling, p.descendants, p.subscriptions}
-	p.askers = []asker{
-		p.catchUp, p.polling, p.byID, p.history, p.rotation, p.descendants, p.audit, p.deletions,
+	p.checkpoints = newCheckpoints(c, p.repos, p.relays, p.dialer)
+	p.history = &historicSync{c, p.repos, p.pending}
+	p.catchUp = &catchUp{c, p.repos, p.pending}
+	p.byID = &byID{core: c, repos: p.repos, pending: p.pending, dialer: p.dialer}
+	p.rotation = &rotation{c, p.repos, p.pending}
+	p.polling = &polling{c, p.repos, p.pending, p.rotation}
+	p.threads = &threads{c, p.repos, p.pending, p.subscriptions}
+	p.audit = &audit{c, p.repos, p.pending}
+	p.deletions = newDeletions(c, p.pending)
+	p.live = &liveSync{c, p.repos, p.catchUp, p.polling, p.threads, p.subscriptions}
+	p.fetchers = []fetcher{
+		p.catchUp, p.polling, p.byID, p.history, p.rotation, p.threads, p.audit, p.deletions,
 	}
-	p.targets = &targets{
-		common: c, want: p.want, known: p.known, owners: p.owners, dialer: p.dialer, byID: p.byID,
-		checkpoints: p.checkpoints, descendants: p.descendants,
+	p.targets = &relayTargets{
+		core: c, repos: p.repos, relays: p.relays, owners: p.owners, dialer: p.dialer, byID: p.byID,
+		checkpoints: p.checkpoints, threads: p.threads,
 	}
 	return p
 }
@@ -106,19 +106,19 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Bootstrap:
 		p.onBootstrap(in)
 	case Retry:
-		if r := p.known.relays[in.Relay]; r != nil {
+		if r := p.relays.byURL[in.Relay]; r != nil {
 			p.retry(r)
 		}
 	case Resync:
-		if r := p.known.relays[in.Relay]; r != nil {
+		if r := p.relays.byURL[in.Relay]; r != nil {
 			p.resync(r, now)
 		}
 	case ResyncRepo:
-		if repo := p.want.repos[in.Ref]; repo != nil {
+		if repo := p.repos.byRef[in.Ref]; repo != nil {
 			p.resyncRepo(repo)
 		}
 	case Changes:
-		p.targets.change(in)
+		p.targets.derive(in)
 	case Snapshot:
 		p.targets.replace(in)
 	case Connected:
@@ -134,7 +134,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	case Skipped:
 		if r := p.current(in.Relay, in.Epoch); r != nil && r.dial.connected {
 			p.catchUp.skipped(r, in.Since)
-			p.descendants.skipped(r, in.Since)
+			p.threads.skipped(r, in.Since)
 		}
 	case Saving:
 		p.onSaving(in)
@@ -145,16 +145,16 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 			old := r.limits
 			r.limits = in.Limits
 			p.live.limitsChanged(r, old)
-			p.descendants.refit(r)
+			p.threads.refit(r)
 		}
 	case RateLimited:
 		if r := p.current(in.Relay, in.Epoch); r != nil && in.Until.After(r.coolUntil) {
 			r.coolUntil = in.Until
 		}
 	case Named:
-		p.byID.named(p.known.relays[in.Relay], in.IDs)
+		p.byID.named(p.relays.byURL[in.Relay], in.IDs)
 	case Unserved:
-		if r := p.known.relays[in.Relay]; r != nil {
+		if r := p.relays.byURL[in.Relay]; r != nil {
 			p.byID.unserved(r, in.IDs, now)
 		}
 	case Authors:
@@ -191,7 +191,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 }
 
 // advance does what is due for one relay and sets its next timer.
-func (p *Plan) advance(r *relay, now time.Time) {
+func (p *Plan) advance(r *relayState, now time.Time) {
 	if r.listed.repos == 0 && !r.bootstrap {
 		p.targets.unwanted(r)
 		return
@@ -206,29 +206,29 @@ func (p *Plan) advance(r *relay, now time.Time) {
 		p.startDaily(r, now)
 	}
 	p.live.follow(r, now)
-	p.descendants.follow(r, now)
-	p.dispatch(r, now)
+	p.threads.follow(r, now)
+	p.computeActions(r, now)
 	p.timers.set(r, r.nextWake(now))
 }
 
 // dispatch starts batches: first what may have been missed, then what is asked for
 // by name, then the difference, then what comes up again and again.
-func (p *Plan) dispatch(r *relay, now time.Time) {
+func (p *Plan) computeActions(r *relayState, now time.Time) {
 	if now.Before(r.coolUntil) {
 		return
 	}
-	for len(r.batches.open) < p.cfg.MaxBatches {
-		next := slices.IndexFunc(p.askers, func(a asker) bool { return a.due(r, now) })
+	for len(r.pending.open) < p.cfg.MaxBatches {
+		next := slices.IndexFunc(p.fetchers, func(a fetcher) bool { return a.due(r, now) })
 		if next < 0 {
 			return
 		}
-		p.askers[next].start(r, now)
+		p.fetchers[next].start(r, now)
 	}
 }
 
 // current returns the relay if epoch is that of its connection, else nil.
-func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relay {
-	r, ok := p.known.relays[u]
+func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
+	r, ok := p.relays.byURL[u]
 	if !ok || r.dial.epoch != epoch || !(r.dial.connecting || r.dial.connected) {
 		return nil
 	}
@@ -275,16 +275,16 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 }
 
 // startFull fetches everything from the start.
-func (p *Plan) startFull(r *relay, now time.Time) {
+func (p *Plan) startFull(r *relayState, now time.Time) {
 	r.forget()
 	p.passStarted(r, now)
 }
 
 // startDaily fetches everything again that is confirmed, on the standing connection: live
 // subscriptions and what is in flight stay.
-func (p *Plan) startDaily(r *relay, now time.Time) {
+func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
-	r.batches.gaps, r.batches.failures = 0, 0
+	r.pending.gaps, r.pending.failures = 0, 0
 	r.unparkAll()
 	r.history.again()
 	p.passStarted(r, now)
@@ -292,10 +292,10 @@ func (p *Plan) startDaily(r *relay, now time.Time) {
 
 // startOver fetches everything again, as a daily pass does, and what is in flight as well: how it
 // was, or is, fetched has left something out.
-func (p *Plan) startOver(r *relay, now time.Time) {
+func (p *Plan) startOver(r *relayState, now time.Time) {
 	for it, st := range r.history.items.All() {
 		if st == inFlight {
-			r.batches.without(it)
+			r.pending.without(it)
 			r.history.set(it, confirmed)
 		}
 	}
@@ -304,9 +304,9 @@ func (p *Plan) startOver(r *relay, now time.Time) {
 
 // passStarted begins a pass and sets the time of the next one. It is drawn anew each time, so
 // that neither the relays of one server nor the servers of one relay fall into step.
-func (p *Plan) passStarted(r *relay, now time.Time) {
+func (p *Plan) passStarted(r *relayState, now time.Time) {
 	p.deletions.passStarted(r)
-	r.descendants.passStarted()
+	r.threads.passStarted()
 	r.pass.at, r.checkpoint.dirty = now, true
 	r.audit.due = r.audit.reconciles
 	p.rotation.queue(r, p.cfg.RotateRoots)
@@ -332,15 +332,15 @@ func (p *Plan) onLost(in Lost) {
 }
 
 // disconnected ends a connection that was last known to stand at aliveAt.
-func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Time) {
+func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt time.Time) {
 	p.checkpoints.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
-	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.batches.open))) {
-		b := r.batches.open[id]
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(r.pending.open))) {
+		b := r.pending.open[id]
 		b.of.lost(r, b, got[id])
 	}
-	clear(r.batches.open)
-	r.batches.background = 0
+	clear(r.pending.open)
+	r.pending.background = 0
 	if r.live.poll != nil {
 		p.catchUp.missedSince(r, r.live.poll.oldest())
 	}
@@ -349,7 +349,7 @@ func (p *Plan) disconnected(r *relay, got map[BatchID][]Cursor, aliveAt time.Tim
 	}
 	r.unparkAll()
 	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
-	r.descendants.lost(aliveAt)
+	r.threads.lost(aliveAt)
 	r.live.reset()
 }
 
@@ -359,11 +359,11 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	if r == nil {
 		return
 	}
-	b, ok := r.batches.open[in.Batch]
+	b, ok := r.pending.open[in.Batch]
 	if !ok {
 		return
 	}
-	delete(r.batches.open, in.Batch)
+	delete(r.pending.open, in.Batch)
 	p.end(r, b, in, now)
 	if in.Disproved {
 		p.startOver(r, now)
@@ -372,34 +372,34 @@ func (p *Plan) onDone(now time.Time, in Done) {
 }
 
 // end takes in the end of a batch that is under way no more.
-func (p *Plan) end(r *relay, b *batch, in Done, now time.Time) {
+func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	if b.background() {
-		r.batches.background--
+		r.pending.background--
 	}
 	if in.Result >= Failed {
-		p.batches.failed(r, b, in, now)
+		p.pending.failed(r, b, in, now)
 		return
 	}
-	r.batches.failures, r.batches.unsaved = 0, 0
+	r.pending.failures, r.pending.unsaved = 0, 0
 	r.audit.reconciles = r.audit.reconciles || in.Reconciled
 	if in.Result == Gaps {
-		r.batches.gaps++
+		r.pending.gaps++
 	}
 	b.of.done(r, b, in.Result == Gaps)
 }
 
 // expire ends batches that were given up on: nothing stays in flight for ever.
-func (p *Plan) expire(r *relay, now time.Time) {
+func (p *Plan) expire(r *relayState, now time.Time) {
 	var late []BatchID
-	for id, b := range r.batches.open {
+	for id, b := range r.pending.open {
 		if !now.Before(b.deadline) {
 			late = append(late, id)
 		}
 	}
 	slices.Sort(late)
 	for _, id := range late {
-		b := r.batches.open[id]
-		delete(r.batches.open, id)
+		b := r.pending.open[id]
+		delete(r.pending.open, id)
 		p.emit(Cancel{Relay: r.url, Epoch: r.dial.epoch, Batch: id})
 		p.end(r, b, Done{Result: Failed}, now)
 	}
@@ -408,16 +408,16 @@ func (p *Plan) expire(r *relay, now time.Time) {
 // onSaving notes whether events can be saved. Once they can, it asks at once for what waits
 // because it could not be saved: that was no failure of the relays.
 func (p *Plan) onSaving(in Saving) {
-	if p.batches.unsaving = in.Nothing; p.batches.unsaving {
+	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
 	}
-	var late []*relay
+	var late []*relayState
 	for r := range p.dialer.connected {
-		if r.batches.late {
+		if r.pending.late {
 			late = append(late, r)
 		}
 	}
-	slices.SortFunc(late, func(a, b *relay) int { return graspsync.RelayURL.Compare(a.url, b.url) })
+	slices.SortFunc(late, func(a, b *relayState) int { return graspsync.RelayURL.Compare(a.url, b.url) })
 	for _, r := range late {
 		r.retryNow()
 		p.markDirty(r)
@@ -430,8 +430,8 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	if r == nil {
 		return
 	}
-	if d := r.descendants; d != nil && d.subs[in.Live] != nil {
-		rests := p.descendants.closed(r, in, now)
+	if d := r.threads; d != nil && d.subs[in.Live] != nil {
+		rests := p.threads.closed(r, in, now)
 		if !in.GaveWay {
 			p.live.refusedBelow(r, in, rests, now)
 		}
@@ -447,13 +447,13 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)
-	for _, u := range sortedBy(p.known.relays, graspsync.RelayURL.Compare) {
-		r := p.known.relays[u]
+	for _, u := range sortedBy(p.relays.byURL, graspsync.RelayURL.Compare) {
+		r := p.relays.byURL[u]
 		r.checkpoint.jumped(back)
 		r.dial.jumped(back)
 		r.live.jumped(back)
-		r.descendants.jumped(back)
-		r.batches.jumped(back)
+		r.threads.jumped(back)
+		r.pending.jumped(back)
 		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
 			p.catchUp.queueAll(r)
 			p.markDirty(r)

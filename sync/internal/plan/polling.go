@@ -11,9 +11,9 @@ import (
 
 // polling asks in rotation for what finds no room in the standing subscriptions.
 type polling struct {
-	*common
-	want     *want
-	batches  *batches
+	*core
+	repos    *repoSyncIndex
+	pending  *pendingSyncIndex
 	rotation *rotation
 }
 
@@ -43,9 +43,9 @@ func (l *pollState) oldest() time.Time {
 }
 
 // begin starts to poll these items, and no others.
-func (pl *polling) begin(r *relay, items []Item, now time.Time) {
+func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll = &pollState{}
-	for _, g := range pl.want.groups(items, nil) {
+	for _, g := range pl.repos.groups(items, nil) {
 		r.live.poll.groups = append(r.live.poll.groups, &pollGroup{items: g.items, since: now})
 	}
 	r.live.poll.at = now.Add(pl.after(r))
@@ -53,15 +53,15 @@ func (pl *polling) begin(r *relay, items []Item, now time.Time) {
 
 // add polls these items besides those that are polled, if any are. They were wanted just
 // now: their history will bring what they have.
-func (pl *polling) add(r *relay, items []Item, now time.Time) {
+func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	l := r.live.poll
 	if l == nil {
 		return
 	}
 	last := l.groups[len(l.groups)-1]
-	for _, g := range pl.want.groups(items, nil) {
+	for _, g := range pl.repos.groups(items, nil) {
 		// Of the last group there may be nothing left that is wanted.
-		alike := len(last.items) == 0 || pl.want.infos[g.items[0]].kind == pl.want.infos[last.items[0]].kind
+		alike := len(last.items) == 0 || pl.repos.infos[g.items[0]].kind == pl.repos.infos[last.items[0]].kind
 		if alike && len(last.items)+len(g.items) <= filters.MaxValues {
 			last.items = append(last.items, g.items...)
 			continue
@@ -72,18 +72,18 @@ func (pl *polling) add(r *relay, items []Item, now time.Time) {
 
 // after is how long to wait between two polls: each group has its turn at least
 // once in PollEvery.
-func (pl *polling) after(r *relay) time.Duration {
+func (pl *polling) after(r *relayState) time.Duration {
 	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
 }
 
-func (pl *polling) due(r *relay, now time.Time) bool {
+func (pl *polling) due(r *relayState, now time.Time) bool {
 	return r.live.poll != nil && !now.Before(r.live.poll.at)
 }
 
 // start asks for what is new of the next group. Items whose history is still to
 // be fetched are left out. A full round also asks about some of the root events in
 // rotation.
-func (pl *polling) start(r *relay, now time.Time) {
+func (pl *polling) start(r *relayState, now time.Time) {
 	l := r.live.poll
 	g := l.groups[l.next]
 	if l.next++; l.next == len(l.groups) {
@@ -99,18 +99,20 @@ func (pl *polling) start(r *relay, now time.Time) {
 		return r.history.items.Get(it) == todo && r.history.resume[it] == nil
 	})
 	since := nostr.Timestamp(g.since.Add(-pl.cfg.Overlap).Unix())
-	qs, roles := pl.batches.queries(r, pl.want.itemFilters(items), since, nil)
+	qs, roles := pl.pending.queries(r, pl.repos.itemFilters(items), since, nil)
 	if len(qs) == 0 {
 		g.since = now
 		return
 	}
 	g.running = true
-	pl.batches.start(r, &batch{of: pl, kind: Recent, items: items, roles: roles, poll: g}, qs, now)
+	pl.pending.start(r, &batch{of: pl, kind: Recent, items: items, roles: roles, poll: g}, qs, now)
 }
 
-func (pl *polling) done(_ *relay, b *batch, _ bool) { b.poll.running, b.poll.since = false, b.begun }
+func (pl *polling) done(_ *relayState, b *batch, _ bool) {
+	b.poll.running, b.poll.since = false, b.begun
+}
 
-func (pl *polling) failed(r *relay, b *batch, _ Done, until time.Time) {
+func (pl *polling) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	b.poll.running = false
 	if r.live.poll != nil && until.After(r.live.poll.at) {
 		r.live.poll.at = until
@@ -118,4 +120,4 @@ func (pl *polling) failed(r *relay, b *batch, _ Done, until time.Time) {
 }
 
 // lost does nothing: what is polled ends with the connection.
-func (pl *polling) lost(*relay, *batch, []Cursor) {}
+func (pl *polling) lost(*relayState, *batch, []Cursor) {}

@@ -125,8 +125,8 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 		}
 		settle(p, now, u, effects)
 	}
-	for _, g := range p.known.relays[u].live.poll.groups {
-		for key := range keysOf(p.want.itemFilters(g.items)...) {
+	for _, g := range p.relays.byURL[u].live.poll.groups {
+		for key := range keysOf(p.repos.itemFilters(g.items)...) {
 			require.True(t, polled[key], key)
 		}
 	}
@@ -167,7 +167,7 @@ func TestExperienceIsBelievedForADay(t *testing.T) {
 	assert.Zero(t, st.Unfollowed)
 
 	// What it says once more is believed once more.
-	for _, l := range slices.Sorted(maps.Keys(p.known.relays[u].live.subs))[5:] {
+	for _, l := range slices.Sorted(maps.Keys(p.relays.byURL[u].live.subs))[5:] {
 		p.Step(p.now, LiveClosed{Relay: u, Epoch: 1, Live: l, Why: wire.RefusalTooManySubs})
 	}
 	st = at(p.now.Add(20 * time.Hour))
@@ -196,8 +196,8 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	settle(p, now, u, p.Step(now, Connected{Relay: u, Epoch: 1, Limits: limits}))
 	polled := func() map[string]bool {
 		keys := make(map[string]bool)
-		for _, g := range p.known.relays[u].live.poll.groups {
-			maps.Copy(keys, keysOf(p.want.itemFilters(g.items)...))
+		for _, g := range p.relays.byURL[u].live.poll.groups {
+			maps.Copy(keys, keysOf(p.repos.itemFilters(g.items)...))
 		}
 		return keys
 	}
@@ -209,7 +209,7 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 		settle(p, now, u, p.Step(now, Tick{}))
 	}
 	require.False(t, polled()[key(1)])
-	oldest := p.known.relays[u].live.poll.oldest()
+	oldest := p.relays.byURL[u].live.poll.oldest()
 	require.False(t, oldest.Before(now.Add(-2*c.PollEvery)), "or no mark would move: %v ago", now.Sub(oldest))
 	settle(p, now, u, p.Step(now, full(repoRef("one"), []graspsync.RelayURL{u}, 3)))
 	assert.True(t, polled()[key(3)])
@@ -252,7 +252,7 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 		now = now.Add(time.Second)
 		p.Step(now, Tick{})
 		for _, u := range all {
-			switch r := p.known.relays[u]; {
+			switch r := p.relays.byURL[u]; {
 			case r.dial.connecting && !dead(u):
 				settle(p, now, u, connect(t, p, now, u))
 			case r.dial.connecting && now.Unix()%10 == 0:
@@ -267,10 +267,10 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 	}
 	require.LessOrEqual(t, most, 90)
 	for _, u := range honest {
-		require.True(t, p.known.relays[u].dial.connected)
+		require.True(t, p.relays.byURL[u].dial.connected)
 	}
 	for _, u := range honest[:5] {
-		r := p.known.relays[u]
+		r := p.relays.byURL[u]
 		p.Step(now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: now, RetryAt: now})
 		lost := now
 		for !r.dial.connected {
@@ -292,7 +292,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	now, met := start, make(map[graspsync.RelayURL]bool)
 	connectAll := func() {
 		for _, u := range all {
-			if r := p.known.relays[u]; r.dial.connecting {
+			if r := p.relays.byURL[u]; r.dial.connecting {
 				connect(t, p, now, u)
 				met[u] = true
 			}
@@ -307,13 +307,13 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 		require.LessOrEqual(t, len(p.dialer.connected), 8)
 	}
 	assert.Len(t, met, 20)
-	assert.True(t, p.known.relays[good].dial.connected)
+	assert.True(t, p.relays.byURL[good].dial.connected)
 }
 
 // As many filters as PollFilters are polled, one more is followed by kinds.
 func TestKindsBeyondPollFilters(t *testing.T) {
 	p := newPlan(defaults())
-	r := &relay{}
+	r := &relayState{}
 	assert.False(t, p.live.prefersKinds(r, p.cfg.PollFilters))
 	assert.True(t, p.live.prefersKinds(r, p.cfg.PollFilters+1))
 	r.live.unfollowed = p.cfg.PollFilters - 3
@@ -331,10 +331,10 @@ func TestPolledTogether(t *testing.T) {
 		c.Roots = append(c.Roots, RootChange{ID: rootID(i), Repos: []graspsync.RepoRef{repoRef("r")}})
 	}
 	p.Step(start, c)
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	var items []Item
 	for i := range n {
-		items = append(items, p.want.item(rootID(i)))
+		items = append(items, p.repos.item(rootID(i)))
 	}
 	p.polling.begin(r, items[:first], start)
 	for at := first; at < n; at += 30 {

@@ -10,9 +10,9 @@ import (
 
 // rotation asks relays about the root events that are not tracked, a slice at each pass.
 type rotation struct {
-	*common
-	want    *want
-	batches *batches
+	*core
+	repos   *repoSyncIndex
+	pending *pendingSyncIndex
 }
 
 // rotationState is where a relay is in the rotation over untracked root events.
@@ -47,12 +47,12 @@ func (a rootAt) compare(b rootAt) int {
 const maxChunkTries = 3
 
 // queue queues the next n root events of the rotation.
-func (ro *rotation) queue(r *relay, n int) {
-	if len(ro.want.overfull) == 0 || len(r.rotation.chunks) > 0 {
+func (ro *rotation) queue(r *relayState, n int) {
+	if len(ro.repos.overfull) == 0 || len(r.rotation.chunks) > 0 {
 		return
 	}
 	var repos []*repo
-	for repo := range ro.want.overfull {
+	for repo := range ro.repos.overfull {
 		if repo.follows(r) {
 			repos = append(repos, repo)
 		}
@@ -82,24 +82,24 @@ func (ro *rotation) queue(r *relay, n int) {
 	}
 }
 
-func (ro *rotation) due(r *relay, now time.Time) bool {
+func (ro *rotation) due(r *relayState, now time.Time) bool {
 	return len(r.rotation.chunks) > 0 && !now.Before(r.rotation.retryAt)
 }
 
-func (ro *rotation) start(r *relay, now time.Time) {
+func (ro *rotation) start(r *relayState, now time.Time) {
 	c := r.rotation.chunks[0]
 	r.rotation.chunks = r.rotation.chunks[1:]
 	r.rotation.retryAt = time.Time{}
-	qs, roles := ro.batches.queries(r, filters.Roots(c.ids), 0, nil)
+	qs, roles := ro.pending.queries(r, filters.Roots(c.ids), 0, nil)
 	if len(qs) > 0 {
-		ro.batches.start(r, &batch{of: ro, kind: History, roles: roles, chunk: &c}, qs, now)
+		ro.pending.start(r, &batch{of: ro, kind: History, roles: roles, chunk: &c}, qs, now)
 	}
 }
 
-func (ro *rotation) done(*relay, *batch, bool) {}
+func (ro *rotation) done(*relayState, *batch, bool) {}
 
 // failed queues a chunk again, a few times.
-func (ro *rotation) failed(r *relay, b *batch, in Done, until time.Time) {
+func (ro *rotation) failed(r *relayState, b *batch, in Done, until time.Time) {
 	if in.Unsaved {
 		b.chunk.tries--
 	}
@@ -110,6 +110,6 @@ func (ro *rotation) failed(r *relay, b *batch, in Done, until time.Time) {
 }
 
 // lost queues a chunk again.
-func (ro *rotation) lost(r *relay, b *batch, _ []Cursor) {
+func (ro *rotation) lost(r *relayState, b *batch, _ []Cursor) {
 	r.rotation.chunks = append(r.rotation.chunks, *b.chunk)
 }

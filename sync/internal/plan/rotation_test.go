@@ -27,7 +27,7 @@ func TestRotationOverRoots(t *testing.T) {
 			repos = append(repos, graspsync.RepoRef{Owner: pubKey(rng.IntN(3)), Identifier: fmt.Sprint(i)})
 			p.Step(start, Changes{Repos: []RepoChange{{Ref: repos[i], Relays: []graspsync.RelayURL{u}, Level: LevelFull}}})
 		}
-		r := p.known.relays[u]
+		r := p.relays.byURL[u]
 		var last rootAt
 		for n := range 30 {
 			for range rng.IntN(8) {
@@ -38,7 +38,7 @@ func TestRotationOverRoots(t *testing.T) {
 				p.Step(start, Changes{Roots: []RootChange{{ID: rootID(rng.IntN(1000))}}})
 			}
 			var all []rootAt
-			for ref, repo := range p.want.repos {
+			for ref, repo := range p.repos.byRef {
 				for id := range repo.untracked {
 					all = append(all, rootAt{ref, id})
 				}

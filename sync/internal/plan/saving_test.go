@@ -15,16 +15,16 @@ import (
 func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 	for name, fail := range map[string]func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID){
 		"said of the batch": func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID) {
-			p.Step(now, Done{Relay: u, Epoch: p.known.relays[u].dial.epoch, Batch: id, Result: Failed, Unsaved: true})
+			p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: id, Result: Failed, Unsaved: true})
 		},
 		"said of all": func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID) {
 			p.Step(now, Saving{Nothing: true})
-			p.Step(now, Done{Relay: u, Epoch: p.known.relays[u].dial.epoch, Batch: id, Result: Failed})
+			p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: id, Result: Failed})
 		},
 		"given up on": func(p *Plan, now time.Time, _ graspsync.RelayURL, id BatchID) {
 			p.Step(now, Saving{Nothing: true})
-			for _, r := range p.known.relays {
-				r.batches.open[id].deadline = now
+			for _, r := range p.relays.byURL {
+				r.pending.open[id].deadline = now
 			}
 			for r := range p.dialer.connected {
 				p.markDirty(r)
@@ -46,9 +46,9 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 				}
 				require.NotZero(t, id, "it is asked for however often that failed")
 				fail(p, now, u, id)
-				require.NotNil(t, p.known.relays[u].byID.ids)
-				require.True(t, p.known.relays[u].byID.ids.retryAt.After(now))
-				require.Zero(t, p.known.relays[u].batches.failures, "that is not the relay's")
+				require.NotNil(t, p.relays.byURL[u].byID.ids)
+				require.True(t, p.relays.byURL[u].byID.ids.retryAt.After(now))
+				require.Zero(t, p.relays.byURL[u].pending.failures, "that is not the relay's")
 				effects = p.Step(now, Saving{})
 			}
 		})
@@ -70,11 +70,11 @@ func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
 		return 0
 	}
 	named := started(p.Step(now, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}}), NamedIDs)
-	recent := started(p.Step(now, Skipped{Relay: u, Epoch: p.known.relays[u].dial.epoch, Since: now.Add(-time.Hour)}), Recent)
+	recent := started(p.Step(now, Skipped{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Since: now.Add(-time.Hour)}), Recent)
 	require.NotZero(t, named)
 	require.NotZero(t, recent)
-	p.Step(now, Done{Relay: u, Epoch: p.known.relays[u].dial.epoch, Batch: named, Result: Failed, Unsaved: true})
-	p.Step(now, Done{Relay: u, Epoch: p.known.relays[u].dial.epoch, Batch: recent})
+	p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: named, Result: Failed, Unsaved: true})
+	p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: recent})
 	require.NotZero(t, started(p.Step(now, Saving{}), NamedIDs))
-	require.False(t, p.known.relays[u].batches.late, "nothing waits any more")
+	require.False(t, p.relays.byURL[u].pending.late, "nothing waits any more")
 }

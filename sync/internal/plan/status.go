@@ -60,7 +60,7 @@ type RelayItems struct {
 
 // Status returns the status of every known relay, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
-	relays := p.known.inOrder()
+	relays := p.relays.inOrder()
 	out := make([]RelayStatus, 0, len(relays))
 	for _, r := range relays {
 		out = append(out, p.status(r))
@@ -68,8 +68,8 @@ func (p *Plan) Status() []RelayStatus {
 	return out
 }
 
-func (p *Plan) status(r *relay) RelayStatus {
-	descendants, apart, descFilters := r.descendants.counts()
+func (p *Plan) status(r *relayState) RelayStatus {
+	descendants, apart, descFilters := r.threads.counts()
 	return RelayStatus{
 		Relay:       r.url,
 		Phase:       r.phase(),
@@ -78,16 +78,16 @@ func (p *Plan) status(r *relay) RelayStatus {
 		Wanted:      r.history.items.Len(),
 		InFlight:    r.history.ofStatus[inFlight],
 		Confirmed:   r.history.ofStatus[confirmed],
-		LiveSubs:    len(r.live.subs) + r.descendants.liveSubs(),
+		LiveSubs:    len(r.live.subs) + r.threads.liveSubs(),
 		LiveFilters: r.live.filters + descFilters,
 		Descendants: descendants, DescendantsLive: descendants - apart,
 		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
 		LiveMethod: r.live.method(),
-		Examples:   slices.Clone(p.want.examples(r)),
+		Examples:   slices.Clone(p.repos.examples(r)),
 		Named:      r.byID.count(),
-		Gaps:       r.batches.gaps,
+		Gaps:       r.pending.gaps,
 		Parked:     len(r.history.parked) + len(r.catchUp.parked),
-		Batches:    len(r.batches.open),
+		Batches:    len(r.pending.open),
 		RetryAt:    r.dial.retryAt,
 		CoolUntil:  r.coolUntil,
 		DailyAt:    r.pass.dueAt,
@@ -98,7 +98,7 @@ func (p *Plan) status(r *relay) RelayStatus {
 // RepoStatus returns the status of a repository, false for one that is not wanted.
 // It costs time in proportion to its roots and relays.
 func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
-	r, ok := p.want.repos[ref]
+	r, ok := p.repos.byRef[ref]
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
@@ -113,12 +113,12 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	return s, true
 }
 
-func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
+func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
 	for it := range rel.live.missing.All() {
 		s.Live = s.Live && !r.wants(it)
 	}
-	s.Live = s.Live && !slices.ContainsFunc(p.want.itemsOfAll(rel, rel.live.lost.Spell()), r.wants)
+	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOfAll(rel, rel.live.lost.Spell()), r.wants)
 	count := func(it Item) {
 		switch rel.history.items.Get(it) {
 		case todo:
@@ -146,14 +146,14 @@ func (p *Plan) relayItems(r *repo, rel *relay) RelayItems {
 
 // Follows reports whether everything of a repository is wanted of a relay.
 func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
-	r, rel := p.want.repos[ref], p.known.relays[u]
+	r, rel := p.repos.byRef[ref], p.relays.byURL[u]
 	return r != nil && rel != nil && r.follows(rel)
 }
 
 // Refs returns the repositories that are wanted, in order.
 func (p *Plan) Refs() []graspsync.RepoRef {
-	refs := make([]graspsync.RepoRef, 0, len(p.want.repos))
-	for ref, r := range p.want.repos {
+	refs := make([]graspsync.RepoRef, 0, len(p.repos.byRef))
+	for ref, r := range p.repos.byRef {
 		if r.level != LevelNone {
 			refs = append(refs, ref)
 		}
@@ -165,13 +165,13 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 // Repos returns how many repositories are followed in full, and how many root
 // events are known.
 func (p *Plan) Repos() (full, roots int) {
-	return p.want.full, p.want.roots.Len()
+	return p.repos.full, p.repos.roots.Len()
 }
 
 // RootsInRotation returns how many root events are not followed but asked about in
 // turn.
 func (p *Plan) RootsInRotation() (n int) {
-	for r := range p.want.overfull {
+	for r := range p.repos.overfull {
 		n += len(r.untracked)
 	}
 	return n

@@ -31,7 +31,7 @@ func TestStatusOrder(t *testing.T) {
 		require.True(t, slices.IsSorted(relaysOf()))
 	}
 	require.Empty(t, relaysOf())
-	assert.Empty(t, p.known.relays)
+	assert.Empty(t, p.relays.byURL)
 }
 
 // When one of the repositories that are named for a relay leaves it, another one is

@@ -15,7 +15,7 @@ type timerState struct {
 }
 
 // set wakes r at this time and at no other; the zero time: at none.
-func (t *timers) set(r *relay, at time.Time) {
+func (t *timers) set(r *relayState, at time.Time) {
 	switch {
 	case at.IsZero() && r.timer.index > 0:
 		heap.Remove(&t.heap, r.timer.index-1)
@@ -30,11 +30,11 @@ func (t *timers) set(r *relay, at time.Time) {
 }
 
 // due returns one of the relays whose time has come, and disarms it; nil: there is none.
-func (t *timers) due(now time.Time) *relay {
+func (t *timers) due(now time.Time) *relayState {
 	if len(t.heap) == 0 || t.heap[0].timer.at.After(now) {
 		return nil
 	}
-	return heap.Pop(&t.heap).(*relay)
+	return heap.Pop(&t.heap).(*relayState)
 }
 
 // next returns the time of the earliest timer.
@@ -46,7 +46,7 @@ func (t *timers) next() (time.Time, bool) {
 }
 
 // timerHeap has the relays with a timer. Each knows its place.
-type timerHeap []*relay
+type timerHeap []*relayState
 
 func (h timerHeap) Len() int { return len(h) }
 
@@ -58,7 +58,7 @@ func (h timerHeap) Swap(i, j int) {
 }
 
 func (h *timerHeap) Push(x any) {
-	r := x.(*relay)
+	r := x.(*relayState)
 	*h = append(*h, r)
 	r.timer.index = len(*h)
 }

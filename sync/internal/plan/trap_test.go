@@ -37,12 +37,12 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 		}
 		p.Step(start, Snapshot(c))
 	}
-	assert.Equal(t, 20, p.want.roots.Len())
-	assert.LessOrEqual(t, len(p.want.infos), 1+20+2*20, "numbers of items are not used again")
+	assert.Equal(t, 20, p.repos.roots.Len())
+	assert.LessOrEqual(t, len(p.repos.infos), 1+20+2*20, "numbers of items are not used again")
 	p.Step(start, Snapshot{})
-	assert.Empty(t, p.want.repos)
-	assert.Zero(t, p.want.roots.Len())
-	assert.Empty(t, p.known.relays)
+	assert.Empty(t, p.repos.byRef)
+	assert.Zero(t, p.repos.roots.Len())
+	assert.Empty(t, p.relays.byURL)
 	assert.False(t, p.dialer.anyWaits(), "forgotten relays wait to be dialed")
 	assert.Empty(t, p.owners.of)
 	assert.Zero(t, p.owners.table.Len())
@@ -99,9 +99,9 @@ func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 func TestNumberUsedAgainInQueue(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
-	one, two := p.want.item(rootID(1)), p.want.item(rootID(2))
-	p.want.infos[one] = info{kind: itemRepo, repo: p.want.repos[repoRef("one")]}
-	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.want.itemFilters([]Item{one, two})))
+	one, two := p.repos.item(rootID(1)), p.repos.item(rootID(2))
+	p.repos.infos[one] = itemInfo{kind: itemRepo, repo: p.repos.byRef[repoRef("one")]}
+	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.repos.itemFilters([]Item{one, two})))
 }
 
 // A filter of history exceeded the message size of a relay that allows little.
@@ -195,7 +195,7 @@ func TestMemory(t *testing.T) {
 	var open []OpenLive
 	for len(p.dialer.connected) < len(relays) { // five at a time, since all are of one owner
 		for _, u := range relays {
-			if p.known.relays[u].dial.connecting {
+			if p.relays.byURL[u].dial.connecting {
 				effects := connect(t, p, start, u)
 				open = append(open, only[OpenLive](effects)...)
 				batches += settle(p, start, u, effects)

@@ -76,7 +76,7 @@ func only[T Effect](effects []Effect) (out []T) {
 // connect takes a relay that is being dialed to a connection.
 func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effect {
 	t.Helper()
-	r := p.known.relays[u]
+	r := p.relays.byURL[u]
 	require.NotNil(t, r)
 	require.True(t, r.dial.connecting, "%s is not being dialed", u)
 	return p.Step(now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
@@ -105,7 +105,7 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 }
 
 // item returns what stands for a root event that is known.
-func (w *want) item(id graspsync.EventID) Item {
+func (w *repoSyncIndex) item(id graspsync.EventID) Item {
 	it, _ := w.rootItem(id)
 	return it
 }

@@ -125,7 +125,7 @@ func (w *world) refuse() {
 	}
 	for u := w.urls[i]; times > 0 && w.conns[u] != nil && !w.conns[u].connected; times-- {
 		w.step(DialFailed{Relay: u, Epoch: w.conns[u].epoch, NotDialed: true})
-		if r := w.plan.known.relays[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
+		if r := w.plan.relays.byURL[u]; r != nil && r.dial.retryAt.After(w.now) && times > 1 {
 			w.now = r.dial.retryAt
 			w.step(Tick{})
 		}
@@ -148,7 +148,7 @@ func (w *world) after(in Input) {
 	case Restore:
 		w.checkRestored(in)
 	}
-	for u, r := range w.plan.known.relays {
+	for u, r := range w.plan.relays.byURL {
 		if r.pass.at.Equal(w.passes[u]) {
 			continue
 		}
@@ -162,7 +162,7 @@ func (w *world) after(in Input) {
 // checkRetried checks that a relay which somebody wants tried waits for nothing but its turn.
 func (w *world) checkRetried(u graspsync.RelayURL) {
 	delete(w.refusals, u)
-	if r := w.plan.known.relays[u]; r != nil {
+	if r := w.plan.relays.byURL[u]; r != nil {
 		w.must(r.dial.connecting || r.dial.connected || r.turn.waits(), "it is its turn next")
 	}
 }
@@ -170,7 +170,7 @@ func (w *world) checkRetried(u graspsync.RelayURL) {
 // checkRefused checks when a relay is tried again that we refused to dial: after a while
 // that doubles up to ten minutes, and never sooner than it was to be.
 func (w *world) checkRefused(in DialFailed) {
-	r := w.plan.known.relays[in.Relay]
+	r := w.plan.relays.byURL[in.Relay]
 	if !w.failing || r == nil {
 		return
 	}
@@ -386,18 +386,18 @@ func (w *world) restart() {
 
 // checkBackground counts the batches in the background, and what is fetched by name.
 func (w *world) checkBackground() {
-	for _, r := range w.plan.known.relays {
+	for _, r := range w.plan.relays.byURL {
 		behind := 0
-		for _, b := range r.batches.open {
+		for _, b := range r.pending.open {
 			if b.background() {
 				behind++
 			}
 		}
-		w.must(behind == r.batches.background, "batches in the background")
+		w.must(behind == r.pending.background, "batches in the background")
 		if r.byID.ids != nil {
 			w.must(len(r.byID.ids.known) <= w.plan.cfg.MaxNamed, "too many named")
 			n := len(r.byID.ids.queue)
-			for _, b := range r.batches.open {
+			for _, b := range r.pending.open {
 				n += len(b.named)
 			}
 			w.must(n == len(r.byID.ids.known) && n > 0, "named twice, or never asked for")
@@ -407,14 +407,14 @@ func (w *world) checkBackground() {
 
 // checkOther checks that what finds no room live is followed another way, and that
 // polling never falls back.
-func (w *world) checkOther(r *relay, wanted, covered map[string]bool) {
+func (w *world) checkOther(r *relayState, wanted, covered map[string]bool) {
 	if covered["kinds"] {
 		require.Nil(w.t, r.live.poll)
 		return
 	}
 	require.NotNil(w.t, r.live.poll)
 	for _, g := range r.live.poll.groups {
-		maps.Copy(covered, keysOf(w.plan.want.itemFilters(g.items)...))
+		maps.Copy(covered, keysOf(w.plan.repos.itemFilters(g.items)...))
 	}
 	for key := range wanted {
 		w.must(covered[key], "neither live nor polled: "+key)
@@ -440,7 +440,7 @@ func (w *world) checkRepos() {
 			tracked[id] = true
 		}
 		belongs := func(it Item) bool {
-			in := p.want.infos[it]
+			in := p.repos.infos[it]
 			switch in.kind {
 			case itemStates:
 				return in.repo.ref == ref
@@ -453,7 +453,7 @@ func (w *world) checkRepos() {
 		}
 		want := RepoStatus{Ref: ref, Level: rc.Level, Roots: len(tracked), RootsInRotation: got.RootsInRotation}
 		for _, u := range listing(rc) {
-			r := p.known.relays[u]
+			r := p.relays.byURL[u]
 			if r == nil || slices.ContainsFunc(want.Relays, func(s RelayItems) bool { return s.Relay == u }) {
 				continue
 			}
@@ -476,7 +476,7 @@ func (w *world) checkRepos() {
 			lost := keysOf(r.live.lost.Spell()...)
 			for it := range r.history.items.Keys() {
 				if belongs(it) {
-					for key := range keysOf(p.want.itemFilters([]Item{it})...) {
+					for key := range keysOf(p.repos.itemFilters([]Item{it})...) {
 						s.Live = s.Live && !lost[key]
 					}
 				}
@@ -506,7 +506,7 @@ func (w *world) closing(in Input) (c worldClosing) {
 	if !ok {
 		return c
 	}
-	r, conn := w.plan.known.relays[closed.Relay], w.conns[closed.Relay]
+	r, conn := w.plan.relays.byURL[closed.Relay], w.conns[closed.Relay]
 	if r == nil || conn == nil || !conn.connected || conn.epoch != closed.Epoch {
 		return c
 	}
@@ -522,7 +522,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	if !before.stands {
 		return
 	}
-	r := w.plan.known.relays[in.(LiveClosed).Relay]
+	r := w.plan.relays.byURL[in.(LiveClosed).Relay]
 	if before.atOnce || w.now.Before(before.retryAt) {
 		w.must(r.live.retryAt.Equal(before.retryAt) && r.live.refused == before.refused, "one refusal counts once")
 		return

@@ -15,7 +15,7 @@ import (
 func (w *world) check() {
 	p, t := w.plan, w.t
 	full := 0
-	for _, r := range p.want.repos {
+	for _, r := range p.repos.byRef {
 		if r.level == LevelFull {
 			full++
 		}
@@ -24,20 +24,20 @@ func (w *world) check() {
 	require.Equal(t, full, counted, "repositories followed in full")
 	dialing, connected := 0, 0
 	for _, u := range w.urls {
-		r, wanted := p.known.relays[u], w.wanted(u)
+		r, wanted := p.relays.byURL[u], w.wanted(u)
 		require.Equal(t, wanted != nil, r != nil, "%s known", short(u))
 		if r == nil {
 			require.Nil(t, w.conns[u])
 			continue
 		}
-		sameKeys(t, wanted, keysOf(p.want.itemFilters(slices.Collect(r.history.items.Keys()))...), "D3: targets of "+short(u))
+		sameKeys(t, wanted, keysOf(p.repos.itemFilters(slices.Collect(r.history.items.Keys()))...), "D3: targets of "+short(u))
 		c := w.conns[u]
 		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
 		require.Equal(t, c != nil && c.connected, r.dial.connected)
 		w.checkFacts(r)
 		w.checkBelow(r, c)
 		if c == nil || !c.connected {
-			require.Empty(t, r.batches.open)
+			require.Empty(t, r.pending.open)
 			require.Zero(t, r.history.ofStatus[inFlight], "in flight on no connection")
 			require.Zero(t, r.catchUp.running)
 			require.True(t, r.dial.connecting || r.turn.waits() || r.timer.index > 0, "T1: never tried again")
@@ -66,7 +66,7 @@ func (w *world) check() {
 }
 
 // checkFacts checks that todo, in flight, parked and confirmed share out the items.
-func (w *world) checkFacts(r *relay) {
+func (w *world) checkFacts(r *relayState) {
 	t := w.t
 	var count [statuses]int
 	parked := make(map[Item]bool)
@@ -76,7 +76,7 @@ func (w *world) checkFacts(r *relay) {
 		}
 	}
 	flying := make(map[Item]int)
-	for _, b := range r.batches.open {
+	for _, b := range r.pending.open {
 		for _, it := range b.items {
 			if b.desc == nil && (b.kind == History || b.kind == DailyHistory) {
 				flying[it]++
@@ -112,25 +112,25 @@ func (w *world) checkFacts(r *relay) {
 	require.Equal(t, listed, r.listed.repos)
 }
 
-func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
+func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bool) {
 	t, p := w.t, w.plan
-	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.batches.open)))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.pending.open)))
 	subs := slices.Collect(maps.Keys(r.live.subs))
-	if r.descendants != nil {
-		subs = slices.AppendSeq(subs, maps.Keys(r.descendants.subs))
+	if r.threads != nil {
+		subs = slices.AppendSeq(subs, maps.Keys(r.threads.subs))
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
-	if r.descendants.liveSubs() > 0 {
+	if r.threads.liveSubs() > 0 {
 		w.must(len(subs) <= r.liveRoom()+r.spareRoom(), "descendants have a place that others need")
 	}
 	w.methods[r.live.method()]++
 	require.LessOrEqual(t, len(c.batches), p.cfg.MaxBatches)
-	for id, b := range r.batches.open {
+	for id, b := range r.pending.open {
 		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
 	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
 		all := len(p.live.filters(r, slices.Collect(r.history.items.Keys())))
-		require.Equal(t, all, p.live.filtersAfterRebuild(r), "filters that a rebuild would need")
+		require.Equal(t, all, p.live.filtersAfterConsolidation(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
@@ -145,7 +145,7 @@ func (w *world) checkConnected(r *relay, c *worldConn, wanted map[string]bool) {
 	}
 	if !r.live.postponed.IsZero() {
 		require.Less(t, w.now.Sub(r.live.postponed), 5*time.Minute+w.back)
-		require.NotZero(t, r.history.todo.Len()+len(r.batches.open), "what is it put off for?")
+		require.NotZero(t, r.history.todo.Len()+len(r.pending.open), "what is it put off for?")
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
@@ -226,7 +226,7 @@ func (w *world) finish() {
 		if c == nil {
 			continue // no place for it
 		}
-		r := w.plan.known.relays[u]
+		r := w.plan.relays.byURL[u]
 		require.Equal(w.t, r.history.items.Len(), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchUp.since)
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
@@ -253,8 +253,8 @@ func (w *world) finish() {
 }
 
 // checkBelow checks that the descendants that are wanted of a relay are each in one place.
-func (w *world) checkBelow(r *relay, c *worldConn) {
-	t, d, wanted := w.t, r.descendants, w.wantedBelow(r.url)
+func (w *world) checkBelow(r *relayState, c *worldConn) {
+	t, d, wanted := w.t, r.threads, w.wantedBelow(r.url)
 	if d == nil {
 		require.Empty(t, wanted)
 		return
@@ -286,7 +286,7 @@ func (w *world) checkBelow(r *relay, c *worldConn) {
 	require.Equal(t, daily, d.daily)
 	require.LessOrEqual(t, d.next, len(d.groups))
 	for it, at := range d.of {
-		of := w.plan.want.descendant(it)
+		of := w.plan.repos.descendant(it)
 		w.must(wanted[of] != nil, "not wanted")
 		w.must(seen[it] == !has(d.fresh, it), "neither new nor in a group")
 		w.must((at.sub == nil) == has(d.apart, it), "neither live nor apart")

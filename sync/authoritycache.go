@@ -1,0 +1,159 @@
+package sync
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// kin is what follows from the announcements with an identifier, each when it is asked for.
+type recognizedAuthors struct {
+	family *nip34.Family
+
+	speakers func() map[graspsync.PubKey]struct{}
+	want     func() wantedAuthors
+	heard    func() map[graspsync.PubKey]bool
+}
+
+type wantedAuthors struct {
+	of   map[graspsync.PubKey]graspsync.PubKey
+	full bool
+}
+
+// newKin is for the owners of repositories that are served, and of those that wait.
+func newRecognizedAuthors(family *nip34.Family, owners, waiting []graspsync.PubKey) *recognizedAuthors {
+	k := &recognizedAuthors{family: family}
+	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
+	k.want = sync.OnceValue(func() wantedAuthors {
+		of, full := family.Wanted(owners, nip34.ServedBounds())
+		others, crowded := family.Wanted(waiting, nip34.WaitingBounds())
+		maps.Copy(of, others)
+		return wantedAuthors{of, full || crowded}
+	})
+	k.heard = sync.OnceValue(func() map[graspsync.PubKey]bool {
+		heard := make(map[graspsync.PubKey]bool)
+		for who := range k.want().of {
+			heard[who] = false
+		}
+		for who := range k.speakers() {
+			heard[who] = true
+		}
+		return heard
+	})
+	return k
+}
+
+// speaks reports whether somebody has a say in a repository of ours.
+func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
+	if !k.family.Knows(who) {
+		return false
+	}
+	_, has := k.speakers()[who]
+	return has
+}
+
+func (k *recognizedAuthors) wanted() (of map[graspsync.PubKey]graspsync.PubKey, full bool) {
+	w := k.want()
+	return w.of, w.full
+}
+
+const (
+	// maxKin is the maximum number of cached results, maxKinListings of the announcements and listings
+	// that all of them have. A result counts for at most half of them, because the results of an
+	// identifier with very many are needed for each of its events, with and without held announcements.
+	maxAuthorities       = 1000
+	maxAuthorityListings = 250_000
+)
+
+// kinCache keeps results that were computed lately. It may be used by any goroutine.
+type authorityCache struct {
+	mu      sync.Mutex
+	entries *limit.Table[authorityKey, authorityEntry] // guarded by mu; nil: empty
+}
+
+// kinKey is an identifier, and whether the result includes held announcements.
+type authorityKey struct {
+	identifier string
+	waits      bool
+}
+
+type authorityEntry struct {
+	generation Generation
+	authors    *recognizedAuthors
+}
+
+func (c *authorityCache) get(key authorityKey, generation Generation) *recognizedAuthors {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries == nil {
+		return nil
+	}
+	e, _ := c.entries.Get(key)
+	if e.generation != generation {
+		c.entries.Delete(key)
+		return nil
+	}
+	c.entries.Touch(key)
+	return e.authors
+}
+
+func (c *authorityCache) put(key authorityKey, e authorityEntry, listings int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries == nil {
+		c.entries = limit.NewTable[authorityKey, authorityEntry](maxAuthorities, maxAuthorityListings)
+	}
+	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), e)
+}
+
+// of returns what follows from the announcements with an identifier. What they are is asked
+// after their generation: what comes between makes it another one. ours says which of them
+// make a repository ours besides those that are accepted; nil: it is of no interest.
+func (c *authorityCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *recognizedAuthors {
+	generation := view.Generation(identifier)
+	key := authorityKey{identifier, generation.Waiting != nil}
+	if generation.Known {
+		if k := c.get(key, generation); k != nil {
+			return k
+		}
+	}
+	all := view.Family(identifier)
+	var owners, waiting []graspsync.PubKey
+	if ours != nil {
+		waiting = nip34.Owners(view.Waiting(identifier))
+		owners = ownersAmong(all, view.Announcements(identifier), waiting, ours)
+	}
+	k := newRecognizedAuthors(rule.Family(identifier, all), owners, waiting)
+	if generation.Known {
+		listings := len(all)
+		for _, a := range all {
+			listings += len(a.Maintainers)
+		}
+		key.identifier = strings.Clone(identifier)
+		c.put(key, authorityEntry{generation, k}, listings)
+	}
+	return k
+}
+
+// ownersAmong returns whose repositories are ours, but for those that wait: those of accepted
+// announcements, and of others that list us, too.
+func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
+	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
+	for _, a := range accepted {
+		is[a.Ref.Owner] = true
+	}
+	for _, owner := range waiting {
+		is[owner] = false
+	}
+	for _, a := range all {
+		if yes, known := is[a.Ref.Owner]; yes || !known && ours(a) {
+			owners = append(owners, a.Ref.Owner)
+		}
+	}
+	return owners
+}

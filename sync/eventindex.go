@@ -1,0 +1,661 @@
+package sync
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+)
+
+// index is what is known of what is stored: the announcements and root events, and what
+// descends from these. It reads no Store: [storeReader] fills it. What changes in it is what
+// the plan has to know.
+//
+// All methods may be called concurrently. The order in which stored, removed and
+// replaceAll return their changes is the order in which these must be applied, so
+// one goroutine, the owner, calls them.
+type eventIndex struct {
+	lists func(*nip34.Announcement) bool // read-only
+	us    nip34.Identity                 // read-only; who a request to vanish must concern
+
+	// panicked is told of a panic that was contained, and whose it was: our own. nil: nobody is
+	// told.
+	panicked func(whose string, p any)
+
+	write   sync.Mutex // serialises the owner's methods; taken before mu
+	pending *indexScan // guarded by write: the scan under way
+
+	mu     sync.RWMutex // held for map operations only
+	tables *indexTables // guarded by mu, and by write for changes
+	// complete: the last scan has read all there is, and was told of all of it whether it is ours.
+	// Guarded by mu
+	complete bool
+	// guarded by mu: identifiers of which announcements came or went since they were taken
+	news    map[string]struct{}
+	tooMany bool // not all of them are kept
+}
+
+var _ Standing = (*eventIndex)(nil)
+
+// newIndex returns an empty index; [storeReader.scan] and [index.replaceAll] fill it.
+// lists is [Policy.Lists], us is who a request to vanish must concern. panicked may be nil.
+func newEventIndex(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *eventIndex {
+	return &eventIndex{lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
+}
+
+// Announcements implements [View]. Their Event is nil.
+func (x *eventIndex) Announcements(identifier string) []*nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clip(x.tables.named[identifier])
+}
+
+// Announced implements [Standing].
+func (x *eventIndex) Announced(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil }
+
+// Left implements [Standing].
+func (x *eventIndex) Left(ref graspsync.RepoRef) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.tables.repos[ref]
+	return r != nil && r.ann == nil && r.newest != (graspsync.Stamp{})
+}
+
+// Family implements [Standing]. Their Event is nil.
+func (x *eventIndex) Family(identifier string) []*nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clip(x.tables.family[identifier])
+}
+
+// relatives returns the announcements with an identifier that are here since their authors were
+// listed: none before all that is stored is known, since who lists them may not be.
+func (x *eventIndex) relatives(identifier string) (out []*nip34.Announcement) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if !x.complete {
+		return nil
+	}
+	for _, a := range x.tables.family[identifier] {
+		if r := x.tables.repos[a.Ref]; r != nil && r.relative {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// related returns the identifiers with such announcements.
+func (x *eventIndex) related() (out []string) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
+		if r.relative {
+			out = append(out, ref.Identifier)
+		}
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (x *eventIndex) repos() map[graspsync.RepoRef]*indexRepo {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.repos
+}
+
+// Waiting implements [Standing].
+func (x *eventIndex) Waiting(string) []*nip34.Announcement { return nil }
+
+// Generation implements [Standing].
+func (x *eventIndex) Generation(identifier string) Generation {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if g := x.tables.generations[identifier]; g != nil {
+		return Generation{Stored: g, Known: true}
+	}
+	return Generation{Known: true}
+}
+
+// Knows implements [Standing].
+func (x *eventIndex) Knows(identifier string, who graspsync.PubKey) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.known.Has(identifier, who)
+}
+
+// Root implements [Standing].
+func (x *eventIndex) Root(id graspsync.EventID) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	root := x.tables.roots.get(id)
+	return root != nil && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+}
+
+// rootTime returns the created_at of a root event, 0 if it is not known.
+func (x *eventIndex) rootTime(id graspsync.EventID) nostr.Timestamp {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if root := x.tables.roots.get(id); root != nil {
+		return root.at
+	}
+	return 0
+}
+
+// stored takes note of an event that has just become durable, of whatever kind.
+// The calls may come in a slightly different order than the Store had: a deletion
+// before its target, an announcement before the one it replaced.
+func (x *eventIndex) stored(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(x.storing(ev)) })
+}
+
+// contain runs what takes in an event. A panic is a bug of ours, but whatever event provoked
+// it must cost no more than that this one is not followed before a scan, which is made soon.
+func (x *eventIndex) contain(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			if x.panicked != nil {
+				x.panicked(whoseIndex, p)
+			}
+		}
+	}()
+	f()
+}
+
+// change is what f changes; one that panics breaks the index.
+func (x *eventIndex) change(f func() indexChange) indexChange {
+	c := indexChange{broken: true}
+	x.contain(func() { c = f() })
+	return c
+}
+
+// removed takes note of an event that has left the Store other than by an event
+// that replaced or deleted it.
+func (x *eventIndex) removed(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
+}
+
+// descending takes note of a stored event that may descend from something of ours.
+func (x *eventIndex) descending(ev graspsync.Event) indexChange {
+	return x.change(func() indexChange { return x.apply(storingNode(ev)) })
+}
+
+// indexOp is a change that can be applied to any tables.
+type indexUpdate func(t *indexTables, c *indexChange)
+
+func (x *eventIndex) apply(op indexUpdate) (c indexChange) {
+	if op == nil {
+		return c
+	}
+	x.write.Lock()
+	defer x.write.Unlock()
+	if s := x.pending; s != nil {
+		s.note(op)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	op(x.tables, &c)
+	x.note(c)
+	return c
+}
+
+// maxNews is of how many identifiers it is kept that their announcements have changed.
+const maxNews = 10_000
+
+// note is called with mu held.
+func (x *eventIndex) note(c indexChange) {
+	for name := range c.names {
+		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
+			x.news = nil
+			return
+		}
+		lazy.Put(&x.news, name, struct{}{})
+	}
+}
+
+// takeNews returns the identifiers with other announcements than when it was called before,
+// or that there are too many of them.
+func (x *eventIndex) takeNews() (names map[string]struct{}, tooMany bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	names, tooMany = x.news, x.tooMany
+	x.news, x.tooMany = nil, false
+	return names, tooMany
+}
+
+// storing returns what a stored event does to the index, nil for nothing.
+func (x *eventIndex) storing(ev graspsync.Event) indexUpdate {
+	if op := x.standing(ev); op != nil {
+		return op
+	}
+	return storingNode(ev)
+}
+
+func storingNode(ev graspsync.Event) indexUpdate {
+	a := threadReplyOf(ev)
+	if a == nil {
+		return nil
+	}
+	return func(t *indexTables, c *indexChange) { t.addNode(a, c) }
+}
+
+// standing is storing without what descends from others: that is found only once these are.
+func (x *eventIndex) standing(ev graspsync.Event) indexUpdate {
+	switch {
+	case ev.Kind == graspsync.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return nil
+		}
+		listed, sure := x.listed(a)
+		if !sure {
+			return x.asBefore(a.Ref)
+		}
+		a = withoutEvent(a)
+		return func(t *indexTables, c *indexChange) { t.announce(a, listed, c) }
+	case nip34.IsRoot(ev.Kind):
+		return storingRoot(ev)
+	case ev.Kind == graspsync.KindDeletion:
+		return storingDeletion(ev)
+	case x.us.Vanishes(ev.Event):
+		return storingVanish(ev)
+	}
+	return nil
+}
+
+// listed asks the policy. A panic says nothing of the announcement: sure is false then.
+func (x *eventIndex) listed(a *nip34.Announcement) (yes, sure bool) {
+	defer func() {
+		if p := recover(); p != nil && x.panicked != nil {
+			x.panicked("policy", p)
+		}
+	}()
+	return x.lists(a), true
+}
+
+// listedBy returns the announcement that an event is, if the policy says that it lists us.
+func (x *eventIndex) listedBy(ev graspsync.Event) *nip34.Announcement {
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil {
+		return nil
+	}
+	if yes, _ := x.listed(a); !yes {
+		return nil
+	}
+	return a
+}
+
+// asBefore leaves a repository as it is known, ours or not, since nobody can tell what its
+// announcement makes of it. It is asked again when the Store is read again, soon.
+func (x *eventIndex) asBefore(ref graspsync.RepoRef) indexUpdate {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var known *nip34.Announcement
+	ours := false
+	if r := x.tables.repos[ref]; r != nil {
+		known, ours = r.stored, r.ann != nil
+	}
+	return func(t *indexTables, c *indexChange) {
+		t.doubted = true
+		c.setBroken()
+		if known != nil { // in a scan, which has not found it
+			t.announce(known, ours, c)
+		}
+	}
+}
+
+func storingRoot(ev graspsync.Event) indexUpdate {
+	refs := nip34.RootRefs(ev.Event)
+	if len(refs) == 0 {
+		return nil
+	}
+	id, author, at := ev.ID, ev.PubKey, ev.CreatedAt
+	return func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
+}
+
+func storingVanish(ev graspsync.Event) indexUpdate {
+	author, until := ev.PubKey, ev.CreatedAt
+	return func(t *indexTables, c *indexChange) { t.vanish(author, until, c) }
+}
+
+func storingDeletion(ev graspsync.Event) indexUpdate {
+	ids, addresses := nip34.ParseDeletion(ev.Event)
+	author, until := ev.PubKey, ev.CreatedAt
+	return func(t *indexTables, c *indexChange) {
+		for _, id := range ids {
+			t.erase(id, author, c)
+		}
+		for _, a := range addresses {
+			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
+				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, c)
+			} else if a.Author == author {
+				t.threads.end(a, until, c)
+			}
+		}
+	}
+}
+
+// withoutEvent returns a copy that does not keep the event's memory: an
+// announcement may be half a megabyte long.
+func withoutEvent(a *nip34.Announcement) *nip34.Announcement {
+	b := *a
+	b.Event = nil
+	b.Name = strings.Clone(a.Name)
+	b.Ref = cloneRef(a.Ref)
+	return &b
+}
+
+// maxJournal is how many changes may happen while the Store is scanned.
+const maxJournal = 100_000
+
+// snapshot is a scan of the Store, with what changed meanwhile.
+type indexScan struct {
+	tables   *indexTables  // owned by the storeReader, then by replaceAll
+	complete bool          // set by the storeReader
+	journal  []indexUpdate // guarded by index.write
+}
+
+// note remembers a change; one too many makes the snapshot useless.
+func (s *indexScan) note(op indexUpdate) {
+	if len(s.journal) <= maxJournal {
+		s.journal = append(s.journal, op)
+	}
+}
+
+// begin begins a snapshot: from now on what changes is noted in it, and in none that was
+// begun before.
+func (x *eventIndex) begin() *indexScan {
+	s := &indexScan{tables: newIndexTables()}
+	x.write.Lock()
+	defer x.write.Unlock()
+	x.pending = s
+	return s
+}
+
+// found returns what adds a stored event to a snapshot, nil for nothing.
+func (x *eventIndex) found(ev graspsync.Event) (op indexUpdate) {
+	x.contain(func() { op = x.standing(ev) })
+	return op
+}
+
+// keep adds to a snapshot what was found, or known before.
+func (x *eventIndex) keep(s *indexScan, op indexUpdate) { x.contain(func() { op(s.tables, nil) }) }
+
+// descendants returns what is known to descend from others, those first that others hang on.
+func (x *eventIndex) descendants() []*threadReply {
+	type placed struct {
+		*threadReply
+		depth uint8
+	}
+	var known []placed
+	x.mu.RLock()
+	nodes := x.tables.threads.nodes
+	x.mu.RUnlock()
+	each(x, maps.All(nodes), func(k refKey, n *threadNode) {
+		if k == n.keys()[0] {
+			known = append(known, placed{n.answer(), n.place.depth})
+		}
+	})
+	slices.SortFunc(known, func(a, b placed) int { return cmp.Or(cmp.Compare(a.depth, b.depth), a.id.Compare(b.id)) })
+	out := make([]*threadReply, len(known))
+	for i, k := range known {
+		out[i] = k.threadReply
+	}
+	return out
+}
+
+// unseen returns what would add to a scan what is known and not in it, by id.
+func (x *eventIndex) unseen(s *indexScan) map[graspsync.EventID]indexUpdate {
+	ops := make(map[graspsync.EventID]indexUpdate)
+	x.mu.RLock()
+	known := x.tables
+	x.mu.RUnlock()
+	each(x, known.roots.all(), func(id graspsync.EventID, root indexRoot) {
+		if s.tables.roots.get(id) == nil {
+			author, at, refs := root.author.Value(), root.at, root.refs()
+			ops[id] = func(t *indexTables, c *indexChange) { t.addRoot(id, author, at, refs, c) }
+		}
+	})
+	each(x, maps.All(known.byID), func(id graspsync.EventID, repo *indexRepo) {
+		if _, seen := s.tables.byID[id]; !seen && repo.stored != nil {
+			a, ours := repo.stored, repo.ann != nil
+			ops[id] = func(t *indexTables, c *indexChange) { t.announce(a, ours, c) }
+		}
+	})
+	return ops
+}
+
+// finish ends the journal of s and reports whether it was still being written.
+func (x *eventIndex) finish(s *indexScan) bool {
+	x.write.Lock()
+	defer x.write.Unlock()
+	return x.finishLocked(s)
+}
+
+func (x *eventIndex) finishLocked(s *indexScan) bool {
+	if s == nil || x.pending != s {
+		return false
+	}
+	x.pending = nil
+	return len(s.journal) <= maxJournal
+}
+
+// replaceAll makes the index what a scan found, and what was stored and removed
+// since it began, and returns the difference to what was known before. It is false
+// for a snapshot that is of no use: a later scan was begun, too much has changed,
+// or it was used before. Then nothing changes and another scan is needed. Changes wait
+// until it returns, about a second with half a million events. Readers do not wait.
+func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
+	x.write.Lock()
+	defer x.write.Unlock()
+	if !x.finishLocked(s) {
+		return c, false
+	}
+	for _, op := range s.journal {
+		x.keep(s, op)
+	}
+	for _, r := range s.tables.repos { // a scan does not know why an announcement is stored
+		was := x.tables.repos[r.ref]
+		r.relative = was != nil && was.relative
+	}
+	c = x.tables.difference(s.tables)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
+	x.note(c)
+	return c, true
+}
+
+// size is how much is known.
+func (x *eventIndex) size() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
+}
+
+// announcedRepos is how many repositories are announced.
+func (x *eventIndex) announcedRepos() (n int) {
+	each(x, maps.All(x.repos()), func(_ graspsync.RepoRef, r *indexRepo) {
+		if r.ann != nil {
+			n++
+		}
+	})
+	return n
+}
+
+// allStep is how much is gathered before others have their turn.
+const allStep = 100
+
+// all returns everything that is known, as one change from nothing. Others may change it
+// meanwhile: whether what they change is in the answer as it was or as it is then is left
+// open.
+func (x *eventIndex) all() (c indexChange) {
+	x.mu.RLock()
+	t := x.tables
+	c.repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
+	c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, t.roots.len())
+	x.mu.RUnlock()
+	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *indexRepo) {
+		if r.ann != nil {
+			c.setRepo(ref, r.ann)
+		}
+	})
+	each(x, t.roots.all(), func(id graspsync.EventID, root indexRoot) { c.setRoot(id, root.refs()) })
+	each(x, maps.All(t.threads.nodes), func(_ refKey, n *threadNode) {
+		if n.place.depth > 0 {
+			c.setDescendant(n.key(), t.threads.reposBelow(n.place))
+		}
+	})
+	return c
+}
+
+// each visits entries of the index, and holds its lock for a few entries at a time.
+func each[K comparable, V any](x *eventIndex, all iter.Seq2[K, V], visit func(K, V)) {
+	next, stop := iter.Pull2(all)
+	defer stop()
+	some := func() (more bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for range allStep {
+			k, v, ok := next()
+			if !ok {
+				return false
+			}
+			visit(k, v)
+		}
+		return true
+	}
+	more := true
+	for more {
+		more = some()
+	}
+}
+
+// listing returns how many repositories of ours list a relay, and up to three of these.
+func (x *eventIndex) listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
+		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
+			if n++; len(examples) < 3 {
+				examples = append(examples, ref)
+			}
+		}
+	})
+	return n, examples
+}
+
+// announcement returns the accepted announcement of a repository, nil if there is
+// none.
+func (x *eventIndex) announcement(ref graspsync.RepoRef) *nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.announcement(ref)
+}
+
+// reposOf returns the repositories that an event belongs to, at most 16: its own, if
+// it is an announcement or a state, those that it tags, and those of the patches,
+// pull requests and issues, and of what descends from these, that it tags.
+func (x *eventIndex) reposOf(ev graspsync.Event) []graspsync.RepoRef {
+	refs := nip34.RepoRefs(ev.Event)
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		refs = append(refs, graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})
+	}
+	ids := nip34.EventRefs(ev.Event)
+	x.mu.RLock()
+	for _, id := range ids {
+		if root := x.tables.roots.get(id); root != nil {
+			refs = append(refs, root.refs()...)
+		} else if n := x.tables.threads.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+			refs = append(refs, x.tables.threads.reposBelow(n.place)...)
+		}
+	}
+	x.mu.RUnlock()
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
+	refs = slices.Compact(refs)
+	return refs[:min(len(refs), lookupRefs)]
+}
+
+// rootsOf returns the root events of a repository that are known.
+func (x *eventIndex) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.tables.repos[ref]
+	if r == nil {
+		return nil
+	}
+	ids := make([]graspsync.EventID, 0, r.roots.Len())
+	for n := range r.roots.All() {
+		ids = append(ids, x.tables.roots.at(n).id)
+	}
+	return ids
+}
+
+// atDepth returns what is so far from repositories or their root events, and ours: 0 for these
+// themselves.
+func (x *eventIndex) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
+	x.mu.RLock()
+	t := x.tables
+	x.mu.RUnlock()
+	top := func(ref graspsync.RepoRef, r *indexRepo) {
+		if r != nil && r.ann != nil {
+			addresses = append(addresses, ref.String())
+		}
+	}
+	root := func(id graspsync.EventID) {
+		if _, _, is := t.threads.top(refKey(id)); is {
+			ids = append(ids, id)
+		}
+	}
+	below := func(n *threadNode) {
+		if n.place.depth != depth {
+			return
+		}
+		ids = append(ids, n.id)
+		if n.address != "" {
+			addresses = append(addresses, n.address)
+		}
+	}
+	switch {
+	case of == nil && depth == 0:
+		each(x, maps.All(t.repos), top)
+		each(x, t.roots.all(), func(id graspsync.EventID, _ indexRoot) { root(id) })
+	case of == nil:
+		each(x, maps.All(t.threads.nodes), func(k refKey, n *threadNode) {
+			if k == n.keys()[0] {
+				below(n)
+			}
+		})
+	default:
+		each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
+			r := t.repos[ref]
+			if r == nil {
+				return
+			}
+			if depth == 0 {
+				top(ref, r)
+			}
+			branches := []refKey{addressRef(ref.String())}
+			for n := range r.roots.All() {
+				id := t.roots.at(n).id
+				if depth == 0 {
+					root(id)
+				}
+				branches = append(branches, refKey(id))
+			}
+			for _, k := range branches {
+				for n := range t.threads.branches[k] {
+					if depth > 0 {
+						below(n)
+					}
+				}
+			}
+		})
+	}
+	slices.SortFunc(ids, graspsync.EventID.Compare)
+	slices.Sort(addresses)
+	return slices.Compact(ids), slices.Compact(addresses)
+}

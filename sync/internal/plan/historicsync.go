@@ -1,0 +1,250 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/graspsync/graspsync/sync/internal/dense"
+)
+
+// history fetches the difference: what is wanted of a relay and was not fetched yet.
+type historicSync struct {
+	*core
+	repos   *repoSyncIndex
+	pending *pendingSyncIndex
+}
+
+// status is what one relay's item is: todo is the difference
+// want - in flight - confirmed, the other two are its terms. An item that a relay
+// has no status for is not wanted of it.
+type itemStatus uint8
+
+const (
+	todo itemStatus = iota + 1
+	inFlight
+	confirmed
+	statuses // how many there are
+)
+
+// historyState is the difference for one relay: which items are wanted, and how far each of
+// them was fetched.
+type historyState struct {
+	items    dense.Map[Item, itemStatus]
+	todo     dense.Set[Item] // the items with that status, but for those that are parked
+	ofKind   [itemKinds]int
+	ofStatus [statuses]int
+	resume   map[Item]*batchProgress // where the paging of a todo item had got to
+	queue    []itemGroup             // todo items as they will be asked for
+	parked   []parkedItems
+	changed  bool // what is confirmed has changed since the last checkpoint
+}
+
+// parking holds items back whose batch failed, so that a relay that fails is not
+// asked the same again at once.
+type parkedItems struct {
+	until time.Time
+	items []Item
+}
+
+func (h *historicSync) due(r *relayState, _ time.Time) bool { return r.history.todo.Len() > 0 }
+
+// start starts the next batch of the difference.
+func (h *historicSync) start(r *relayState, now time.Time) {
+	if len(r.history.queue) == 0 {
+		items := slices.AppendSeq(make([]Item, 0, r.history.todo.Len()), r.history.todo.All())
+		r.history.queue = h.repos.groups(items, r.history.resume)
+	}
+	g := r.history.queue[0]
+	if r.history.queue = r.history.queue[1:]; len(r.history.queue) == 0 {
+		r.history.queue = nil // with all groups that were in it
+	}
+	items := slices.DeleteFunc(g.items, func(it Item) bool {
+		return !r.history.todo.Has(it) || r.history.resume[it] != g.resume
+	})
+	if len(items) == 0 {
+		return
+	}
+	kind := History
+	if g.resume != nil && g.resume.daily {
+		kind = DailyHistory
+	}
+	qs, roles := h.pending.queries(r, h.repos.itemFilters(items), 0, g.resume)
+	for _, it := range items {
+		r.history.set(it, inFlight)
+	}
+	if len(qs) == 0 {
+		h.confirm(r, items, false)
+		return
+	}
+	h.pending.start(r, &batch{of: h, kind: kind, items: items, roles: roles}, qs, now)
+}
+
+func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b.items, gaps) }
+
+func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time) {
+	h.lost(r, b, in.Cursors)
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items.Get(it) != todo })
+	r.history.park(items, until)
+}
+
+// lost makes the items of a batch todo again, with the progress it had made.
+func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
+	byOld := make(map[*batchProgress]*batchProgress)
+	for _, it := range b.items {
+		old := r.history.resume[it]
+		merged, ok := byOld[old]
+		if !ok {
+			merged = merge(old, b.roles, got, b.kind == DailyHistory)
+			byOld[old] = merged
+		}
+		if merged == nil {
+			delete(r.history.resume, it)
+		} else {
+			r.history.resume[it] = merged
+		}
+		r.history.set(it, todo)
+	}
+}
+
+// confirm moves items from in flight to confirmed.
+func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
+	n := 0
+	for _, it := range items {
+		if r.history.items.Get(it) == inFlight {
+			r.history.set(it, confirmed)
+			n++
+		}
+	}
+	if n > 0 {
+		h.emit(Confirmed{Relay: r.url, Items: n, Gaps: gaps})
+	}
+}
+
+// add makes an item a target, and reports whether it was none.
+func (h *historyState) add(it Item, kind itemKind) bool {
+	if h.items.Get(it) != 0 {
+		return false
+	}
+	h.ofKind[kind]++
+	h.ofStatus[todo]++
+	h.items.Set(it, todo)
+	h.todo.Add(it)
+	return true
+}
+
+// remove forgets an item and returns the status that it had, 0 if it was no target.
+func (h *historyState) remove(it Item, kind itemKind) itemStatus {
+	st := h.items.Get(it)
+	if st == 0 {
+		return 0
+	}
+	h.changed = h.changed || st == confirmed
+	h.ofKind[kind]--
+	h.ofStatus[st]--
+	h.items.Set(it, 0)
+	h.todo.Remove(it)
+	delete(h.resume, it)
+	return st
+}
+
+// set moves an item that is still a target from one status to another.
+func (h *historyState) set(it Item, to itemStatus) {
+	from := h.items.Get(it)
+	if from == 0 || from == to {
+		return
+	}
+	h.changed = h.changed || from == confirmed || to == confirmed
+	h.ofStatus[from]--
+	h.ofStatus[to]++
+	h.todo.Remove(it)
+	switch to {
+	case todo:
+		h.todo.Add(it)
+	case confirmed:
+		delete(h.resume, it)
+	}
+	h.items.Set(it, to)
+}
+
+// park makes items todo, but not before until.
+func (h *historyState) park(items []Item, until time.Time) {
+	for _, it := range items {
+		h.set(it, todo)
+		h.todo.Remove(it)
+	}
+	h.parked = append(h.parked, parkedItems{until: until, items: items})
+}
+
+// unpark lets go what was parked until now.
+func (h *historyState) unpark(now time.Time) {
+	kept := h.parked[:0]
+	for _, k := range h.parked {
+		if now.Before(k.until) {
+			kept = append(kept, k)
+			continue
+		}
+		for _, it := range k.items {
+			if h.items.Get(it) == todo {
+				h.todo.Add(it)
+			}
+		}
+	}
+	h.parked = kept
+}
+
+// unparkAll lets go everything that is parked.
+func (h *historyState) unparkAll() {
+	for i := range h.parked {
+		h.parked[i].until = time.Time{}
+	}
+	h.unpark(time.Time{})
+}
+
+// forget makes every item todo from the start.
+func (h *historyState) forget() {
+	clear(h.resume)
+	h.queue, h.parked = nil, nil
+	for it := range h.items.Keys() {
+		h.set(it, todo)
+		h.todo.Add(it)
+	}
+}
+
+// again makes todo what is confirmed, for a daily pass.
+func (h *historyState) again() {
+	h.queue = nil
+	mark := &batchProgress{daily: true}
+	for it, st := range h.items.All() {
+		if st == confirmed {
+			h.resume[it] = mark
+			h.set(it, todo)
+		}
+	}
+}
+
+// redo makes an item todo from the start if it is confirmed; those with one mark are asked for
+// together.
+func (h *historyState) redo(it Item, mark *batchProgress) {
+	if h.items.Get(it) == confirmed {
+		h.queue = nil
+		h.resume[it] = mark
+		h.set(it, todo)
+	}
+}
+
+// partlyFetched returns what is confirmed and what was fetched in part.
+func (h *historyState) partlyFetched() (items []Item) {
+	for it, st := range h.items.All() {
+		if st == confirmed || st == inFlight || h.resume[it] != nil {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// wakes names what becomes due on a connection.
+func (h *historyState) wakes(consider func(time.Time)) {
+	for _, k := range h.parked {
+		consider(k.until)
+	}
+}

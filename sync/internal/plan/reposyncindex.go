@@ -1,0 +1,543 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/sync/internal/dense"
+	"github.com/graspsync/graspsync/sync/internal/standing"
+)
+
+// Level says how much of a repository is wanted.
+type Level uint8
+
+const (
+	// LevelNone: nothing; the repository is gone.
+	LevelNone Level = iota
+	// LevelStateOnly: its relays are asked for announcements and states, but not
+	// for what tags it: its announcement is not accepted yet.
+	LevelStateOnly
+	// LevelFull: everything.
+	LevelFull
+)
+
+// Item is one thing wanted of a relay: layer 1, a repository, its states where layer
+// 1 has none, or a root event. It is a small number that stands for the address or
+// id, because each of them is known to many relays at once.
+type Item uint32
+
+// Layer1 is the item for announcements and states, or for announcements alone
+// ([Config].NarrowLayer1). Every relay has it.
+const Layer1 Item = 0
+
+type itemKind uint8
+
+const (
+	itemFree itemKind = iota
+	itemLayer1
+	itemStates // of a repository; only where layer 1 is narrowed
+	itemRepo
+	itemRoot
+	itemDescendant // none of those that a relay has a status for
+	itemKinds      // how many there are
+)
+
+// info is what is known of an Item.
+type itemInfo struct {
+	kind itemKind
+	at   uint32             // of a root event: its created_at, cut to what fits
+	root *graspsync.EventID // or descendant; shared with whatever follows it, and never changed
+	repo *repo
+}
+
+// repo is the want-state of a repository.
+type repo struct {
+	ref    graspsync.RepoRef
+	item   Item
+	states Item // 0 unless layer 1 is narrowed
+	level  Level
+	relays []*relayState
+	roots  dense.Set[Item]
+
+	descendants map[Item]struct{}
+
+	// Where there are more root events than are followed:
+	untracked map[graspsync.EventID]uint32 // the older ones, with their created_at
+	oldest    []Item                       // heap of roots, oldest first; nil if it is not known
+}
+
+// want is the first of the four facts. It interns items and tells which of them
+// are targets of which relay.
+type repoSyncIndex struct {
+	narrow      bool   // layer 1 is announcements alone
+	salt        []byte // of hashes
+	infos       []itemInfo
+	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
+	other       map[Item][]*repo // of root events and descendants that belong to more than one
+	free        []Item
+	byRef       map[graspsync.RepoRef]*repo
+	full        int           // of these, those at LevelFull
+	roots       *dense.Finder // of root events
+	descendants map[filters.Descendant]Item
+	addresses   map[Item]string // of those that have one
+	// overfull are the repositories with more root events than are tracked.
+	overfull map[*repo]struct{}
+}
+
+func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
+	w := &repoSyncIndex{
+		narrow: narrow,
+		salt:   salt,
+
+		infos: []itemInfo{{kind: itemLayer1}},
+		other: make(map[Item][]*repo),
+		byRef: make(map[graspsync.RepoRef]*repo),
+
+		descendants: make(map[filters.Descendant]Item),
+		addresses:   make(map[Item]string),
+
+		overfull: make(map[*repo]struct{}),
+	}
+	w.roots = dense.NewFinder(func(it uint32) *graspsync.EventID { return w.infos[it].root })
+	return w
+}
+
+// expect makes room for what comes in one piece, of nothing before.
+func (w *repoSyncIndex) expect(repos, roots int) {
+	w.infos = slices.Grow(w.infos, repos+roots)
+	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
+}
+
+// setLevel sets how much of a repository is wanted.
+func (w *repoSyncIndex) setLevel(r *repo, level Level) {
+	if r.level == LevelFull {
+		w.full--
+	}
+	if level == LevelFull {
+		w.full++
+	}
+	r.level = level
+}
+
+func (w *repoSyncIndex) intern(in itemInfo) Item {
+	if n := len(w.free); n > 0 {
+		it := w.free[n-1]
+		w.free = w.free[:n-1]
+		w.infos[it] = in
+		return it
+	}
+	w.infos = append(w.infos, in)
+	return Item(len(w.infos) - 1)
+}
+
+func (w *repoSyncIndex) release(it Item) {
+	w.infos[it] = itemInfo{}
+	if int(it) < len(w.hashes) {
+		w.hashes[it] = 0
+	}
+	delete(w.other, it)
+	w.free = append(w.free, it)
+}
+
+// repoOf returns the entry of ref, making one that wants nothing if there is none.
+func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
+	if r, ok := w.byRef[ref]; ok {
+		return r
+	}
+	r := &repo{ref: ref}
+	r.item = w.intern(itemInfo{kind: itemRepo, repo: r})
+	if w.narrow {
+		r.states = w.intern(itemInfo{kind: itemStates, repo: r})
+	}
+	w.byRef[ref] = r
+	return r
+}
+
+// drop removes an entry that wants nothing, and that nothing belongs to.
+func (w *repoSyncIndex) drop(r *repo) {
+	if r.level == LevelNone && r.roots.Len()+len(r.untracked)+len(r.descendants) == 0 {
+		delete(w.byRef, r.ref)
+		w.release(r.item)
+		if r.states != 0 {
+			w.release(r.states)
+		}
+	}
+}
+
+// follows reports whether the repository makes its items targets of rel.
+func (r *repo) follows(rel *relayState) bool {
+	return r.level == LevelFull && slices.Contains(r.relays, rel)
+}
+
+// wants reports whether an item is one of the repository, at its level.
+func (r *repo) wants(it Item) bool {
+	if r.states != 0 && it == r.states {
+		return true
+	}
+	return r.level == LevelFull && (it == r.item || r.roots.Has(it))
+}
+
+// isTarget reports whether a root event or a descendant is wanted of rel by any repository.
+func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
+	return w.infos[it].repo.follows(rel) ||
+		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
+}
+
+// belongs reports whether a root event is known to tag r.
+func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
+	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
+}
+
+// rootItem returns what stands for a root event, if it is known.
+func (w *repoSyncIndex) rootItem(id graspsync.EventID) (it Item, ok bool) {
+	at, ok := w.roots.Find(id)
+	return Item(at), ok
+}
+
+// rootIDs yields the ids of the root events that are known.
+func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
+	return func(yield func(graspsync.EventID) bool) {
+		for i := range w.infos {
+			if in := &w.infos[i]; in.kind == itemRoot && !yield(*in.root) {
+				return
+			}
+		}
+	}
+}
+
+// addRoot makes a root event one of r's, which it was not.
+func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
+	it, ok := w.rootItem(id)
+	if !ok {
+		it = w.intern(itemInfo{kind: itemRoot, root: &id, at: at, repo: r})
+		w.roots.Add(uint32(it))
+	} else {
+		w.other[it] = append(w.other[it], r)
+	}
+	r.roots.Add(it)
+	return it
+}
+
+// dropRoot forgets a root event and returns the repositories it belonged to.
+func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
+	it, ok := w.rootItem(id)
+	if !ok {
+		return 0, nil
+	}
+	repos := append([]*repo{w.infos[it].repo}, w.other[it]...)
+	for _, r := range repos {
+		r.roots.Remove(it)
+		r.oldest = nil
+	}
+	w.roots.Remove(uint32(it))
+	return it, repos
+}
+
+// untrack takes a root event from one of its repositories and reports whether it
+// has no other.
+func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
+	r.roots.Remove(it)
+	in := &w.infos[it]
+	others := w.other[it]
+	switch {
+	case len(others) == 0:
+		w.roots.Remove(uint32(it))
+		return true
+	case in.repo == r:
+		in.repo = others[0]
+		others = others[1:]
+	default:
+		others = slices.DeleteFunc(others, func(o *repo) bool { return o == r })
+	}
+	if w.other[it] = others; len(others) == 0 {
+		delete(w.other, it)
+	}
+	return false
+}
+
+// descendant returns what an item stands for.
+func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
+	if at, ok := w.addresses[it]; ok {
+		return filters.Descendant{Address: at}
+	}
+	return filters.Descendant{ID: *w.infos[it].root}
+}
+
+// sealer returns what makes filters of standing subscriptions, which share the ids that are known.
+func (w *repoSyncIndex) sealer() *standing.Sealer {
+	return standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
+		if it, ok := w.rootItem(id); ok {
+			return w.infos[it].root
+		}
+		if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
+			return w.infos[it].root
+		}
+		return nil
+	})
+}
+
+// grown returns a slice with n elements at least.
+func grown[T any](s []T, n int) []T {
+	if n <= len(s) {
+		return s
+	}
+	return append(s, make([]T, n-len(s))...)
+}
+
+// hash returns the hash of an item. It is remembered: the same item is confirmed on
+// several relays.
+func (w *repoSyncIndex) hash(it Item) uint64 {
+	w.hashes = grown(w.hashes, len(w.infos))
+	if w.hashes[it] == 0 {
+		in := &w.infos[it]
+		kind := [itemKinds]byte{itemLayer1: 1, itemRepo: 2, itemRoot: 3, itemStates: 4}[in.kind]
+		if in.kind == itemLayer1 && w.narrow {
+			kind = 5
+		}
+		b := append(slices.Clone(w.salt), kind)
+		switch in.kind {
+		case itemRepo, itemStates:
+			b = append(b, in.repo.ref.String()...)
+		case itemRoot:
+			b = append(b, in.root[:]...)
+		}
+		sum := sha256.Sum256(b)
+		w.hashes[it] = binary.BigEndian.Uint64(sum[:])
+	}
+	return w.hashes[it]
+}
+
+// itemFilters returns the filters for items. A group was made of items of one
+// kind, but while it waited the number of one may have come to stand for something
+// else.
+func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
+	var refs, states []graspsync.RepoRef
+	var ids []graspsync.EventID
+	var below []filters.Descendant
+	for _, it := range items {
+		switch in := &w.infos[it]; in.kind {
+		case itemLayer1:
+			if w.narrow {
+				out = append(out, filters.Announcements())
+			} else {
+				out = append(out, filters.Layer1())
+			}
+		case itemStates:
+			states = append(states, in.repo.ref)
+		case itemRepo:
+			refs = append(refs, in.repo.ref)
+		case itemRoot:
+			if ids == nil { // most items are root events, and those of a group are of one kind
+				ids = make([]graspsync.EventID, 0, len(items))
+			}
+			ids = append(ids, *in.root)
+		case itemDescendant:
+			below = append(below, w.descendant(it))
+		}
+	}
+	out = append(out, filters.States(states)...)
+	out = append(out, filters.Repos(refs)...)
+	out = append(out, filters.Roots(ids)...)
+	return append(out, filters.Descendants(below)...)
+}
+
+// group is a chunk of items that one batch can cover.
+type itemGroup struct {
+	resume *batchProgress
+	items  []Item
+	// Of a catch-up: since when it looks; 0: since whatever may have been missed when it
+	// starts.
+	since nostr.Timestamp
+}
+
+// groups splits items into chunks for batches: by kind, by how far they got, and
+// at most MaxValues each. The order is fixed: layer 1, states if it has none,
+// repositories, root events, each sorted by what goes into the filters.
+func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []itemGroup {
+	sorted := slices.Clone(items)
+	slices.SortFunc(sorted, w.compare)
+	byCursor := make(map[*batchProgress]int) // -> index of the open group
+	var out []itemGroup
+	var kind itemKind
+	for _, it := range sorted {
+		if k := w.infos[it].kind; k != kind {
+			kind = k
+			clear(byCursor)
+		}
+		c := resume[it]
+		i, ok := byCursor[c]
+		if !ok || len(out[i].items) == filters.MaxValues {
+			i = len(out)
+			byCursor[c] = i
+			out = append(out, itemGroup{resume: c})
+		}
+		out[i].items = append(out[i].items, it)
+	}
+	return out
+}
+
+// compare orders items as their values are ordered in filters.
+func (w *repoSyncIndex) compare(a, b Item) int {
+	x, y := &w.infos[a], &w.infos[b]
+	if c := cmp.Compare(x.kind, y.kind); c != 0 {
+		return c
+	}
+	switch x.kind {
+	case itemStates:
+		return cmp.Or(cmp.Compare(x.repo.ref.Identifier, y.repo.ref.Identifier), x.repo.ref.Compare(y.repo.ref))
+	case itemRepo:
+		return x.repo.ref.Compare(y.repo.ref)
+	case itemRoot:
+		return x.root.Compare(*y.root)
+	case itemDescendant:
+		return w.descendant(a).Compare(w.descendant(b))
+	}
+	return 0
+}
+
+// itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
+// address.
+func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
+	if id, err := graspsync.ParseEventID(value); err == nil {
+		return w.rootItem(id)
+	}
+	if a, err := graspsync.ParseAddress(value); err == nil {
+		if ref, ok := a.Repo(); ok {
+			if repo, ok := w.byRef[ref]; ok {
+				return repo.item, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// itemsOf adds the items that a filter asks for. Of states it adds the identifiers:
+// an identifier may look like an id or an address, and be that of several
+// repositories.
+func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
+	if len(f.Tags) == 0 {
+		items[Layer1] = struct{}{}
+	}
+	for tag, values := range f.Tags {
+		for _, v := range values {
+			if tag == "d" {
+				states[v] = struct{}{}
+			} else if it, ok := w.itemOf(v); ok {
+				items[it] = struct{}{}
+			}
+		}
+	}
+}
+
+// itemsOfAll returns the items that filters ask for.
+func (w *repoSyncIndex) itemsOfAll(r *relayState, fs []nostr.Filter) []Item {
+	items, states := make(map[Item]struct{}), make(map[string]struct{})
+	for _, f := range fs {
+		w.itemsOf(f, items, states)
+	}
+	w.addStates(r, states, items)
+	return slices.Collect(maps.Keys(items))
+}
+
+// addStates adds the items for the states of these identifiers.
+func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}, items map[Item]struct{}) {
+	if len(identifiers) == 0 {
+		return
+	}
+	for it := range r.history.items.Keys() {
+		if in := &w.infos[it]; in.kind == itemStates {
+			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
+				items[it] = struct{}{}
+			}
+		}
+	}
+}
+
+// wantedValues returns what tells whether a value of a tag of a live filter is still
+// wanted of a relay.
+func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool {
+	var states map[string]struct{} // identifiers
+	return func(tag, value string) bool {
+		if tag == "d" {
+			if states == nil {
+				states = make(map[string]struct{})
+				for it := range r.history.items.Keys() {
+					if in := &w.infos[it]; in.kind == itemStates {
+						states[in.repo.ref.Identifier] = struct{}{}
+					}
+				}
+			}
+			_, ok := states[value]
+			return ok
+		}
+		it, ok := w.itemOf(value)
+		return ok && r.history.items.Get(it) != 0
+	}
+}
+
+// maxExamples is how many of the repositories that list a relay are named.
+const maxExamples = 3
+
+// examples returns some of the repositories that list a relay. Others are looked for
+// when one of them does no longer.
+func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
+	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
+		rel.listed.examples = rel.listed.examples[:0]
+		for ref, r := range w.byRef {
+			if !slices.Contains(r.relays, rel) {
+				continue
+			}
+			i, _ := slices.BinarySearchFunc(rel.listed.examples, ref, graspsync.RepoRef.Compare)
+			all := slices.Insert(rel.listed.examples, i, ref)
+			rel.listed.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
+		}
+	}
+	return rel.listed.examples
+}
+
+// rootTime cuts a created_at to what is kept of it.
+func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
+
+// compareRoots orders root events from old to new.
+func compareRoots(at, otherAt uint32, id, other graspsync.EventID) int {
+	switch {
+	case at < otherAt:
+		return -1
+	case at > otherAt:
+		return 1
+	}
+	return id.Compare(other)
+}
+
+// rootHeap orders root events from old to new.
+type rootHeap struct {
+	repos *repoSyncIndex
+	items []Item
+}
+
+func (h *rootHeap) Len() int { return len(h.items) }
+
+func (h *rootHeap) Less(i, j int) bool {
+	a, b := &h.repos.infos[h.items[i]], &h.repos.infos[h.items[j]]
+	return compareRoots(a.at, b.at, *a.root, *b.root) < 0
+}
+
+func (h *rootHeap) Swap(i, j int) { h.items[i], h.items[j] = h.items[j], h.items[i] }
+
+func (h *rootHeap) Push(x any) { h.items = append(h.items, x.(Item)) }
+
+func (h *rootHeap) Pop() any {
+	last := len(h.items) - 1
+	it := h.items[last]
+	h.items = h.items[:last]
+	return it
+}

@@ -1,0 +1,198 @@
+package sync
+
+import (
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// overview is the Status, which is made again only when it may have changed: an idle server has
+// better things to do. It belongs to the loop.
+type statusBuilder struct {
+	m     *SyncManager
+	stats map[graspsync.RelayURL]*relayStats // of the loop
+
+	changed      bool
+	publishedAt  time.Time
+	publishPause time.Duration // until the next one, at least
+	publishTook  time.Duration // the last one took
+	publishedFor uint64        // events received by then
+	healthLost   uint64        // records of health dropped by then
+
+	labels   int    // relays with metrics of their own
+	unread   bool   // the Store was not read yet
+	storeErr string // why not
+
+	gone    RelayStatus // counts of forgotten relays without
+	goneAny bool        // there were any
+}
+
+// publish makes a new snapshot for readers, if anything has happened and the last one is
+// old enough: with very many relays it costs so much that it may take no more than a
+// small share of the time.
+func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
+	age := now.Sub(o.publishedAt)
+	received, busy := o.m.telemetry.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
+	if age < o.publishPause || !o.changed && !busy && received == o.publishedFor && age < statusMost {
+		return
+	}
+	o.renew(now, p, known)
+}
+
+// renew makes a new snapshot for readers.
+func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
+	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.telemetry.received.Load()
+	began := time.Now() // now may be of a tick after which much else was done
+	s := o.status(now, p, known)
+	o.m.snapshot.Store(s)
+	o.publishedAt = now
+	o.paused(time.Since(began))
+	return s
+}
+
+// paused is told what a snapshot took, and puts the next one off. One alone may have waited for a
+// processor most of that time: what it costs is what two after each other took at least.
+func (o *statusBuilder) paused(took time.Duration) {
+	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
+	o.publishTook = took
+}
+
+// status says what there is at now, by the plan; known: the Store was read, and is not being
+// read.
+func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status {
+	g, k := o.m.ingest, o.m.telemetry
+	lost := o.m.health.Dropped()
+	k.drop("health", int(lost-o.healthLost))
+	o.healthLost = lost
+	s := &Status{At: now, Unread: o.unread, StoreError: o.storeErr, Events: EventStatus{
+		Received: k.received.Load(), Duplicates: k.duplicates.Load(), Verified: k.verified.Load(),
+		Forged: k.forged.Load(), Stored: k.results[graspsync.Stored].Load(), Superseded: k.results[graspsync.Superseded].Load(),
+		Deleted: k.results[graspsync.Deleted].Load(), Refused: k.results[graspsync.Refused].Load(),
+		Held: k.held.Load(), Failed: k.failed.Load(),
+		Claimed: g.inflight.claims.claimed.Load(), Lapsed: g.inflight.claims.lapsed.Load(),
+		InFlight: g.inflight.unsettled.Load(), Waiting: g.waiting.Load(),
+	}}
+	k.reasons(&s.Events)
+	s.Events.Sources = k.bySource()
+	s.OwnFeed = o.m.own.status()
+	s.Relays = []RelayStatus{}
+	s.Repos, s.Roots = by.Repos()
+	quiet := known && !o.m.self.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
+		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
+	s.Synced = quiet
+	some := false // relays that were fetched from to their end
+	for _, p := range by.Status() {
+		if st := o.stats[p.Relay]; st != nil {
+			o.label(st)
+		}
+		r := o.relayStatus(p)
+		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
+			p.Wanted == p.Confirmed && r.Following != ""
+		if st := o.stats[p.Relay]; st != nil {
+			news := st.noteSynced(now, r.Synced)
+			r.SyncTime = st.syncTime()
+			if news {
+				o.m.telemetry.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
+			}
+			if r.Synced {
+				o.m.logPeerLacks(p.Relay, st, now)
+			}
+		}
+		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
+		s.Synced = s.Synced && (r.Synced || unreachable)
+		some = some || r.Synced
+		s.Relays = append(s.Relays, r)
+	}
+	s.Synced = s.Synced && some
+	s.gone, s.goneAny = o.gone, o.goneAny
+	return s
+}
+
+// label gives a relay metrics of its own, as long as there are labels left. It keeps
+// them until it is forgotten, so that no counter ever goes down.
+func (o *statusBuilder) label(st *relayStats) {
+	if !st.labelled && o.labels < o.m.cfg.fixed.MaxLabels {
+		st.labelled = true
+		o.labels++
+	}
+}
+
+// forgotten keeps what was counted of a relay that is forgotten under the shared label.
+func (o *statusBuilder) forgotten(u graspsync.RelayURL) {
+	if st := o.stats[u]; st != nil && st.labelled {
+		o.labels--
+		return
+	}
+	r := o.relayStatus(plan.RelayStatus{Relay: u})
+	o.goneAny = true
+	o.gone.Gaps += r.Gaps
+	o.gone.Lasting += r.Lasting
+	o.gone.Disconnects += r.Disconnects
+	o.gone.Reconnects += r.Reconnects
+	o.gone.Connects += r.Connects
+	o.gone.FailedAttempts += r.FailedAttempts
+}
+
+func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
+	h := o.m.health.Status(p.Relay)
+	r := RelayStatus{
+		URL: p.Relay, Phase: p.Phase.String(), Health: h.State.String(), phase: p.Phase, health: h.State,
+		Bootstrap: p.Bootstrap, Repos: p.Repos, Examples: p.Examples,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed,
+		Descendants: p.Descendants, DescendantsLive: p.DescendantsLive,
+		LiveSubscriptions: p.LiveSubs, LiveFilters: p.LiveFilters, Unfollowed: p.Unfollowed,
+		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
+		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
+		Failures: h.Failures, LastAttempt: h.LastAttempt, NextPass: p.DailyAt,
+		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
+		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
+		Following: following(p),
+	}
+	if p.Phase == plan.Disconnected {
+		r.NextAttempt = p.RetryAt
+	}
+	if p.CoolUntil.After(time.Now()) {
+		r.RateLimitedUntil = p.CoolUntil
+	}
+	if st := o.stats[p.Relay]; st != nil {
+		r.labelled = st.labelled
+		st.fill(&r)
+	}
+	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process saw it
+		r.LastError = h.LastError
+	}
+	return r
+}
+
+// following says how a relay is followed.
+func following(p plan.RelayStatus) string {
+	switch {
+	case p.Phase < plan.Syncing, p.LiveSubs == 0 && p.LiveMethod != plan.LivePolling:
+		return "" // nothing stands
+	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
+		return "live in part"
+	}
+	return p.LiveMethod.String()
+}
+
+func (o *statusBuilder) repoStatus(p plan.RepoStatus, listers map[graspsync.RelayURL]graspsync.PubKey) RepoStatus {
+	s := RepoStatus{
+		Ref: p.Ref, Level: levelFull, Roots: p.Roots,
+		Wanted: p.Wanted, InFlight: p.InFlight, Confirmed: p.Confirmed, Relays: []RepoRelay{},
+	}
+	if p.Level == plan.LevelStateOnly {
+		s.Level = "state only"
+	}
+	for _, r := range p.Relays {
+		relay := RepoRelay{
+			URL: r.Relay, ListedBy: listers[r.Relay], Phase: r.Phase.String(), Live: r.Live,
+			Wanted: r.Wanted, InFlight: r.InFlight, Confirmed: r.Confirmed,
+		}
+		if st := o.stats[r.Relay]; st != nil {
+			relay.Lacks, relay.Missed, relay.ComparedAt = st.completeness.of(p.Ref)
+		}
+		s.Relays = append(s.Relays, relay)
+	}
+	return s
+}

@@ -1,0 +1,172 @@
+package sync
+
+import (
+	"slices"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+	"github.com/graspsync/graspsync/sync/internal/plan"
+)
+
+// wants turns what the index, and the policy of what it holds, say into what the plan wants to
+// know: what is wanted, and at which relays. It belongs to the loop.
+type targetBuilder struct {
+	m *SyncManager
+
+	held map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
+
+	counted map[graspsync.RepoRef]omittedCounts // of those that are followed
+}
+
+// leftOut is what was counted as left out of a repository, which is looked at again and again.
+type omittedCounts struct {
+	of     graspsync.EventID // its announcement
+	relays int               // that had no room, of whoever lists them
+}
+
+// hold brings what the policy holds back up to date.
+func (w *targetBuilder) hold(b *selfBatch) {
+	changed := func(ref graspsync.RepoRef) {
+		b.change.setName(ref.Identifier)
+		if _, also := b.change.repos[ref]; !also {
+			b.change.setRepo(ref, w.m.index.announcement(ref))
+		}
+	}
+	for ref, a := range b.held {
+		w.held[ref] = a
+		changed(ref)
+	}
+	for _, a := range b.unheld {
+		if h := w.held[a.Ref]; h != nil && h.ID == a.ID {
+			delete(w.held, a.Ref)
+			changed(a.Ref)
+		}
+	}
+}
+
+// changes turns what the index says into what the plan wants to know.
+func (w *targetBuilder) changes(c indexChange) plan.Changes {
+	var out plan.Changes
+	s := w.m.relayFilter.targets()
+	s.give(c.repos)
+	s.give(w.held)
+	for ref, a := range c.repos {
+		change := plan.RepoChange{Ref: ref}
+		if a != nil {
+			change.Level = plan.LevelFull
+			delete(w.held, ref)
+		} else if a = w.held[ref]; a != nil {
+			change.Level = plan.LevelStateOnly
+		}
+		if a != nil {
+			w.countDropped(a)
+			w.follow(s, &change)
+		} else {
+			delete(w.counted, ref)
+		}
+		out.Repos = append(out.Repos, change)
+	}
+	for ref, level := range w.relatives(c.names) {
+		if _, changed := c.repos[ref]; !changed {
+			change := plan.RepoChange{Ref: ref, Level: level}
+			w.follow(s, &change)
+			out.Repos = append(out.Repos, change)
+		}
+	}
+	out.Roots = make([]plan.RootChange, 0, len(c.roots))
+	for id, refs := range c.roots {
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.m.index.rootTime(id)})
+	}
+	for of, refs := range c.descendants {
+		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
+	}
+	return out
+}
+
+// follow sets the relays of a repository.
+func (w *targetBuilder) follow(s *relayTargets, c *plan.RepoChange) {
+	relays, left := s.of(c.Ref)
+	for _, r := range relays {
+		c.Relays = append(c.Relays, r.Relay)
+	}
+	counted := w.counted[c.Ref]
+	w.m.telemetry.drop("relays_others", max(0, left-counted.relays))
+	counted.relays = left
+	lazy.Put(&w.counted, c.Ref, counted)
+}
+
+// countDropped counts what of an announcement is not followed, once: it is held first and stored then,
+// and all is told anew after a scan.
+func (w *targetBuilder) countDropped(a *nip34.Announcement) {
+	counted := w.counted[a.Ref]
+	if counted.of == a.ID {
+		return
+	}
+	counted.of = a.ID
+	lazy.Put(&w.counted, a.Ref, counted)
+	followed := a.Relays[:min(len(a.Relays), w.m.cfg.Limits.MaxRelaysPerRepo)]
+	plaintext, blocked := 0, 0
+	for _, u := range followed {
+		switch {
+		case w.m.relayFilter.ours(u):
+		case w.m.relayFilter.tooPlain(u):
+			plaintext++
+		case w.m.relayFilter.blocked(u):
+			blocked++
+		}
+	}
+	w.m.telemetry.drop("plaintext", plaintext)
+	w.m.telemetry.drop("blocked", blocked)
+	w.m.telemetry.drop("relays_listed", a.DroppedRelays+len(a.Relays)-len(followed))
+	w.m.telemetry.drop("relays_unusable", a.UnusableRelays)
+	w.m.telemetry.drop("clones_listed", a.DroppedClones)
+	w.m.telemetry.drop("clones_unusable", a.UnusableClones)
+	w.m.telemetry.drop("maintainers_listed", a.DroppedMaintainers)
+	w.m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
+}
+
+// relatives returns the repositories under some identifiers whose owners list somebody, and how
+// much is wanted of them: announcements of others may change where they are followed.
+func (w *targetBuilder) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
+	out := make(map[graspsync.RepoRef]plan.Level)
+	add := func(a *nip34.Announcement, level plan.Level) {
+		if slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {
+			out[a.Ref] = level
+		}
+	}
+	if len(names) > 0 {
+		for ref, a := range w.held {
+			if _, changed := names[ref.Identifier]; changed {
+				add(a, plan.LevelStateOnly)
+			}
+		}
+	}
+	for name := range names {
+		for _, a := range w.m.index.Announcements(name) {
+			add(a, plan.LevelFull)
+		}
+	}
+	return out
+}
+
+// listers returns who names the relays of a repository.
+func (w *targetBuilder) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
+	s := w.m.relayFilter.targets()
+	s.give(w.held)
+	by := make(map[graspsync.RelayURL]graspsync.PubKey)
+	relays, _ := s.of(ref)
+	for _, r := range relays {
+		by[r.Relay] = r.By
+	}
+	return by
+}
+
+// withHeld has a change that is all there is tell of what is held as well.
+func (w *targetBuilder) withHeld(c *indexChange) {
+	for ref := range w.held {
+		if _, announced := c.repos[ref]; !announced {
+			c.setRepo(ref, nil)
+		}
+	}
+}

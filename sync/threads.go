@@ -1,0 +1,556 @@
+package sync
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"slices"
+	"unique"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// The bounds of what is followed of descendants: of answers to root events and to
+// repositories, of answers to these, and so on.
+const (
+	// maxDepth is how far a descendant is from its root event or repository.
+	maxDepth = 8
+	// maxOfBranch is the maximum number of them below one root event, or below one repository beside its
+	// root events. The newest are kept, because they are still answered.
+	maxOfBranch = 500
+	// maxDescendants is the maximum number of all of them, in about 100 MB. Repository owners share it.
+	maxDescendants = 100_000
+	// maxRefs is how many of the events and addresses that one refers to may be what it
+	// answers: the rest is not looked at.
+	maxRefs = 16
+	// maxOrphans is how many events are remembered that came before what they answer.
+	maxOrphans = 1_024
+)
+
+// descent is which stored events descend from what is ours: from a repository, or from a root
+// event of one. It follows from the events alone, in whatever order they come, as long as no
+// bound is reached. The zero value is not ready: see newDescent.
+type threads struct {
+	nodes        map[refKey]*threadNode                          // by id, and by address
+	children     map[refKey]*threadEdge                          // to what is referred to, be it here or not: the first one
+	ours         map[refKey]*indexRepo                           // the repositories
+	authors      map[unique.Handle[graspsync.PubKey]]*threadNode // of nodes: the first one, see next
+	roots        *indexRoots                                     // read-only: they are the tables'
+	branches     map[refKey]map[*threadNode]struct{}             // with a place, by its top; none is empty
+	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same, by the owner of the top
+	mostOfBranch int                                             // [maxOfBranch], smaller in tests
+
+	orphans *limit.Table[*threadNode, struct{}] // nodes that came before the event that they answer
+}
+
+// refKey is an id, or the hash of an address: what a tag names.
+type refKey [32]byte
+
+func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
+
+// answer is an event that refers to others.
+type threadReply struct {
+	id      graspsync.EventID
+	at      nostr.Timestamp
+	author  unique.Handle[graspsync.PubKey]
+	address string // what answers to it name; "" where they name its id
+	refs    []refKey
+}
+
+// node is an answer that descends from something of ours, or an orphan. There may be many: the nodes
+// that refer to the same thing, and those of one author, are linked through them.
+type threadNode struct {
+	id      graspsync.EventID
+	at      nostr.Timestamp
+	author  unique.Handle[graspsync.PubKey]
+	address string
+	edges   []threadEdge // one for each of its refs
+	place   threadPlace
+
+	prev, next *threadNode // of the same author
+}
+
+// edge is that a node refers to something. Those to the same thing are linked.
+type threadEdge struct {
+	to         refKey
+	from       *threadNode
+	prev, next *threadEdge
+}
+
+// place is where a node hangs: the zero one is nowhere.
+type threadPlace struct {
+	top    refKey // root event or repository
+	ofRepo bool   // it is a repository
+	depth  uint8  // 1 for what refers to the top itself
+}
+
+// before reports whether a place is to be had rather than another: one below a root event
+// rather than one below a repository, of those the one that is nearest.
+func (p threadPlace) before(other threadPlace) bool {
+	switch {
+	case other.depth == 0:
+		return p.depth > 0
+	case p.ofRepo != other.ofRepo:
+		return other.ofRepo
+	case p.depth != other.depth:
+		return p.depth < other.depth
+	}
+	return bytes.Compare(p.top[:], other.top[:]) < 0
+}
+
+func newThreads(roots *indexRoots) *threads {
+	return &threads{
+		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*threadNode, graspsync.PubKey](maxDescendants, 0),
+		orphans: limit.NewTable[*threadNode, struct{}](maxOrphans, 0),
+		nodes:   make(map[refKey]*threadNode), children: make(map[refKey]*threadEdge), ours: make(map[refKey]*indexRepo),
+		authors:  make(map[unique.Handle[graspsync.PubKey]]*threadNode),
+		branches: make(map[refKey]map[*threadNode]struct{}),
+	}
+}
+
+// answerOf returns what a stored event is among others; nil for one whose answers are not asked
+// for: announcements, states and root events have layers of their own, and nobody answers a
+// deletion, a reaction (NIP-25) or a zap (NIP-57).
+func threadReplyOf(ev graspsync.Event) *threadReply {
+	switch ev.Kind {
+	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
+		return nil
+	}
+	if nostr.IsEphemeralKind(ev.Kind) || len(nip34.RootRefs(ev.Event)) > 0 {
+		return nil
+	}
+	var refs []refKey
+	for _, id := range nip34.EventRefs(ev.Event) {
+		refs = append(refs, refKey(id))
+	}
+	refs = refs[:min(len(refs), maxRefs)]
+	for _, a := range nip34.Addresses(ev.Event) {
+		if len(refs) == maxRefs {
+			break
+		}
+		if a.Kind != graspsync.KindState { // who names one belongs to whatever else they name
+			refs = append(refs, addressRef(a.String()))
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	a := &threadReply{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), refs: refs}
+	if c, ok := ev.Address(); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
+		a.address = c.String()
+	}
+	return a
+}
+
+const (
+	kindReaction = 7
+	kindZap      = 9735
+)
+
+// key is what answers to a node name.
+func (n *threadNode) key() filters.Descendant {
+	if n.address != "" {
+		return filters.Descendant{Address: n.address}
+	}
+	return filters.Descendant{ID: n.id}
+}
+
+// keys returns what others may call a node by; the first one is what it is asked about by.
+func (n *threadNode) keys() []refKey {
+	if n.address != "" {
+		return []refKey{addressRef(n.address), refKey(n.id)}
+	}
+	return []refKey{refKey(n.id)}
+}
+
+// answer returns what a node was made of.
+func (n *threadNode) answer() *threadReply {
+	a := &threadReply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
+	for i := range n.edges {
+		a.refs[i] = n.edges[i].to
+	}
+	return a
+}
+
+// is makes a node what an answer is. It must not be linked.
+func (n *threadNode) is(a *threadReply) {
+	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
+	n.edges = make([]threadEdge, len(a.refs))
+	for i, ref := range a.refs {
+		n.edges[i] = threadEdge{to: ref, from: n}
+	}
+}
+
+// add takes in a stored event. A change may be applied to several tables: nothing of a is kept.
+func (d *threads) add(a *threadReply, c *indexChange) {
+	if d.nodes[refKey(a.id)] != nil {
+		return
+	}
+	n := &threadNode{}
+	n.is(a)
+	if old := d.nodes[n.keys()[0]]; old != nil {
+		// What answers a version of it answers the next one as well.
+		if (graspsync.Stamp{CreatedAt: n.at, ID: n.id}).Newer(graspsync.Stamp{CreatedAt: old.at, ID: old.id}) {
+			d.unlink(old)
+			old.is(a)
+			d.link(old)
+			d.settle([]*threadNode{old}, c)
+		}
+		return
+	}
+	if at, deep := d.best(n); at.depth == 0 && deep {
+		c.leaveOut()
+	}
+	d.link(n)
+	if d.settle([]*threadNode{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
+		d.await(n)
+	}
+}
+
+func (d *threads) link(n *threadNode) {
+	for _, k := range n.keys() {
+		d.nodes[k] = n
+	}
+	for i := range n.edges {
+		e := &n.edges[i]
+		if e.next = d.children[e.to]; e.next != nil {
+			e.next.prev = e
+		}
+		d.children[e.to] = e
+	}
+	n.prev, n.next = nil, d.authors[n.author]
+	if n.next != nil {
+		n.next.prev = n
+	}
+	d.authors[n.author] = n
+}
+
+func (d *threads) unlink(n *threadNode) {
+	for _, k := range n.keys() {
+		delete(d.nodes, k)
+	}
+	for i := range n.edges {
+		e := &n.edges[i]
+		if e.next != nil {
+			e.next.prev = e.prev
+		}
+		switch {
+		case e.prev != nil:
+			e.prev.next = e.next
+		case e.next != nil:
+			d.children[e.to] = e.next
+		default:
+			delete(d.children, e.to)
+		}
+		e.prev, e.next = nil, nil
+	}
+	if n.next != nil {
+		n.next.prev = n.prev
+	}
+	switch {
+	case n.prev != nil:
+		n.prev.next = n.next
+	case n.next != nil:
+		d.authors[n.author] = n.next
+	default:
+		delete(d.authors, n.author)
+	}
+}
+
+// await keeps what answers nothing that is here, or something that is too deep, for a while:
+// what is stored is not always reported in the same order, and what is gone may come back.
+func (d *threads) await(n *threadNode) {
+	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
+	for _, old := range evicted {
+		d.unlink(old.Key)
+	}
+}
+
+// below returns what refers to something by one of its keys, in order.
+func (d *threads) below(keys ...refKey) (out []*threadNode) {
+	for _, k := range keys {
+		for e := d.children[k]; e != nil; e = e.next {
+			out = append(out, e.from)
+		}
+	}
+	slices.SortFunc(out, func(a, b *threadNode) int { return a.id.Compare(b.id) })
+	return out
+}
+
+// top reports whether a key is that of a repository that is ours, or of a root event of one,
+// and who owns it.
+func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
+	if r := d.ours[k]; r != nil {
+		return r.ref.Owner, true, true
+	}
+	root := d.roots.get(graspsync.EventID(k))
+	if root == nil {
+		return owner, false, false
+	}
+	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	if i < 0 {
+		return owner, false, false
+	}
+	return (*root.repos)[i].ref.Owner, false, true
+}
+
+// best returns the best place that a node can have by what it refers to; deep says that it
+// refers to something that is too deep already.
+func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
+	for i := range n.edges {
+		ref := n.edges[i].to
+		p := threadPlace{top: ref, depth: 1}
+		if _, ofRepo, is := d.top(ref); is {
+			p.ofRepo = ofRepo
+		} else {
+			parent := d.nodes[ref]
+			if parent == nil || parent == n || parent.place.depth == 0 {
+				continue
+			}
+			if _, _, stands := d.top(parent.place.top); !stands {
+				continue // it will lose that place
+			}
+			if p = parent.place; p.depth == maxDepth {
+				deep = true
+				continue
+			}
+			p.depth++
+		}
+		if p.before(at) {
+			at = p
+		}
+	}
+	return at, deep
+}
+
+// settle gives nodes the places that are theirs now, and whatever hangs on them.
+func (d *threads) settle(work []*threadNode, c *indexChange) {
+	for len(work) > 0 {
+		n := work[0]
+		work = work[1:]
+		if d.nodes[refKey(n.id)] != n {
+			continue // it is gone
+		}
+		at, _ := d.best(n)
+		was := n.place
+		if at == was {
+			continue
+		}
+		below := d.below(n.keys()...)
+		switch {
+		case at.depth == 0:
+			c.setDescendant(n.key(), nil)
+			d.vacate(n)
+			d.await(n)
+		case at.top == was.top && was.depth > 0:
+			n.place = at
+		default:
+			d.vacate(n)
+			gone, fits := d.take(n, at, c)
+			work = append(work, gone...)
+			if fits {
+				c.setDescendant(n.key(), d.reposBelow(at))
+				break
+			}
+			n.place = was // for who is told
+			d.drop(n, c)
+			c.leaveOut()
+		}
+		work = append(work, below...)
+	}
+}
+
+// reposBelow returns the repositories of what hangs at a place.
+func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
+	if at.ofRepo {
+		return []graspsync.RepoRef{d.ours[at.top].ref}
+	}
+	return d.roots.get(graspsync.EventID(at.top)).refs()
+}
+
+// take has a node take a place. In a full branch the oldest node gives way, and in a full table the oldest
+// of the owner that has most. A newer node of the same branch or owner stays, and so does a node on which
+// another one hangs. It returns the nodes that may have hung on those that gave way.
+func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*threadNode, fits bool) {
+	above := d.above(n, at.top)
+	stays := func(o *threadNode) bool { return has(above, o) || d.carries(o) }
+	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
+		oldest := n
+		for o := range b {
+			if o.before(oldest) && !stays(o) {
+				oldest = o
+			}
+		}
+		if oldest == n {
+			return nil, false
+		}
+		hung = d.giveUp(oldest, c)
+	}
+	owner, _, _ := d.top(at.top)
+	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *threadNode) bool {
+		of, _ := d.placed.Get(o)
+		return of == owner && n.before(o) || stays(o)
+	})
+	for _, g := range gone {
+		hung = append(hung, d.giveUp(g.Key, c)...)
+	}
+	if !fits {
+		return hung, false
+	}
+	n.place = at
+	d.orphans.Delete(n)
+	if d.branches[at.top] == nil {
+		d.branches[at.top] = make(map[*threadNode]struct{})
+	}
+	d.branches[at.top][n] = struct{}{}
+	return hung, true
+}
+
+// giveUp drops a node for another one. It returns the nodes that may have hung on it.
+func (d *threads) giveUp(n *threadNode, c *indexChange) (hung []*threadNode) {
+	hung = d.below(n.keys()...)
+	d.drop(n, c)
+	c.leaveOut()
+	return hung
+}
+
+// vacate undoes that.
+func (d *threads) vacate(n *threadNode) {
+	b := d.branches[n.place.top]
+	if delete(b, n); len(b) == 0 {
+		delete(d.branches, n.place.top)
+	}
+	d.placed.Delete(n)
+	n.place = threadPlace{}
+}
+
+func has[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
+// drop forgets a node. What hangs on it is for the caller to settle.
+func (d *threads) drop(n *threadNode, c *indexChange) {
+	if n.place.depth > 0 {
+		c.setDescendant(n.key(), nil)
+	}
+	d.vacate(n)
+	d.orphans.Delete(n)
+	d.unlink(n)
+}
+
+// remove forgets an event that is gone, if it is by this author; zero: whoever's it is.
+func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
+	n := d.nodes[k]
+	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
+		return
+	}
+	below := d.below(n.keys()...)
+	d.drop(n, c)
+	d.settle(below, c)
+}
+
+// carries reports whether anything that has a place refers to a node.
+func (d *threads) carries(n *threadNode) bool {
+	for _, k := range n.keys() {
+		for e := d.children[k]; e != nil; e = e.next {
+			if e.from.place.depth > n.place.depth {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// before reports whether a node is older than another one.
+func (n *threadNode) before(other *threadNode) bool { return order(n, other) < 0 }
+
+// order compares nodes by age, the oldest first.
+func order(n, other *threadNode) int {
+	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
+}
+
+// above returns the nodes below a top that a node hangs on, directly or not.
+func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
+	found := make(map[*threadNode]struct{})
+	for work := []*threadNode{n}; len(work) > 0; work = work[1:] {
+		for i := range work[0].edges {
+			p := d.nodes[work[0].edges[i].to]
+			if p != nil && p.place.depth > 0 && p.place.top == top && !has(found, p) {
+				found[p] = struct{}{}
+				work = append(work, p)
+			}
+		}
+	}
+	return found
+}
+
+// stands takes note that a repository has become ours, or is ours no more. Not all that
+// descends from it may be known then: the Store is asked for it.
+func (d *threads) stands(r *indexRepo, c *indexChange) {
+	key := addressRef(r.ref.String())
+	if r.ann == nil {
+		delete(d.ours, key)
+	} else {
+		d.ours[key] = r
+		c.setFresh(r.ref)
+	}
+	keys := []refKey{key}
+	for n := range r.roots.All() {
+		keys = append(keys, refKey(d.roots.at(n).id))
+	}
+	d.settle(d.below(keys...), c)
+}
+
+// reportBelow adds to a change what descends from a top.
+func (d *threads) reportBelow(top refKey, c *indexChange) {
+	if c != nil {
+		for n := range d.branches[top] {
+			c.setDescendant(n.key(), d.reposBelow(n.place))
+		}
+	}
+}
+
+// differs adds to a change what turns the descendants of d into those of now.
+func (d *threads) differs(now *threads, c *indexChange) {
+	for k, n := range now.nodes {
+		if n.place.depth == 0 || k != n.keys()[0] {
+			continue
+		}
+		if before := d.nodes[k]; before == nil || before.place.depth == 0 || before.place.top != n.place.top {
+			c.setDescendant(n.key(), now.reposBelow(n.place))
+		}
+	}
+	for k, n := range d.nodes {
+		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
+			c.setDescendant(n.key(), nil)
+		}
+	}
+}
+
+// vanish forgets what an author wrote up to a time.
+func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
+	var gone []graspsync.EventID
+	for n := d.authors[unique.Make(author)]; n != nil; n = n.next {
+		if n.at <= until {
+			gone = append(gone, n.id)
+		}
+	}
+	slices.SortFunc(gone, graspsync.EventID.Compare)
+	for _, id := range gone {
+		d.remove(refKey(id), author, c)
+	}
+}
+
+// end executes a deletion of what is at an address up to a time.
+func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
+	k := addressRef(at.String())
+	if n := d.nodes[k]; n != nil && n.at <= until {
+		d.remove(k, at.Author, c)
+	}
+}
