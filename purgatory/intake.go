@@ -143,7 +143,7 @@ func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 	defer cancel()
-	g, err := p.reader.gatherAll(ctx, st.Ref.Identifier, false)
+	g, err := p.reader.gatherAll(ctx, st.Ref.Identifier, refplan.Reasons{})
 	if err != nil {
 		p.cfg.Logger.Debug("repositories are made anew later", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
 		return

@@ -220,20 +220,31 @@ func (p *pendingEvents) relatives(identifier string) (out []refplan.Entry) {
 	return out
 }
 
-// under returns the events that may concern a repository of a group, each once, but for the announcements.
-func (p *pendingEvents) under(g *refplan.Group) (out []refplan.Entry) {
+// under returns the states and pull requests of a group that a survey has to judge, and the repositories for which pull
+// requests wait. It leaves out the pull requests that nothing has happened to: they name one repository, are not fresh, do
+// not expire, and were not deleted. Thousands of them may wait, and each new one causes a survey.
+func (p *pendingEvents) under(g *refplan.Group, fresh map[graspsync.EventID]bool) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seen := make(idSet)
-	for ref := range g.Ours() {
-		for _, e := range p.ofRepo(ref) {
-			if _, again := seen[e.ID]; !again && e.Class != refplan.Announcement {
-				seen[e.ID] = struct{}{}
-				out = append(out, e)
+	pulls := make(idSet)
+	pulled = make(map[graspsync.RepoRef]struct{})
+	ours := g.Ours()
+	for ref := range ours {
+		for id := range p.byRepo[ref] {
+			h := p.events[id]
+			if _, ending := p.ending[id]; ending || h.Class != refplan.PullRequest {
+				continue
+			}
+			pulled[ref] = struct{}{}
+			if _, isFresh := fresh[id]; isFresh || g.Anew || !h.undeleted || h.Expires != 0 || len(h.Repos) > 1 {
+				pulls[id] = struct{}{}
 			}
 		}
 	}
-	return out
+	if len(ours) > 0 {
+		out = p.some(maps.Keys(p.byName[g.Identifier]), func(h *pendingEvent) bool { return h.Class == refplan.State })
+	}
+	return append(out, p.some(maps.Keys(pulls), nil)...), pulled
 }
 
 // announcement returns the announcement of a repository, softly expired or not.

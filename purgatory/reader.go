@@ -84,14 +84,16 @@ func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool,
 	return g, err
 }
 
-// gatherAll reads what is known of all repositories with an identifier. anew says that it is asked
-// again of all that waits whether it was deleted.
-func (d *reader) gatherAll(ctx context.Context, identifier string, anew bool) (*refplan.Group, error) {
-	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, Anew: anew})
+// gatherAll reads the events about all repositories with an identifier, for the reasons of a survey. Of the pull
+// requests it reads those that [pendingEvents.under] returns. A check asks the relay about the deletion of each event.
+func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
+	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, Anew: why.Check})
 	if err != nil {
 		return nil, err
 	}
-	err = d.sortAll(ctx, g, d.pending.under(g))
+	var entries []refplan.Entry
+	entries, g.PullsFor = d.pending.under(g, why.Fresh)
+	err = d.sortAll(ctx, g, entries)
 	return g, err
 }
 

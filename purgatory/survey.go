@@ -18,7 +18,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	v := p.knownUnder(identifier, why) // before what it is about is read: what comes meanwhile has its own turn
-	g, err := p.reader.gatherAll(ctx, identifier, why.Check)
+	g, err := p.reader.gatherAll(ctx, identifier, why)
 	if err != nil {
 		return refplan.Overview{}, err
 	}

@@ -18,7 +18,8 @@ type Group struct {
 	All        []*nip34.Announcement       // the newest of each repository
 	States     []Entry
 	Pulls      []Entry
-	Relatives  []Entry // of those whom others list that wait
+	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: the repositories for which pull requests wait, in Pulls or not
+	Relatives  []Entry                        // of those whom others list that wait
 	Stored     []*nip34.State
 	Over       []Ended             // what does not wait any more
 	Pins       []graspsync.EventID // of entries that nobody else may end
@@ -85,8 +86,8 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 
 // WaitsFor reports whether a state or a pull request waits for a repository.
 func (g *Group) WaitsFor(r *Repository) bool {
-	return slices.ContainsFunc(g.States, func(h Entry) bool { return r.IsMember(h.Author) }) ||
-		slices.ContainsFunc(g.Pulls, func(h Entry) bool { return slices.Contains(h.Repos, r.Ref) }) ||
+	_, pulled := g.PullsFor[r.Ref]
+	return pulled || slices.ContainsFunc(g.States, func(h Entry) bool { return r.IsMember(h.Author) }) ||
 		slices.ContainsFunc(g.Over, func(o Ended) bool {
 			return o.Entry.Class == PullRequest && slices.Contains(o.Entry.Repos, r.Ref)
 		})
