@@ -140,7 +140,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	for ref, ours := range announced {
 		if ours && !there[ref] {
 			count++
-			p.findings.touch(ref)
+			p.table.touch(ref)
 			p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Check: true}})
 		}
 	}

@@ -182,7 +182,7 @@ func (msg arrived) handle(ctx context.Context, e *engine) {
 	}
 	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
-		e.p.findings.touch(a.Ref)
+		e.p.table.touch(a.Ref)
 		e.surveys.want(a.Ref.Identifier, refplan.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
@@ -193,7 +193,7 @@ func (msg arrived) handle(ctx context.Context, e *engine) {
 // handle has a repository looked at, and what it lacks hunted for as if it had just come.
 func (msg renewed) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
-	e.p.findings.hunted(msg.ref, false)
+	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.surveys.want(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
@@ -220,7 +220,7 @@ func (t turn) handle(ctx context.Context, e *engine) {
 	}
 	why = e.retries.begin(t.ref, why)
 	e.wg.Go(func() {
-		found, err := e.p.look(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
+		found, err := e.p.release(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
 		e.p.inbox.put(lookDone{t.ref, why, found, err})
 	})
 }
@@ -235,7 +235,7 @@ func (msg surveyed) handle(ctx context.Context, e *engine) {
 	} else if ctx.Err() == nil {
 		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
 		e.surveys.retries.failed(msg.identifier, msg.why, now)
-		e.p.findings.notSurveyed(msg.identifier)
+		e.p.table.surveyFailed(msg.identifier)
 	}
 	for _, ref := range msg.found.Concerned {
 		e.looks.want(ref, msg.why, quick)
@@ -306,14 +306,14 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	if !told {
 		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.vain(ref).Waits(now) {
 			if e.queue.Due(ref).IsZero() {
-				e.p.findings.hunted(ref, true)
+				e.p.table.setHopeless(ref, true)
 			}
 			return
 		}
 		by = syncqueue.BySync
 		e.p.servers.inVain(ref)
 	}
-	e.p.findings.hunted(ref, false)
+	e.p.table.setHopeless(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
 	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
@@ -381,7 +381,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	if x.Number < attemptsPerCheck || e.queue.Owes(time.Now(), x.Repo, since) {
 		return
 	}
-	e.p.findings.hunted(x.Repo, true)
+	e.p.table.setHopeless(x.Repo, true)
 	if !e.waits(x.Repo) {
 		e.stepQueue(ctx, time.Now(), syncqueue.Whole{Repo: x.Repo})
 	}
@@ -390,7 +390,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 // waits reports whether an event waits for data of a repository. What is only listed
 // is hunted for a few times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
-	return len(e.p.findings.lacked(ref).Entries) > 0
+	return len(e.p.table.lacked(ref).Entries) > 0
 }
 
 // attemptsPerCheck is how often a listed repository is hunted for after a check.
@@ -440,7 +440,7 @@ func (msg expiredDone) handle(ctx context.Context, e *engine) {
 	entry, waits := e.p.pending.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile
 		for _, ref := range entry.Repos {
-			e.p.findings.touch(ref)
+			e.p.table.touch(ref)
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
@@ -471,7 +471,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 		case a.Kind == graspsync.KindState:
 			e.surveys.want(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
 		default:
-			e.p.findings.touch(ref)
+			e.p.table.touch(ref)
 			e.surveys.want(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}

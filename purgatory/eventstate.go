@@ -193,7 +193,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
-	need := p.findings.lacked(ref)
+	need := p.table.lacked(ref)
 	entries := p.pending.of(ref)
 	names := p.names(entries)
 	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {

@@ -52,7 +52,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.findings.touch(ref) // it is released for that
+		p.table.touch(ref) // it is released for that
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {

@@ -28,10 +28,22 @@ func (p *Purgatory) Sizes() map[string]int {
 			served++
 		}
 	}
-	p.findings.mu.Lock()
-	defer p.findings.mu.Unlock()
-	p.refUpdater.mu.Lock()
-	defer p.refUpdater.mu.Unlock()
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	needs, touched, doubted, pushed := 0, 0, 0, 0
+	count := func(n *int, is bool) {
+		if is {
+			*n++
+		}
+	}
+	for _, of := range p.table.records {
+		for _, s := range of {
+			count(&needs, len(s.need.IDs) > 0)
+			count(&touched, s.touched != 0)
+			count(&doubted, s.journal != nil)
+			count(&pushed, len(s.pushed) > 0)
+		}
+	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
 	p.servers.mu.Lock()
@@ -41,7 +53,7 @@ func (p *Purgatory) Sizes() map[string]int {
 		lacks += len(h.lacks)
 	}
 	return map[string]int{
-		"needs": len(p.findings.needs), "touched": len(p.findings.touched), "doubted": len(p.refUpdater.doubted), "pushed": len(p.findings.pushed), "served": served,
+		"needs": needs, "touched": touched, "doubted": doubted, "pushed": pushed, "served": served,
 		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
 		"places": len(p.sessions.all), "lacks": lacks,
 	}
@@ -59,18 +71,15 @@ func (p *Purgatory) Left() (out []string) {
 	wrong(p.pending.storing.Len() > 0, "events are being stored")
 	wrong(p.looking.Len() > 0, "repositories are looked at")
 	p.pending.mu.Lock()
-	p.findings.mu.Lock()
+	p.table.mu.Lock()
 	wrong(len(p.pending.pinned) > 0, "entries are pinned: %v", p.pending.pinned)
 	wrong(len(p.pending.ending) > 0, "entries are ending: %v", p.pending.ending)
-	wrong(len(p.findings.looks) > 0, "looks go on: %v", p.findings.looks)
-	for identifier, refs := range p.findings.needs {
-		wrong(len(refs) == 0, "nobody needs anything under %q", identifier)
-	}
-	for identifier, refs := range p.findings.touched {
-		wrong(len(refs) == 0, "nothing is to be looked at under %q", identifier)
-	}
-	for identifier, refs := range p.findings.pushed {
-		wrong(len(refs) == 0, "nothing was pushed under %q", identifier)
+	for identifier, of := range p.table.records {
+		wrong(len(of) == 0, "there is no record under %q", identifier)
+		for ref, s := range of {
+			wrong(s.isEmpty(), "the record of %s is empty", ref)
+			wrong(s.releasing, "a release of %s goes on", ref)
+		}
 	}
 	writing := 0
 	for id := range p.pending.room.All() {
@@ -85,7 +94,7 @@ func (p *Purgatory) Left() (out []string) {
 		counted += n
 	}
 	wrong(counted != len(p.pending.events), "%d events count as %d", len(p.pending.events), counted)
-	p.findings.mu.Unlock()
+	p.table.mu.Unlock()
 	p.pending.mu.Unlock()
 	p.servers.mu.Lock()
 	p.sessions.mu.Lock()

@@ -45,7 +45,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 		return end
 	}
 	defer leave()
-	ask := p.servers.question(ref, from, p.findings.lacked(ref))
+	ask := p.servers.question(ref, from, p.table.lacked(ref))
 	if len(ask.ids) == 0 && !ask.roomless {
 		done.Outcome = syncqueue.Complete
 		return end
@@ -156,7 +156,7 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 // besides: it was asked for what states need, or for what pull requests need. One that brought
 // nothing is not, if it did not have that either when it was asked last.
 func (p *Purgatory) more(asked question, seen Fetched) bool {
-	next := p.servers.question(asked.repo, asked.from, p.findings.lacked(asked.repo))
+	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
 	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
 }
@@ -201,9 +201,9 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	if err := p.promote(ctx, s, seen, came); err != nil {
 		return syncqueue.Nothing, false, err
 	}
-	found, err := p.look(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: p.cfg.fixed.Timeout / lockShare})
+	found, err := p.release(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: p.cfg.fixed.Timeout / lockShare})
 	if err != nil {
-		p.findings.touch(seen.Repo)
+		p.table.touch(seen.Repo)
 	}
 	p.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again

@@ -50,7 +50,7 @@ type (
 	lookDone struct {
 		ref   graspsync.RepoRef
 		why   refplan.Reasons
-		found found
+		found releaseResult
 		err   error
 	}
 	// leftDone: all repositories are found of those who have deleted something.

@@ -117,7 +117,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 		}
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // its owner takes it from us
-			p.findings.touch(old.Repos[0])
+			p.table.touch(old.Repos[0])
 			p.inbox.tell(left(old.Repos[0]))
 		}
 	}
@@ -278,7 +278,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.sign(ctx, ref, false)
 	}
-	p.findings.touch(ref)
+	p.table.touch(ref)
 	p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 

@@ -47,7 +47,8 @@ const (
 // maintenance is the repositories that wait for maintenance, and what was done. One is maintained at a time, round-robin by
 // owner.
 type maintenance struct {
-	report *report // read-only
+	report *report    // read-only
+	table  *repoTable // read-only
 	place  *limit.Slots
 	turns  chan maintenanceTurn // one slot
 	lines  seldom.Lines[graspsync.RepoRef]
@@ -55,7 +56,6 @@ type maintenance struct {
 	mu sync.Mutex
 	// guarded by mu
 	due    map[graspsync.RepoRef]struct{}
-	pushes *limit.Table[graspsync.RepoRef, int] // and fetches since the last maintenance
 	status MaintenanceStatus
 	pass   struct{ packs, looseRefs int } // of the repositories that were maintained since all were due
 }
@@ -66,10 +66,9 @@ type maintenanceTurn struct {
 	place *limit.Slot
 }
 
-func newMaintenance(report *report) *maintenance {
+func newMaintenance(report *report, table *repoTable) *maintenance {
 	return &maintenance{
-		report: report, place: limit.NewSlots(1, 1), turns: make(chan maintenanceTurn, 1),
-		due: make(map[graspsync.RepoRef]struct{}), pushes: limit.NewTable[graspsync.RepoRef, int](maxUpkeep, 0),
+		report: report, table: table, place: limit.NewSlots(1, 1), turns: make(chan maintenanceTurn, 1), due: make(map[graspsync.RepoRef]struct{}),
 	}
 }
 
@@ -80,7 +79,7 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 	full := len(m.due) >= maxUpkeep
 	if !due && !full {
 		m.due[ref] = struct{}{}
-		m.pushes.Delete(ref)
+		m.table.resetPushes(ref)
 	}
 	m.mu.Unlock()
 	switch {
@@ -94,11 +93,7 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 
 // brought counts a push or fetch. After many of them the repository is due.
 func (m *maintenance) brought(ref graspsync.RepoRef) {
-	m.mu.Lock()
-	n, _ := m.pushes.Get(ref)
-	m.pushes.Put(ref, limit.Stranger{}, 0, n+1)
-	m.mu.Unlock()
-	if n+1 >= upkeepPushes {
+	if m.table.addPush(ref) >= upkeepPushes {
 		m.add(ref)
 	}
 }
@@ -243,7 +238,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	ctx, cancel := context.WithTimeout(ctx, upkeepMost)
 	defer cancel()
 	began := time.Now()
-	came := p.quota.at(ref).came
+	came := p.table.usage(ref).came
 	how := Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) {
 			return p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
@@ -276,6 +271,6 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 
 // touch has a repository looked at soon.
 func (p *Purgatory) touch(ref graspsync.RepoRef) {
-	p.findings.touch(ref)
+	p.table.touch(ref)
 	p.inbox.tell(news{identifier: ref.Identifier})
 }

@@ -21,8 +21,8 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	case about == nil:
 		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
 	}
-	p.histories.forget(ref)
-	p.findings.touch(ref)
+	p.table.forgetWalks(ref)
+	p.table.touch(ref)
 	p.inbox.tell(renewed{ref, about.Clones})
 	return nil
 }
@@ -80,7 +80,7 @@ func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
 	}
 	var why refplan.Reasons
 	if e.Class == refplan.Announcement {
-		p.findings.touch(e.Repos[0])
+		p.table.touch(e.Repos[0])
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(e) {

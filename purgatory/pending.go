@@ -32,7 +32,7 @@ type pendingEvents struct {
 	cfg      *Config
 	report   *report
 	inbox    *inbox
-	findings *findings
+	table    *repoTable
 	relay    containedRelay
 	keep     state.Store
 	step     func(name string)
@@ -99,11 +99,11 @@ func quotaOf(e *refplan.Entry) quotaKey {
 	return quotaKey{author: e.Owes(), relatives: e.Class == refplan.Relative, states: e.Class == refplan.State}
 }
 
-func newPendingEvents(cfg *Config, report *report, inbox *inbox, findings *findings, sessions *fetchSessions, relay containedRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, sessions *fetchSessions, relay containedRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
-		cfg: cfg, report: report, inbox: inbox, findings: findings, relay: relay, keep: keep, step: step, sessions: sessions,
+		cfg: cfg, report: report, inbox: inbox, table: table, relay: relay, keep: keep, step: step, sessions: sessions,
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
 		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),

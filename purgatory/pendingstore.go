@@ -51,7 +51,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 			gone = append(gone, keyEntry+old.ID.String())
 		}
 		if e.Class == refplan.Announcement && !e.Soft {
-			p.findings.touch(e.Repos[0]) // its repository may have to be made
+			p.table.touch(e.Repos[0]) // its repository may have to be made
 		}
 		return p.deleteAll(ctx, gone)
 	})
@@ -418,7 +418,7 @@ func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
 // pushing is [Purgatory.Pushing].
 func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	if slices.ContainsFunc(refs, refplan.IsState) && p.stateOf(ref) {
-		p.findings.movedBy(ref, refs)
+		p.table.addPushed(ref, refs)
 	}
 }
 
@@ -497,7 +497,7 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	}
 	for _, ref := range e.Repos {
 		st.Repos = append(st.Repos, ref.String())
-		st.Missing += len(p.findings.lacked(ref).IDs)
+		st.Missing += len(p.table.lacked(ref).IDs)
 	}
 	return st
 }
@@ -525,7 +525,7 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []gra
 	}
 	replaced = p.filled(e)
 	if e.Class == refplan.Announcement {
-		p.findings.touch(e.Repos[0])
+		p.table.touch(e.Repos[0])
 	}
 	if p.forgive(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
 		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
@@ -638,7 +638,7 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	}
 	var why refplan.Reasons
 	if old.Class == refplan.Announcement {
-		p.findings.touch(old.Repos[0])
+		p.table.touch(old.Repos[0])
 		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(old) {
@@ -690,7 +690,7 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.signed(time.Now(), ref, submitted)
 	if revived {
-		p.findings.touch(ref) // its repository is made again
+		p.table.touch(ref) // its repository is made again
 	}
 	if !changed {
 		return
@@ -737,7 +737,7 @@ func identifiersOf(e refplan.Entry) (out []string) {
 // needing returns the repositories that lack what an entry waits for.
 func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
-		refs = append(refs, p.findings.lacking(identifier, func(ref graspsync.RepoRef, n refplan.Need) bool {
+		refs = append(refs, p.table.lacking(identifier, func(ref graspsync.RepoRef, n refplan.Need) bool {
 			announces := e.Class == refplan.Announcement && !e.Soft && ref == e.Repos[0]
 			return announces || slices.Contains(n.Entries, e.ID)
 		})...)

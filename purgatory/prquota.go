@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -36,13 +35,10 @@ type prQuota struct {
 	report      *report
 	git         containedGit
 	pending     *pendingEvents
-	findings    *findings
+	table       *repoTable
 	reader      *reader
 	refUpdater  *refUpdater
 	maintenance *maintenance
-
-	mu    sync.Mutex
-	usage map[graspsync.RepoRef]prUsage // guarded by mu
 }
 
 // prUsage is the room that pull requests take up in a repository.
@@ -56,10 +52,9 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, findings *findings, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
+func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, table *repoTable, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
 	return &prQuota{
-		cfg: cfg, report: report, git: git, pending: pending, findings: findings, reader: reader, refUpdater: refUpdater, maintenance: maintenance,
-		usage: make(map[graspsync.RepoRef]prUsage),
+		cfg: cfg, report: report, git: git, pending: pending, table: table, reader: reader, refUpdater: refUpdater, maintenance: maintenance,
 	}
 }
 
@@ -83,7 +78,7 @@ func asks(r *repository, pr *nip34.PullRequest) bool {
 func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, bytes int64) (prPlan, error) {
 	p := prPlan{refused: make(map[graspsync.EventID]struct{})}
 	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
-	u := x.at(r.Ref)
+	u := x.table.usage(r.Ref)
 	if p.needed = u.needed; len(pulls) == 0 {
 		return p, nil
 	}
@@ -227,7 +222,7 @@ func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 	}
 	if err == nil {
 		*needed = bytes
-		s.x.change(s.r.Ref, func(u *prUsage) { u.needed, u.unmeasured = bytes, false })
+		s.x.table.changeUsage(s.r.Ref, func(u *prUsage) { u.needed, u.unmeasured = bytes, false })
 	}
 	return err
 }
@@ -383,7 +378,7 @@ func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
 			x.report.drop("pull_refs")
 		}
 	}
-	x.change(ref, func(u *prUsage) { u.needed, u.unmeasured = p.needed, false })
+	x.table.changeUsage(ref, func(u *prUsage) { u.needed, u.unmeasured = p.needed, false })
 }
 
 // ration decides about the refs of pull requests that wait and whose objects are in the repository.
@@ -467,7 +462,7 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 // unless only pull requests need them that may have no ref or wait no longer. soon means that there is
 // no room only until the next prune, or that nothing waits for the objects.
 func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
-	states := x.findings.lacked(ref).States
+	states := x.table.lacked(ref).States
 	entries := x.pending.of(ref)
 	if slices.ContainsFunc(came, func(id nip34.ObjectID) bool { return slices.Contains(states, id) }) {
 		return true, false, nil
@@ -528,51 +523,25 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 	return refused, nil
 }
 
-func (x *prQuota) at(ref graspsync.RepoRef) prUsage {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if u, known := x.usage[ref]; known {
-		return u
-	}
-	return prUsage{unmeasured: true}
-}
-
-func (x *prQuota) change(ref graspsync.RepoRef, how func(*prUsage)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	u, known := x.usage[ref]
-	if !known {
-		u.unmeasured = true
-		for other := range x.usage { // any: it is measured again
-			if len(x.usage) < maxUpkeep {
-				break
-			}
-			delete(x.usage, other)
-		}
-	}
-	how(&u)
-	x.usage[ref] = u
-}
-
 // brought notes that bytes came to a repository for pull requests. Nothing is pruned without
 // maintenance, so that nothing is counted without it.
 func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
 	if bytes > 0 && !x.cfg.NoMaintenance {
-		x.change(ref, func(u *prUsage) { u.came += bytes })
+		x.table.changeUsage(ref, func(u *prUsage) { u.came += bytes })
 		x.makeDue(ref)
 	}
 }
 
 // refuse notes that a pull request waits for a prune.
 func (x *prQuota) refuse(ref graspsync.RepoRef) {
-	x.change(ref, func(u *prUsage) { u.refused = true })
+	x.table.changeUsage(ref, func(u *prUsage) { u.refused = true })
 	x.makeDue(ref)
 }
 
 // mayPrune returns the grace of objects that no ref needs, if much has come for pull requests or one
 // waits for a prune.
 func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) (grace time.Duration, may bool) {
-	u := x.at(ref)
+	u := x.table.usage(ref)
 	grace = min(crowdedGrace, x.cfg.Times.Grace)
 	wanted := u.refused || u.came > 0 && u.came >= x.cfg.Limits.MaxPullBytes/2
 	return grace, wanted && (u.pruned.IsZero() || now.Sub(u.pruned) >= max(grace, upkeepShare*u.took))
@@ -587,10 +556,7 @@ func (x *prQuota) makeDue(ref graspsync.RepoRef) {
 
 // makeAllDue is makeDue for all repositories.
 func (x *prQuota) makeAllDue() {
-	x.mu.Lock()
-	refs := slices.Collect(maps.Keys(x.usage))
-	x.mu.Unlock()
-	for _, ref := range refs {
+	for ref := range x.table.usages() {
 		x.makeDue(ref)
 	}
 }
@@ -598,7 +564,7 @@ func (x *prQuota) makeAllDue() {
 // pruned notes the end of a prune that began when so many bytes had come, and left so many that no ref
 // needs. It reports whether there is more room.
 func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
-	x.change(ref, func(u *prUsage) {
+	x.table.changeUsage(ref, func(u *prUsage) {
 		was := *u
 		u.came = max(0, u.came-came) + min(came, left)
 		u.pruned, u.took = began, time.Since(began)
@@ -611,21 +577,12 @@ func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int6
 
 // pruneFailed notes that a prune has failed: it is left alone as long as after one that has not.
 func (x *prQuota) pruneFailed(ref graspsync.RepoRef, began time.Time) {
-	x.change(ref, func(u *prUsage) { u.pruned, u.took = began, time.Since(began) })
-}
-
-// forget is called when a repository is removed.
-func (x *prQuota) forget(ref graspsync.RepoRef) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.usage, ref)
+	x.table.changeUsage(ref, func(u *prUsage) { u.pruned, u.took = began, time.Since(began) })
 }
 
 // ofOwner is [Purgatory.PullBytes].
 func (x *prQuota) ofOwner(owner graspsync.PubKey) (bytes int64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for ref, u := range x.usage {
+	for ref, u := range x.table.usages() {
 		if ref.Owner == owner {
 			bytes += u.needed + u.came
 		}

@@ -50,16 +50,14 @@ type Purgatory struct {
 
 	// what is remembered; each guards its own data
 	inbox       *inbox
-	findings    *findings
+	table       *repoTable
 	departures  *departures
 	sessions    *fetchSessions
 	servers     *servers
 	pending     *pendingEvents
 	reader      *reader
 	refUpdater  *refUpdater
-	histories   *histories
 	quota       *prQuota
-	orphans     *orphans
 	maintenance *maintenance
 }
 
@@ -105,17 +103,17 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 }
 
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
-	r, f := newReport(&cfg), newFindings()
+	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
 		cfg: &cfg, report: r, contained: contain(relay, repos, git, store, r), step: step, ended: make(chan struct{}),
-		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), findings: f, sessions: newFetchSessions(&cfg, r),
-		maintenance: newMaintenance(r), orphans: newOrphans(),
+		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r),
+		maintenance: newMaintenance(r, f),
 	}
-	p.departures, p.histories = &departures{store: p.keep}, newHistories(p.git)
+	p.departures = &departures{store: p.keep}
 	p.servers = newServers(&cfg, r, p.keep)
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
 	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending}
-	p.refUpdater = newRefUpdater(&cfg, p.repos, p.git, p.keep, step)
+	p.refUpdater = newRefUpdater(&cfg, f, p.repos, p.git, p.keep, step)
 	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.refUpdater, p.maintenance)
 	p.engine = newEngine(p, seed)
 	return p
@@ -206,7 +204,7 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 			out[e.Repos[0]] = false
 		}
 	}
-	p.findings.addLacking(out)
+	p.table.addLacking(out)
 	return out
 }
 
@@ -224,7 +222,7 @@ func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 // and the other repositories of those who have a say in it are what they say. That such a look
 // fails is not waited for: it is made again by and by.
 func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
-	return p.findings.await(ctx, ref)
+	return p.table.await(ctx, ref)
 }
 
 // PullBytes returns how many bytes pull requests of authors who are no members take up at most in
@@ -283,7 +281,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip
 		return nil, err
 	}
 	r := &refplan.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
-	p.histories.recallUnfit(g, r)
+	p.table.recallUnfit(g, r)
 	return g.Authorised(r), nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -19,17 +18,15 @@ import (
 type refUpdater struct {
 	// set by newRefUpdater, read-only
 	cfg   *Config
+	table *repoTable
 	repos containedRepositories
 	git   containedGit
 	keep  state.Store
 	step  func(name string)
-
-	mu      sync.Mutex
-	doubted map[graspsync.RepoRef]journal // guarded by mu: git failed while it moved their refs
 }
 
-func newRefUpdater(cfg *Config, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *refUpdater {
-	return &refUpdater{cfg: cfg, repos: repos, git: git, keep: keep, step: step, doubted: make(map[graspsync.RepoRef]journal)}
+func newRefUpdater(cfg *Config, table *repoTable, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *refUpdater {
+	return &refUpdater{cfg: cfg, table: table, repos: repos, git: git, keep: keep, step: step}
 }
 
 // enter locks a repository, for which it waits no longer than patience, and mends it if
@@ -108,37 +105,25 @@ func (m *refUpdater) simply(ctx context.Context, ref graspsync.RepoRef, dir stri
 	return err
 }
 
-// doubt notes that refs were being moved when something failed: the repository is
-// mended before anything else is done about it. Who doubts it has mended it before: a
-// journal takes no other one's place.
-func (m *refUpdater) doubt(ref graspsync.RepoRef, j journal) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.doubted[ref] = j
-}
+// doubt has a repository repaired before anything else. The caller has repaired the repository before, so that the new
+// journal replaces no other.
+func (m *refUpdater) doubt(ref graspsync.RepoRef, j journal) { m.table.setJournal(ref, &j) }
 
-// doubts reports whether a repository is to be mended before anything else is done about it.
-func (m *refUpdater) doubts(ref graspsync.RepoRef) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, doubted := m.doubted[ref]
-	return doubted
-}
+// doubts reports whether a repository must be repaired before anything else.
+func (m *refUpdater) doubts(ref graspsync.RepoRef) bool { return m.table.journal(ref) != nil }
 
 // mend removes what was left of a transaction of refs that was not ended, and takes
 // back what git had done of it. Whoever decides about the refs now moves them again. Until all
 // of that is done, and struck off, it is tried again.
 func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
-	m.mu.Lock()
-	j, doubted := m.doubted[ref]
-	m.mu.Unlock()
-	if !doubted {
+	j := m.table.journal(ref)
+	if j == nil {
 		return nil
 	}
 	if err := m.git.Repair(ctx, dir); err != nil {
 		return err
 	}
-	if err := m.takeBack(ctx, dir, j); err != nil {
+	if err := m.takeBack(ctx, dir, *j); err != nil {
 		return err
 	}
 	return m.strikeOff(ctx, ref)
@@ -174,9 +159,7 @@ func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error
 	if err := m.keep.Delete(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.doubted, ref)
+	m.table.setJournal(ref, nil)
 	return nil
 }
 

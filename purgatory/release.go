@@ -29,35 +29,35 @@ const (
 // git may run, which others have: the repository is locked meanwhile.
 const crowdShare = 6
 
-// look looks at a repository: refs are made what the newest authorised state says whose
+// release releases the events of a repository: refs are made what the newest authorised state says whose
 // objects are here, and what needs nothing any more is released. It returns what is still
 // missing. It may be called at any time, and again after any failure: what is done
 // already is found done. The error wraps errLong if most was not enough.
-func (p *Purgatory) look(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ found, err error) {
+func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ releaseResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := p.looking.Lock(ctx, ref)
 	if err != nil {
-		return found{}, err
+		return releaseResult{}, err
 	}
 	defer done()
-	number := p.findings.looking(ref)
-	defer func() { p.findings.looked(ref, number, err) }()
+	number := p.table.beginRelease(ref)
+	defer func() { p.table.endRelease(ref, number, err) }()
 	g, r, err := p.openRepository(ctx, ref, why.Late)
 	if err != nil {
-		p.findings.touch(ref) // what waited for it may be released without it
-		return found{}, err
+		p.table.touch(ref) // what waited for it may be released without it
+		return releaseResult{}, err
 	}
 	defer p.pending.unpin(g)
 	if r == nil {
 		if p.pending.stillWaits(g, ref) {
-			p.findings.touch(ref)
-			return found{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
+			p.table.touch(ref)
+			return releaseResult{}, fmt.Errorf("repository %s: its announcement may be about to expire: %w", graspsync.Printable(ref.String()), ErrInUse)
 		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
 	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrCrowded), most.share, most.moves
-	f, err := p.lookLocked(ctx, g, r, number)
+	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, p.endElsewhere(ctx, g))
 	if why.Check && p.departures.unconfirmed() == 0 {
@@ -66,14 +66,23 @@ func (p *Purgatory) look(ctx context.Context, ref graspsync.RepoRef, why refplan
 	return f, err
 }
 
-// lookLocked is look while the repository is locked.
-func (p *Purgatory) lookLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (found, error) {
+// releaseResult is the result of a release.
+type releaseResult struct {
+	need   refplan.Need
+	whole  bool // nothing is missing any more
+	gained bool // objects that were missing are in the repository
+	again  bool // objects may be in other repositories, whose locks were taken
+	walked bool // there was time enough for the histories that states name
+}
+
+// releaseLocked is release while the repository is locked.
+func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
 	if r.failed = p.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrCrowded)
 		p.alignOthers(ctx, g, r)
-		errs = append(errs, p.release(ctx, g, r))
+		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.alignPulls(ctx, g, r)
 	}
 	if r.failed == nil {
@@ -88,10 +97,7 @@ func (p *Purgatory) lookLocked(ctx context.Context, g *refplan.Group, r *reposit
 	if err := errors.Join(r.failed, r.trouble); err != nil {
 		errs = append(errs, fmt.Errorf("repository %s: %w", graspsync.Printable(r.Ref.String()), err))
 	}
-	if r.failed == nil {
-		p.histories.noteUnfit(r)
-	}
-	f := p.findings.note(g, r, n, number)
+	f := p.table.note(g, r, n, number)
 	f.walked, f.again = walked, r.occupied && len(n.IDs) > 0
 	return f, errors.Join(errs...)
 }
@@ -139,7 +145,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	if !g.IsOurs(ref) {
 		return g, nil, nil
 	}
-	r.Pushed = p.findings.pushedTo(ref)
+	r.Pushed = p.table.pushedRefs(ref)
 	if dir == "" {
 		return g, r, nil
 	}
@@ -219,9 +225,9 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry
 }
 
 // noteGone is note for a repository that nobody announces.
-func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) found {
-	p.forgetRepository(ref)
-	return found{whole: p.findings.noteGone(ref, number)}
+func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) releaseResult {
+	p.table.forget(ref)
+	return releaseResult{whole: p.table.noteGone(ref, number)}
 }
 
 // leaves takes a repository out of service that nobody announces any more. An announcement that
@@ -265,7 +271,7 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 	if err != nil {
 		return err
 	}
-	old := slices.DeleteFunc(p.orphans.note(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
+	old := slices.DeleteFunc(p.table.noteOrphans(ref, unknown, time.Now()), func(id graspsync.EventID) bool {
 		return p.pending.waitsFor(id, ref)
 	})
 	return p.dropRefs(ctx, ref, old...)
@@ -274,7 +280,7 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 // align finds out which objects are missing of some that a repository should have, has
 // other repositories of ours give what they have, and makes refs what they should be.
 func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
-	if err := p.histories.find(ctx, g, r, sets); err != nil {
+	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if err := p.share(ctx, g, r, sets); err != nil {
@@ -312,7 +318,7 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *reposit
 	states := r.until
 	r.until = min(states, r.watch.Worked()+pullsShare)
 	defer func() { r.until = states }()
-	if err := p.histories.find(ctx, g, r, sets); err != nil {
+	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
 	}
 	p.takeStaged(ctx, g, r)
@@ -350,7 +356,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	}
 	g.Accepted, g.Waiting, g.All, g.Family, g.Stored = now.Accepted, now.Waiting, now.All, now.Family, now.Stored
 	if e, waits := g.Waiting[r.Ref]; waits && !slices.Contains(g.Pins, e.ID) {
-		p.findings.touch(r.Ref)
+		p.table.touch(r.Ref)
 		delete(g.Waiting, r.Ref)
 	}
 	fresh := g.Repository(r.Ref)
@@ -473,7 +479,7 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	}
 	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
-	if err := p.histories.find(ctx, g, o, sets); err != nil {
+	if err := p.findObjects(ctx, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
@@ -483,7 +489,7 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 			return err
 		}
 		p.step("shared")
-		if err := p.histories.find(ctx, g, o, sets); err != nil {
+		if err := p.findObjects(ctx, g, o, sets); err != nil {
 			return err
 		}
 	}
@@ -528,7 +534,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	if !shared {
 		return nil
 	}
-	if err := p.histories.find(ctx, g, r, sets); err != nil {
+	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if r.more && len(r.MissingOf(sets)) < len(ids) {
@@ -544,7 +550,7 @@ var errOccupied = errors.New("somebody is at it")
 // shareFrom gives a repository those of ids that another one has, and for which there is
 // room. That one is not waited for: somebody may have it locked who waits for this one.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
-	lacks := setOf(p.findings.lacked(from).IDs)
+	lacks := setOf(p.table.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
 		_, lacking := lacks[id] // should it get that, this one is looked at again
 		return lacking
@@ -714,21 +720,21 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 	return nil
 }
 
-// release stores what needs nothing any more: announcements, then states from the
+// releaseStates stores what needs nothing any more: announcements, then states from the
 // oldest on. What can't be stored stays, and holds up nothing but
 // what belongs to it.
-func (p *Purgatory) release(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
 		err := p.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
 			delete(g.Waiting, r.Ref) // of its states the relay says itself what becomes of them
-			p.findings.touch(r.Ref)
+			p.table.touch(r.Ref)
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
 		} else if errors.Is(err, errOver) {
 			r.Active, err = g.Accepted[r.Ref] != nil, nil
-			p.findings.touch(r.Ref)
+			p.table.touch(r.Ref)
 		} else if err != nil {
 			r.Active = false
 		} else {
@@ -812,7 +818,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if g.Stored, err = p.reader.stored.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
-	if err := p.histories.find(ctx, g, r, g.Decided(r.Repository)); err != nil {
+	if err := p.findObjects(ctx, g, r, g.Decided(r.Repository)); err != nil {
 		return err
 	}
 	if err := p.confirm(ctx, g, r); err != nil {
@@ -858,7 +864,7 @@ func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref gr
 	return p.takeBackHere(ctx, g, o, refused)
 }
 
-// releasePulls is release for pull requests.
+// releasePulls is releaseStates for pull requests.
 func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
@@ -926,7 +932,7 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 	others := false
 	for ref := range g.Ours() {
 		if ref != r.Ref && g.Repository(ref).IsMember(h.Author) {
-			p.findings.touch(ref)
+			p.table.touch(ref)
 			others = true
 		}
 	}
@@ -939,7 +945,7 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // what the last look has counted is not counted again
-		p.report.dropSome("clones_turns", n.Left-p.findings.lacked(r.Ref).Left)
+		p.report.dropSome("clones_turns", n.Left-p.table.lacked(r.Ref).Left)
 	}
 	return n
 }
@@ -957,13 +963,13 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	for _, ref := range refs {
 		err := p.refUpdater.repair(ctx, ref)
 		if err == nil {
-			_, err = p.look(ctx, ref, refplan.Reasons{Late: true}, slow.budget(p.cfg.fixed.Timeout))
+			_, err = p.release(ctx, ref, refplan.Reasons{Late: true}, slow.budget(p.cfg.fixed.Timeout))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			p.findings.touch(ref)
+			p.table.touch(ref)
 			p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
 			p.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
@@ -984,7 +990,7 @@ func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ e
 			return p.keep.Delete(ctx, keyAligning+key)
 		}
 		p.refUpdater.doubt(ref, j)
-		p.findings.touch(ref)
+		p.table.touch(ref)
 		refs = append(refs, ref)
 		return nil
 	})

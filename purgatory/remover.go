@@ -29,8 +29,8 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
-	p.forgetRepository(ref)
-	p.findings.forget(ref)
+	p.table.forget(ref)
+	p.table.noteGone(ref, 0)
 	return nil
 }
 
@@ -104,11 +104,4 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil
-}
-
-// forget forgets what was found out about a repository that is not here any more.
-func (p *Purgatory) forgetRepository(ref graspsync.RepoRef) {
-	p.histories.forget(ref)
-	p.quota.forget(ref)
-	p.orphans.forget(ref)
 }

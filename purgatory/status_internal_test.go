@@ -48,7 +48,7 @@ func TestStatusIsWhole(t *testing.T) {
 			put(n, refplan.Relative, refplan.Entry{For: graspsync.PubKey{9}})
 		}
 		two := graspsync.RepoRef{Owner: graspsync.PubKey{9}, Identifier: "state"}
-		p.findings.needs["state"] = map[graspsync.RepoRef]refplan.Need{two: {IDs: make([]nip34.ObjectID, 3)}}
+		p.table.change(two, func(s *repoState) { s.need = refplan.Need{IDs: make([]nip34.ObjectID, 3)} })
 		s := p.report
 		s.held.Store(11)
 		for fate := Released; fate <= Unwanted; fate++ {

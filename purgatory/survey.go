@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
@@ -17,7 +16,8 @@ import (
 func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	v := p.knownUnder(identifier, why) // before what it is about is read: what comes meanwhile has its own turn
+	// The table is read before the events: an event that comes later has a survey of its own.
+	v := p.table.beginSurvey(identifier, why, func(n refplan.Need) bool { return !p.pending.allWait(n.Entries) })
 	g, err := p.reader.gatherAll(ctx, identifier, why)
 	if err != nil {
 		return refplan.Overview{}, err
@@ -34,7 +34,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	if found.Cut {
 		p.report.drop("repositories")
 	}
-	p.findings.surveyed(identifier, found.Untouched, found.Whole, len(g.States) > 0)
+	p.table.endSurvey(identifier, found, len(g.States) > 0)
 	return found, errors.Join(errs...)
 }
 
@@ -88,16 +88,4 @@ func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	default:
 		return err
 	}
-}
-
-// known returns what is known of the repositories with an identifier before anything is read.
-func (p *Purgatory) knownUnder(identifier string, why refplan.Reasons) *refplan.Survey {
-	v := &refplan.Survey{Why: why, Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool)}
-	var lacked map[graspsync.RepoRef]refplan.Need
-	v.Touched, v.Looks, lacked = p.findings.under(identifier)
-	for ref, n := range lacked {
-		v.Lacking[ref] = true
-		v.Stale[ref] = !p.pending.allWait(n.Entries)
-	}
-	return v
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -40,39 +39,20 @@ const longAgain = 5 * time.Minute
 // writes them, and the repository is locked meanwhile, against pushes as well.
 const pullsShare = 5 * time.Second
 
-// maxWalked bounds the repositories of whose histories something is remembered. What is
-// forgotten is walked again.
-const maxWalked = 10_000
-
-// histories finds out what is in a repository, and remembers what walks of histories have found.
-type histories struct {
-	git containedGit // set by newHistories, read-only
-
-	mu sync.Mutex
-	// guarded by mu
-	walked *limit.Table[graspsync.RepoRef, walked]
-	unfit  map[graspsync.RepoRef]map[graspsync.EventID]struct{} // states that git refused
-}
-
-func newHistories(git containedGit) *histories {
-	return &histories{git: git, walked: limit.NewTable[graspsync.RepoRef, walked](maxWalked, 0), unfit: make(map[graspsync.RepoRef]map[graspsync.EventID]struct{})}
-}
-
-// find finds out which objects are here and which are missing. A history is walked only
-// if that may be of use: everything else that the same state names is here, and git would
-// take it for its refs. What a walk has found is remembered for as long as nothing has
-// changed.
-func (x *histories) find(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+// findObjects finds out which of the objects that states and pull requests name are complete in a locked repository. It
+// walks the history of an object only if the other objects of the same state are in the repository and git would accept
+// the state for its refs. The results are remembered until the objects of the repository change.
+func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {
 		return nil
 	}
-	kinds, stamp, err := x.git.Probe(ctx, r.dir, named)
+	kinds, stamp, err := p.git.Probe(ctx, r.dir, named)
 	if err != nil {
 		return err
 	}
 	if r.Unfit == nil {
-		x.recallUnfit(g, r.Repository)
+		p.table.recallUnfit(g, r.Repository)
 	}
 	for _, id := range named {
 		delete(r.Found, id)
@@ -82,57 +62,27 @@ func (x *histories) find(ctx context.Context, g *refplan.Group, r *repository, s
 	for id, kind := range kinds {
 		r.Kinds[id] = refplan.Kind(kind)
 	}
-	w := walk{git: x.git, r: r, past: x.recallWalks(r.Ref, stamp)}
+	w := walk{git: p.git, r: r, past: p.table.recallWalks(r.Ref, stamp)}
 	for _, set := range sets {
 		if err := w.set(ctx, set); err != nil {
 			return err
 		}
 	}
 	if w.walked && stamp != "" { // what they need is kept from now on, which is a change
-		if _, stamp, err = x.git.Probe(ctx, r.dir, nil); err != nil {
+		if _, stamp, err = p.git.Probe(ctx, r.dir, nil); err != nil {
 			return err
 		}
 	}
-	x.rememberWalks(r, stamp, w.past, g.Named(r.Repository))
+	p.table.rememberWalks(r, stamp, w.past, g.Named(r.Repository))
 	return nil
 }
 
-func (x *histories) recallUnfit(g *refplan.Group, r *refplan.Repository) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	r.Unfit = make(map[graspsync.EventID]struct{})
-	for _, s := range g.Concerning(r) {
-		if _, refused := x.unfit[r.Ref][s.ID]; refused {
-			r.Unfit[s.ID] = struct{}{}
-		}
-	}
-}
-
-// noteUnfit remembers which states git refused, of those that are still of interest.
-func (x *histories) noteUnfit(r *repository) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(r.Unfit) == 0 {
-		delete(x.unfit, r.Ref)
-	} else {
-		x.unfit[r.Ref] = r.Unfit
-	}
-}
-
-// forget forgets what was found out about a repository.
-func (x *histories) forget(ref graspsync.RepoRef) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.walked.Delete(ref)
-	delete(x.unfit, ref)
-}
-
 // recallWalks returns what is remembered of the histories of a repository.
-func (x *histories) recallWalks(ref graspsync.RepoRef, stamp string) walked {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walked {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	past := walked{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}
-	if old, _ := x.walked.Get(ref); old.stamp == stamp && stamp != "" {
+	if old, _ := t.walks.Get(ref); old.stamp == stamp && stamp != "" {
 		maps.Copy(past.whole, old.whole)
 		maps.Copy(past.long, old.long)
 	}
@@ -140,7 +90,7 @@ func (x *histories) recallWalks(ref graspsync.RepoRef, stamp string) walked {
 }
 
 // rememberWalks keeps what was found of what is named now.
-func (x *histories) rememberWalks(r *repository, stamp string, found walked, named iter.Seq[nip34.ObjectID]) {
+func (t *repoTable) rememberWalks(r *repository, stamp string, found walked, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
 	}
@@ -163,13 +113,13 @@ func (x *histories) rememberWalks(r *repository, stamp string, found walked, nam
 			delete(found.long, id)
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(found.whole)+len(found.long) == 0 {
-		x.walked.Delete(r.Ref)
+		t.walks.Delete(r.Ref)
 		return
 	}
-	x.walked.Put(r.Ref, limit.Stranger{}, 0, found)
+	t.walks.Put(r.Ref, limit.Stranger{}, 0, found)
 }
 
 // walk is one look at what histories need.

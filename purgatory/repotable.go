@@ -1,0 +1,413 @@
+package purgatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+)
+
+// maxWalked is the maximum number of repositories whose object walks are remembered. Others are walked again.
+const maxWalked = 10_000
+
+// orphanHold is the least time for which the ref of a pull request stays whose event is unknown.
+const orphanHold = 20 * time.Minute
+
+// repoTable has one record for each repository that purgatory knows something of. The records are in memory. Only the
+// journal of a record is on the disk as well. All methods may be called concurrently.
+type repoTable struct {
+	mu sync.Mutex
+	// guarded by mu
+	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
+	touches uint64                                      // number of the last touch
+	walks   *limit.Table[graspsync.RepoRef, walked]     // a cache
+}
+
+// repoState is the record of a repository.
+type repoState struct {
+	need      refplan.Need                    // as of the last release; no ids if nothing is missing
+	hopeless  bool                            // no server has the missing objects
+	touched   uint64                          // the touch that asks for a release; 0: none
+	waiters   map[chan struct{}]uint64        // callers of Settled, with the touch that they wait for
+	releasing bool                            // a release is under way
+	pushed    map[nip34.RefName]struct{}      // branches and tags that pushes moved while a state waited
+	unfit     map[graspsync.EventID]struct{}  // states that git refused
+	orphans   map[graspsync.EventID]time.Time // refs of pull requests without an event, with the first check that found them
+	journal   *journal                        // of a change of refs that failed; the repository is repaired before anything else
+	pulls     *prUsage                        // nil: not measured
+	pushes    int                             // and fetches since the last maintenance
+}
+
+func (s *repoState) isEmpty() bool {
+	return len(s.need.IDs) == 0 && s.touched == 0 && len(s.waiters) == 0 && !s.releasing && len(s.pushed) == 0 &&
+		len(s.unfit) == 0 && len(s.orphans) == 0 && s.journal == nil && s.pulls == nil && s.pushes == 0
+}
+
+func newRepoTable() *repoTable {
+	return &repoTable{
+		records: make(map[string]map[graspsync.RepoRef]*repoState), walks: limit.NewTable[graspsync.RepoRef, walked](maxWalked, 0),
+	}
+}
+
+// change calls f with the record of a repository, which may be a new one.
+func (t *repoTable) change(ref graspsync.RepoRef, f func(*repoState)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changeLocked(ref, f)
+}
+
+// changeLocked is change with mu held.
+func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
+	of := t.records[ref.Identifier]
+	s := of[ref]
+	if s == nil {
+		s = new(repoState)
+	}
+	f(s)
+	switch {
+	case !s.isEmpty() && of == nil:
+		t.records[ref.Identifier] = map[graspsync.RepoRef]*repoState{ref: s}
+	case !s.isEmpty():
+		of[ref] = s
+	default:
+		if delete(of, ref); len(of) == 0 {
+			delete(t.records, ref.Identifier)
+		}
+	}
+}
+
+// touch has the next survey of an identifier release a repository.
+func (t *repoTable) touch(ref graspsync.RepoRef) { t.change(ref, t.touchLocked) }
+
+// touchLocked is touch with mu held.
+func (t *repoTable) touchLocked(s *repoState) {
+	t.touches++
+	s.touched = t.touches
+}
+
+// untouch forgets a touch, unless another followed.
+func (s *repoState) untouch(number uint64) {
+	s.wake(number)
+	if s.touched == number {
+		s.touched = 0
+	}
+}
+
+// wake ends the waiting of the callers of Settled, up to a touch.
+func (s *repoState) wake(number uint64) {
+	for done, since := range s.waiters {
+		if since <= number {
+			close(done)
+			delete(s.waiters, done)
+		}
+	}
+}
+
+// needsNothing reports whether objects were missing until now.
+func (s *repoState) needsNothing() (did bool) {
+	did = len(s.need.IDs) > 0
+	s.need, s.hopeless = refplan.Need{}, false
+	return did
+}
+
+// beginRelease records the beginning of a release, and returns the last touch.
+func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
+	t.change(ref, func(s *repoState) { s.releasing, number = true, s.touched })
+	return number
+}
+
+// endRelease records the end of a release. A release that had too little time is repeated soon.
+func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) {
+	t.change(ref, func(s *repoState) {
+		s.releasing = false
+		if err != nil && !errors.Is(err, errLong) {
+			s.wake(number)
+		}
+	})
+}
+
+// await is [Purgatory.Settled].
+func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
+	done := make(chan struct{})
+	waits := false
+	t.change(ref, func(s *repoState) {
+		if waits = s.touched != 0; !waits {
+			return
+		}
+		if s.waiters == nil {
+			s.waiters = make(map[chan struct{}]uint64)
+		}
+		s.waiters[done] = s.touched
+	})
+	if !waits {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		t.change(ref, func(s *repoState) { delete(s.waiters, done) })
+		return fmt.Errorf("waiting for a look at a repository: %w", context.Cause(ctx))
+	}
+}
+
+// addPushed records the branches and tags among refs that a push has moved.
+func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
+	t.change(ref, func(s *repoState) {
+		if s.pushed == nil {
+			s.pushed = make(map[nip34.RefName]struct{})
+		}
+		for _, name := range refs {
+			if refplan.IsState(name) {
+				s.pushed[name] = struct{}{}
+			}
+		}
+	})
+}
+
+// pushedRefs returns the branches and tags that pushes moved while a state waited.
+func (t *repoTable) pushedRefs(ref graspsync.RepoRef) (refs map[nip34.RefName]struct{}) {
+	t.change(ref, func(s *repoState) { refs = maps.Clone(s.pushed) })
+	return refs
+}
+
+// note records the result of a release. After a failure the repository is released again. It forgets the pushed refs that
+// no waiting state would leave as they are. The repository is locked.
+func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f releaseResult) {
+	t.change(r.Ref, func(s *repoState) {
+		if r.failed != nil {
+			t.touchLocked(s)
+			return
+		}
+		for name := range r.Pushed {
+			if !g.Ahead(r.Repository, name) {
+				delete(s.pushed, name)
+			}
+		}
+		s.untouch(number)
+		f.gained = r.gained || slices.ContainsFunc(s.need.IDs, r.Has)
+		if len(n.IDs) == 0 {
+			f.whole = s.needsNothing()
+		} else {
+			f.need, s.need = n, n
+		}
+		s.unfit = r.Unfit
+	})
+	return f
+}
+
+// noteGone records that nobody announces a repository, and reports whether objects were missing.
+func (t *repoTable) noteGone(ref graspsync.RepoRef, number uint64) (did bool) {
+	t.change(ref, func(s *repoState) {
+		s.untouch(number)
+		did = s.needsNothing()
+	})
+	return did
+}
+
+// forget forgets the records about the folder of a repository that was removed.
+func (t *repoTable) forget(ref graspsync.RepoRef) {
+	t.forgetWalks(ref)
+	t.change(ref, func(s *repoState) { s.orphans, s.pulls, s.pushes = nil, nil, 0 })
+}
+
+// forgetWalks has the objects of a repository walked again, and states tried that git refused.
+func (t *repoTable) forgetWalks(ref graspsync.RepoRef) {
+	t.change(ref, func(s *repoState) {
+		t.walks.Delete(ref)
+		s.unfit = nil
+	})
+}
+
+// setHopeless records whether no server has the missing objects.
+func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
+	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
+}
+
+// lacked returns the objects that a repository lacked at its last release.
+func (t *repoTable) lacked(ref graspsync.RepoRef) (n refplan.Need) {
+	t.change(ref, func(s *repoState) { n = s.need })
+	return n
+}
+
+// addLacking adds the repositories that lack objects, or are to be released, with whether a server may have the objects.
+func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, of := range t.records {
+		for ref, s := range of {
+			switch {
+			case len(s.need.IDs) > 0:
+				to[ref] = !s.hopeless
+			case s.touched != 0:
+				to[ref] = true
+			}
+		}
+	}
+}
+
+// lacking returns the repositories with an identifier that lack objects and for which is returns true.
+func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n refplan.Need) bool) (refs []graspsync.RepoRef) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ref, s := range t.records[identifier] {
+		if len(s.need.IDs) > 0 && is(ref, s.need) {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// beginSurvey returns a survey with the records of the repositories with an identifier. isStale reports whether a
+// repository lacks objects for events that do not all wait any more.
+func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale func(refplan.Need) bool) *refplan.Survey {
+	v := &refplan.Survey{
+		Why: why, Touched: make(map[graspsync.RepoRef]uint64), Looks: make(map[graspsync.RepoRef]struct{}),
+		Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool),
+	}
+	needs := make(map[graspsync.RepoRef]refplan.Need)
+	t.mu.Lock()
+	for ref, s := range t.records[identifier] {
+		if s.touched != 0 {
+			v.Touched[ref] = s.touched
+		}
+		if s.releasing {
+			v.Looks[ref] = struct{}{}
+		}
+		if len(s.need.IDs) > 0 {
+			v.Lacking[ref], needs[ref] = true, s.need
+		}
+	}
+	t.mu.Unlock()
+	for ref, n := range needs { // without mu, because isStale takes another lock
+		v.Stale[ref] = isStale(n)
+	}
+	return v
+}
+
+// endSurvey records the repositories that need no release for their touches, and those that lack nothing. It forgets pushed
+// refs if no state waits.
+func (t *repoTable) endSurvey(identifier string, found refplan.Overview, statesWait bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ref, number := range found.Untouched {
+		t.changeLocked(ref, func(s *repoState) { s.untouch(number) })
+	}
+	for _, ref := range found.Whole {
+		t.changeLocked(ref, func(s *repoState) { s.needsNothing() })
+	}
+	if statesWait {
+		return
+	}
+	for ref := range t.records[identifier] {
+		t.changeLocked(ref, func(s *repoState) { s.pushed = nil })
+	}
+}
+
+// surveyFailed ends the waiting of the callers of Settled under an identifier.
+func (t *repoTable) surveyFailed(identifier string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for ref := range t.records[identifier] {
+		t.changeLocked(ref, func(s *repoState) { s.wake(s.touched) })
+	}
+}
+
+// recallUnfit copies to r the states of a group that git refused.
+func (t *repoTable) recallUnfit(g *refplan.Group, r *refplan.Repository) {
+	r.Unfit = make(map[graspsync.EventID]struct{})
+	t.change(r.Ref, func(s *repoState) {
+		for _, st := range g.Concerning(r) {
+			if _, refused := s.unfit[st.ID]; refused {
+				r.Unfit[st.ID] = struct{}{}
+			}
+		}
+	})
+}
+
+// noteOrphans records the refs of pull requests without an event that a check found. It returns those that a check found
+// orphanHold ago.
+func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, now time.Time) (old []graspsync.EventID) {
+	t.change(ref, func(s *repoState) {
+		found := make(map[graspsync.EventID]time.Time, len(ids))
+		for _, id := range ids {
+			at, again := s.orphans[id]
+			if !again {
+				at = now
+			}
+			found[id] = at
+			if now.Sub(at) >= orphanHold {
+				old = append(old, id)
+			}
+		}
+		s.orphans = found
+	})
+	return old
+}
+
+// journal returns the journal of a change of refs that failed; nil if there is none.
+func (t *repoTable) journal(ref graspsync.RepoRef) (j *journal) {
+	t.change(ref, func(s *repoState) { j = s.journal })
+	return j
+}
+
+// setJournal has a repository repaired before anything else, or not any more if j is nil.
+func (t *repoTable) setJournal(ref graspsync.RepoRef, j *journal) {
+	t.change(ref, func(s *repoState) { s.journal = j })
+}
+
+// usage returns the room that pull requests take up in a repository.
+func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
+	u.unmeasured = true
+	t.change(ref, func(s *repoState) {
+		if s.pulls != nil {
+			u = *s.pulls
+		}
+	})
+	return u
+}
+
+func (t *repoTable) changeUsage(ref graspsync.RepoRef, how func(*prUsage)) {
+	t.change(ref, func(s *repoState) {
+		if s.pulls == nil {
+			s.pulls = &prUsage{unmeasured: true}
+		}
+		how(s.pulls)
+	})
+}
+
+// usages returns the room that pull requests take up in all repositories in which that is known.
+func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[graspsync.RepoRef]prUsage)
+	for _, of := range t.records {
+		for ref, s := range of {
+			if s.pulls != nil {
+				out[ref] = *s.pulls
+			}
+		}
+	}
+	return out
+}
+
+// addPush counts a push or a fetch, and returns their number since the last maintenance.
+func (t *repoTable) addPush(ref graspsync.RepoRef) (n int) {
+	t.change(ref, func(s *repoState) {
+		s.pushes++
+		n = s.pushes
+	})
+	return n
+}
+
+func (t *repoTable) resetPushes(ref graspsync.RepoRef) {
+	t.change(ref, func(s *repoState) { s.pushes = 0 })
+}
