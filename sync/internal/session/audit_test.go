@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// auditAll audits all that a world's relay has.
+// auditAll audits all events of a world's relay.
 func (w *world) auditAll() Done {
 	w.nextID++
 	b := &worldBatch{Batch: batchOf(w.nextID, plan.Audit, tagging("x")), got: make(map[string]bool), held: make(map[string]bool)}
@@ -25,7 +25,7 @@ func (w *world) auditAll() Done {
 	return w.dones[len(w.dones)-1]
 }
 
-// An audit asks by NIP-77 for what pages brought: a relay that shows all of it is believed.
+// An audit compares pages with NIP-77. A relay that shows all events passes.
 func TestAuditOfWhatIsShown(t *testing.T) {
 	w := honest(t, offersNeg, 500, spaced(610, time.Second), nil)
 	d := w.auditAll()
@@ -36,7 +36,7 @@ func TestAuditOfWhatIsShown(t *testing.T) {
 	assert.Less(t, d.Report.Events, 620, "but for what is in two pages nothing comes twice")
 }
 
-// NIP-77 that does not show what comes by pages, before it and after, is wrong.
+// NIP-77 is wrong if it hides events that pages contain before and after it.
 func TestAuditOfWhatIsHidden(t *testing.T) {
 	for _, hides := range []int{1, 610} {
 		w := honest(t, offersNeg, 500, spaced(610, time.Second), nil)
@@ -48,7 +48,7 @@ func TestAuditOfWhatIsHidden(t *testing.T) {
 	}
 }
 
-// hide has NIP-77 not show the newest n events.
+// hide makes NIP-77 hide the newest n events.
 func (w *world) hide(n int) {
 	w.unshown = make(map[string]bool)
 	for _, ev := range w.events[:n] {
@@ -56,8 +56,8 @@ func (w *world) hide(n int) {
 	}
 }
 
-// What is deleted after its page came, or published after NIP-77 was asked, proves nothing; nor does a set that is
-// cut at a round number.
+// Events deleted after their page, or published after NIP-77, prove nothing. Neither does a set cut
+// at a round number.
 func TestAuditProvesNothing(t *testing.T) {
 	w := honest(t, offersNeg, 500, spaced(610, time.Second), nil)
 	w.hide(5)

@@ -10,8 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// The outcome is what the relay says of our answer, once it was sent: an OK at another
-// time, or of another event, is about something else.
+// Only an OK for our sent answer decides. An OK at another time or for another event is ignored.
 func TestVerdictOnOurAnswerOnly(t *testing.T) {
 	ok := func(n int, accepted bool) wire.Message {
 		return wire.Message{Type: wire.TypeOK, ID: eventID(n), Accepted: accepted, Text: "no"}
@@ -50,8 +49,8 @@ func TestVerdictOnOurAnswerOnly(t *testing.T) {
 	}
 }
 
-// What a relay refuses that has refused our key is not asked for again, even if it was
-// sent before.
+// After the relay refused our key, requests refused for lack of authentication are not repeated,
+// even those sent before.
 func TestRefusedKeyIsNotTriedAgain(t *testing.T) {
 	c := defaults()
 	c.Auth, c.Limits.NoNegentropy = true, true

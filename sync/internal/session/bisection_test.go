@@ -19,15 +19,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// refuser is a relay that has nothing and refuses by CLOSED what refuse objects to.
+// refuser is a relay without events that refuses requests by CLOSED.
 type refuser struct {
 	s      *Session
 	refuse func(wire.Request) string
 	reqs   []wire.Request
-	other  []Action // all but requests
+	other  []Action // all except requests
 }
 
-// play answers until nothing is asked for any more.
+// play answers until no request is open.
 func (r *refuser) play(t *testing.T, actions []Action) {
 	t.Helper()
 	for len(actions) > 0 {
@@ -66,7 +66,7 @@ func newRefuser(refuse func(wire.Request) string) *refuser {
 	return &refuser{s: New(c), refuse: refuse}
 }
 
-// refuseValues refuses what has a value that begins with "BAD".
+// refuseValues refuses filters with a value that begins with "BAD".
 func refuseValues(r wire.Request) string {
 	for _, f := range r.Filters {
 		lists := [][]string{f.IDs, f.Authors}
@@ -82,7 +82,7 @@ func refuseValues(r wire.Request) string {
 	return ""
 }
 
-// values are n of them, of which those at the places of bad are disliked.
+// values returns n values, of which those with the indexes bad are refused.
 func values(n int, bad ...int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -94,8 +94,8 @@ func values(n int, bad ...int) []string {
 	return out
 }
 
-// Whichever values are disliked, in whichever list, live or historic: these are
-// found and no others, with a logarithmic number of probes.
+// All refused values of any list are found, and no others, live or historic, with a logarithmic
+// number of probes.
 func TestTrialFindsThePoison(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -143,8 +143,8 @@ func TestTrialFindsThePoison(t *testing.T) {
 	}
 }
 
-// Filters that are disliked whatever their values are left out of a live subscription,
-// with values or without; the others are followed.
+// Filters that are refused with any values are removed from a live subscription. The other filters
+// are followed.
 func TestTrialLeavesOutFilters(t *testing.T) {
 	const disliked = 666
 	refuse := func(r wire.Request) string {
@@ -183,7 +183,7 @@ func TestTrialLeavesOutFilters(t *testing.T) {
 	}
 }
 
-// A value that was found under one tag is looked for first under another.
+// A value set aside under one tag is tried first under another tag.
 func TestTrialBeginsWithWhatIsKnown(t *testing.T) {
 	r := newRefuser(refuseValues)
 	for _, tag := range []string{"a", "A", "q"} {
@@ -194,17 +194,16 @@ func TestTrialBeginsWithWhatIsKnown(t *testing.T) {
 		}
 	}
 	require.Len(t, r.s.terms.aside, 6)
-	// Another one beside it is found all the same.
+	// Another bad value beside it is also found.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"d": values(100, 7, 50)}})))
 	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "d", Value: "BAD50"})
 	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "d", Value: "BAD7"})
-	// Known ones alone are known from the start.
+	// Known bad values alone need no probes.
 	r.play(t, r.s.Fetch(start, batchOf(1, plan.History, nostr.Filter{Tags: nostr.TagMap{"x": values(8, 7)[7:]}})))
 	require.Contains(t, r.s.terms.aside, relaylimits.Value{Tag: "x", Value: "BAD7"})
 }
 
-// A relay that dislikes very much is asked a bounded number of times at once; what
-// was found by then is kept.
+// The number of probes is limited. Results until then are kept.
 func TestTrialIsBounded(t *testing.T) {
 	all := make([]int, 100)
 	for i := range all {
@@ -222,7 +221,7 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 	require.Len(t, r.s.terms.aside, 99)
 
-	// What is set aside is bounded.
+	// The number of values set aside is limited.
 	for i := range 2 * relaylimits.MaxAside {
 		r.s.terms.setAside(relaylimits.Value{Tag: "a", Value: fmt.Sprint(i)})
 	}
@@ -232,8 +231,8 @@ func TestTrialIsBounded(t *testing.T) {
 	require.Equal(t, plan.Refused, one[Done](t, r.other).Result)
 }
 
-// Several requests are refused at once: they are tried one after the other, and
-// none twice for what the first has shown.
+// Concurrently refused requests are bisected one after the other, without repeating probes for the
+// same result.
 func TestTrialsInTurn(t *testing.T) {
 	r := newRefuser(refuseValues)
 	s := r.s
@@ -241,20 +240,20 @@ func TestTrialsInTurn(t *testing.T) {
 	for _, a := range only[Send](s.Fetch(start, batchOf(1, plan.History, tagging("BAD1"), tagging("BAD1"), tagging("BAD2")))) {
 		reqs = append(reqs, a.Request)
 	}
-	for len(reqs) < 3 { // each is opened when the one before has its first event
+	for len(reqs) < 3 { // each opens after the first event of the previous one
 		ev := event(1, 0, reqs[len(reqs)-1].Filters[0].Tags["e"][0])
 		for _, a := range only[Send](s.Receive(start, eventMsg(reqs[len(reqs)-1].Sub, ev))) {
 			reqs = append(reqs, a.Request)
 		}
 	}
-	// They had begun, so it is not their filters.
+	// They had begun, so their filters are not the cause.
 	for _, req := range reqs[:2] {
 		s.Receive(start, closed(req.Sub, "bad req: no"))
 	}
 	require.Nil(t, s.requests.bisected)
 	s.Abandon(start, 1)
 
-	// These had not: they are opened late, all before the first answer.
+	// These had not: they open late, before the first answer.
 	s.Fetch(start.Add(time.Minute), batchOf(2, plan.History, tagging("BAD1"), tagging("BAD1"), tagging("BAD2")))
 	s.Tick(start.Add(time.Minute + 2*time.Second))
 	s.Tick(start.Add(time.Minute + 4*time.Second))
@@ -272,10 +271,10 @@ func TestTrialsInTurn(t *testing.T) {
 	require.Empty(t, s.requests.suspended)
 	require.Len(t, only[SetAside](r.other), 2)
 	require.Equal(t, plan.Gaps, one[Done](t, r.other).Result)
-	require.Equal(t, 2*2, r.probes()) // each again, and its form
+	require.Equal(t, 2*2, r.probes()) // each request again, and its form
 }
 
-// subsOfBatch are the requests of a batch that are open, in order.
+// subsOfBatch returns the open requests of a batch in order.
 func (s *Session) subsOfBatch(id plan.BatchID) (out []*request) {
 	for _, q := range s.history.queriesOf(s.history.batches[id]) {
 		out = append(out, s.requests.requestsOf(q)...)
@@ -283,7 +282,7 @@ func (s *Session) subsOfBatch(id plan.BatchID) (out []*request) {
 	return out
 }
 
-// What ends while its request is being tried ends the trial, and the next begins.
+// If a batch or subscription ends, its bisection ends and the next begins.
 func TestTrialOfTheDead(t *testing.T) {
 	begin := func() (*Session, wire.Request) {
 		s := newRefuser(nil).s
@@ -324,7 +323,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	assert.Equal(t, relaylimits.MaxMessage, one[Learned](t, actions).Kind)
 	assert.Equal(t, plan.Failed, one[Done](t, actions).Result)
 
-	// Of a batch that is abandoned nothing begins anew, in another form, either.
+	// An abandoned batch restarts in no form.
 	s = newRefuser(nil).s
 	req := sent(t, s.Fetch(start, batchOf(1, plan.History, tagging("x"), tagging("y"))))
 	other := sent(t, s.Tick(start.Add(2*time.Second)))
@@ -336,7 +335,7 @@ func TestTrialOfTheDead(t *testing.T) {
 	assert.Equal(t, Progress{}, s.Progress())
 	assert.Empty(t, s.requests.waiting)
 
-	// A live subscription that is wanted no more.
+	// The live subscription is no longer wanted.
 	s = newRefuser(nil).s
 	live := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))))
 	s.Follow(start, 2, standing.Of(filters.Live(tagging("y"))))
@@ -347,8 +346,8 @@ func TestTrialOfTheDead(t *testing.T) {
 	assert.Equal(t, []string{"y"}, only[Send](actions)[1].Request.Filters[0].Tags["e"])
 }
 
-// A live subscription that was refused after something else was opened is repaired,
-// but the plan has to open it again: something may have been missed.
+// A live subscription refused after a later request is repaired. The plan opens it again because
+// events may have been missed.
 func TestTrialOfTheLate(t *testing.T) {
 	r := newRefuser(refuseValues)
 	live := sent(t, r.s.Follow(start, 1, standing.Of(filters.Live(tagging("BAD")))))
@@ -366,7 +365,7 @@ func TestTrialOfTheLate(t *testing.T) {
 	require.Equal(t, wire.RefusalOther, closedLive.Why)
 }
 
-// Requests that can't be sent for their size and can't be made smaller.
+// Requests that exceed the message size and cannot be made smaller.
 func TestUnsent(t *testing.T) {
 	c := defaults()
 	c.Limits.NoNegentropy, c.Limits.MaxMessage = true, 1<<10
@@ -375,7 +374,7 @@ func TestUnsent(t *testing.T) {
 	require.Equal(t, plan.Refused, one[Done](t, s.Unsent(start, r.Sub, 2000, "too large")).Result)
 	require.Empty(t, s.Unsent(start, r.Sub, 2000, "too large"))
 
-	// Ids in smaller chunks.
+	// Ids are sent in smaller chunks.
 	c.Limits.NoNegentropy = false
 	s = New(c)
 	load := one[LoadSet](t, s.Fetch(start, batchOf(1, plan.History, tagging("x"))))
@@ -387,7 +386,7 @@ func TestUnsent(t *testing.T) {
 	require.Len(t, r.Filters[0].IDs, 1)
 	require.Equal(t, plan.Refused, one[Done](t, s.Unsent(start, r.Sub, 2000, "too large")).Result)
 
-	// What is too large for any message is left out and shows as a gap.
+	// A value too large for any message is left out and leaves a gap.
 	s = New(c)
 	require.Equal(t, plan.Gaps, one[Done](t, s.Fetch(start, batchOf(1, plan.History, tagging(strings.Repeat("x", 2000))))).Result)
 	require.Empty(t, s.Follow(start, 1, standing.Of(filters.Live(tagging(strings.Repeat("x", 2000))))))
@@ -399,7 +398,7 @@ func TestUnsent(t *testing.T) {
 	require.Equal(t, plan.Gaps, one[Done](t, s.Receive(start, eose(r.Sub))).Result)
 }
 
-// Our set is loaded again when its filter has changed meanwhile.
+// The set is loaded again if its filter has changed.
 func TestSetOfAnOldFilter(t *testing.T) {
 	s := New(defaults())
 	load := one[LoadSet](t, s.Fetch(start, batchOf(1, plan.History, taggingAny("u,v"))))
@@ -414,8 +413,8 @@ func TestSetOfAnOldFilter(t *testing.T) {
 	require.Len(t, s.history.batches[1].parts[0], 2)
 }
 
-// A filter that has no values, and is refused all the same, is left out of what is
-// followed; the others of its request are followed.
+// A refused filter without values is removed from a live subscription. Its other filters are
+// followed.
 func TestTrialLeavesOutWhatHasNoValues(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}} {
 		fs := []nostr.Filter{filters.Live(filters.Layer1()), filters.Live(tagging("x")), filters.Live(tagging("y"))}

@@ -14,13 +14,13 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// steady is a source that never chooses anything odd.
+// steady is a source of the default choices.
 type steady struct{}
 
 func (steady) n(n int) int { return min(1, n-1) }
 func (steady) done() bool  { return true }
 
-// honest returns a world with a relay that behaves and has these events.
+// honest returns a world with a well-behaved relay with these events.
 func honest(t *testing.T, kind relayKind, limit int, events []*nostr.Event, change func(*Config)) *world {
 	t.Helper()
 	w := newWorld(t, steady{})
@@ -35,7 +35,7 @@ func honest(t *testing.T, kind relayKind, limit int, events []*nostr.Event, chan
 	return w
 }
 
-// fetchAll fetches filters to their end and returns how that went.
+// fetchAll fetches filters to their end and returns the result.
 func (w *world) fetchAll(kind plan.Kind, fs ...nostr.Filter) (Done, *worldBatch) {
 	w.nextID++
 	b := &worldBatch{got: make(map[string]bool), held: make(map[string]bool)}
@@ -49,7 +49,7 @@ func (w *world) fetchAll(kind plan.Kind, fs ...nostr.Filter) (Done, *worldBatch)
 	return w.dones[len(w.dones)-1], b
 }
 
-// crowd is n events of one second, newest first with one below them.
+// crowd returns n events of one second and one older event, newest first.
 func crowd(n, roots, kinds, authors int) (events []*nostr.Event) {
 	for i := range n {
 		ev := event(i, -time.Hour, fmt.Sprint("root", i%roots))
@@ -69,7 +69,7 @@ func rootsFilter(roots int, kinds ...int) (f nostr.Filter) {
 	return f
 }
 
-// missing returns how many events did not come.
+// missing returns the number of events that did not arrive.
 func (w *world) missing(b *worldBatch) (n int) {
 	for _, ev := range w.events {
 		if !b.got[ev.ID] && !b.held[ev.ID] {
@@ -79,15 +79,14 @@ func (w *world) missing(b *worldBatch) (n int) {
 	return n
 }
 
-// P24: 5,000 events in one second. What is not proven to be complete is counted, and
-// what is below comes all the same.
+// P24: 5,000 events in one second. Unproven events are counted, and older events are fetched.
 func TestPromiseP24_SameSecond(t *testing.T) {
 	for _, limit := range []int{20, 100, 500} {
 		for _, kind := range []relayKind{offersNeg, refusesNegErr} {
 			for _, shape := range []struct {
 				name                  string
 				roots, kinds, authors int
-				named                 bool // the kinds are in the filter
+				named                 bool // the filter has kinds
 			}{
 				{"spread", 10, 3, 10, false},
 				{"spread over named kinds", 100, 3, 10, true},
@@ -99,7 +98,7 @@ func TestPromiseP24_SameSecond(t *testing.T) {
 					if shape.named {
 						f.Kinds = []int{1, 1617, 1618, 1619}
 					}
-					// Since a Recent batch pages first, both ways lead to the second.
+					// A Recent batch begins with pages, so both ways lead to the second.
 					d, b := w.fetchAll(plan.Recent, f)
 					missed, requests := w.missing(b), w.sent[wire.TypeReq]+w.sent[wire.TypeNegOpen]
 					t.Logf("missed %d, %d full, %d requests, least %d", missed, d.Report.Seconds, requests, 5_000/limit)
@@ -119,7 +118,7 @@ func TestPromiseP24_SameSecond(t *testing.T) {
 	}
 }
 
-// A relay whose NIP-77 answers are cut as its pages are proves nothing by them.
+// NIP-77 answers cut like pages prove no completeness.
 func TestSecondReconciledUpToACap(t *testing.T) {
 	w := honest(t, offersNeg, 100, crowd(1_000, 50, 1, 1), nil)
 	w.negCap = 100
@@ -129,8 +128,7 @@ func TestSecondReconciledUpToACap(t *testing.T) {
 	assert.Equal(t, Pages|Negent, d.Report.Method)
 }
 
-// A relay reconciled the newest events up to its cap and no more, and what was older
-// was never asked for.
+// A relay reconciled only the newest events up to its cap, and older events were never requested.
 func TestReconciledUpToACap(t *testing.T) {
 	for _, held := range []int{1, 3, 1 << 30} {
 		w := honest(t, offersNeg, 100, spaced(450, time.Second), nil)
@@ -144,7 +142,7 @@ func TestReconciledUpToACap(t *testing.T) {
 		assert.Equal(t, plan.Complete, d.Result)
 		assert.Less(t, w.sent[wire.TypeReq], 10)
 	}
-	// cut in the middle of a second, and the page below fails
+	// cut within a second, and the page below fails
 	events := crowd(150, 1, 1, 1)
 	for _, ev := range events {
 		ev.Tags = nostr.Tags{{"e", "x"}}
@@ -160,7 +158,7 @@ func TestReconciledUpToACap(t *testing.T) {
 	d, _ := w.fetchAll(plan.History, tagging("x"))
 	assert.Equal(t, plan.Failed, d.Result)
 	assert.Equal(t, []plan.Cursor{plan.Cursor(events[0].CreatedAt)}, d.Cursors)
-	// all there is
+	// the complete set
 	w = honest(t, offersNeg, 100, spaced(100, time.Second), nil)
 	d, b := w.fetchAll(plan.History, tagging("x"))
 	assert.Zero(t, w.missing(b))
@@ -168,21 +166,21 @@ func TestReconciledUpToACap(t *testing.T) {
 	assert.Equal(t, 100, d.Report.Events)
 }
 
-// What others brought meanwhile is a part of the set as well: if it may have been cut, the page
-// below all of it is asked for, and nothing is read twice.
+// Events from other relays are part of the set. If the set may be cut, the page below all of them
+// is requested, and no event is fetched twice.
 func TestReconciledUpToACapWhileOthersBring(t *testing.T) {
 	const size = 1_500
 	for _, c := range []struct {
 		name     string
 		events   int
 		others   func(n int) bool
-		requests int // REQs that are no more than needed
+		requests int // maximum number of REQs
 		looks    int
 		got      int
 	}{
 		{name: "the older half of all", events: size, others: func(n int) bool { return n >= size/2 }, requests: 4, looks: 1, got: size / 2},
 		{name: "all of all", events: size, others: func(int) bool { return true }, requests: 1, looks: 1},
-		{name: "all of what was cut", events: size + 50, others: func(int) bool { return true }, got: 51}, // its last one again
+		{name: "all of what was cut", events: size + 50, others: func(int) bool { return true }, got: 51}, // its last event again
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := honest(t, offersNeg, 500, spaced(c.events, time.Second), nil)
@@ -213,8 +211,7 @@ func TestReconciledUpToACapWhileOthersBring(t *testing.T) {
 	}
 }
 
-// A relay that gives smaller pages for one filter than for others is found out even
-// if there is nothing below to show it.
+// A relay with smaller pages for one filter is detected even without older events.
 func TestSecondWithASmallerCap(t *testing.T) {
 	events := crowd(300, 20, 1, 1)[:300]
 	w := honest(t, refusesNegErr, 40, events, func(c *Config) { c.PageSize = 500 })
@@ -222,14 +219,14 @@ func TestSecondWithASmallerCap(t *testing.T) {
 	assert.Zero(t, w.missing(b))
 	assert.Equal(t, plan.Complete, d.Result)
 
-	// it is all there is: a few requests more, and no alarm
+	// The set is complete: a few more requests and no gap.
 	w = honest(t, refusesNegErr, 500, crowd(40, 1, 1, 1)[:40], func(c *Config) { c.PageSize = 500 })
 	d, _ = w.fetchAll(plan.History, rootsFilter(1))
 	assert.Equal(t, plan.Complete, d.Result)
 	assert.Less(t, w.sent[wire.TypeReq], 20)
 }
 
-// A part that is refused leaves its second unproven. The walk goes on.
+// A refused part leaves its second unproven. The walk continues.
 func TestSecondRefused(t *testing.T) {
 	for _, refuse := range []func(w *world, sub string){
 		func(w *world, sub string) { w.say(closed(sub, "error: too complicated")) },
@@ -252,7 +249,7 @@ func TestSecondRefused(t *testing.T) {
 	}
 }
 
-// A rate limit in the middle of a second has the page repeated.
+// A rate limit within a second repeats the page.
 func TestSecondRateLimited(t *testing.T) {
 	w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
 	refused := 0
@@ -270,7 +267,7 @@ func TestSecondRateLimited(t *testing.T) {
 	assert.Equal(t, 2, refused)
 }
 
-// The pages for all the seconds of a batch are bounded.
+// The number of pages for all seconds of a batch is limited.
 func TestSecondsOfABatchAreBounded(t *testing.T) {
 	var events []*nostr.Event
 	for sec := range 30 {
@@ -296,8 +293,7 @@ func TestSecondsOfABatchAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, w.sent[wire.TypeReq], splitRequests+200)
 }
 
-// A cursor does not move past a second that is still looked into, or that was not
-// proven: a batch that is resumed there looks at it again.
+// A cursor does not pass a second that is unfinished or unproven. A resumed batch fetches it again.
 func TestCursorOfASecond(t *testing.T) {
 	w := honest(t, refusesNegErr, 20, crowd(500, 1, 1, 1), nil)
 	full := start.Add(-time.Hour).Unix()
@@ -311,7 +307,7 @@ func TestCursorOfASecond(t *testing.T) {
 		if f.Until == nil || int64(*f.Until) >= full {
 			return false
 		}
-		w.say(closed(r.Sub, "error: no more")) // below it
+		w.say(closed(r.Sub, "error: no more")) // the page below
 		return true
 	}
 	d, _ := w.fetchAll(plan.History, rootsFilter(1))
@@ -320,7 +316,7 @@ func TestCursorOfASecond(t *testing.T) {
 	assert.Equal(t, 1, d.Report.Seconds)
 }
 
-// NIP-67: "finish" ends a walk and proves a second, "more" forbids both.
+// NIP-67: "finish" ends a walk and proves a second, "more" prevents both.
 func TestHints(t *testing.T) {
 	s, r := paging(t)
 	for n := range 10 {
@@ -343,7 +339,7 @@ func TestHints(t *testing.T) {
 	assert.Equal(t, 1, d.Report.Seconds)
 }
 
-// khatru reports a query that failed by NOTICE and EOSE: that is no empty answer.
+// khatru reports a failed query by NOTICE and EOSE, which is no empty answer.
 func TestNoticeAndNothingElseIsAFailure(t *testing.T) {
 	s, r := paging(t)
 	s.Receive(start, notice("something went wrong"))
@@ -356,7 +352,7 @@ func TestNoticeAndNothingElseIsAFailure(t *testing.T) {
 	assert.Empty(t, only[Done](s.Receive(start, eose(r.Sub))), "there were events")
 }
 
-// A relay that does not keep to until has its walk end with a gap.
+// A relay that ignores until ends the walk with a gap.
 func TestUntilIgnored(t *testing.T) {
 	w := honest(t, refusesNegErr, 5, crowd(12, 1, 1, 1), nil)
 	w.events[0].CreatedAt += 100
@@ -366,7 +362,7 @@ func TestUntilIgnored(t *testing.T) {
 	assert.NotZero(t, d.Report.Seconds)
 }
 
-// A second at the end is looked into on suspicion if it gave twenty events.
+// A last second with at least twenty events is split on suspicion.
 func TestLeastDoubt(t *testing.T) {
 	for n, doubted := range map[int]bool{19: false, 20: true} {
 		w := honest(t, refusesNegErr, n, crowd(n, n, 1, 1)[:n], func(c *Config) { c.PageSize = 500 })
@@ -383,8 +379,8 @@ func TestLeastDoubt(t *testing.T) {
 	}
 }
 
-// What is held back because of a set that may have been cut is not, once it is fetched
-// by pages; what is for other reasons still is.
+// A cursor held back for a possibly cut set advances after the set was fetched by pages. Other
+// reasons still hold it back.
 func TestHoldOfACutSet(t *testing.T) {
 	for hold, want := range map[int64]int64{100: 0, 200: 200, noEnd: noEnd} {
 		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), cut: &cut{oldest: 100, below: true}, hold: hold}

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// idsAtMost has a relay give nothing for more than so many ids.
+// idsAtMost makes a relay return nothing for requests of more than n ids.
 func (w *world) idsAtMost(most int) {
 	w.refuse = func(r wire.Request) bool {
 		if r.Type != wire.TypeReq || len(r.Filters[0].IDs) <= most {
@@ -24,8 +24,8 @@ func (w *world) idsAtMost(most int) {
 	}
 }
 
-// Whatever a relay gives nothing for more of, a few ids are tried until some come, and then
-// the others by as many; no more of them is tried after that.
+// If a relay returns nothing for too many ids, a few are tried until events arrive, and the others
+// follow in requests of that size.
 func TestFewIDsAreTried(t *testing.T) {
 	for _, n := range []int{6, 20, 101, 135, 260, 610, 3_010} {
 		for _, most := range []int{5, 7, 50, 100, 200} {
@@ -43,8 +43,8 @@ func TestFewIDsAreTried(t *testing.T) {
 	}
 }
 
-// What has ids that it does not serve at all is fetched by pages, in whatever part of a query
-// that is found out, and not reconciled any more.
+// Events with ids that are never served are fetched by pages, in every part of a query, and not
+// reconciled again.
 func TestPagesInsteadOfIDs(t *testing.T) {
 	for name, w := range map[string]*world{
 		"at once":     honest(t, offersNeg, 500, spaced(600, time.Second), nil),
@@ -68,8 +68,8 @@ func TestPagesInsteadOfIDs(t *testing.T) {
 	}
 }
 
-// A relay that announces what it does not have is asked for its pages once because of that, and
-// not again because of the same ids, nor, when these were many, because of any.
+// Pages are requested once for invented ids, and not again for the same ids. After many invented
+// ids they are never requested for this reason.
 func TestMadeUpIDsCostPagesOnce(t *testing.T) {
 	for _, made := range []int{3, 300, 3_000} {
 		w := honest(t, offersNeg, 500, spaced(4_010, time.Second), nil)
@@ -90,7 +90,7 @@ func TestMadeUpIDsCostPagesOnce(t *testing.T) {
 	}
 }
 
-// However many ids are made up, few are remembered, and for a day only.
+// The number of stored invented ids is limited, and they expire after a day.
 func TestPhantomsAreBounded(t *testing.T) {
 	var p phantoms
 	ids := func(from, n int) (out []graspsync.EventID) {

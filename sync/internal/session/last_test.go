@@ -19,16 +19,16 @@ import (
 
 func follows(n int) []nostr.Filter { return []nostr.Filter{filters.Live(tagging(fmt.Sprint(n)))} }
 
-// taken has the relay take what was asked of it last, if that is live.
+// taken answers the last request if it is live.
 func taken(s *Session, take func([]Action)) {
 	for s.requests.opening != nil && s.requests.opening.kind == reqLive {
 		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.requests.opening.id}))
 	}
 }
 
-// What comes last has no place of history's, and of the others' only those that they don't need.
+// A subscription of FollowLast takes no place of history and only unneeded live places.
 func TestLastComesLast(t *testing.T) {
-	s, open, take := narrow(t) // five, of which three may be live
+	s, open, take := narrow(t) // five places, three of them live
 	gone := func(actions []Action) (out []plan.LiveID) {
 		take(actions)
 		for _, a := range only[LiveClosed](actions) {
@@ -44,7 +44,7 @@ func TestLastComesLast(t *testing.T) {
 	require.Len(t, open, 3)
 	require.Equal(t, []plan.LiveID{4}, gone(s.FollowLast(start, 4, standing.Of(follows(4)...))), "there is no fourth place")
 	require.Len(t, open, 3)
-	// Others take the places of history first, as ever, and then those.
+	// Live subscriptions take places of history first, and then those of FollowLast.
 	for i := range 2 {
 		require.Empty(t, gone(s.Follow(start, plan.LiveID(5+i), standing.Of(follows(5+i)...))))
 		taken(s, take)
@@ -61,8 +61,8 @@ func TestLastComesLast(t *testing.T) {
 	require.ElementsMatch(t, []byte("llllr"), kinds)
 }
 
-// What a subscription has to be split into needs places as well: what comes last was counted
-// as one, and the relay had more open than it takes.
+// A subscription of FollowLast that had to be split counted as one request, so more requests were
+// open than the relay takes.
 func TestLastThatIsSplit(t *testing.T) {
 	s, open, take := narrow(t)
 	s.terms.MaxFilters = 2
@@ -84,7 +84,8 @@ func TestLastThatIsSplit(t *testing.T) {
 	require.NotContains(t, s.requests.lives.parts, plan.LiveID(9))
 }
 
-// A relay that takes fewer than it says has what comes last closed, so that history goes on.
+// If a relay takes fewer requests than declared, subscriptions of FollowLast are closed and history
+// continues.
 func TestHistoryRefusedForTooMany(t *testing.T) {
 	s, open, take := narrow(t)
 	for i := range 3 {
@@ -108,8 +109,8 @@ func TestHistoryRefusedForTooMany(t *testing.T) {
 	require.Equal(t, 1, s.requests.historic, "it is asked for again at once")
 }
 
-// At no moment is more open than the relay takes, whatever happens, as long as those that do
-// not come last leave it one place; and they are all open in the end.
+// The number of open requests never exceeds the relay's limit, as long as other subscriptions leave
+// one place. All of them are open at the end.
 func TestLastNeverTakesTooMuch(t *testing.T) {
 	gaveWay := 0
 	for seed := range uint64(300) {

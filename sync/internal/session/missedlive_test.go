@@ -12,15 +12,15 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// An event of history was missed live if any of the subscriptions that asks for it stood
-// for a minute when it was made, and if that is a minute ago.
+// An event counts as missed live if a matching subscription had been open for a minute when it was
+// created, at least a minute ago.
 func TestMissedLive(t *testing.T) {
 	missed := 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 21))
 		s := New(defaults())
 		s.cfg.Limits.NoNegentropy, s.history.reconciling.offered = true, false
-		stood := make(map[string][]time.Duration) // since when each root is asked for
+		stood := make(map[string][]time.Duration) // opening times of the subscriptions for each root
 		now := time.Duration(0)
 		for live := range 1 + rng.IntN(4) {
 			root := []string{"x", "y"}[rng.IntN(2)]
@@ -28,7 +28,7 @@ func TestMissedLive(t *testing.T) {
 			now += time.Duration(rng.IntN(3)) * time.Second
 			actions := s.Receive(start.Add(now), eose(r.Sub))
 			require.Empty(t, actions)
-			s.Receive(start.Add(now+time.Minute), eose(r.Sub)) // a second one means nothing
+			s.Receive(start.Add(now+time.Minute), eose(r.Sub)) // a second EOSE has no effect
 			if rng.IntN(4) == 0 {
 				s.Unfollow(start.Add(now), plan.LiveID(live+1))
 				continue

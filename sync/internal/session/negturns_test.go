@@ -11,10 +11,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// What a query has found comes as slowly as the relay is asked for it, if it is not for us: the next one reconciles meanwhile, as
-// long as all of them have found no more together than one may. Fifty thousand deletions kept all else of a hub from being asked for.
+// The next query reconciles while the ids of earlier ones are fetched slowly, as long as the ids of
+// all fit into the room. Fifty thousand deletions blocked all other queries of a hub.
 func TestFoundIDsKeepNoPlaceWithoutNeed(t *testing.T) {
-	for room, begun := range map[int]int{0: 5, 2_000: 5, 1_000: 3, 900: 3} { // of five, that find 450 each
+	for room, begun := range map[int]int{0: 5, 2_000: 5, 1_000: 3, 900: 3} { // of five queries with 450 ids each
 		c := defaults()
 		c.Reconciling, c.IDChunk, c.Historic = 1, 450, 20
 		s := New(c)
@@ -31,7 +31,7 @@ func TestFoundIDsKeepNoPlaceWithoutNeed(t *testing.T) {
 					queue = append(queue, s.SetLoaded(now, a.Query, setOf(), nil)...)
 				case Missing:
 					queue = append(queue, s.Checked(now, a.Query, a.IDs, nil, nil)...)
-				case Send: // nothing is said to what is asked for by id
+				case Send: // requests by id get no answer
 					if r := a.Request; r.Type == wire.TypeNegOpen || r.Type == wire.TypeNegSend {
 						reply, err := negentropy.Answer(setOf(spaced(450, time.Second)...), r.Payload, 60_000)
 						require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// phrase is what a relay says, and in answer to what.
+// phrase is a text of a relay and the message that it answers.
 type phrase struct {
 	label string // NOTICE, CLOSED, NEG-ERR
 	to    string // NEG-OPEN, REQ, live REQ
@@ -22,8 +22,8 @@ type phrase struct {
 	max   int
 }
 
-// phrases are what relays are known to say: strfry, khatru and what is built upon it,
-// go-nostr, rust-nostr's relay builder, nostream and others.
+// phrases are known texts of strfry, khatru and relays built on it, go-nostr, rust-nostr's relay
+// builder, nostream and others.
 var phrases = []phrase{
 	{"NOTICE", "NEG-OPEN", "ERROR: bad msg: negentropy disabled", 0},
 	{"NOTICE", "NEG-OPEN", "could not parse command", 0},
@@ -111,8 +111,8 @@ var phrases = []phrase{
 	{"CLOSED", "live REQ", "error: shutting down idle subscription", 0},
 }
 
-// say has a relay say a phrase to a session that has just asked, and returns what
-// it is taken to mean and what is done.
+// say sends a phrase to a session with an open request, and returns its classification and the
+// effects.
 func (p phrase) say(t *testing.T) (wire.Refusal, []Action) {
 	c := defaults()
 	c.Auth = true
@@ -146,7 +146,7 @@ func (p phrase) say(t *testing.T) (wire.Refusal, []Action) {
 	return wire.ClassifyNegErr(p.text, p.max), s.Receive(start, m)
 }
 
-// effect says in words what actions amount to.
+// effect describes actions in words.
 func (p phrase) effect(actions []Action) string {
 	var out []string
 	then := "ask again when something has ended"
@@ -191,8 +191,8 @@ func (p phrase) effect(actions []Action) string {
 	return strings.Join(append(out, then), "; ")
 }
 
-// TestPhrases keeps a table of what relays say, what it is taken to mean, and what
-// follows: testdata/phrases.md.
+// TestPhrases keeps a table of texts of relays, their classification and their effects in
+// testdata/phrases.md.
 func TestPhrases(t *testing.T) {
 	var out strings.Builder
 	out.WriteString("# What relays say when they refuse\n\n| relay says | in answer to | meaning | we |\n|---|---|---|---|\n")

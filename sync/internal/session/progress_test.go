@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What only we have is counted in full and told up to a bound.
+// Ids that the relay lacks are all counted and listed up to a limit.
 func TestReportCompared(t *testing.T) {
 	var r Report
 	ids := make([][32]byte, 700)

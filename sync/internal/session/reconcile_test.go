@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// spaced is n events, every second apart from the one before.
+// spaced returns n events with a distance of every seconds.
 func spaced(n int, every time.Duration) (events []*nostr.Event) {
 	for i := range n {
 		events = append(events, event(i, -time.Hour-time.Duration(i)*every, "x"))
@@ -25,14 +25,14 @@ func spaced(n int, every time.Duration) (events []*nostr.Event) {
 	return events
 }
 
-// hold has us hold every n-th event of the relay already.
+// hold stores every n-th event of the relay at our side.
 func (w *world) hold(n int) {
 	for i, ev := range w.events {
 		w.held[ev.ID] = i%n == 0
 	}
 }
 
-// P26: what is too large to be reconciled at once is divided by created_at.
+// P26: a set too large for one reconciliation is divided by created_at.
 func TestPromiseP26_Windows(t *testing.T) {
 	for _, held := range []int{1, 2, 1 << 30} {
 		for _, most := range []int{100, 400, 1_900} {
@@ -51,7 +51,7 @@ func TestPromiseP26_Windows(t *testing.T) {
 	}
 }
 
-// A relay that refuses windows of one second gets pages for these only.
+// Only windows of one second that a relay refuses are fetched by pages.
 func TestWindowOfOneSecond(t *testing.T) {
 	events := append(crowd(15, 1, 1, 1)[:15], spaced(60, time.Second)[1:]...)
 	for i, ev := range events {
@@ -69,10 +69,11 @@ func TestWindowOfOneSecond(t *testing.T) {
 	assert.LessOrEqual(t, d.Report.Pages, 2)
 }
 
-// P26: a relay that finds everything too large is not asked without end; pages do it.
+// P26: if a relay refuses every window as too large, pages are used after a limited number of
+// attempts.
 func TestPromiseP26_WindowsAreBounded(t *testing.T) {
 	w := honest(t, negTooLarge, 500, spaced(1_000, time.Hour), nil)
-	w.negMax = -1 // so even an empty one
+	w.negMax = -1 // even an empty set
 	w.hold(3)
 	d, b := w.fetchAll(plan.History, tagging("x"))
 	assert.Equal(t, plan.Complete, d.Result)
@@ -81,7 +82,7 @@ func TestPromiseP26_WindowsAreBounded(t *testing.T) {
 	assert.Less(t, w.sent[wire.TypeReq], 250)
 }
 
-// Windows that fail say how far it got.
+// Failed windows have a cursor.
 func TestWindowFails(t *testing.T) {
 	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
 	w.negMax = 150
@@ -115,7 +116,7 @@ func TestWindowFails(t *testing.T) {
 	require.Greater(t, fetched, 50)
 }
 
-// An id that a window announced and did not serve keeps the cursor above it.
+// An id that was announced and not served keeps the cursor above its window.
 func TestWindowWithUnserved(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
@@ -143,8 +144,8 @@ func TestWindowWithUnserved(t *testing.T) {
 	}
 }
 
-// P27: what a relay announced and did not serve, even when asked again, is reported.
-// It is not asked for without end, however much it is.
+// P27: ids announced and not served, even at the second request, are reported. The number of
+// requests for them is limited.
 func TestPromiseP27_UnservedIsReported(t *testing.T) {
 	w := honest(t, offersNeg, 500, spaced(6_000, time.Second), nil)
 	w.madeUp = true
@@ -165,7 +166,7 @@ func TestPromiseP27_UnservedIsReported(t *testing.T) {
 	assert.Equal(t, 3, w.sent[wire.TypeReq], "two chunks, and one more try")
 }
 
-// Ids are asked for in chunks of what the relay answers at once.
+// Ids are requested in chunks of the size that the relay answers.
 func TestIDChunkIsLearned(t *testing.T) {
 	for _, limit := range []int{3, 20, 100, 249} {
 		w := honest(t, offersNeg, limit, spaced(3_001, time.Second), nil)
@@ -179,8 +180,8 @@ func TestIDChunkIsLearned(t *testing.T) {
 	}
 }
 
-// Sets that differ in many scattered places take more rounds than one session has.
-// What was found is fetched, and another session takes up the rest.
+// Sets with many scattered differences need more rounds than one session has. The found ids are
+// fetched, and another session continues.
 func TestManyDifferencesConverge(t *testing.T) {
 	const n, missing, extra = 100_000, 5_000, 5_000
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -262,7 +263,7 @@ func TestManyDifferencesConverge(t *testing.T) {
 	require.LessOrEqual(t, opened, 4)
 }
 
-// Unserved ids of a reconciliation that did not end are counted with the rest.
+// Unserved ids of an incomplete reconciliation are also counted.
 func TestSalvageWithUnserved(t *testing.T) {
 	w := honest(t, offersNeg, 500, spaced(3_000, time.Second), func(c *Config) { c.NegRounds = 3 })
 	w.hidden[w.events[2_990].ID] = true
@@ -273,12 +274,12 @@ func TestSalvageWithUnserved(t *testing.T) {
 	assert.Greater(t, w.sent[wire.TypeNegOpen], 1)
 }
 
-// A relay that has more than is taken from one reconciliation ends it when twice as many
-// have come. All that lies before the rest is fetched then, not only as many as are taken.
+// A reconciliation ends after twice the maximum number of ids. All ids before the rest are then
+// fetched, not only the maximum.
 func TestSalvageKeepsAllThatWasFound(t *testing.T) {
 	for most := 20; most <= 140; most += 20 {
 		w := honest(t, offersNeg, 500, spaced(600, time.Second), func(c *Config) { c.NegIDs = most })
-		w.negFrame = 4096 // some 120 ids
+		w.negFrame = 4096 // about 120 ids
 		d, b := w.fetchAll(plan.History, tagging("x"))
 		assert.Equal(t, plan.Complete, d.Result, most)
 		assert.Zero(t, w.missing(b), most)
@@ -286,7 +287,7 @@ func TestSalvageKeepsAllThatWasFound(t *testing.T) {
 	}
 }
 
-// A batch that takes too long ends with all its parts.
+// A batch ends at its deadline with all its parts.
 func TestExpiryInAWindow(t *testing.T) {
 	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
 	w.negMax = 150
@@ -297,8 +298,8 @@ func TestExpiryInAWindow(t *testing.T) {
 	assert.Equal(t, "took too long", d.Report.Err)
 }
 
-// A session that the relay lost twice, or that fell silent, is not begun anew: what
-// it had found is fetched, and the rest comes by pages.
+// A session that the relay lost twice, or that became silent, is not repeated. Its ids are fetched,
+// and the rest by pages.
 func TestTrapH6_WhatWasFoundIsKept(t *testing.T) {
 	events := spaced(300, time.Second)
 	s, r := reconciling(t)
@@ -327,7 +328,7 @@ func TestTrapH6_WhatWasFoundIsKept(t *testing.T) {
 	require.NotEmpty(t, only[Send](actions)[0].Request.Filters[0].IDs)
 }
 
-// P26: a session has 120 s, however lively it is. Another one takes up the rest.
+// P26: a session has 120 s, and another one continues.
 func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	events := spaced(6_000, time.Second)
 	s, r := reconciling(t)
@@ -358,7 +359,7 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	require.NotNil(t, rest[0].Request.Filters[0].Since, "behind what was settled")
 }
 
-// After eight requests by id in a row that brought nothing the rest is not asked for.
+// After eight requests by id in a row without an event, the other ids are not requested.
 func TestBarrenRequests(t *testing.T) {
 	q := &query{b: &batch{}, ids: wanted{todo: []graspsync.EventID{eventID(100)}}}
 	chunk := func(n int) *request {
@@ -371,7 +372,7 @@ func TestBarrenRequests(t *testing.T) {
 	for range 7 {
 		q.ids.took(chunk(2))
 	}
-	q.ids.took(chunk(1)) // one came
+	q.ids.took(chunk(1)) // one event arrived
 	for range 7 {
 		q.ids.took(chunk(2))
 	}
@@ -383,8 +384,7 @@ func TestBarrenRequests(t *testing.T) {
 	require.Contains(t, q.ids.unserved, eventID(100))
 }
 
-// Where ids that were found did not come nobody can say how far a query got, until the
-// rest is here as well.
+// If found ids did not arrive, the query has no cursor until the rest has arrived.
 func TestHoldOfARest(t *testing.T) {
 	for result, hold := range map[plan.Result]int64{plan.Complete: 0, plan.Gaps: noEnd} {
 		s := New(defaults())

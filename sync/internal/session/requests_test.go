@@ -17,8 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// narrow is a session with a relay that takes five subscriptions; a request is out of
-// the way as soon as it is sent.
+// narrow returns a session with a relay that takes five subscriptions, the open requests, and a
+// function that records the requests of actions and checks the limit.
 func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([]Action)) {
 	t.Helper()
 	c := defaults()
@@ -38,7 +38,7 @@ func narrow(t *testing.T) (s *Session, open map[string]wire.Request, take func([
 	return s, open, take
 }
 
-// opened lets time pass until nothing waits for an answer to what was sent last.
+// opened lets time pass until no sent request blocks others.
 func opened(s *Session, take func([]Action)) {
 	for range 20 {
 		at, ok := s.NextWake()
@@ -49,8 +49,8 @@ func opened(s *Session, take func([]Action)) {
 	}
 }
 
-// Live subscriptions and history share what the relay takes: together they went over
-// it when the former took what had been left for the latter.
+// Live subscriptions and history share the relay's places. Together they exceeded the limit because
+// live subscriptions took places reserved for history.
 func TestLiveAndHistoryShareRoom(t *testing.T) {
 	s, open, take := narrow(t)
 	take(s.Fetch(start, batchOf(1, plan.History, tagging("a"), tagging("b"), tagging("c"), tagging("d"), tagging("e"))))
@@ -61,7 +61,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 		opened(s, take)
 	}
 	assert.Len(t, open, 5, "one live subscription found room, two wait for pages to end")
-	// What ends makes room for those that are live, not for more history.
+	// A freed place goes to live subscriptions, not to more history.
 	lives := func() (n int) {
 		for sub := range open {
 			if sub[0] == 'l' {
@@ -84,10 +84,9 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 	assert.Equal(t, 3, lives())
 }
 
-// A subscription that was planned to fill a message stays one. A filter of more than half
-// of a message was halved, as queries are, and found no room among the others any more: of
-// 18 subscriptions that were planned for a relay that takes 20, as nos.lol does, there
-// were 20, and history was refused for the rest of the day.
+// A subscription planned to fill a message stays one request. Filters of more than half a message
+// were halved like queries and no longer fit among the others. Then 18 subscriptions planned for a
+// relay that takes 20, like nos.lol, became 20, and history was refused for the rest of the day.
 func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	c := defaults()
 	c.Limits.MaxMessage = 13_107
@@ -106,7 +105,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	require.Greater(t, filters.Size(fs[0]), c.Limits.MaxMessage/2)
 	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, standing.Of(fs...))).Request.Filters)
 
-	// What a relay does not take in one message is still split.
+	// A subscription that exceeds one message is still split.
 	c.Limits.MaxMessage = 6000
 	s = New(c)
 	var n int
@@ -123,7 +122,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	assert.Equal(t, 2, n)
 }
 
-// A relay that takes no more than is live still gets one page at a time, and decides.
+// A relay that takes only the live subscriptions still gets one page request at a time and decides.
 func TestHistoryIsNotStarved(t *testing.T) {
 	s, open, take := narrow(t)
 	for i := range 5 {
@@ -137,7 +136,7 @@ func TestHistoryIsNotStarved(t *testing.T) {
 	assert.Len(t, open, 1)
 }
 
-// What must be fetched by pages is not reconciled.
+// A query marked for pages is not reconciled.
 func TestNoNegentropyForAudits(t *testing.T) {
 	s := New(defaults())
 	b := batchOf(1, plan.Audit, tagging("x"))
@@ -145,7 +144,7 @@ func TestNoNegentropyForAudits(t *testing.T) {
 	assert.Equal(t, wire.TypeReq, sent(t, s.Fetch(start, b)).Type)
 }
 
-// Ids that do not come are reported, but not without bound.
+// Ids that do not arrive are reported, up to a limit.
 func TestReportOfUnservedIsBounded(t *testing.T) {
 	s, b := New(defaults()), &batch{}
 	for i := range 3 {
@@ -159,7 +158,7 @@ func TestReportOfUnservedIsBounded(t *testing.T) {
 	assert.Equal(t, 1_200, b.report.Missing)
 }
 
-// The reason for which a subscription ended reaches the plan.
+// The plan gets the reason for which a subscription ended.
 func TestLiveClosedSaysWhy(t *testing.T) {
 	s := New(defaults())
 	r := sent(t, s.Follow(start, 1, standing.Of(filters.Live(tagging("x")))))
@@ -167,8 +166,8 @@ func TestLiveClosedSaysWhy(t *testing.T) {
 	assert.Equal(t, wire.RefusalTooManySubs, a.Why)
 }
 
-// Where the relay has no room for a request, one less of history is asked for at once
-// from then on, at least one; of all that is open it is known that the relay takes it.
+// If the relay has no room for a request, history uses one place less from then on, at least one.
+// The open requests show the limit.
 func TestNoRoomForOneMore(t *testing.T) {
 	for live := range 8 {
 		for historic := 1; historic <= 8; historic++ {
@@ -206,8 +205,8 @@ func TestNoRoomForOneMore(t *testing.T) {
 	}
 }
 
-// What is to be closed may wait for a subscription that is being tried: the trial needs no
-// room for that.
+// A subscription in closing may wait for a subscription under bisection, because the bisection
+// needs no additional place.
 func TestTrialOfWhatReplaces(t *testing.T) {
 	c := defaults()
 	c.Limits.MaxSubscriptions = 1
@@ -220,8 +219,7 @@ func TestTrialOfWhatReplaces(t *testing.T) {
 	assert.Equal(t, "p", probe.Sub[:1])
 }
 
-// A relay that has no room for the first of all subscriptions says nothing of how many
-// there may be for history.
+// A relay without room for the first subscription shows no limit for history.
 func TestNoRoomForTheFirst(t *testing.T) {
 	c := defaults()
 	c.Limits.MaxSubscriptions = 0
@@ -233,8 +231,8 @@ func TestNoRoomForTheFirst(t *testing.T) {
 	assert.Equal(t, c.Historic, s.requests.mostHistoric)
 }
 
-// Of an event that is known it is not read what it says: it counts for its page, as the relay
-// dates it, and is passed on as what was known.
+// The content of a known event is not read. The event counts for its page by the relay's time and
+// is delivered as known.
 func TestKnownEventCountsForItsPage(t *testing.T) {
 	c := defaults()
 	c.Limits.NoNegentropy = true
@@ -253,7 +251,7 @@ func TestKnownEventCountsForItsPage(t *testing.T) {
 	assert.Equal(t, nostr.Timestamp(start.Unix())-nostr.Timestamp(c.PageLimit-1), *asked.Until)
 }
 
-// One that nobody asked for is a breach all the same, as far as its head tells.
+// A known event that was not requested is a strike, as far as its head shows.
 func TestKnownEventThatWasNotAskedFor(t *testing.T) {
 	c := defaults()
 	c.Limits.NoNegentropy = true

@@ -16,17 +16,17 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// rules are what the relay of a world refuses, for ever.
+// rules are the permanent refusals of a world's relay.
 type rules struct {
 	kindless bool
-	values   int // more in one list
-	filters  int // more in one request
-	ids      int // more in one request
+	values   int // maximum values in one list
+	filters  int // maximum filters in one request
+	ids      int // maximum ids in one request
 	poison   string
-	noZero   bool // limit 0
+	noZero   bool // refuses limit 0
 	auth     authRule
-	unsaid   bool // it does not say why
-	notice   bool // it does not say what
+	unsaid   bool // gives no reason
+	notice   bool // refuses by NOTICE
 
 	authed, challenged bool
 }
@@ -65,7 +65,7 @@ func drawRules(src source) rules {
 	return r
 }
 
-// someFilter asks for some roots, each once.
+// someFilter returns a filter for some different roots.
 func (w *world) someFilter() nostr.Filter {
 	from := w.src.n(len(roots))
 	n := 1 + w.src.n(len(roots))
@@ -79,7 +79,7 @@ func (w *world) someFilter() nostr.Filter {
 	return f
 }
 
-// refusal says why a request is refused, "" if it is not.
+// refusal returns the reason to refuse a request, "" if none.
 func (r *rules) refusal(req wire.Request) string {
 	if r.filters > 0 && len(req.Filters) > r.filters {
 		return "bad req: too many filters"
@@ -102,7 +102,7 @@ func (r *rules) refusal(req wire.Request) string {
 	return ""
 }
 
-// refuses has a request refused that is against the rules.
+// refuses answers a request that violates the rules with a refusal.
 func (w *world) refuses(req wire.Request) bool {
 	r := &w.rules
 	if r.auth != authFree && !r.authed {
@@ -136,7 +136,7 @@ func (w *world) refuseWith(req wire.Request, text string, byNotice bool) {
 	}
 }
 
-// sign has our key answer at its leisure.
+// sign answers with our key after any time.
 func (w *world) sign() {
 	fails := w.src.n(5) == 0 && !w.calm
 	w.answers = append(w.answers, func() []Action {
@@ -157,11 +157,11 @@ func (w *world) authenticated(req wire.Request) {
 	}
 }
 
-// Whatever well-behaved relays refuse, what they would give in another form is
-// fetched, in a bounded number of requests.
+// Events that a well-behaved relay would return in another form are fetched in a limited number of
+// requests.
 func TestWorldsOfRules(t *testing.T) {
 	refused := 0
-	seeds := []uint64{309, 690, 824} // more ids than are taken from one reconciliation
+	seeds := []uint64{309, 690, 824} // more ids than one reconciliation takes
 	for seed := range uint64(racetest.Rounds(100)) {
 		seeds = append(seeds, seed)
 	}

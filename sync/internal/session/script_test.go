@@ -22,12 +22,12 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// TestScripts plays the conversations of testdata. A line is a comment (#), an action
-// of the line before (>), or an input at a time after the start:
+// TestScripts plays the scripts in testdata. A line is a comment (#), an action caused by the line
+// before (>), or an input at a time after the start:
 //
-//	config <field>=<number>...                before anything else
-//	<time> follow l<n> <roots>...             a live subscription to what tags these,
-//	                                          a filter for each <root>[,<root>]...
+//	config <field>=<number>...                first line
+//	<time> follow l<n> <roots>...             a live subscription for events that tag
+//	                                          the roots, one filter per <root>[,<root>]...
 //	<time> unfollow l<n>
 //	<time> fetch b<n> <kind> <roots>[<=<time>]...
 //	<time> abandon b<n>
@@ -36,20 +36,20 @@ import (
 //	<time> closed <sub> <text>
 //	<time> notice <text>
 //	<time> relay <root> <from>-<to> [kind=<n>]
-//	                                          what the relay has, a second apart
+//	                                          events of the relay, a second apart
 //	<time> neg <sub>                          the relay answers our last NIP-77 message
 //	<time> negmsg <sub>                       the relay sends nonsense
 //	<time> negerr <sub> <max> <text>
-//	<time> loaded q<n> <from>-<to>|-|error    our set
-//	<time> checked q<n> <from>-<to>|-|error   what we need
+//	<time> loaded q<n> <from>-<to>|-|error    the set of stored events
+//	<time> checked q<n> <from>-<to>|-|error   the missing ids
 //	<time> challenge <text>
-//	<time> signed [error]                     our key signs, or does not
-//	<time> ok true|false <text>               the relay's verdict on that
-//	<time> unsent <sub> <bytes>               it is too large to be sent
-//	<time> terms <field>=<number>...          what is believed by now
+//	<time> signed [error]                     the key signs, or fails
+//	<time> ok true|false <text>               the relay's answer to it
+//	<time> unsent <sub> <bytes>               it exceeds the maximum message
+//	<time> terms <field>=<number>...          the current limits
 //	<time> excuse <time>, forged, tick, wake, cursors, open
 //
-// Event n is of the second n before the start, if nothing else is said.
+// By default event n was created n seconds before the start.
 func TestScripts(t *testing.T) {
 	goldentest.Play(t, func(t *testing.T) goldentest.Player {
 		p := player{t: t, cfg: defaults(), payload: make(map[string][]byte), asked: make(map[string][]nostr.Filter)}

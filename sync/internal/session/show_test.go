@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// show writes an action in one line.
+// show writes an action as one line.
 func show(a Action) string {
 	switch a := a.(type) {
 	case Send:

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// paging returns a session that fetches by pages what tags x, and its request.
+// paging returns a session that fetches events tagging x by pages, and its request.
 func paging(t *testing.T) (*Session, wire.Request) {
 	t.Helper()
 	c := defaults()
@@ -32,8 +32,8 @@ func reconciling(t *testing.T, ours ...*nostr.Event) (*Session, wire.Request) {
 	return s, r
 }
 
-// H4: a NOTICE that contains "negentropy" switched NIP-77 off, whatever it was about;
-// so did one time-out in the middle.
+// H4: a NOTICE with the word "negentropy" disabled NIP-77, whatever its subject, and so did one
+// time-out within a reconciliation.
 func TestTrapH4_NoticeAboutNothing(t *testing.T) {
 	s := New(defaults())
 	assert.Empty(t, only[Learned](s.Receive(start, notice("negentropy disabled"))))
@@ -42,7 +42,7 @@ func TestTrapH4_NoticeAboutNothing(t *testing.T) {
 
 func TestTrapH4_SilenceAfterAnAnswer(t *testing.T) {
 	s, r := reconciling(t, event(1, 0, "x"))
-	// a range that differs by fingerprint: there will be another round
+	// a range with another fingerprint causes another round
 	msg := append([]byte{0x61, 0, 0, 1}, make([]byte, 16)...)
 	reply := sent(t, s.Receive(start, wire.Message{Type: wire.TypeNegMsg, Sub: r.Sub, Payload: msg}))
 	require.Equal(t, wire.TypeNegSend, reply.Type)
@@ -69,8 +69,8 @@ func TestTrapH7_RegisteredFirst(t *testing.T) {
 	assert.Equal(t, plan.BatchID(1), d.Batch)
 }
 
-// H11: a hostile list of ids allocated what it said it had; a peer that never agrees
-// kept a reconciliation going.
+// H11: a hostile list of ids caused allocations of its claimed size, and a peer that never agreed
+// kept a reconciliation running.
 func TestTrapH11_HugeCount(t *testing.T) {
 	s, r := reconciling(t)
 	huge := []byte{0x61, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0x7f}
@@ -93,8 +93,7 @@ func TestTrapH11_NeverConverges(t *testing.T) {
 	}
 }
 
-// Ticks came without end while a request that was not answered and a cool-down held
-// up others.
+// Ticks repeated without end while an unanswered request and a pause blocked other requests.
 func TestNoBusyLoopInCooldown(t *testing.T) {
 	s, _ := paging(t)
 	s.Fetch(start, batchOf(2, plan.History, tagging("y")))
@@ -112,8 +111,8 @@ func TestNoBusyLoopInCooldown(t *testing.T) {
 	assert.Less(t, wakes, 10)
 }
 
-// A live subscription ended by a rate limit was opened again without a word, so that
-// nobody caught up with what it had missed.
+// A live subscription ended by a rate limit was opened again silently, so its missed events were
+// never fetched.
 func TestLiveEndedByRateLimitIsReported(t *testing.T) {
 	s := New(defaults())
 	r := sent(t, s.Follow(start, 7, standing.Of(tagging("x"))))
@@ -123,8 +122,8 @@ func TestLiveEndedByRateLimitIsReported(t *testing.T) {
 	assert.Len(t, only[RateLimited](actions), 1)
 }
 
-// A page that came again after a rate limit was counted together with its first
-// part: the relay's page size was learned wrong, and full seconds went unnoticed.
+// A page repeated after a rate limit was counted together with its first part. The page size was
+// learned wrong, and full seconds were not noticed.
 func TestRepeatedPageCountsOnce(t *testing.T) {
 	s, r := paging(t)
 	for again := range 2 {

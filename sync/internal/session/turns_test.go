@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// While announcements are fetched alone nothing is said of the states beside them: whoever
-// goes on from there later must not take them for fetched.
+// While announcements are fetched alone, the cursor does not cover the states of the same time. A
+// later batch must not treat them as fetched.
 func TestAnnouncementsComeBeforeTheRest(t *testing.T) {
 	c := defaults()
 	c.Limits.NoNegentropy = true

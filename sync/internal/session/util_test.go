@@ -17,10 +17,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// start is the time 0 of all tests.
+// start is time 0 of all tests.
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// defaults is what the SyncManager uses, but for smaller pages.
+// defaults returns the configuration of the SyncManager with smaller pages.
 func defaults() Config {
 	return Config{
 		Historic: 8, Reconciling: 2, PageLimit: 10, MaxPage: 100, IDChunk: 4,
@@ -39,7 +39,7 @@ func eventID(n int) (id graspsync.EventID) {
 
 func number(id graspsync.EventID) int { return int(binary.BigEndian.Uint32(id[:])) - 1 }
 
-// event makes event n of second at (after start), which tags root.
+// event returns event n, which tags root, of second at after start.
 func event(n int, at time.Duration, root string) *nostr.Event {
 	ev := &nostr.Event{
 		ID: eventID(n).String(), PubKey: strings.Repeat("ab", 32), Kind: 1,
@@ -51,10 +51,10 @@ func event(n int, at time.Duration, root string) *nostr.Event {
 	return ev
 }
 
-// tagging is the filter of events that tag root.
+// tagging returns the filter for events that tag root.
 func tagging(root string) nostr.Filter { return nostr.Filter{Tags: nostr.TagMap{"e": {root}}} }
 
-// batchOf makes a batch of these filters.
+// batchOf returns a batch of these filters.
 func batchOf(id plan.BatchID, kind plan.Kind, fs ...nostr.Filter) plan.Batch {
 	b := plan.Batch{ID: id, Kind: kind, Items: len(fs), Deadline: start.Add(30 * time.Minute)}
 	for _, f := range fs {
@@ -80,7 +80,7 @@ func one[T Action](t testing.TB, actions []Action) T {
 	return found[0]
 }
 
-// sent returns the only request sent.
+// sent returns the only sent request.
 func sent(t testing.TB, actions []Action) wire.Request {
 	t.Helper()
 	return one[Send](t, actions).Request
@@ -98,7 +98,7 @@ func closed(sub, text string) wire.Message {
 
 func notice(text string) wire.Message { return wire.Message{Type: wire.TypeNotice, Text: text} }
 
-// setOf is a set for reconciliation.
+// setOf returns a set for reconciliation.
 func setOf(events ...*nostr.Event) *negentropy.Set {
 	items := make([]negentropy.Item, len(events))
 	for i, ev := range events {
@@ -111,7 +111,7 @@ func setOf(events ...*nostr.Event) *negentropy.Set {
 	return negentropy.NewSet(items)
 }
 
-// negReply is a relay's answer to our NEG-OPEN that has these events.
+// negReply returns the answer to our NEG-OPEN of a relay with these events.
 func negReply(t testing.TB, r wire.Request, events ...*nostr.Event) wire.Message {
 	t.Helper()
 	reply, err := negentropy.Answer(setOf(events...), r.Payload, 4096)

@@ -22,9 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// world is a relay, our store and the shell around a session, all drawn from a
-// source of choices. What it has it may give, refuse, delay, repeat or keep back; but
-// what it sends is true.
+// world is a relay, our store and the shell around a session, drawn from a source of choices. The
+// relay may return, refuse, delay, repeat or withhold its events, and never lies.
 type world struct {
 	t   testing.TB
 	src source
@@ -34,13 +33,13 @@ type world struct {
 
 	events  []*nostr.Event // of the relay, newest first
 	hidden  map[string]bool
-	held    map[string]bool // ids that we have, from elsewhere
+	held    map[string]bool // ids that we received from other relays
 	cap     int
 	kind    relayKind
-	rules   rules                   // what it refuses
-	calm    bool                    // it behaves from now on
-	curious bool                    // the shell asks after each step how far all got
-	repeats bool                    // it sent a page twice in one answer: its real size is not known
+	rules   rules                   // refusals of the relay
+	calm    bool                    // the relay behaves from now on
+	curious bool                    // the shell reads all cursors after each step
+	repeats bool                    // the relay sent a page twice in one answer, so its page size is unknown
 	asked   map[string]nostr.Filter // by NEG-OPEN
 
 	out     []wire.Message // on its way to us
@@ -48,7 +47,7 @@ type world struct {
 
 	used    map[string]bool
 	open    map[string]bool // historic REQs
-	last    string          // opened last, and not answered
+	last    string          // opened last and not answered
 	openAt  time.Time
 	cool    time.Time
 	limit   int
@@ -59,34 +58,34 @@ type world struct {
 	dones   []Done
 	sent    map[wire.RequestType]int
 	live    map[string]*worldLive // by subscription
-	history map[string]bool       // requests for what is stored, that have not ended
-	fresh   int                   // events that came live
+	history map[string]bool       // unfinished requests for stored events
+	fresh   int                   // events that arrived live
 
-	// of tests that build a world on purpose
+	// set by tests that build a world
 	refuse                   func(r wire.Request) bool
 	rewrite                  func(f nostr.Filter) nostr.Filter
-	unshown                  map[string]bool               // by NIP-77
-	madeUp                   bool                          // what is hidden does not come by pages either
-	others                   func(ids []graspsync.EventID) // bring some of what it is asked whether we need it
+	unshown                  map[string]bool               // hidden by NIP-77
+	madeUp                   bool                          // hidden events do not arrive by pages either
+	others                   func(ids []graspsync.EventID) // returns some of the checked ids from other relays
 	negMax, negCap, negFrame int
 }
 
 type worldBatch struct {
 	plan.Batch
 	got  map[string]bool
-	held map[string]bool // what we had when it began
-	far  []plan.Cursor   // how far each query was said to be
+	held map[string]bool // ids that we had when it began
+	far  []plan.Cursor   // last cursor of each query
 
-	events, pages int // that came
+	events, pages int // received
 }
 
-// worldLive is a live subscription as the relay has it.
+// worldLive is a live subscription at the relay.
 type worldLive struct {
 	filters nostr.Filters
-	stands  bool // it has told us so
+	stands  bool // its EOSE was sent
 }
 
-// relayKind is how a relay deals with NIP-77.
+// relayKind is the way in which a relay handles NIP-77.
 type relayKind int
 
 const (
@@ -99,7 +98,7 @@ const (
 	relayKinds
 )
 
-// source yields numbers below n. done: there are no more.
+// source yields numbers below n. done reports that no number is left.
 type source interface {
 	n(n int) int
 	done() bool
@@ -149,7 +148,7 @@ func newWorld(t testing.TB, src source) *world {
 	w.s.cfg.Auth = src.n(3) > 0
 	at, dense := time.Duration(0), 1+src.n(2)*60
 	for n := range src.n(250) {
-		// several in one second, sometimes more than a page
+		// several events in one second, sometimes more than a page
 		if src.n(dense+2) == 0 {
 			at -= time.Duration(src.n(100)) * time.Second
 		}
@@ -191,7 +190,7 @@ func (w *world) run() {
 	}
 }
 
-// finish has the relay behave and everything end.
+// finish makes the relay behave and lets all requests end.
 func (w *world) finish() {
 	w.calm = true
 	for range 200_000 {
@@ -275,15 +274,14 @@ func (w *world) fetch() {
 	w.do("fetch", w.s.Fetch(w.now, b.Batch))
 }
 
-// cursors asks how far all batches got, as the shell does before it loses a connection.
+// cursors reads all cursors, as the shell does before it loses a connection.
 func (w *world) cursors() {
 	for id, at := range w.s.Cursors() {
 		w.farther(w.batches[id], at)
 	}
 }
 
-// farther checks that no query has fallen back behind where it began or was said to be:
-// what it had fetched would be fetched again.
+// farther checks that no cursor has moved back, because events would be fetched again.
 func (w *world) farther(b *worldBatch, now []plan.Cursor) {
 	if b.far == nil {
 		for _, q := range b.Queries {
@@ -318,7 +316,7 @@ func (w *world) follow() {
 	}
 }
 
-// publish has a live subscription bring an event, maybe before it stands.
+// publish sends an event on a live subscription, maybe before its EOSE.
 func (w *world) publish() {
 	if subs := slices.Sorted(maps.Keys(w.live)); len(subs) > 0 {
 		id := subs[w.src.n(len(subs))]
@@ -344,7 +342,7 @@ func (w *world) tick() {
 	require.True(w.t, !ok || next.After(w.now), "a busy loop: woken at %s for %s", clock(w.now), clock(next))
 }
 
-// odd is what happens outside of the conversation, and what a relay says unasked.
+// odd is an event outside of the conversation, or an unrequested message of the relay.
 func (w *world) odd() {
 	ids := slices.Sorted(maps.Keys(w.batches))
 	switch w.src.n(9) {
@@ -374,7 +372,7 @@ func (w *world) odd() {
 	}
 }
 
-// forget has some of what was learned expire, and of the values set aside some.
+// forget lets some learned limits and values set aside expire.
 func (w *world) forget() {
 	t := w.s.terms.Limits
 	if w.src.n(2) == 0 {
@@ -393,11 +391,11 @@ func (w *world) forget() {
 	})
 	aside = slices.DeleteFunc(aside, func(relaylimits.Value) bool { return w.src.n(2) == 0 })
 	w.s.SetLimits(t, aside)
-	w.do("forget", w.s.flush(w.now)) // as whoever has it forget has something to tell it
+	w.do("forget", w.s.flush(w.now)) // the caller of SetLimits flushes later
 }
 
-// anySub names a subscription that never was or is over. What a relay says of one
-// that is open counts as its answer.
+// anySub returns a subscription id that was never used or has ended. A message for an open one
+// would count as its answer.
 func (w *world) anySub() string {
 	ids := []string{"made up", "", "r", "r99999"}
 	for _, id := range slices.Sorted(maps.Keys(w.used)) {
@@ -408,7 +406,7 @@ func (w *world) anySub() string {
 	return ids[w.src.n(len(ids))]
 }
 
-// answer is our store answering one question, at its leisure.
+// answer answers one question to our store, after any time.
 func (w *world) answer() {
 	if len(w.answers) > 0 {
 		f := w.answers[0]
@@ -486,7 +484,7 @@ func (w *world) perform(a Action) {
 	}
 }
 
-// done checks that a batch that is complete has everything that the relay has.
+// done checks that a complete batch has all events of the relay.
 func (w *world) done(a Done) {
 	b := w.batches[a.Batch]
 	require.NotNil(w.t, b, "a batch ended twice")
@@ -513,7 +511,7 @@ func (w *world) done(a Done) {
 				continue
 			}
 			if a.Result >= plan.Failed {
-				continue // some other query of the batch may have had gaps in this one's place
+				continue // another query of the batch may have the gaps
 			}
 			if w.repeats && w.dense(q.Filter, ev.CreatedAt) {
 				continue
@@ -549,14 +547,14 @@ func TestWorlds(t *testing.T) {
 		w.log = nil
 	}
 	t.Logf("batches: %d complete, %d with gaps, %d failed", complete, gaps, failed)
-	if !testing.Short() { // a few seeds do not come to so many
+	if !testing.Short() { // a few seeds do not reach this number
 		require.Greater(t, complete, 200)
 		require.Greater(t, gaps, 12)
 		require.Greater(t, failed, 120)
 	}
 }
 
-// The requests of a query are ended in the order in which they were made.
+// The requests of a query end in the order in which they were made.
 func TestRequestsEndInOrder(t *testing.T) {
 	for range 20 {
 		w := honest(t, offersNeg, 500, spaced(40, time.Second), nil)

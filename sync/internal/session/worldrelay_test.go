@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// deliver has a message arrive; those of different subscriptions may overtake each
-// other. A NOTICE comes at once: late, it could not be told what it is about.
+// deliver lets a message arrive. Messages of different subscriptions may overtake each other. A
+// NOTICE arrives immediately because later it could not be assigned to a request.
 func (w *world) deliver() {
 	if len(w.out) == 0 {
 		return
@@ -54,7 +54,7 @@ func (w *world) deliver() {
 	w.do(fmt.Sprintf("< %d %s %s", m.Type, m.Sub, m.Text), actions)
 }
 
-// count counts what comes for a batch.
+// count counts the events of a batch.
 func (w *world) count(m wire.Message) {
 	x := w.s.requests.subs[m.Sub]
 	if x == nil || x.q == nil {
@@ -69,7 +69,7 @@ func (w *world) count(m wire.Message) {
 	}
 }
 
-// checkLive checks that what comes live is passed on, and is known to be of now or not.
+// checkLive checks that live events are delivered, and are marked as new or old.
 func (w *world) checkLive(m wire.Message, l *worldLive, actions []Action) {
 	var want []Deliver
 	switch m.Type {
@@ -81,7 +81,7 @@ func (w *world) checkLive(m wire.Message, l *worldLive, actions []Action) {
 	require.Equal(w.t, want, only[Deliver](actions))
 }
 
-// dense reports whether a second holds more than a page.
+// dense reports whether a second has more events than a page.
 func (w *world) dense(f nostr.Filter, at nostr.Timestamp) bool {
 	return len(w.matching(f, func(ev *nostr.Event) bool { return ev.CreatedAt == at })) >= min(w.cap, w.s.cfg.PageLimit)
 }
@@ -96,7 +96,7 @@ func (w *world) matching(f nostr.Filter, also func(*nostr.Event) bool) (out []*n
 	return out
 }
 
-// send checks a request, and has the relay react.
+// send checks a request and lets the relay react.
 func (w *world) send(r wire.Request) {
 	t := w.t
 	w.sent[r.Type]++
@@ -153,7 +153,7 @@ func (w *world) send(r wire.Request) {
 	w.react(r)
 }
 
-// unsend has a request turn out to be larger than what may be sent.
+// unsend reports a request as larger than the maximum message.
 func (w *world) unsend(r wire.Request) {
 	w.answers = append(w.answers, func() []Action {
 		delete(w.open, r.Sub)
@@ -176,7 +176,7 @@ func (w *world) reactLive(r wire.Request) {
 	}
 }
 
-// react answers a historic REQ, or does not.
+// react answers a historic REQ, or stays silent.
 func (w *world) react(r wire.Request) {
 	if w.refuse != nil && w.refuse(r) {
 		return
