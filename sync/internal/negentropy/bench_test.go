@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchPair makes two sets of n items in random order that differ in d of them,
-// half on either side, scattered.
+// benchPair returns two sets of n items in random order with d scattered differences, half on
+// either side.
 func benchPair(n, d int) (a, b []Item) {
 	r := newRand(5)
 	at := func() uint64 { return 1_700_000_000 + r.Uint64N(uint64(n)) }
@@ -62,7 +62,7 @@ func BenchmarkNewSet(b *testing.B) {
 	}
 }
 
-// sortedItems are the items in the order of the protocol.
+// sortedItems returns the items in the order of the protocol.
 func sortedItems(items []Item) []Item {
 	s := NewSet(items)
 	sorted := make([]Item, s.Len())
@@ -72,7 +72,7 @@ func sortedItems(items []Item) []Item {
 	return sorted
 }
 
-// BenchmarkReconcile is both sides of a reconciliation, sets made before.
+// BenchmarkReconcile measures both sides of a reconciliation of prepared sets.
 func BenchmarkReconcile(b *testing.B) {
 	const differences = 10_000
 	for _, n := range benchSizes {
@@ -123,8 +123,8 @@ func BenchmarkFingerprint(b *testing.B) {
 	}
 }
 
-// BenchmarkOurSide is the side that asks alone: what the peer answers was recorded before. Our
-// messages are the same each time, and so what fits them.
+// BenchmarkOurSide measures the asking side with recorded answers. They fit because our messages
+// are always the same.
 func BenchmarkOurSide(b *testing.B) {
 	const differences = 10_000
 	for _, n := range benchSizes {

@@ -36,7 +36,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What passes does not end a relay that decodes with go-nostr.
+// A message that passes Check does not crash a relay that decodes with go-nostr.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{
 		"61", "6100000200", "610081ffffffffffffffff7f00", "61000002c0808000", "61ffffffffffffff7f000000",

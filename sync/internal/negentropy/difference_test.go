@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A thousand honest pairs with the limits that are used against real relays.
+// A thousand honest pairs with the limits used against real relays.
 func TestNegDifferenceIsExact(t *testing.T) {
 	const pairs = 1000
 	frames := []int{60_000, 500_000, 1 << 20, -1}
@@ -45,7 +45,7 @@ func TestFrameLimits(t *testing.T) {
 	}
 }
 
-// numbered makes ids that differ in their last bytes only.
+// numbered returns ids that differ only in their last bytes.
 func numbered(n int, at func(int) uint64) []Item {
 	items := make([]Item, n)
 	for i := range items {
@@ -96,8 +96,8 @@ func TestDifferenceOfOddSets(t *testing.T) {
 	}
 }
 
-// Elsewhere a reconciliation began with an empty local set every time, so that
-// everything was downloaded at each sync.
+// Another implementation began each reconciliation with an empty local set, so that every sync
+// downloaded everything.
 func TestTrapH3_LocalItemsAreNotAskedForAgain(t *testing.T) {
 	r := newRand(3)
 	_, theirs := randomPair(r, 0)
@@ -133,7 +133,7 @@ func TestSetIsOrderedAndWithoutDoubles(t *testing.T) {
 	require.Equal(t, s, NewSet([]Item{c, a, b}))
 }
 
-// The naive twin of fingerprint and search.
+// These are simple versions of fingerprint and search.
 func TestSetAgainstNaive(t *testing.T) {
 	for seed := range uint64(40) {
 		r := newRand(seed)
@@ -166,7 +166,7 @@ func TestSetAgainstNaive(t *testing.T) {
 	}
 }
 
-// One mismatched byte in every place must be seen.
+// One wrong byte in any place must be detected.
 func TestFingerprintSeesEveryByte(t *testing.T) {
 	base := NewSet(numbered(20, func(i int) uint64 { return uint64(i) })).fingerprint(0, 20)
 	for k := range 32 {

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireTruthful checks what a message of ours says, against the set that it
-// speaks of: every fingerprint and every list, up to the end of the message.
+// requireTruthful compares every fingerprint and list of our message with the set.
 func requireTruthful(t *testing.T, s *Set, msg []byte) {
 	t.Helper()
 	r, at := reader{rest: msg[1:]}, 0
@@ -33,8 +32,8 @@ func requireTruthful(t *testing.T, s *Set, msg []byte) {
 	}
 }
 
-// A full frame ends with the fingerprint of exactly what it left out. A wrong one
-// would do no harm but cost rounds, which no other test would notice.
+// A full frame ends with the fingerprint of exactly the omitted items. A wrong fingerprint would
+// only cost rounds, which no other test would detect.
 func TestFramesTellTheTruth(t *testing.T) {
 	for seed := range uint64(25) {
 		r := newRand(seed)
@@ -51,8 +50,8 @@ func TestFramesTellTheTruth(t *testing.T) {
 	}
 }
 
-// The largest bounds that there are, skips between them: the frame holds, its end
-// included, and isn't left half empty either.
+// With the largest possible bounds and skips between them, the frame and its end fit the limit and
+// are not half empty.
 func TestFrameHoldsWithTheLargestBounds(t *testing.T) {
 	var items []Item
 	for i := range uint64(250) { // deltas of nine digits, prefixes of 32 bytes
@@ -79,7 +78,7 @@ func TestFrameHoldsWithTheLargestBounds(t *testing.T) {
 	}
 }
 
-// The same for empty lists, which go on where no id fits any more.
+// The same for empty lists, which continue where no id fits.
 func TestFrameHoldsWithEmptyLists(t *testing.T) {
 	none := NewSet(nil)
 	for limit := minFrame; limit < minFrame+120; limit++ {
@@ -98,7 +97,7 @@ func TestFrameHoldsWithEmptyLists(t *testing.T) {
 	}
 }
 
-// The same for lists, at any size of frame.
+// The same for lists, with frames of any size.
 func TestFrameHoldsWithLists(t *testing.T) {
 	s := NewSet(numbered(1000, func(int) uint64 { return 1 << 63 }))
 	for limit := minFrame; limit < minFrame+70; limit++ {

@@ -17,7 +17,7 @@ func fuzzSet() *Set {
 	return NewSet(append(items, numbered(80, func(int) uint64 { return 1 << 40 })...))
 }
 
-// requireWellFormed reads a message of ours to its end.
+// requireWellFormed reads our message to its end.
 func requireWellFormed(t *testing.T, msg []byte, limit int) {
 	t.Helper()
 	require.LessOrEqual(t, len(msg), limit)
@@ -65,7 +65,7 @@ func FuzzAnswer(f *testing.F) {
 		limit := newWriter(set, frame).limit
 		requireWellFormed(t, reply, limit)
 
-		// The same set asks: nothing that we wrote can surprise us.
+		// The same set asks, and our own messages must not fail.
 		s := NewSession(set, Limits{})
 		_, err = s.Open()
 		require.NoError(t, err)
@@ -112,8 +112,8 @@ func FuzzSessionStep(f *testing.F) {
 	})
 }
 
-// FuzzDifference makes two sets out of the data: two bits an item say who has it,
-// the other six how much later it is than the last one.
+// FuzzDifference makes two sets from the data. Two bits per item select its owners, and six bits
+// are the seconds since the previous item.
 func FuzzDifference(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x43\x83\xff"), uint16(0))
 	f.Add(make([]byte, 2000), uint16(4096))

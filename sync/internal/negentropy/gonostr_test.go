@@ -20,7 +20,7 @@ func goNostrVector(items []Item) *vector.Vector {
 	return v
 }
 
-// goNostrPeer answers with go-nostr's engine, what khatru relays run.
+// goNostrPeer answers with go-nostr's engine, which khatru relays use.
 func goNostrPeer(set *vector.Vector, frameSize int) peer {
 	engine := theirs.New(set, frameSize)
 	return func(msg []byte) ([]byte, error) {
@@ -32,7 +32,7 @@ func goNostrPeer(set *vector.Vector, frameSize int) peer {
 	}
 }
 
-// goNostrClient reconciles with go-nostr's engine asking.
+// goNostrClient asks with go-nostr's engine.
 func goNostrClient(set *vector.Vector, frameSize int, p peer) (need, have [][32]byte, err error) {
 	engine := theirs.New(set, frameSize)
 	var wg sync.WaitGroup
@@ -91,7 +91,7 @@ func TestNegGoNostrAsks(t *testing.T) {
 	}
 }
 
-// Ranges and fingerprints are the same on both sides, whatever the items.
+// Ranges and fingerprints are equal on both sides for any items.
 func TestNegGoNostrOpensAlike(t *testing.T) {
 	for seed := range uint64(100) {
 		items, _ := randomPair(newRand(seed), 2000)

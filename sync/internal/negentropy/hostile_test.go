@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allocated is how many bytes f allocates, what is freed at once included.
+// allocated returns the number of bytes that f allocates, including freed ones.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -21,9 +21,8 @@ func allocated(f func()) uint64 {
 
 const allowance = 1 << 20
 
-// hostilePeer invents messages. Sometimes it answers honestly, so that the session
-// gets somewhere; a tidy one keeps to the letter of the protocol; a stubborn one
-// does too, and always ends with a difference.
+// hostilePeer invents messages. Sometimes it answers honestly so that the session makes progress. A
+// tidy peer sends valid messages. A stubborn peer also ends each message with a difference.
 func hostilePeer(r *rand.Rand, items []Item, honest *Set) peer {
 	style := r.IntN(6)
 	tidy, stubborn := style < 3, style == 0
@@ -82,8 +81,8 @@ func mutate(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// invented is made of ranges that mean nothing. Unless tidy, some of them don't
-// come in order, don't end, or claim more ids than there are.
+// invented returns random ranges. Unless the peer is tidy, some are out of order, cut, or claim
+// more ids than they contain.
 func invented(r *rand.Rand, items []Item, tidy bool) []byte {
 	w := writer{out: []byte{version}}
 	at := uint64(0)
@@ -124,8 +123,8 @@ func invented(r *rand.Rand, items []Item, tidy bool) []byte {
 	return w.out
 }
 
-// Whatever a peer says: the session ends, nothing panics, and what is allocated is
-// bounded by what was received.
+// For any messages of a peer the session ends without a panic, and the received bytes bound the
+// allocations.
 func TestNegHostileTranscripts(t *testing.T) {
 	outcomes := make(map[string]int)
 	for seed := range uint64(1000) {
@@ -140,7 +139,7 @@ func TestNegHostileTranscripts(t *testing.T) {
 		msg, err := s.Open()
 		require.NoError(t, err)
 
-		// What is kept grows by doubling, so it is the sum over a session that counts.
+		// Slices grow by doubling, so the sum over a session is compared.
 		steps, total, spent, done := 0, 0, uint64(0), false
 		for ; !done && err == nil && steps <= 64; steps++ {
 			received, answerErr := answer(msg)
@@ -181,7 +180,7 @@ func outcome(done bool, err error) string {
 	return "other"
 }
 
-// H11: elsewhere eight bytes that announce 2^27 ids allocated 10 GB.
+// H11: in another implementation eight bytes that claim 2^27 ids allocated 10 GB.
 func TestTrapH11_CountsAreHeldAgainstTheMessage(t *testing.T) {
 	msg := message(t, "61 00 00 02 c0 80 80 00")
 	require.Len(t, msg, 8)
@@ -195,7 +194,7 @@ func TestTrapH11_CountsAreHeldAgainstTheMessage(t *testing.T) {
 	require.ErrorIs(t, err, ErrProtocol)
 }
 
-// The dearest messages for their length, the sessions they belong to included.
+// The most expensive messages for their length, including their sessions.
 func TestNegAllocations(t *testing.T) {
 	r := newRand(2)
 	var items []Item
@@ -209,12 +208,12 @@ func TestNegAllocations(t *testing.T) {
 	}
 	repeated := make([][32]byte, 1<<15+1)
 
-	// A span of its own with every seven bytes: one item missing there, one skipped.
+	// One span per seven bytes: one item missing at the peer, one skipped.
 	spans := []byte{version}
 	for range 99_000 {
 		spans = append(spans, 2, 0, byte(modeSkip), 2, 0, byte(modeIDs), 0)
 	}
-	// A mismatch with every 19 bytes.
+	// One mismatch per 19 bytes.
 	mismatches := []byte{version}
 	for range 50_000 {
 		mismatches = append(append(mismatches, 3, 0, byte(modeFingerprint)), make([]byte, 16)...)

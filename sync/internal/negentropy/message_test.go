@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// message concatenates hex, spaces ignored.
+// message concatenates hex and ignores spaces.
 func message(t *testing.T, parts ...string) []byte {
 	t.Helper()
 	return unhex(t, strings.ReplaceAll(strings.Join(parts, ""), " ", ""))
@@ -75,7 +75,7 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
-// What is odd but allowed, or what honest peers do write.
+// Unusual but allowed messages, some of honest peers.
 func TestOddMessages(t *testing.T) {
 	set := NewSet(numbered(100, func(i int) uint64 { return uint64(i) }))
 	for name, hex := range map[string]string{
@@ -98,8 +98,8 @@ func TestOddMessages(t *testing.T) {
 	}
 }
 
-// The reference implementation ends a frame that is filled exactly by the last id
-// list with the fingerprint of nothing, from infinity to infinity.
+// If the last id list fills a frame exactly, the reference implementation adds an empty fingerprint
+// from infinity to infinity.
 func TestFrameFilledByTheLastList(t *testing.T) {
 	items := numbered(3, func(i int) uint64 { return uint64(i) })
 	s := NewSession(NewSet(nil), Limits{})
@@ -149,7 +149,7 @@ func TestVarintAgainstNaive(t *testing.T) {
 	}
 }
 
-// What the writer writes, the reader reads, with the bounds where they were.
+// The reader reads all messages of the writer with the same bounds.
 func TestWriterAndReaderAgree(t *testing.T) {
 	for seed := range uint64(200) {
 		r := newRand(seed)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Items come in the order of the protocol out of any other one, each once, whatever their times
-// are: few that are alike, many seconds, and times that leave a word no room for an index.
+// Items in any order are sorted without duplicates, for few different times, many times, and times
+// that leave no bits for an index.
 func TestSetInOrder(t *testing.T) {
 	r := newRand(7)
 	for _, span := range []uint64{1, 2, 100, 1 << 11, 1<<11 + 1, 1 << 22, 1 << 33, 1 << 52, 1 << 62, math.MaxUint64} {

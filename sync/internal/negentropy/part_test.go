@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// between is the naive twin of Set.Between.
+// between is a simple version of Set.Between.
 func between(items []Item, since, until uint64) (out []Item) {
 	for _, it := range items {
 		if it.CreatedAt >= since && it.CreatedAt <= until {
@@ -74,7 +74,7 @@ func TestPartsReconcile(t *testing.T) {
 	}
 }
 
-// What lies before Settled is known or in Need, whenever a session ends.
+// All ids before Settled are known or in Need, whenever a session ends.
 func TestSettled(t *testing.T) {
 	cut := 0
 	for seed := range uint64(200) {
@@ -98,8 +98,8 @@ func TestSettled(t *testing.T) {
 	require.Greater(t, cut, 10)
 }
 
-// A peer that has more differences than one session takes is done with in several,
-// each of which begins where the one before ended.
+// A peer with more differences than one session takes is reconciled in several sessions. Each
+// begins where the previous one ended.
 func TestSessionsOneAfterAnother(t *testing.T) {
 	ours, theirs := benchPair(20_000, 8_000)
 	set, peer := NewSet(ours), NewSet(theirs)

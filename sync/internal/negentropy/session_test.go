@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idListMessage lists ids for everything.
+// idListMessage lists ids for the whole range.
 func idListMessage(ids ...[32]byte) []byte {
 	msg := appendVarint([]byte{version, 0, 0, byte(modeIDs)}, uint64(len(ids)))
 	for _, id := range ids {
@@ -44,7 +44,7 @@ func TestOpenIsRepeatable(t *testing.T) {
 	require.Zero(t, s.Rounds())
 }
 
-// Elsewhere a second "done" closed a closed channel: the process died.
+// In another implementation a second "done" closed a closed channel and killed the process.
 func TestMessageAfterDone(t *testing.T) {
 	id := [32]byte{1}
 	s := opened(t, nil, Limits{})
@@ -72,7 +72,7 @@ func TestMessageAfterFailure(t *testing.T) {
 	require.Equal(t, 1, s.Rounds())
 }
 
-// H11: a peer that never converges kept a reconciliation going elsewhere.
+// H11: in another implementation a peer that never converged kept a reconciliation running.
 func TestTrapH11_EndlessPeerIsStopped(t *testing.T) {
 	items := numbered(1000, func(i int) uint64 { return uint64(i) })
 	for _, limit := range []int{0, 1, 2, 10} {
@@ -95,7 +95,7 @@ func TestTrapH11_EndlessPeerIsStopped(t *testing.T) {
 	}
 }
 
-// The last round that is allowed may end the session well.
+// The last allowed round may end the session successfully.
 func TestDoneInTheLastRound(t *testing.T) {
 	s := opened(t, nil, Limits{MaxRounds: 1})
 	_, done, err := s.Step([]byte{version})
@@ -135,14 +135,14 @@ func TestMaxIDs(t *testing.T) {
 	}
 }
 
-// With more than 64 of ours in the range another way of comparing is taken.
+// With more than 64 of our items in the range, compare uses a map.
 func TestMaxIDsAgainstManyOfOurs(t *testing.T) {
 	s := opened(t, numbered(100, func(i int) uint64 { return uint64(i) }), Limits{MaxIDs: 1})
 	_, _, err := s.Step(idListMessage([32]byte{1}, [32]byte{2}, [32]byte{3}))
 	require.ErrorIs(t, err, ErrTooMany)
 }
 
-// Lists out of order, with doubles, long and short: the difference is exact.
+// Lists out of order, with duplicates, long and short: the difference is exact.
 func TestIDListsAgainstNaive(t *testing.T) {
 	for seed := range uint64(300) {
 		r := newRand(seed)
@@ -163,12 +163,11 @@ func TestIDListsAgainstNaive(t *testing.T) {
 	}
 }
 
-// A peer may tell the same in every round: nothing is counted twice, and nothing
-// grows.
+// A peer that repeats itself in every round is counted once, and memory does not grow.
 func TestRepeatedRounds(t *testing.T) {
 	items := numbered(1000, func(i int) uint64 { return uint64(i) })
 	s := opened(t, items, Limits{})
-	// Every second item is missing there; then a difference, to go on.
+	// Every second item is missing at the peer. A difference follows so that the session continues.
 	var msg []byte
 	msg = append(msg, version)
 	for i := range 400 {
@@ -191,14 +190,14 @@ func TestRepeatedRounds(t *testing.T) {
 	require.Equal(t, items[399].ID, have[199])
 }
 
-// The same for ids that we don't have.
+// The same for ids that only the peer has.
 func TestRepeatedIDsDontPileUp(t *testing.T) {
 	s := opened(t, nil, Limits{MaxIDs: 50})
 	list := make([][32]byte, 45)
 	for i := range list {
 		list[i] = [32]byte{byte(i)}
 	}
-	// They lie below time 9; above that there is always a difference.
+	// They lie below time 9. Above it there is always a difference.
 	msg := idListMessage(list...)
 	msg[1] = 10
 	msg = append(append(msg, 0, 0, byte(modeFingerprint)), make([]byte, 16)...)
@@ -237,7 +236,7 @@ func TestLimitsDefaults(t *testing.T) {
 	require.Equal(t, Limits{1, 2, 3}, Limits{1, 2, 3}.withDefaults())
 }
 
-// One set, many sessions at once.
+// Many concurrent sessions share one set.
 func TestSetIsShared(t *testing.T) {
 	r := newRand(9)
 	ours, _ := randomPair(r, 3000)
@@ -260,8 +259,7 @@ func TestSetIsShared(t *testing.T) {
 	wg.Wait()
 }
 
-// In a full frame the ids of ranges are replaced by fingerprints; the peer then
-// does the listing.
+// In a full frame fingerprints replace the ids of ranges, and the peer lists them.
 func TestScarceFrameSendsFingerprints(t *testing.T) {
 	r := newRand(4)
 	var ours, theirs []Item

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newRand makes a test's randomness a function of its seed.
+// newRand returns random numbers for a seed.
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 77)) }
 
 func randomID(r *rand.Rand) (id [32]byte) {
@@ -27,7 +27,7 @@ func sortIDs(ids [][32]byte) [][32]byte {
 	return ids
 }
 
-// without is the naive difference: the ids of a that b doesn't have, sorted.
+// without returns the sorted ids of a that b lacks.
 func without(a, b []Item) [][32]byte {
 	in := make(map[[32]byte]bool)
 	for _, it := range b {
@@ -50,7 +50,7 @@ func ourPeer(s *Set, frameSize int) peer {
 	return func(msg []byte) ([]byte, error) { return Answer(s, msg, frameSize) }
 }
 
-// traffic is what a reconciliation cost.
+// traffic is the cost of a reconciliation.
 type traffic struct{ rounds, sent, received, largest int }
 
 // reconcile runs a session to its end.
@@ -73,7 +73,7 @@ func reconcile(s *Session, p peer) (t traffic, err error) {
 	return t, err
 }
 
-// requireExact reconciles and compares with the naive difference.
+// requireExact reconciles and compares with the simple difference.
 func requireExact(t *testing.T, ours, theirs []Item, l Limits, p peer) traffic {
 	t.Helper()
 	s := NewSession(NewSet(ours), l)
@@ -95,9 +95,8 @@ func nilIfEmpty(ids [][32]byte) [][32]byte {
 	return ids
 }
 
-// randomPair makes two sets of up to size items each with something in common, in
-// one of several shapes that occur: nothing in common, one empty, scattered or
-// clustered differences, many items in few seconds.
+// randomPair returns two sets of up to size items each that share items, in one of several shapes:
+// disjoint, one empty, scattered or clustered differences, many items in few seconds.
 func randomPair(r *rand.Rand, size int) (a, b []Item) {
 	n := r.IntN(size + 1)
 	seconds := uint64(1 + r.IntN(1+2*n))
@@ -106,11 +105,11 @@ func randomPair(r *rand.Rand, size int) (a, b []Item) {
 	}
 	base := uint64(1_700_000_000)
 	missA, missB := r.Float64(), r.Float64()
-	if r.IntN(2) == 0 { // mostly the same
+	if r.IntN(2) == 0 { // mostly equal
 		missA, missB = missA/50, missB/50
 	}
 	from, to := 0, n
-	if n > 0 && r.IntN(3) == 0 { // in one part only
+	if n > 0 && r.IntN(3) == 0 { // differences in one part only
 		from = r.IntN(n)
 		to = from + r.IntN(n-from)
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The files in testdata are made by testdata/vectors.py, a second implementation
-// that shares nothing with this one.
+// testdata/vectors.py, an independent implementation, made the files in testdata.
 
 type vectorFile[T any] struct {
 	Sets  map[string]vectorSet
@@ -41,7 +40,7 @@ type vectorSet struct {
 	}
 }
 
-// UnmarshalJSON keeps numbers of 64 bits as they are.
+// UnmarshalJSON keeps the precision of 64-bit numbers.
 func (v *vectorSet) UnmarshalJSON(data []byte) error {
 	type plain vectorSet
 	d := json.NewDecoder(strings.NewReader(string(data)))
@@ -109,8 +108,7 @@ func TestVectorsOpen(t *testing.T) {
 	}
 }
 
-// Without a frame limit both sides write, byte for byte, what the second
-// implementation writes.
+// Without a frame limit both implementations write the same bytes.
 func TestVectorsTranscript(t *testing.T) {
 	f := loadVectors[struct {
 		Client, Server string
