@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// known remembers as much as it may: always the later half of that.
+// A Known always contains the newest half of its maximum.
 func TestKnownAgainstNaiveTwin(t *testing.T) {
 	for most, half := range map[int]int{0: 1, 1: 1, 2: 1, 3: 1, 20: 10, 21: 10} {
 		k := pending.NewKnown(most)

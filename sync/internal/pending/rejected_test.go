@@ -23,7 +23,7 @@ func relay(t *testing.T, n int) graspsync.RelayURL {
 	return u
 }
 
-// note is an event of a relay.
+// note returns a Note for an event of a relay.
 func note(t *testing.T, n, from int, deps ...graspsync.Dependency) pending.Note {
 	ev := eventtest.Of(&nostr.Event{ID: id(n).String(), Kind: graspsync.KindState, CreatedAt: nostr.Timestamp(n)})
 	return pending.Note{
@@ -38,7 +38,8 @@ func index(most, waiting int) *pending.RejectedIndex {
 	})
 }
 
-// What waits is returned in the order in which it came, once; ids without their events are requested of their relay.
+// Waiting events are returned once, in arrival order. Ids without their events are requested from
+// their relay.
 func TestArrived(t *testing.T) {
 	r := index(100, 10)
 	on := graspsync.OnEvent(id(99))
@@ -124,7 +125,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// An event without room is judged again in turn. If only the id is left, it is requested after an hour.
+// An event without room is judged again in turn. If only the id is left, it is requested after an
+// hour.
 func TestWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := index(100, 2)
@@ -157,8 +159,8 @@ func TestWithoutRoom(t *testing.T) {
 	})
 }
 
-// An event that could not be saved is kept whole until it is due. If only the id is left, it is requested, less and
-// less often, until its relay no longer has it.
+// An unsaved event is kept whole until it is due. If only the id is left, it is requested at
+// growing intervals until its relay no longer has it.
 func TestUnsaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := index(100, 10)
@@ -190,7 +192,7 @@ func TestUnsaved(t *testing.T) {
 	})
 }
 
-// Ids survive a restart with all that is known of them. A damaged chunk is left out.
+// Ids survive a restart with all their data. A damaged chunk is skipped.
 func TestRestart(t *testing.T) {
 	r := index(1_000, 10)
 	on := graspsync.OnEvent(id(999))
@@ -222,7 +224,7 @@ func TestRestart(t *testing.T) {
 		require.True(t, known)
 		a.Whole, a.Later = nil, false
 		if i == 7 || i == 9 {
-			a.Seen, b.Seen = time.Time{}, time.Time{} // it has its turn now
+			a.Seen, b.Seen = time.Time{}, time.Time{} // it is due now
 		}
 		require.Equal(t, a, b)
 		require.Equal(t, r.Keys(id(i)), next.Keys(id(i)))
