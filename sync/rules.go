@@ -7,23 +7,22 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Rules are what whoever runs this server has decided besides the [Policy]: whom and what it does
-// not want to have to do with. They may change at any time; then [SyncManager.Reconsider] must be
-// called. All methods may be called concurrently, are asked for every event and every relay, and
-// must not block. Package rules has an implementation.
+// Rules are the decisions of an operator that come before the [Policy]: blocked events,
+// repositories and relays. They may change at any time. Then [SyncManager.Reconsider] must be
+// called. All methods may be called concurrently and must not block, because they are called for
+// every event and every relay. Package rules contains an implementation.
 type Rules interface {
-	// Blocks says why an event is not to be here: in the words of an OK message (NIP-01), a
-	// constant text, "" if nothing is against it. The event is judged again once Reconsider is told
-	// that one of until is fulfilled, which are made by [graspsync.OnLifted].
+	// Blocks returns the reason why an event is blocked, as a constant text with a prefix of
+	// NIP-01, or "" if it is not blocked. The event is judged again when Reconsider is called with
+	// one of the dependencies in until, which [graspsync.OnLifted] creates.
 	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
-	// BlocksRepository reports whether a repository is none of ours, whatever its announcement
-	// lists.
+	// BlocksRepository reports whether a repository is not hosted, regardless of its announcement.
 	BlocksRepository(ref graspsync.RepoRef) bool
-	// BlocksRelay reports whether nothing is to be asked of a relay.
+	// BlocksRelay reports whether a relay must not be contacted.
 	BlocksRelay(relay graspsync.RelayURL) bool
 }
 
-// blocks returns what Blocks says, and which rule it is, of what has none as well.
+// blocks returns the reason of Blocks and the rule that caused it.
 func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
 	if c.Rules == nil {
 		return "", ""
@@ -35,11 +34,10 @@ func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
 	return reason, ruleOf(until)
 }
 
-// WithRules returns a Policy that asks another one about what the rules do not block. [New] has its
-// Policy be one if [Config.Rules] is set; it is for who joins that Policy to something else.
+// WithRules returns a Policy that applies rules first and then policy. [New] applies [Config.Rules]
+// with it. An embedder needs WithRules only to use the combined Policy elsewhere.
 func WithRules(policy Policy, rules Rules) Policy { return &rulesPolicy{policy, rules} }
 
-// ruled is a Policy behind rules.
 type rulesPolicy struct {
 	Policy
 	rules Rules
@@ -53,7 +51,8 @@ func (p *rulesPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 	return p.Policy.Judge(ctx, ev, src, view)
 }
 
-// Lists implements [Policy]. It changes when the rules do, for which everything is read again.
+// Lists implements [Policy]. Its result changes with the rules. Then all announcements are read
+// again.
 func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 	return p.Policy.Lists(a) && !p.rules.BlocksRepository(a.Ref)
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Signer signs for us where a relay wants to know who we are (NIP-42). The key
-// should be one that is used for nothing else: relays learn it, and so whoever runs
-// them can tell our connections from others'. SignAuth may be called concurrently.
+// A Signer signs authentication events for relays that require NIP-42. Use a key that has no other
+// purpose, because relays learn it and can recognize connections by it. SignAuth may be called
+// concurrently.
 type Signer interface {
-	// SignAuth sets the author, id and signature of an event of kind 22242, and
-	// changes nothing else of it. It returns when ctx ends at the latest. An error
-	// means that the relay is not told who we are, and goes on without us.
+	// SignAuth sets the author, id and signature of an event of kind 22242 and changes nothing
+	// else. It must return when ctx ends. After an error the connection continues without
+	// authentication.
 	SignAuth(ctx context.Context, event *nostr.Event) error
 }
 
-// signTimeout bounds the signing of one event; a key may be kept elsewhere.
+// signTimeout is the time limit for one signature. A remote signer may be slow.
 const signTimeout = 15 * time.Second
 
 var errSigned = errors.New("the Signer did not sign what it was given")
 
-// signAuth makes the answer to the challenge of the relay that was dialed as u. It
-// names that URL and no other, so that no relay can pass it on to another one.
+// signAuth creates the answer to a challenge of the relay that was dialed as u. The answer names
+// only this URL, so that the relay cannot use it to authenticate at another relay.
 func signAuth(ctx context.Context, k *counters, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
 	defer k.recovered(&err, "signer")
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)

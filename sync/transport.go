@@ -10,95 +10,88 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Sentinels that a [Transport] and its connections wrap.
+// Errors that a [Transport] and its connections wrap.
 var (
-	// ErrClosed is what Send and Receive return once the connection has ended,
-	// from whichever side.
+	// ErrClosed is returned by Send and Receive after either side has closed the connection.
 	ErrClosed = errors.New("connection closed")
-	// ErrForbidden is returned by Dial for a relay that may never be reached: our
-	// own address, one that is not public, plaintext where only TLS is allowed. No
-	// later attempt is expected to fare better.
+	// ErrForbidden is returned by Dial for a relay that may never be dialed: this server's own
+	// address, an address that is not public, or plaintext where TLS is required. A retry is not
+	// expected to succeed.
 	ErrForbidden = errors.New("relay not allowed")
-	// ErrNotDialed is wrapped by an error of Dial if no attempt reached the relay for
-	// reasons of ours that pass: others had their share of attempts at its address, or
-	// our network is down. That says nothing about the relay. If there is a method
-	// RetryAfter() time.Duration in its chain, that is when to try again.
+	// ErrNotDialed is wrapped by an error of Dial if a temporary local reason prevented the
+	// attempt: the limit of attempts for the address was reached, or the local network is down. The
+	// error says nothing about the relay. If an error in its chain has a method RetryAfter()
+	// time.Duration, the manager retries after that time.
 	ErrNotDialed = errors.New("relay not dialed")
-	// ErrMessageTooLarge is returned by Send for a request that is larger than the
-	// relay takes; nothing was sent and the connection is unharmed.
+	// ErrMessageTooLarge is returned by Send for a request that is larger than the relay accepts.
+	// Nothing was sent, and the connection stays usable.
 	ErrMessageTooLarge = errors.New("message too large")
 )
 
-// Transport opens connections to relays. Package wstransport is the one for real
-// relays, package relaytest the one for tests.
+// A Transport opens connections to relays. Package wstransport implements it for real relays,
+// package relaytest for tests.
 //
-// All methods may be called concurrently. Dial returns when the connection can be used or
-// has failed, and never later than ctx allows; ctx bounds the dial only, not the
-// life of the connection. Retries are the caller's business.
+// All methods may be called concurrently. Dial returns when the connection is usable or has failed,
+// at the latest when ctx ends. ctx does not limit the life of the connection. Dial does not retry.
 //
-// What a Transport has to keep over a restart, such as what it counts of addresses, it
-// exports; one that has nothing returns nil. The manager asks the transport that [New] was
-// given, if there is a [Config.State]: it calls Import at most once, before it dials any
-// relay but our own, and Export about once a minute and at the end. A Transport that wraps
-// another passes on both, as by embedding it.
+// A Transport exports state that must survive a restart, such as counters of addresses, or returns
+// nil if it has none. If [Config.State] is set, the manager calls Import at most once, before it
+// dials the first other relay, and Export about once a minute and at the end. A Transport that
+// wraps another one forwards both calls, for example by embedding it.
 type Transport interface {
 	Dial(ctx context.Context, relay graspsync.RelayURL) (Conn, error)
-	// Export returns what is to be kept, in chunks that mean something to the
-	// Transport only. Chunks that are as they were are not written again. The manager
-	// does not change them.
+	// Export returns the state in chunks whose format only the Transport knows. Chunks that did not
+	// change since the last call are not written again. The manager does not change them.
 	Export() [][]byte
-	// Import takes over what an earlier process exported. A chunk that was lost is
-	// nil; anything else may be damaged as well.
+	// Import restores the state that an earlier process exported. A lost chunk is nil. Other chunks
+	// may be damaged.
 	Import(chunks [][]byte)
 }
 
-// Conn is one connection to one relay.
+// A Conn is one connection to one relay.
 //
-// Receive is called by one goroutine at a time, Send by another one at a time,
-// Close by any, also while the others block: both then return an error that
-// wraps [ErrClosed]. Receive returns the relay's messages in the order in which
-// they came; while nobody calls it the relay is not read from, which is the
-// back-pressure on a relay that sends faster than we store. Malformed messages
-// are dropped and counted by the implementation; one that sends nothing else is
-// disconnected. A Message belongs to the caller, a Request to the callee until
-// Send returns. A relay that falls silent, or stops reading, ends the connection
-// by itself. The first error of Receive or Send is final.
+// One goroutine at a time calls Receive, and one at a time calls Send. Any goroutine may call
+// Close, also while Receive and Send block. Then both return an error that wraps [ErrClosed].
+// Receive returns messages in the order of their arrival. A Conn must not read ahead without bound
+// while nobody calls Receive, so that a relay that sends faster than the events are stored has to
+// wait. A Conn drops and counts malformed messages, and disconnects from a relay that sends nothing
+// else. A returned Message belongs to the caller. A Request belongs to the Conn until Send returns.
+// A Conn closes itself when its relay is silent or stops reading. The first error of Receive or
+// Send is final.
 type Conn interface {
 	Send(ctx context.Context, r wire.Request) error
 	Receive(ctx context.Context) (wire.Message, error)
-	// Info is what the relay's NIP-11 document says, as far as it is known by now. It may
-	// be called at any time and by any goroutine, as InfoKnown and Traffic may.
+	// Info returns the relay's NIP-11 document as far as it is known now. Info, InfoKnown and
+	// Traffic may be called at any time and by any goroutine.
 	Info() wire.Info
-	// InfoKnown returns a channel that is closed once Info will not change any more: from
-	// the start, where Dial has seen to it. The first requests wait for that, two seconds
-	// at most: with Info they are the right ones, without it careful ones.
+	// InfoKnown returns a channel that is closed when Info will not change any more. It may be
+	// closed from the start. The first requests wait for it for at most 2 seconds, because they
+	// respect the limits in Info. Without Info they use conservative limits.
 	InfoKnown() <-chan struct{}
-	// Traffic is what is known of the bytes that came, since the connection was made.
+	// Traffic returns measurements since the connection was opened.
 	Traffic() Traffic
-	// Close ends the connection and frees what it holds. It does not wait for the
-	// relay, and may be called again.
+	// Close closes the connection and releases its resources. It does not wait for the relay, and
+	// may be called more than once.
 	Close() error
 }
 
-// Skimmer is what a [Conn] may be as well, for events that come many times: those whose ids
-// known knows need not be read, and Receive may return them with [wire.Message.Known] set. Skim is
-// called before Receive is, if ever; known may be called by any goroutine, and never blocks.
+// A Skimmer is a [Conn] that can skip the body of an event that is known. If known reports true for
+// its id, Receive may return the event with [wire.Message.Known] set. Skim is called before Receive
+// or not at all. Any goroutine may call known, which never blocks.
 type Skimmer interface {
 	Skim(known func(graspsync.EventID) bool)
 }
 
-// Traffic is what a [Conn] knows of the bytes that its relay sent. What it does not know
-// is zero.
+// Traffic contains measurements of a [Conn]. A value that a Conn does not measure is zero.
 type Traffic struct {
-	// RemoteAddr is the address at which the relay was found; it does not change. Relays
-	// at one address share what strangers may have of our connections, however many names
-	// they have.
+	// RemoteAddr is the relay's network address. It does not change. All relays at one address
+	// share the connections that a stranger may use, regardless of their host names.
 	RemoteAddr netip.Addr
-	// DroppedBytes is the size of the messages that were dropped. They are charged to the
-	// relay's allowance, as are those that lead to nothing.
+	// DroppedBytes is the total size of dropped messages. They count against the relay's allowance
+	// like events that are not stored.
 	DroppedBytes uint64
-	// ReadWaited is for how long Receive has not read from the relay since we had no
-	// memory for its messages, a wait under way included. A relay that could not answer
-	// in that time is not late.
+	// ReadWaited is the total time in which Receive did not read because there was no memory for
+	// messages, including a wait that has not ended. The deadlines of the relay's answers are
+	// extended by it.
 	ReadWaited time.Duration
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
-// ErrSignature is what a [Verifier] says of an event whose signature is not its
+// ErrSignature is wrapped by the error of a [Verifier] for an event whose signature is not its
 // author's.
 var ErrSignature = batchverify.ErrSignature
 
-// Verifier checks signatures (BIP-340), a batch at a time. Verify returns one
-// verdict for each event, in order: nil, or an error that wraps [ErrSignature].
-// The ids of the events were found right before. It is called concurrently, with
-// 1 to a few hundred events, and must not keep or change them.
+// A Verifier checks signatures (BIP-340) in batches. Verify returns one result for each event, in
+// the same order: nil, or an error that wraps [ErrSignature]. The ids of the events have been
+// verified. Verify is called concurrently with 1 to a few hundred events, and must not retain or
+// change them.
 type Verifier interface {
 	Verify(events []*nostr.Event) []error
 }
