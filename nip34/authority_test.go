@@ -175,10 +175,11 @@ func TestAuthorityTable(t *testing.T) {
 
 const tableHead = `# Who may push
 
-A push is accepted if the newest state event (kind 30618) of a *member* of the repository names exactly these refs. Fetched Git data
-follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
+A push may set a ref to a commit if the newest state event (kind 30618) of a *member* of the repository has that ref at that commit. Each
+ref is judged by itself. Fetched Git data follows the same rule. The owner of a repository is a member. Other keys become members in two steps:
 
-1. A member's announcement lists the key, by a role tag "m" (maintainer) or "M" (lead).
+1. A member's announcement lists the key, by a role tag "m" (maintainer) or "M" (lead). The tag "maintainers" counts only if the
+   announcement has no role tag.
 2. The announcement of the listed key, with the same identifier, lists a member in return.
 
 ~~~
@@ -199,9 +200,10 @@ follows the same rule. The owner of a repository is a member. Other keys become 
 More rules:
 
 - A role tag may contain times: start, end, start, and so on. A role with an end is over.
-- If an announcement names one other key as lead ("M"), its first member is that lead instead of the owner. The lead must name
-  itself or a further lead. Two leads, or leads that name each other, give no members.
-- The tag "maintainers" counts only if the announcement has no role tag at all. The role "o" (moderator) gives no right to push.
+- If an announcement names one other key as lead ("M"), the members are found from that lead instead of the owner. The announcement
+  of the lead has to name itself as "M", or a further lead, which then has to do the same. Two leads, or leads that name each other,
+  give no members.
+- The role "o" (moderator) gives no right to push.
 - The newest state of any member decides about all refs. Refs below refs/nostr/ are different: anybody may push the commit that a pull
   request event names.
 - With Membership.OneSided (-one-sided) step 2 is not needed, as on servers before 2026.

@@ -194,7 +194,7 @@ func TestTwoServers(t *testing.T) {
 		require.NoError(t, err)
 		resp.Body.Close()
 		require.Equal(t, http.StatusBadRequest, resp.StatusCode, query)
-		require.Contains(t, string(body), "/status.json takes no parameter", query)
+		require.Contains(t, string(body), "unusable question", query)
 	}
 	require.Len(t, repos, 1)
 	stopB()
