@@ -16,41 +16,40 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// IsSynced reports whether a hook of the relay is called for an event that came by
-// sync. There is no client and no connection then.
+// IsSynced reports whether a hook of the relay is called for a synced or released event. Such calls
+// have no client and no connection.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
-// Sentinels of the outcomes of synced events.
+// Errors in outcomes of synced events.
 var (
-	// ErrRejected is wrapped by the reason of an event that a RejectEvent hook of
-	// the relay refused.
+	// ErrRejected is wrapped if a RejectEvent hook of the relay refuses an event.
 	ErrRejected = embedding.ErrRejected
-	// ErrHook is wrapped where a hook of the relay panicked.
+	// ErrHook is wrapped if a hook of the relay panics.
 	ErrHook = embedding.ErrHook
 )
 
 type followingKey struct{}
 
-// following marks the context of hooks that store or delete which are called for what
-// the backend has done already: ours do nothing then.
+// following marks the context of StoreEvent, ReplaceEvent and DeleteEvent hooks that are called
+// after the backend has done the work. Our hooks then do nothing.
 func following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
 
 func isFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
-// isDeleteRequest reports whether khatru is executing a client's deletion. It does so
-// before any hook has said whether the deletion is accepted.
+// isDeleteRequest reports whether khatru executes a published deletion. khatru does so before hooks
+// decide about the deletion.
 func isDeleteRequest(ctx context.Context) bool {
 	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
 }
 
-// isMisspelled reports whether khatru itself asks which deletions name an event that a client submits. It asks for tags
-// named "#e" and "#a", which anybody may put into a deletion of their own to have others' events refused. Which
-// deletions count our RejectEvent hook looks up.
+// isMisspelled reports whether khatru looks up deletions of a submitted event. khatru queries the
+// misspelled tags "#e" and "#a", which anybody can use in a deletion to block events of other
+// authors. Our RejectEvent hook finds the valid deletions instead.
 func isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	if _, asked := subscription(ctx); asked || eventstore.IsNegentropySession(ctx) {
-		return false // a client asks, and gets what it asks for
+		return false // a query of a client
 	}
 	for name := range f.Tags {
 		if strings.HasPrefix(name, "#") {
@@ -60,7 +59,7 @@ func isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	return false
 }
 
-// first is a hook of ours, for what the backend has not done yet.
+// first wraps a hook of ours so that it ignores events that the backend has already processed.
 func first(h hook) hook {
 	return func(ctx context.Context, e *nostr.Event) error {
 		if isFollowing(ctx) {
@@ -70,8 +69,8 @@ func first(h hook) hook {
 	}
 }
 
-// sure is a hook of the backend's. What it could not store, and is there all the same when it is submitted again, is new:
-// nobody was told of it.
+// sure wraps a SaveEvent hook of the backend. If saving an event failed before and it is a
+// duplicate now, sure reports it as new, because no hook was called for it.
 func (s *Sync) sure(h hook) hook {
 	return func(ctx context.Context, e *nostr.Event) error {
 		parsed, err := graspsync.ParseEvent(e)
@@ -83,7 +82,7 @@ func (s *Sync) sure(h hook) hook {
 			if s.core.Unsure.Take(parsed.ID) {
 				return nil
 			}
-			s.core.FollowRemovals(ctx) // no OnEventSaved does
+			s.core.FollowRemovals(ctx) // khatru calls no OnEventSaved for duplicates
 			return err
 		case err != nil && !errors.Is(err, eventstoreadapter.ErrDeleted) && !errors.Is(err, eventstoreadapter.ErrUnstorable):
 			s.core.Unsure.Add(graspsync.Incoming{Event: parsed})
@@ -94,7 +93,7 @@ func (s *Sync) sure(h hook) hook {
 	}
 }
 
-// accepted is a hook that deletes nothing before it is accepted.
+// accepted wraps a DeleteEvent hook so that it ignores deletions that hooks have not accepted yet.
 func accepted(h hook) hook {
 	return func(ctx context.Context, e *nostr.Event) error {
 		if isDeleteRequest(ctx) {
@@ -110,7 +109,7 @@ type (
 	query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 )
 
-// wire adds our hooks to the relay's.
+// wire adds our hooks to the relay.
 func (s *Sync) wire() {
 	r := s.relay
 	s.elsewhere = slices.Clone(r.QueryEvents)
@@ -121,8 +120,8 @@ func (s *Sync) wire() {
 		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
 		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
 	}
-	// A deletion that is refused in the end must not have been executed: khatru is to
-	// find nothing to delete, and we execute what was accepted.
+	// khatru must find no targets of a deletion, because it would execute the deletion even if a
+	// hook refuses it later. We execute accepted deletions.
 	for i, q := range r.QueryEvents {
 		q = s.answered(q)
 		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
@@ -149,18 +148,17 @@ func (s *Sync) wire() {
 	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.refuse)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
-		if parsed, err := graspsync.ParseEvent(e); err == nil { // else sync has never heard of it
+		if parsed, err := graspsync.ParseEvent(e); err == nil { // invalid events are unknown to the SyncManager
 			s.core.Manager.Removed(parsed)
 		}
 		return nil
 	})))
-	// the last hook decides, so that an embedder's rule overrides this one
+	// The last hook decides, so rules of the embedder override deletable.
 	r.OverwriteDeletionOutcome = append(
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
 }
 
-// deletable is khatru's own rule, and that a deletion can't be deleted (NIP-09), nor
-// a request to vanish (NIP-62).
+// deletable is khatru's rule, and protects deletions (NIP-09) and requests to vanish (NIP-62).
 func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, msg string) {
 	if target.PubKey != deletion.PubKey {
 		return false, "you are not the author of this event"
@@ -171,14 +169,14 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 	return true, ""
 }
 
-// msgBareD is for what khatru would crash of.
+// msgBareD is the refusal of an event that would make khatru panic.
 const msgBareD = "invalid: d tag without a value"
 
-// overheard records what a hook of the relay refuses to a client.
+// overheard wraps a RejectEvent hook so that its refusals are recorded for EventState.
 func (s *Sync) overheard(theirs judge) judge {
 	return func(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 		if reject, msg = theirs(ctx, e); reject {
-			if parsed, err := graspsync.ParseEvent(e); err == nil { // else it has no name to be remembered by
+			if parsed, err := graspsync.ParseEvent(e); err == nil { // invalid events have no id to record
 				s.core.Overhear(ctx, parsed, msg)
 			}
 		}
@@ -196,7 +194,7 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 		switch {
 		case bareD(e):
 			return msgBareD
-		case strings.ToLower(e.Sig) != e.Sig: // khatru takes it, and other relays do not
+		case strings.ToLower(e.Sig) != e.Sig: // khatru accepts it, other relays do not
 			return "invalid: the sig is not lower-case hex"
 		}
 		return ""
@@ -204,7 +202,7 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	return msg != "", msg
 }
 
-// mayDelete asks the OverwriteDeletionOutcome hooks, of which the last one decides.
+// mayDelete calls the OverwriteDeletionOutcome hooks. The last one decides.
 func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	ok, why := false, ""
 	for _, hook := range s.relay.OverwriteDeletionOutcome {
@@ -216,8 +214,7 @@ func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) 
 	return nostr.NormalizeOKMessage(why, "blocked"), nil
 }
 
-// bareD reports whether the d tag that khatru takes for the identifier has no
-// value.
+// bareD reports whether the first d tag of a replaceable event has no value.
 func bareD(e *nostr.Event) bool {
 	if nostr.IsRegularKind(e.Kind) {
 		return false
@@ -230,13 +227,13 @@ func bareD(e *nostr.Event) bool {
 	return false
 }
 
-// query returns what the relay's own hooks that query give.
+// query returns events from the QueryEvents hooks that the relay had before New.
 func (s *Sync) query(ctx context.Context, f nostr.Filter) (found []graspsync.Event) {
 	for _, q := range s.elsewhere {
 		s.core.Call("QueryEvents", func() error {
 			ch, err := q(ctx, f)
 			if err != nil {
-				return nil //nolint:nilerr // it says so to clients
+				return nil //nolint:nilerr // clients receive the error
 			}
 			for e := range ch {
 				if parsed, err := graspsync.ParseEvent(e); err == nil {
@@ -249,26 +246,26 @@ func (s *Sync) query(ctx context.Context, f nostr.Filter) (found []graspsync.Eve
 	return found
 }
 
-// saved is our OnEventSaved hook. It returns when a deletion is executed, before its
-// client hears that it is stored.
+// saved is our OnEventSaved hook. It returns after a deletion is executed, so that the client
+// receives OK later.
 func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if IsSynced(ctx) {
 		return
 	}
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
-		return // our own store has none such
+		return // our store has only valid events
 	}
 	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
 	s.core.DeleteElsewhere(context.WithoutCancel(ctx), parsed)
 }
 
-// followRemoved calls the DeleteEvent hooks for what has left the backend.
+// followRemoved calls the DeleteEvent hooks for an event that left the backend.
 func (s *Sync) followRemoved(ctx context.Context, e graspsync.Event) {
 	s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e.Event)
 }
 
-// followStored calls the hooks that store for what the backend has stored.
+// followStored calls the StoreEvent or ReplaceEvent hooks for an event that the backend stored.
 func (s *Sync) followStored(ctx context.Context, e *nostr.Event) {
 	if !nostr.IsRegularKind(e.Kind) && len(s.relay.ReplaceEvent) > 0 {
 		s.call(following(ctx), "ReplaceEvent", s.relay.ReplaceEvent, e)
@@ -277,8 +274,8 @@ func (s *Sync) followStored(ctx context.Context, e *nostr.Event) {
 	s.call(following(ctx), "StoreEvent", s.relay.StoreEvent, e)
 }
 
-// call calls hooks. That an event is there already is what the backend's own says, if
-// it is among them.
+// call calls hooks and logs their errors, except ErrDupEvent, because a hook may be the backend's
+// own.
 func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Event) {
 	for _, hook := range hooks {
 		s.core.Call(name, func() error {
@@ -290,7 +287,7 @@ func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Eve
 	}
 }
 
-// admit asks the RejectEvent hooks.
+// admit calls the RejectEvent hooks.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	err := embedding.Protect(func() {
 		for _, hook := range s.relay.RejectEvent {
@@ -307,7 +304,7 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 	return outcome
 }
 
-// imported does what follows for an event that is newly stored.
+// imported calls hooks and broadcasts after an event was newly stored.
 func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 	s.followStored(ctx, e.Event)
 	s.core.DeleteElsewhere(ctx, e)

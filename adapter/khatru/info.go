@@ -9,9 +9,9 @@ import (
 	"github.com/fiatjaf/khatru"
 )
 
-// Information serves the relay, and its NIP-11 document with more in it than khatru
-// can say: supported_grasps, repo_acceptance_criteria, curation. What is in more wins
-// over what the relay says of itself. more must not be changed afterwards.
+// Information serves the relay. It adds the fields in more to the NIP-11 document, such as
+// supported_grasps, repo_acceptance_criteria and curation. They override the relay's own fields.
+// more must not be changed later.
 func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") ||
@@ -31,11 +31,11 @@ func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Authorization, Git-Protocol")
 		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
-		_ = json.NewEncoder(w).Encode(all) // the client is gone if this fails
+		_ = json.NewEncoder(w).Encode(all) // fails only if the client has disconnected
 	})
 }
 
-// document keeps what is answered.
+// document records an answer.
 type document struct {
 	header http.Header
 	body   []byte

@@ -18,49 +18,45 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config is what may be set about the embedding. The zero Config works.
+// Config is the configuration of a [Sync]. The zero Config is valid.
 type Config struct {
-	// Sync is the configuration of the SyncManager. For a server its field State
-	// should be set, as with state.Open: without it a restart begins with nothing.
+	// Sync configures the SyncManager. Servers should set its State, for example with state.Open,
+	// because otherwise a restart loses all records.
 	Sync relaysync.Config
-	// Store says how the backend is used. Its Identity is set by New.
+	// Store configures the use of the backend. New sets its Identity.
 	Store eventstoreadapter.Config
-	// Transport opens connections to relays. Defaults to websockets through a
-	// dialer with the rules of Egress.
+	// Transport opens connections to relays. Defaults to websockets that follow the rules of
+	// Egress.
 	Transport relaysync.Transport
-	// Egress has the rules of the default Transport's dialer. Our own listeners
-	// belong into its field Own; the names of the identity are ours by themselves.
-	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so: either counts for both.
+	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
+	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// GateDirect judges what clients publish by the same policy as what comes by
-	// sync, but for ephemeral events, which are not stored. Without it a client may
-	// store what no other relay would bring us, and what that refers to, or is referred
-	// to by, is then accepted by sync as well. If Sync has a Holder, a client whose event is
-	// held hears OK, and why it is not served in a NOTICE.
+	// GateDirect applies the policy to published events too, except ephemeral events. Without it,
+	// clients can store events that sync would refuse, and sync then also accepts events that refer
+	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
+	// reason.
 	GateDirect bool
-	// Free says how many bytes of the backend's disk may still be used. It is asked at most
-	// once a second. Where that is less than MinFree, what clients publish is refused for as
-	// long, and what comes by sync is tried again until it can be stored; deletions (kinds 5
-	// and 62) are stored down to a quarter of it. While Free fails nothing is. Without it the
-	// disk may be filled.
+	// Free returns the bytes that are free on the disk of the backend. It is called at most once a
+	// second. Below MinFree, published events are refused and synced events are retried later;
+	// deletions (kinds 5 and 62) are stored down to a quarter of MinFree. If Free fails, nothing is
+	// stored. Defaults to no check.
 	Free func() (uint64, error)
-	// MinFree is what is to stay free, in bytes. Defaults to 1 GiB.
+	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
 	MinFree uint64
 }
 
-// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+// ErrRoom is wrapped if an event is not stored because the disk is full.
 var ErrRoom = embedding.ErrRoom
 
-// Sync is graspsync embedded in a relay. Use [New].
+// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
 type Sync struct {
 	core      *embedding.Core
 	relay     *khatru.Relay
-	elsewhere []query // the QueryEvents hooks that the relay had
+	elsewhere []query // the QueryEvents hooks before New
 }
 
-// New embeds graspsync in a relay that is reached as identity and keeps its events
-// in backend, on which Init was called. The error names what is wrong with any of
-// the arguments; the relay is then unchanged.
+// New embeds graspsync in a relay that clients reach as identity. The caller has called Init of
+// backend. If New fails, the error describes every invalid argument and the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
@@ -70,8 +66,9 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	return s, nil
 }
 
-// Prepare is [New] for who has more to make that may fail: the relay is unchanged until embed is called,
-// once, before it serves. Until then the Sync can release and be closed, but not run.
+// Prepare is [New] in two steps for callers with more steps that can fail. Call embed once, before
+// the relay serves; until then the relay is unchanged, and of the Sync only Release and Close may
+// be called.
 func Prepare(
 	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
 ) (s *Sync, embed func(), err error) {
@@ -80,17 +77,17 @@ func Prepare(
 		return nil, nil, err
 	}
 	if err := s.core.Manage(cfg.Transport, cfg.Egress); err != nil {
-		return nil, nil, errors.Join(err, s.core.Store.Close()) // it has the database to itself
+		return nil, nil, errors.Join(err, s.core.Store.Close()) // the Store locks the database
 	}
 	return s, func() {
 		if relay.ServiceURL == "" {
-			relay.ServiceURL = identity.URL() // else it believes what clients say that it is called
+			relay.ServiceURL = identity.URL() // else khatru derives it from the Host header
 		}
 		s.wire()
 	}, nil
 }
 
-// build makes all but the manager, and leaves the relay alone.
+// build returns a Sync without manager and does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, error) {
 	if relay == nil {
 		return nil, errors.New("khatru adapter: relay is nil")
@@ -101,7 +98,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	s, tell := &Sync{relay: relay}, cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
 		s.core.AddRemoved(e)
-		s.core.Manager.Departed(e) // nothing is saved before New has returned
+		s.core.Manager.Departed(e) // Manager is set: nothing is saved before New returns
 		if tell != nil {
 			tell(e)
 		}
@@ -113,7 +110,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	s.core = embedding.New(embedding.Config{
 		Store: store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.GateDirect, Free: cfg.Free, MinFree: cfg.MinFree,
 		Hooks: embedding.Hooks{
-			Admit: s.admit, AsksDeletions: func() bool { return len(relay.OverwriteDeletionOutcome) > 1 }, // one is ours
+			Admit: s.admit, AsksDeletions: func() bool { return len(relay.OverwriteDeletionOutcome) > 1 }, // the first hook is ours
 			MayDelete: s.mayDelete, Query: s.query, Stored: s.imported, Removed: s.followRemoved,
 			Send: func(e graspsync.Event) { relay.BroadcastEvent(e.Event) },
 		},
@@ -121,54 +118,54 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	return s, nil
 }
 
-// Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
-// was called before. A broadcast that a client has been blocking for a second is
-// left behind; it ends with that client's connection.
+// Run blocks until ctx ends and returns the error that ended it. A second call returns
+// [relaysync.ErrRunning]. If a client blocks a broadcast for more than a second, Run returns
+// without its goroutine, which ends with the connection of that client.
 func (s *Sync) Run(ctx context.Context) error { return s.core.Run(ctx) }
 
-// Close ends the use of the backend by the relay, as far as its hooks are ours: clients are
-// told that the server is ending, and what is being read and written is waited for, for 10 s at
-// most. It is called after Run, and before the backend is closed. It may be called again.
+// Close refuses further reads and writes by the hooks of New and waits up to 10 seconds for current
+// ones. Clients receive an error message. Call it after Run, and close the backend after it. It can
+// be called again.
 func (s *Sync) Close() error { return s.core.Close() }
 
-// Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
+// Writable returns nil if events can be stored, else the error of Room or of Store.Writable.
 func (s *Sync) Writable() error { return s.core.Writable() }
 
-// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace. With [Open] it
-// has those of the records as well.
+// Collector returns the metrics of the SyncManager, see there for namespace. After [Open] it
+// includes the records.
 func (s *Sync) Collector(namespace string) prometheus.Collector { return s.core.Collector(namespace) }
 
-// Manager is what follows other relays: status, commands and questions. A policy that holds events reports to its Held,
-// Removed and Postponed. What the relay stores and removes it hears from us.
+// Manager returns the SyncManager. A policy that holds events calls its Held, Removed and
+// Postponed. Sync itself reports stored and removed events to it.
 func (s *Sync) Manager() *relaysync.SyncManager { return s.core.Syncs() }
 
-// Remove removes an event as moderation does: the DeleteEvent hooks are called, and it does not come
-// back by sync as long as its id is remembered, or until a rule is lifted that blocks it. A client
-// may submit it again, unless such a rule is there. One that is not stored is no error.
+// Remove removes an event as moderation and calls the DeleteEvent hooks. Sync does not fetch the
+// event again while its id is remembered, or until a rule that blocks it is lifted. Clients can
+// submit it again unless a rule blocks it. Removing a missing event is no error.
 func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error { return s.core.Remove(ctx, e) }
 
-// Store is what the relay's events are kept in, complete answers included.
+// Store returns the store of the events of the relay.
 func (s *Sync) Store() *eventstoreadapter.Store { return s.core.Store }
 
-// BroadcastsDropped is how many synced events were stored but not broadcast,
-// because clients did not read fast enough.
+// BroadcastsDropped returns the total number of synced events that were stored but not broadcast,
+// because clients read too slowly.
 func (s *Sync) BroadcastsDropped() uint64 {
 	_, dropped := s.core.Broadcasts()
 	return dropped
 }
 
-// Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
-// Config.Free and MinFree. A policy that holds events asks this before it keeps one.
+// Room returns nil if the disk has room for an event according to Config.Free and MinFree, else an
+// error that wraps [ErrRoom]. A policy must call it before it holds an event.
 func (s *Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
 
-// errReplace is returned by New for a relay that removes older versions of an event
-// before anybody can say that the new one is held.
+// errReplace is returned by New for a relay that would remove older versions of an event before the
+// policy can hold the new one.
 var errReplace = errors.New("khatru adapter: a relay whose policy holds events needs ReplaceEvent hooks where it has StoreEvent hooks")
 
-// hold is the first of the hooks that store: khatru has no answer between stored and
-// refused. Here no hook of the relay has anything against the event any more, and only
-// now may the policy hold it. A held one is said to be a duplicate: the client hears OK,
-// nothing is stored, nothing is broadcast, and OnEventSaved is not called.
+// hold is the first StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks, so that
+// the policy holds only events that no hook refuses. For a held event it returns ErrDupEvent,
+// because khatru knows only stored or refused: the client receives OK, and nothing is stored,
+// broadcast or passed to OnEventSaved.
 func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
@@ -180,17 +177,17 @@ func (s *Sync) hold(ctx context.Context, e *nostr.Event) error {
 		return nil
 	case graspsync.Hold:
 		if ws := khatru.GetConnection(ctx); ws != nil {
-			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // who is gone needs not know
+			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // fails only if the client has disconnected
 		}
 		return eventstore.ErrDupEvent
 	}
 	return errors.New(msg)
 }
 
-// Release stores an event that the policy has held, sends it to subscribers and takes
-// note of it. It returns when the event is durable; with Stored or Duplicate it is
-// served. The RejectEvent hooks are asked again, since they may have come to refuse its
-// author meanwhile: then it is Refused, for good.
+// Release stores a held event, broadcasts it and reports it to the SyncManager. It returns when the
+// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
+// RejectEvent hooks again, because they can refuse the author since the event was held. The result
+// is then Refused, which is final.
 func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	return s.core.Imports.Release(ctx, e)
 }

@@ -11,19 +11,20 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// defaultLimit is the number of stored events that a filter without a limit gets: so many of the largest events are
-// what a client may cost without having asked for it.
+// defaultLimit is the maximum number of stored events for a filter without a limit. It bounds the
+// cost of a query that does not ask for a number of events.
 const defaultLimit = 500
 
-// Limit has a relay give at most so many stored events for a filter, because a backend that gives at most so many would give
-// fewer to some that ask for more. It returns the limits that hold in a NIP-11 document, with that of GateDirect for dates. A
-// gate has others, see its Limits. It is called before other hooks are added to the relay.
+// Limit makes the relay return at most most stored events for a filter. Without it, clients that
+// ask for more than a page of the backend would receive fewer events than the document promises. It
+// returns the limitation fields of the NIP-11 document, including the date limit of GateDirect;
+// gate.Gate.Limits returns further fields. Call it before other hooks are added.
 func Limit(relay *khatru.Relay, most int) map[string]any {
 	fewest := min(defaultLimit, most)
 	relay.OverwriteFilter = append(relay.OverwriteFilter, func(ctx context.Context, f *nostr.Filter) {
 		switch {
 		case eventstore.IsNegentropySession(ctx) || khatru.IsInternalCall(ctx) || khatru.GetConnection(ctx) == nil:
-		case nostr.GetTheoreticalLimit(*f) >= 0: // by ids, for one: they bound it
+		case nostr.GetTheoreticalLimit(*f) >= 0: // bounded by ids or addresses
 		case f.Limit > most:
 			f.Limit = most
 		case f.Limit == 0 && !f.LimitZero:

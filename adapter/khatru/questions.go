@@ -9,15 +9,15 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// refuse is a hook that refuses all questions once we are closed.
+// refuse is a filter hook that refuses all queries after Close.
 func (s *Sync) refuse(context.Context, nostr.Filter) (reject bool, msg string) {
 	return s.core.Questions.Closed(), embedding.MsgEnding
 }
 
-// answered is a query whose failure is no answer. khatru says EOSE then, or reconciles what
-// it has not read as if nothing was there, and other servers believe that for a day. A
-// subscription is closed instead, by which the EOSE that follows is nobody's. A reconciliation has
-// no name here that could be said: its connection ends.
+// answered wraps a query so that a failure does not look like an empty answer. After an error
+// khatru would send EOSE or reconcile with an empty set, which other servers believe for a day.
+// Instead, answered closes the subscription, and the client ignores the following EOSE. A
+// reconciliation has no name in this context, so its connection is closed.
 func (s *Sync) answered(q query) query {
 	return func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 		ch, err := q(ctx, f)
@@ -27,7 +27,7 @@ func (s *Sync) answered(q query) query {
 		}
 		why := s.core.Questions.Unanswered(err)
 		if id, ok := subscription(ctx); ok {
-			_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // else the client has gone
+			_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
 		} else {
 			_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
 		}
@@ -37,7 +37,8 @@ func (s *Sync) answered(q query) query {
 	}
 }
 
-// subscription is the name of the subscription that is answered. khatru panics if there is none.
+// subscription returns the id of the subscription that is answered. khatru panics if the context
+// has none.
 func subscription(ctx context.Context) (id string, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return khatru.GetSubscriptionID(ctx), true
