@@ -20,9 +20,9 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// backend is one of nostrlib's as package adapter/eventstore takes them. It calls that in the
-// goroutine that it is called in, and reads an answer to its end before it gives any of it: a
-// transaction that is open while somebody writes keeps the writer waiting.
+// backend makes a backend of nostrlib look like one of go-nostr's eventstore, for package
+// adapter/eventstore. It reads an answer to its end before it returns any of it, because an open
+// read transaction blocks writers.
 type backend struct {
 	eventstore.Store
 	traits traits.Traits
@@ -36,16 +36,18 @@ var (
 
 const (
 	module = "fiatjaf.com/nostr/eventstore"
-	// page is how many events a backend is asked for: it says by itself no number.
+	// page is the number of events that one query asks for. Backends of nostrlib have no limit of
+	// their own.
 	page = 1000
-	// exempt is how many it may be asked for where a second holds more than a page.
+	// exempt is the maximum number of events that one query asks for if a second has more events
+	// than a page.
 	exempt = 1 << 18
-	// longestIndexed is the longest tag value that is in an index.
+	// longestIndexed is the maximum length of indexed tag values in bytes.
 	longestIndexed = 100
 )
 
-// traitsOf tells backends by the package of their type, so that none has to be linked in for it. A struct that embeds a backend is
-// taken for that one.
+// traitsOf identifies a backend by the package path of its type, so that no backend is linked in. A
+// struct that embeds a backend counts as that backend.
 func traitsOf(db eventstore.Store) (traits.Traits, error) {
 	t := traits.Traits{Page: page, Exempt: exempt, Indexed: indexed, Fits: fitsEncoded}
 	switch v, kind := traits.Find(reflect.ValueOf(db), module, "boltdb", "lmdb", "slicestore"); kind {
@@ -60,20 +62,20 @@ func traitsOf(db eventstore.Store) (traits.Traits, error) {
 	return t, nil
 }
 
-// indexed reports whether boltdb finds a tag: it keeps those with one letter, and looks for names of
-// several by their first.
+// indexed reports whether boltdb finds events by a tag. boltdb indexes tags with one letter and
+// looks up longer names by their first letter.
 func indexed(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb reports whether lmdb finds a tag. The keys of addresses are as long as these are, and
-// a search, or a count, ends at the first key of another length: an event that names "repo-cli" hides those
-// that name "repo".
+// indexedByLmdb reports whether lmdb finds events by a tag. Keys of addresses vary in length, and a
+// search or count ends at the first key of another length. Therefore an event that names "repo-cli"
+// hides events that name "repo".
 func indexedByLmdb(name, value string) bool {
 	return indexed(name, value) && strings.Count(value, ":") != 2
 }
 
-// measured is what of an event has a size of its own.
+// measured returns the parts of an event with variable size.
 func measured(e *gonostr.Event) nostr.Event {
 	out := nostr.Event{Tags: make(nostr.Tags, len(e.Tags)), Content: e.Content}
 	for i, tag := range e.Tags {
@@ -82,9 +84,9 @@ func measured(e *gonostr.Event) nostr.Event {
 	return out
 }
 
-// fitsEncoded reports whether the binary form of boltdb and lmdb gives an event back. Where
-// its tags need more than 64 KiB the form relies on each one being less than that, and gives
-// something else, or nothing at all, where one is not.
+// fitsEncoded reports whether the binary encoding of boltdb and lmdb preserves an event. If all
+// tags together need more than 64 KiB, the encoding corrupts or loses events with a tag of that
+// size.
 func fitsEncoded(e *gonostr.Event) bool {
 	size := 0
 	for _, tag := range e.Tags {
@@ -108,7 +110,7 @@ func fitsEncoded(e *gonostr.Event) bool {
 // Traits implements [traits.Teller].
 func (b backend) Traits() traits.Traits { return b.traits }
 
-// ask is a query. A filter that no event can match has no answer.
+// ask returns the events that match a filter, none for a filter that nothing can match.
 func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
 	most := f.Limit
 	if most <= 0 {
@@ -118,19 +120,20 @@ func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
 		return b.first(f, most)
 	}
 	q, ok := ToFilter(f)
-	if _, unnamed := f.Tags[""]; !ok || f.LimitZero || unnamed { // several would crash over such a name
+	if _, unnamed := f.Tags[""]; !ok || f.LimitZero || unnamed { // some backends panic on an empty tag name
 		return nil, nil
 	}
 	if q.IDs != nil || q.GetTheoreticalLimit() >= most {
 		return slices.Collect(b.Store.QueryEvents(q, most)), nil
 	}
-	// It gives one version of each address, be there more: it is to give all of them.
+	// For replaceable kinds alone, backends return only one version of each address, but all stored
+	// versions are wanted. An unused kind in the filter prevents that.
 	q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
 	for q.Limit = most; ; q.Limit *= 4 {
 		var events []nostr.Event
 		given := 0
 		for e := range b.Store.QueryEvents(q, q.Limit) {
-			if given++; e.Kind != kindOfNone { // somebody may use it, to hide others
+			if given++; e.Kind != kindOfNone { // published to hide other events
 				events = append(events, e)
 			}
 		}
@@ -140,8 +143,8 @@ func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
 	}
 }
 
-// first is a query for events of the time zero. nostrlib can ask for nothing that ends there, but for
-// what ends a second later.
+// first returns the events with created_at 0. nostrlib reads until=0 as no bound, so first asks for
+// until=1 and removes the rest.
 func (b backend) first(f gonostr.Filter, most int) ([]nostr.Event, error) {
 	end := gonostr.Timestamp(1)
 	f.Until = &end
@@ -166,7 +169,7 @@ func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr
 	}
 	ch := make(chan *gonostr.Event, len(events))
 	for _, e := range events {
-		if out, err := FromEvent(e); err == nil { // else it is none that anybody could ask for
+		if out, err := FromEvent(e); err == nil { // no client can ask for an event without id
 			ch <- out.Event
 		}
 	}
@@ -174,8 +177,8 @@ func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr
 	return ch, nil
 }
 
-// CountEvents implements [goeventstore.Counter]. Most backends count all that they have for a
-// filter with ids.
+// CountEvents implements [goeventstore.Counter]. It runs a query for filters with ids, because most
+// backends count too many events for them.
 func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, error) {
 	if f.Until != nil && *f.Until == 0 {
 		second := gonostr.Timestamp(1)
@@ -196,7 +199,7 @@ func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, erro
 		n, err := b.Store.CountEvents(q)
 		return int64(n), err
 	}
-	// Nothing comes of a query that failed as well, and only a count says so.
+	// A failed query looks like an empty answer. Only a count returns the error.
 	if _, err := b.Store.CountEvents(nostr.Filter{Kinds: []nostr.Kind{kindOfNone}}); err != nil {
 		return 0, err
 	}
@@ -205,7 +208,7 @@ func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, erro
 	return int64(len(events)), err
 }
 
-// kindOfNone is a kind that nobody uses.
+// kindOfNone is a kind that no event has.
 const kindOfNone = math.MaxUint16
 
 // SaveEvent implements [goeventstore.Store].

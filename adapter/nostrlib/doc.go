@@ -1,39 +1,39 @@
-// Package nostrlib joins graspsync to fiatjaf.com/nostr, which its users call nostrlib: the library
-// that today's Go relays are written against. It is a module of its own, so that nobody else has that
-// library among what they depend on.
+// Package nostrlib connects graspsync to fiatjaf.com/nostr, called nostrlib below, the library of
+// newer Go relays. It is a separate module, so that other users do not depend on that library.
 //
-//	event, err := nostrlib.FromEvent(theirs)                  // a graspsync.Event of a nostr.Event
+//	event, err := nostrlib.FromEvent(theirs)                  // nostr.Event to graspsync.Event
 //	theirs, err := nostrlib.ToEvent(event)                    // and back
-//	store, err := nostrlib.NewStore(db, nostrlib.Config{})    // a relaysync.Store of an eventstore.Store
+//	store, err := nostrlib.NewStore(db, nostrlib.Config{})    // eventstore.Store to relaysync.Store
 //
-// Package adapter/nostrlib/khatru embeds graspsync in a relay on its khatru, package
-// adapter/nostrlib/grasp gives a server on its khatru/grasp what GRASP-02 asks for.
+// Package adapter/nostrlib/khatru embeds graspsync in a relay on its khatru. Package
+// adapter/nostrlib/grasp adds GRASP-02 to a server on its khatru/grasp.
 //
 // # Events
 //
-// nostrlib has ids, keys and signatures as bytes, go-nostr as text, and a [graspsync.Event] ids and keys as
-// both: an event is handed over without being read again. The two libraries have different
-// ids for an event with control characters other than tab, newline and carriage return;
-// that of NIP-01 is go-nostr's.
+// nostrlib stores ids, keys and signatures as bytes, go-nostr as text, and [graspsync.Event] stores
+// ids and keys as both, so conversion needs no parsing. The libraries compute different ids for
+// events with control characters other than tab, newline and carriage return. go-nostr follows
+// NIP-01.
 //
 // # Stores
 //
-// A [Store] stands on package adapter/eventstore, which says what is complete, what is written in which
-// order, and what holds after a crash. It is told what a backend of nostrlib's is like:
+// A [Store] uses package adapter/eventstore, which documents completeness, write order and crash
+// safety. It works around these properties of nostrlib backends:
 //
-//   - A query gives no error. An empty answer is confirmed by a count, which does.
-//   - A query is told how many events it may give, so that a second with thousands of them can be read.
-//   - For kinds of which there is one version of each address, it gives one for each, be there more.
-//   - Ids and tags are found by a part of them, and what only looks alike is left out again.
-//   - The binary form of boltdb and lmdb loses some of the events whose tags have more than 64 KiB
-//     together: those are refused.
-//   - lmdb does not find all events that name an address, because others
-//     hide them. A Store looks through all of the other kinds or authors that it is asked for instead, which takes
-//     its time where there are many events: boltdb is the better choice. What a client asks goes by
-//     the backend's index all the same.
-//   - ReplaceEvent misses versions without or with a long identifier. It is not used.
-//   - slicestore takes since for exclusive, and can't be read while it is written. Its calls are serialised.
+//   - Queries return no error. A count, which does, confirms empty answers.
+//   - Queries have a maximum number of events, which the Store raises for a second with thousands of events.
+//   - Queries for replaceable kinds return one version of each address, even if more are stored.
+//   - Indexes contain only a part of ids and tag values. The Store filters out other matches.
+//   - The binary encoding of boltdb and lmdb loses some events whose tags exceed 64 KiB together. The
+//     Store refuses these events.
+//   - lmdb misses events that name an address if another event hides them. Instead, the Store reads
+//     all events of the other kinds or authors in the filter, which is slow for large stores, so
+//     prefer boltdb. Queries of clients still use the index.
+//   - ReplaceEvent misses versions without identifier or with a long identifier. The Store does not
+//     use it.
+//   - slicestore excludes events at since, and cannot be read while it is written. The Store
+//     serializes its calls.
 //
-// Supported are boltdb, lmdb and slicestore, and structs that embed one of these. For any other database implement
-// relaysync.Store and test it with package storetest.
+// Supported backends are boltdb, lmdb, slicestore, and structs that embed one. For another database
+// implement relaysync.Store and test it with package storetest.
 package nostrlib

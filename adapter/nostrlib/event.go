@@ -11,10 +11,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// FromEvent returns an event of nostrlib's as graspsync has it. Nothing is parsed: id and author are
-// copied as they are, and written down once for those who want them as text. The values of its
-// tags are shared, so neither of the two may be changed any more. Like [graspsync.ParseEvent]
-// it checks neither id nor signature; the error wraps [graspsync.ErrEvent] if the event has no id.
+// FromEvent converts an event of nostrlib. Both events share tag values and must not be changed
+// later. Like [graspsync.ParseEvent], it checks neither id nor signature. The error wraps
+// [graspsync.ErrEvent] if the event has no id.
 func FromEvent(e nostr.Event) (graspsync.Event, error) {
 	if e.ID == nostr.ZeroID {
 		return graspsync.Event{}, fmt.Errorf("%w: id: zero", graspsync.ErrEvent)
@@ -37,17 +36,16 @@ func FromEvent(e nostr.Event) (graspsync.Event, error) {
 	return graspsync.Event{Event: out, ID: graspsync.EventID(e.ID), PubKey: graspsync.PubKey(e.PubKey)}, nil
 }
 
-// How many digits there are in the text of an event.
+// Numbers of hex digits.
 const (
 	idDigits  = 2 * len(nostr.ID{})
 	keyDigits = 2 * len(nostr.PubKey{})
 	sigDigits = 2 * len(nostr.Event{}.Sig)
 )
 
-// ToEvent returns an event of graspsync's as nostrlib has it. The values of its tags are shared.
-// The error wraps [graspsync.ErrEvent] for the zero Event, and for what nostrlib has no place for: a
-// kind above 65,535, a signature that is not of 128 hex digits. Digits of a signature in upper case
-// become lower case.
+// ToEvent converts an event to nostrlib. Both events share tag values. The error wraps
+// [graspsync.ErrEvent] for the zero Event, a kind above 65,535, or a signature that is not 128 hex
+// digits. Upper-case digits of a signature become lower case.
 func ToEvent(e graspsync.Event) (nostr.Event, error) {
 	switch {
 	case e.IsZero():

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// FromFilter returns a filter of nostrlib's as go-nostr has it. The lists of tag values are shared.
+// FromFilter converts a filter of nostrlib to go-nostr. Both filters share the lists of tag values.
 func FromFilter(f nostr.Filter) gonostr.Filter {
 	out := gonostr.Filter{
 		Tags: gonostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search,
@@ -45,10 +45,9 @@ func bound(at nostr.Timestamp) *gonostr.Timestamp {
 	return &t
 }
 
-// ToFilter returns a filter of go-nostr's as nostrlib has it. It is false for one that nothing
-// matches, since most backends of nostrlib's take an empty list for none, and for one that
-// ends at the time zero, since nostrlib takes such a bound for none. Of a list, values that no
-// event has are left out. The lists of tag values are shared.
+// ToFilter converts a filter of go-nostr to nostrlib, without values that no event can have. Both
+// filters share the lists of tag values. ok is false if the filter matches nothing: most nostrlib
+// backends read an empty list as no list, and nostrlib reads until=0 as no bound.
 func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 	out = nostr.Filter{Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search}
 	if f.IDs != nil {
@@ -83,7 +82,7 @@ func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 		(f.Kinds == nil || len(out.Kinds) > 0) && (f.Until == nil || *f.Until > 0)
 }
 
-// converted are those values that are some of the other kind.
+// converted returns the values that have a valid conversion.
 func converted[A, B any](values []A, as func(A) (B, bool)) []B {
 	out := make([]B, 0, len(values))
 	for _, v := range values {

@@ -16,19 +16,19 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config says how a backend is used.
+// Config is the configuration of a [Store].
 type Config struct {
-	// Identity is the service whose events these are. Requests to vanish (NIP-62) are
-	// executed if they name it; with none, only those that name all relays are.
+	// Identity is the service that stores the events. The Store executes requests to vanish
+	// (NIP-62) for Identity and for all relays, and without Identity only those for all relays.
 	Identity nip34.Identity
-	// Removed, if set, is told each event that a deletion, a request to vanish or a newer
-	// version has taken out of the backend. It is called under locks: it must not call the
-	// Store and should only take note.
+	// Removed, if set, is called with each event that a deletion, a request to vanish or a newer
+	// version removed. Locks are held during the call, so it must return quickly and must not call
+	// the Store.
 	Removed func(event graspsync.Event)
 }
 
-// Store is a [relaysync.Store] over a backend of nostrlib's. Use [NewStore]. It is safe for
-// concurrent use if the backend is, or is serialised.
+// Store is a [relaysync.Store] on a backend of nostrlib. Use [NewStore]. It is safe for concurrent
+// use, because calls of a backend that is not safe are serialized.
 type Store struct {
 	*eventstoreadapter.Store
 	shared interface {
@@ -39,9 +39,9 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// NewStore returns a Store over a backend, on which Init was called. The backend is the embedder's:
-// its Close is not called. The error wraps [eventstoreadapter.ErrUnsupported] for one other than boltdb, lmdb and slicestore, or a
-// struct that embeds one of these.
+// NewStore returns a Store on a backend. The caller has called Init of db and closes it. The error
+// wraps [eventstoreadapter.ErrUnsupported] unless db is boltdb, lmdb, slicestore, or a struct that
+// embeds one.
 func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("event store: no backend")
@@ -57,11 +57,10 @@ func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 	return &Store{Store: s, shared: s.Backend()}, nil
 }
 
-// Query returns what a client gets for a filter: the newest events that match, as many as its limit
-// says, and most at most, nor more than PageSize; also that many where it says none. What does not match is left
-// out. What no index finds, and what stands behind a page of events that only look alike, is looked for in the newest
-// tens of thousands of events. An answer has the newest 8 MiB of what it would have. An error is one of the backend, which
-// by itself gives no answer then.
+// Query returns the newest events that match a client's filter: at most the limit of the filter,
+// most, PageSize and 8 MiB. A filter without limit gets that maximum. If the index does not find
+// all matches, Query searches only the newest tens of thousands of events. It returns errors of the
+// backend, unlike the backend's own QueryEvents.
 func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Event, error) {
 	if f.LimitZero {
 		return nil, ctx.Err()
@@ -75,15 +74,15 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 	}
 	events := make([]nostr.Event, 0, len(ch))
 	for e := range ch {
-		if out, err := toTheirs(e); err == nil { // it came from there
+		if out, err := toTheirs(e); err == nil { // cannot fail: nostrlib stored the event
 			events = append(events, out)
 		}
 	}
 	return events, nil
 }
 
-// Reconciled returns what a reconciliation (NIP-77) is about: times and ids of all that matches,
-// whatever the limit of the filter, or an error. Of a search there is nothing: backends have none.
+// Reconciled returns time and id of every event that matches a filter, for a reconciliation
+// (NIP-77). It ignores the limit. It returns nothing for a search, because backends cannot search.
 func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Stamp, error) {
 	if f.Search != "" {
 		return nil, ctx.Err()
@@ -99,14 +98,14 @@ func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Sta
 	return all, nil
 }
 
-// Count is CountEvents of the backend, with its errors. Backends may count what only looks alike.
+// Count returns CountEvents of the backend, which can count events that do not match exactly.
 func (s *Store) Count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.shared.CountEvents(ctx, FromFilter(f))
 	return uint32(max(n, 0)), err
 }
 
-// Add stores one event as Save does, for a relay whose client submits it: an ephemeral one is
-// refused, of a replaceable one the newest version stays, and deletions are executed.
+// Add stores an event that a client submitted, like Save. It refuses ephemeral events, keeps the
+// newest version of replaceable events, and executes deletions.
 func (s *Store) Add(ctx context.Context, e nostr.Event) (graspsync.Outcome, error) {
 	parsed, err := FromEvent(e)
 	if err != nil {

@@ -19,58 +19,54 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config says how a server works. State must be set.
+// Config is the configuration of a [Server]. State is required.
 type Config struct {
-	// State keeps what is to survive a restart, the events that wait among it, as
-	// state.Open returns it. The caller closes it, after Run.
+	// State stores records that survive a restart, such as held events. The caller closes it after
+	// Run.
 	State state.Store
-	// Store says how the backend is used. Its Identity is set by New.
+	// Store configures the use of the backend. New sets its Identity.
 	Store nostrlib.Config
-	// Egress has the rules for connections to relays and git servers alike; our own
-	// listeners belong into its field Own. The names of the identity are ours by
-	// themselves. A Budget is made if there is none. Plaintext is allowed if
-	// its field AllowPlaintext or that of Sync says so: either counts for both.
+	// Egress has the rules for connections to relays and git servers. List listeners of this
+	// process in Egress.Own. New adds the names of the identity, and a Budget if there is none.
+	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// Membership says who is a maintainer: for purgatory, and for the default policy.
-	// A Policy of Sync's must do the same by itself.
+	// Membership decides who is a maintainer, in purgatory and in the default policy. A custom
+	// Sync.Policy must apply the same rule.
 	Membership nip34.Membership
-	// Rules are what the operator has decided: what is blocked, which relays are followed in any case,
-	// how the server describes itself. [Server.Control] changes them. Defaults to those that State
-	// has: then whoever loses State has everything back that was blocked or removed. In a store of
-	// their own ([rules.Open], [rules.Move]) they outlive it, as with [Open].
+	// Rules stores decisions of the operator, such as blocked authors. [Server.Control] changes
+	// them. Defaults to rules stored in State, and losing State then unblocks everything. [Open]
+	// therefore uses a store of its own, see [rules.Open] and [rules.Move].
 	Rules *rules.Book
-	// Audit is told of each command of an operator's that changes something, before it and after it.
-	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
+	// Audit, if set, is called before and after each command of an operator that changes something.
+	// Calls can be concurrent. Commands are logged in any case.
 	Audit func(admin.Entry)
-	// Logger gets what happens, unless a part has one of its own. Defaults to
-	// discarding it.
+	// Logger is the logger of every part without its own. Defaults to discarding.
 	Logger *slog.Logger
-	// MaxQuery is that of khatruadapter.Config.
+	// MaxQuery is MaxQuery of khatruadapter.Config. Defaults to 500.
 	MaxQuery int
 
-	// Sync is the configuration of the SyncManager. Its State and its Rules are set by New; its
-	// Policy, by default GRASPPolicy, decides before purgatory does. It must have no Holder:
-	// purgatory is that.
+	// Sync configures the SyncManager. New sets its State and Rules. Its Policy decides before
+	// purgatory and defaults to GRASPPolicy. Its Holder must be nil, because purgatory is the
+	// holder.
 	Sync relaysync.Config
-	// Purgatory says how long events wait and how their data is hunted for. Its
-	// Identity and Membership are set by New.
+	// Purgatory configures how long events are held and how their git data is fetched. New sets its
+	// Identity and Membership.
 	Purgatory purgatory.Config
-	// Fetch has the limits of fetching. Its Dialer is set by New. Its MaxFetches defaults to twice the
-	// MaxHunts of Purgatory; its MinFreeDisk is that of Serve.
+	// Fetch has the limits of fetching git data. New sets its Dialer. MaxFetches defaults to twice
+	// Purgatory.Limits.MaxHunts, and MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
-	// Repositories has the limits of what may lie in the folder of the repositories. Its PlainNames is
-	// set by New. Its Git and its AllowFaults are
-	// those of Fetch.
+	// Repositories has the limits of the repositories. New sets its PlainNames. Its Git and
+	// AllowFaults default to the values of Fetch.
 	Repositories gitserve.RepositoriesConfig
-	// Serve has the limits of serving. The database of events belongs on the same disk as the
-	// repositories: where less of that is free than its MinFreeDisk, no events are stored.
+	// Serve has the limits of serving git clients. The events must be on the same disk as the
+	// repositories, because less than MinFreeDisk free bytes also stop the storing of events.
 	Serve gitserve.Config
 }
 
-// ErrConfig is wrapped by what [New] says of its arguments.
+// ErrConfig is wrapped by the error of [New] for invalid arguments.
 var ErrConfig = server.ErrConfig
 
-// wrong returns what is wrong with the arguments of New.
+// wrong returns errors for invalid arguments of New.
 func wrong(gs *grasp.GraspServer, identity nip34.Identity) (errs []error) {
 	switch {
 	case gs == nil:

@@ -1,4 +1,5 @@
-// Package graspadapter gives a GRASP-01 server on fiatjaf.com/nostr/khatru/grasp what GRASP-02 asks for.
+// Package graspadapter adds sync and purgatory (GRASP-02) to a GRASP-01 server on
+// fiatjaf.com/nostr/khatru/grasp.
 //
 //	gs := grasp.New(relay, "repositories")
 //	server, err := graspadapter.New(ctx, gs, db, identity, graspadapter.Config{State: records})
@@ -8,59 +9,55 @@
 //	defer server.Close()
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), server.Run)
 //
-// [Open] is New with strings.
+// [Open] is New with strings and defaults.
 //
-// New stands in for relay.UseEventstore, and for khatruadapter.New, whose rules about hooks
-// hold: set yours before. Package sync follows the relays that the repositories list; announcements, states
-// and pull requests are held until their git data is here, which is hunted for at their clone
-// URLs or pushed by a client; then refs move, the event is stored in the relay's backend and
-// sent to its subscribers.
+// New replaces relay.UseEventstore and khatruadapter.New. Set your hooks before New, see package
+// khatruadapter. The server follows the relays that its repositories list. It holds announcements,
+// states and pull requests until their git data is fetched from clone URLs or pushed. Then it
+// updates refs, stores the event in the backend and broadcasts it.
 //
-// # The folder
+// # Folder
 //
-// Repositories stay where the GraspServer has them, RepositoryDir/<owner>/<identifier>, as bare
-// repositories; those that are there keep their settings. Identifiers which it could not serve, with
-// other characters than letters, digits and "_.-", have folders with names of ours, and are served
-// as well. Beside the owners' folders there are three more: incoming, staged and departed. One
-// process at a time may use the folder.
+// Repositories stay in RepositoryDir/<owner>/<identifier> of the GraspServer as bare repositories
+// and keep their settings. Identifiers with characters other than letters, digits and "_.-", which
+// the GraspServer cannot serve, have folders with generated names. The folders incoming, staged and
+// departed are next to the owners' folders. Only one process can use RepositoryDir.
 //
-// A repository is this server's if a stored announcement of it lists the identity as a relay and in its clone
-// URLs. Any other is put into departed within two hours of the first start, and removed a week later, which the log
-// tells. A GraspServer by itself serves whatever is announced, wherever that says it is: try the identity out with
-// a copy of the folder first.
+// A repository belongs to this server if a stored announcement lists the identity as a relay and in
+// its clone URLs. Any other repository is moved to departed within two hours of the first start and
+// deleted a week later, with a log line. A GraspServer alone serves every announced repository, so
+// try the identity with a copy of the folder first.
 //
-// # What its operator decides
+// # Operators
 //
-// [Server.Control] blocks and allows, purges, and has relays and git data tried again, while the server runs; behind package
-// admin that is NIP-86. What is blocked is not taken, followed, connected to, nor served as git data, and has no page;
-// events that are here stay served until they are purged, but for deletions and requests to vanish.
+// Commands of [Server.Control] block, allow and purge, and retry relays and git data while the
+// server runs. Package admin offers it as NIP-86. Blocked authors, repositories and events are not
+// accepted or synced, blocked relays are not connected to, and git data and pages of blocked
+// repositories are not served. Stored events are served until they are purged, except blocked
+// deletions and requests to vanish.
 //
-// # What remains of the GraspServer, and what does not
+// # Changes to the GraspServer
 //
-// Its hooks OnRead and OnWrite are asked before git sees anything. Before refs are listed OnRead is, also
-// for a push, which is told all of them, and OnWrite for a push: what nobody may read nobody can push to;
-// its page of a repository that is not blocked, its entries in the NIP-11 document and whatever else is on the
-// relay's router are as they were. The three requests that git makes are answered by
-// package gitserve. Its own handlers can't have purgatory behind them:
+// OnRead and OnWrite are called before git requests. A push first lists refs, which calls both
+// hooks, so a client needs read access to push. Pages of repositories, the NIP-11 fields and other
+// routes of the relay stay unchanged. Package gitserve answers the three requests of git, because
+// the handlers of GraspServer do not work with purgatory:
 //
-//   - They know only states and announcements that the relay serves. One that is held for its
-//     data would have no data pushed: nobody could push to a new repository.
-//   - They ask for states of the owner's only. With more than one maintainer the newest decides.
-//   - What a push is allowed is judged once, before its data has come. A newer state may be
-//     served meanwhile, whose refs the push then moves back; purgatory, which moves refs
-//     too, has a lock against that.
-//   - Refs outside of refs/heads, refs/tags and refs/nostr are not judged: anybody may push them.
-//   - Data for an event that is not here is refused, and a pull request that is held
-//     would be such an event.
-//   - A push is in memory as a whole, from anybody, and is durable only when the disk pleases:
-//     a release promises that a ref is there before its event is served.
-//   - For the list of refs they run the program that the request names.
+//   - They accept only pushes for served events, so no client could push to a new repository, whose
+//     announcement is held, or for a held pull request.
+//   - They read only states of the owner. With several maintainers the newest state decides.
+//   - They check a push once, before its data arrives. A newer state can be served in the meantime,
+//     and the push would then revert its refs. Purgatory also updates refs and needs a lock.
+//   - They accept any push to refs outside refs/heads, refs/tags and refs/nostr.
+//   - They read a push of any client into memory, and do not sync it to disk. A release must
+//     guarantee that a ref is durable before its event is served.
+//   - To list refs, they run the program that the request names.
 //
-// So a push is judged by what is served and what is held, of all who have a say, again under the
-// lock, and by its limits; see package gitserve.
+// Package gitserve checks a push against served and held events of all maintainers, again under the
+// lock of the repository, and applies limits.
 //
 // # Limits
 //
-// The relay's router changes some paths before it looks at them, such as those with "//". The
-// connection of a client is khatru's: put a gate.Gate before the relay, and give its Wait to Pace of Sync.
+// The relay's router redirects some paths, such as paths with "//". Put a gate.Gate before the
+// relay to limit client connections, and pass its Wait to Pace of Sync.
 package graspadapter

@@ -12,15 +12,16 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Open is the short way to [New]: it gives a GraspServer sync and purgatory, for the repositories whose
-// announcements list the domain ("grasp.example.com", or with a port). What is to survive a restart goes
-// into "state" in the folder, and what an operator decides by [Server.Control] into "rules"; the folder
-// belongs to this process, and is on the same disk as the events and the repositories. Relays to begin with are
-// URLs, or just their hosts. What happens is logged by [log/slog.Default], and the relay speaks NIP-77. A domain
-// such as "127.0.0.1:3334" is for trying it out: relays and git servers on this machine are reached then, without
-// encryption as well, which else nobody is. ctx bounds Open only.
+// Open adds sync and purgatory with defaults to a GraspServer. It hosts the repositories whose
+// announcements list domain, such as "grasp.example.com", which may have a port. The folder
+// contains records that survive a restart in "state", and decisions of the operator
+// ([Server.Control]) in "rules". Only one process can use it, and it must be on the same disk as
+// the events and the repositories. bootstrap lists URLs or hosts of relays to follow before a
+// repository is known.
 //
-// Whoever wants anything otherwise takes New.
+// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback, such as
+// "127.0.0.1:3334", the server also connects to relays and git servers on loopback and without TLS.
+// ctx limits Open only. For other settings call [New].
 func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// routes has git's requests answered by our handler, after the hooks of the GraspServer, and
-// all else by what the relay's router has: the page of a repository, unless that is blocked, and what the
-// embedder added.
+// routes returns a mux with git requests for our handler, behind the hooks of the GraspServer. The
+// router of the relay serves everything else, except pages of blocked repositories.
 func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, identity nip34.Identity) *http.ServeMux {
 	base, mux := server.Named(identity, gs.Relay.Router()), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
-		hooks := []hook{gs.OnRead} // whoever is going to push is told all refs as well
+		hooks := []hook{gs.OnRead} // a push also lists refs
 		if r.URL.Query().Get("service") == "git-receive-pack" {
 			hooks = append(hooks, gs.OnWrite)
 		}
@@ -34,7 +33,7 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, iden
 		identifier, dotted := strings.CutSuffix(r.PathValue("repo"), ".git")
 		owner, err := nip34.ParseNPub(r.PathValue("npub"))
 		if dotted && err == nil && book.BlocksRepository(graspsync.RepoRef{Owner: owner, Identifier: identifier}) {
-			http.NotFound(w, r) // as the GraspServer says of one that is not here
+			http.NotFound(w, r) // the GraspServer's answer for an unknown repository
 			return
 		}
 		base.ServeHTTP(w, r)
@@ -43,7 +42,7 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, iden
 	return mux
 }
 
-// hook is one of a GraspServer.
+// hook is OnRead or OnWrite of a GraspServer.
 type hook func(ctx context.Context, owner nostr.PubKey, identifier string) (reject bool, reason string)
 
 func serve(w http.ResponseWriter, r *http.Request, base http.Handler, git *gitserve.Handler, hooks ...hook) {

@@ -24,20 +24,20 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Server is a GraspServer with sync and purgatory behind it. It is made by [New]. All methods may be
-// called concurrently.
+// Server is a GraspServer with sync and purgatory. Use [New] or [Open]. It is safe for concurrent
+// use.
 type Server struct {
 	sync  *khatruadapter.Sync
 	parts *server.Parts
 	relay *khatru.Relay
-	about func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's; may be nil
+	about func(context.Context, *http.Request, nip11.RelayInformationDocument) nip11.RelayInformationDocument // the relay's hook before New; may be nil
 }
 
-// New gives a GraspServer, which grasp.New has made, sync and purgatory. Its relay is reached as identity and
-// keeps its events in backend, on which Init was called and which must be durable when it says that
-// something is stored. What was being done when the process was killed is put in order
-// before New returns; ctx bounds that only. The error names what is wrong with the
-// arguments; it wraps [gitfetch.ErrGit] if there is no git that can be used. The relay is then unchanged.
+// New adds sync and purgatory to a GraspServer made by grasp.New, whose relay clients reach as
+// identity. The caller has called Init of backend, which must be durable when its SaveEvent
+// returns. New finishes or reverts work that an earlier process left half done; ctx limits New
+// only. If New fails, the relay is unchanged, and the error describes every invalid argument. The
+// error wraps [gitfetch.ErrGit] if no usable git is installed.
 func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	c := server.Config{
 		Identity: identity, State: cfg.State, Egress: cfg.Egress, Membership: cfg.Membership, Rules: cfg.Rules, Audit: cfg.Audit, Logger: cfg.Logger,
@@ -73,7 +73,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	}); err != nil {
 		return nil, err
 	}
-	embed() // last of all: a relay whose New failed is to be one that another New can have
+	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	gs.Relay.OverwriteRelayInformation = s.describes
 	gs.Relay.SetRouter(routes(gs, s.parts.Git, c.Rules, identity))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
@@ -82,16 +82,17 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	return s, nil
 }
 
-// Explain answers why something is here, or is not, as package explain does, and which rule keeps it out.
+// Explain returns why an event or repository is stored, missing or blocked. See package explain for
+// text.
 func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return s.parts.Explain(ctx, text)
 }
 
-// Control returns the control of the server in the hands of somebody: an npub, or whatever the program
-// calls what acts.
+// Control returns the commands of an operator. by names the operator in logs and for Audit: an npub
+// or the name of a program.
 func (s *Server) Control(by string) control.Control { return s.parts.Commands.By(by) }
 
-// describes is what the relay says of itself, with what was changed while it ran.
+// describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	if s.about != nil {
 		info = s.about(ctx, r, info)
@@ -100,24 +101,24 @@ func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.Rela
 	return info
 }
 
-// Sync is what follows other relays: its status, its metrics, its store.
+// Sync returns the part that follows other relays.
 func (s *Server) Sync() *khatruadapter.Sync { return s.sync }
 
-// Purgatory is what holds events: its status, its metrics.
+// Purgatory returns the part that holds events.
 func (s *Server) Purgatory() *purgatory.Purgatory { return s.parts.Purgatory() }
 
-// Fetcher is what fetches git data: its metrics, the version of git.
+// Fetcher returns the part that fetches git data.
 func (s *Server) Fetcher() *gitfetch.Fetcher { return s.parts.Fetcher }
 
-// Staging has what was pushed for events that are not here: its metrics.
+// Staging returns the storage of data that was pushed before its event arrived.
 func (s *Server) Staging() *gitserve.Staging { return s.parts.Repos.Staging() }
 
-// GitHandler is what serves the repositories: its metrics.
+// GitHandler returns the part that serves git clients.
 func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
-// Run works until ctx ends and returns what ended it; [relaysync.ErrRunning] if it was
-// called before, and what khatruadapter's Run returns for a hook of the relay that was set
-// after New. It leaves no goroutine.
+// Run blocks until ctx ends and returns the error that ended it. A second call returns
+// [relaysync.ErrRunning]. The error wraps [khatruadapter.ErrReplaced] if a hook of the relay was
+// set after New. No goroutine is left when Run returns.
 func (s *Server) Run(ctx context.Context) error {
 	if reflect.ValueOf(s.relay.OverwriteRelayInformation).Pointer() != reflect.ValueOf(s.describes).Pointer() {
 		return fmt.Errorf("GRASP server: OverwriteRelayInformation: %w", khatruadapter.ErrReplaced)
@@ -125,25 +126,24 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.parts.Run(ctx, khatruadapter.ErrReplaced)
 }
 
-// Close ends what is left: requests for repositories that are under way, child processes, and the use
-// of the backend, which may be closed then. What comes later is refused. It is called after
-// Run; a second call does nothing.
+// Close ends requests and child processes, and refuses later requests. Call it after Run, and close
+// the backend after it. A second call does nothing.
 func (s *Server) Close() error { return s.parts.Close() }
 
-// ErrStarting is wrapped by what [Server.Ready] returns until Run has read the store.
+// ErrStarting is wrapped by the error of [Server.Ready] until Run has read the store.
 var ErrStarting = server.ErrStarting
 
-// Ready returns why the server can't do its work now, so that clients are better sent elsewhere; nil
-// if it can. The error wraps [ErrStarting] until Run has read the store, and says later which of
-// store, records and repositories can't be written to; one that wraps [khatruadapter.ErrRoom] is
-// about the disk being full. It writes a few bytes to find out, at most once in 5 s; what the store
-// can't do it knows from what failed. It returns within 5 s, also if the disk hangs.
+// Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
+// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Other errors name the
+// part that cannot be written: store, records or repositories. Ready writes a few bytes to records
+// and repositories, at most once every 5 seconds; for the store it uses the last failure. It
+// returns within 5 seconds even if the disk hangs.
 func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
-// Collector has the metrics of all parts, for a registry of the caller's. namespace goes before
-// their names, without an underscore; those of the purgatory have the names that operators know,
-// without it. What Config.State keeps, and a gate before the relay, have collectors of their own. With [Open] that of the
-// records is among these, and that of its rules with "_rules" behind the namespace.
+// Collector returns the metrics of all parts. Config.State and a gate before the relay have
+// collectors of their own. namespace is a prefix without trailing underscore; metrics of purgatory
+// have no prefix. After [Open] it includes the records, and the rules with the prefix
+// namespace_rules.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace)
 }

@@ -14,7 +14,7 @@ import (
 
 func filterOf(id graspsync.EventID) gonostr.Filter { return gonostr.Filter{IDs: []string{id.String()}} }
 
-// tellRemoved tells all but the SyncManager of an event that has left the backend.
+// tellRemoved calls hooks after an event left the backend. The SyncManager is not called.
 func (s *Sync) tellRemoved(ctx context.Context, e graspsync.Event) {
 	s.core.Call("DeleteEvent", func() (err error) {
 		if s.theirs.deleteEvent != nil {
@@ -35,20 +35,20 @@ func (s *Sync) tellRemoved(ctx context.Context, e graspsync.Event) {
 	s.tell(s.gone, e)
 }
 
-// allowDeleting is the relay's AllowDeleting: khatru asks it when it executes a client's deletion.
+// allowDeleting is the AllowDeleting hook. khatru calls it for each target of a published deletion.
 func (s *Sync) allowDeleting(ctx context.Context, target, deletion nostr.Event) bool {
 	switch {
 	case target.Kind == graspsync.KindDeletion, target.Kind == graspsync.KindVanish: // NIP-09, NIP-62
 		return false
 	case target.PubKey == deletion.PubKey && !covers(deletion, target):
-		return false // khatru looks at all d tags, of which the first is what an event is addressed by
+		return false // khatru compares all d tags; only the first is part of the address
 	case s.theirs.allowDeleting != nil:
 		return s.theirs.allowDeleting(ctx, target, deletion)
 	}
 	return target.PubKey == deletion.PubKey
 }
 
-// covers reports whether a deletion removes an event, as everywhere else in graspsync.
+// covers reports whether a deletion removes an event by the rules of graspsync.
 func covers(deletion, target nostr.Event) bool {
 	named, err := nostrlib.FromEvent(deletion)
 	if err != nil {
@@ -63,9 +63,9 @@ func covers(deletion, target nostr.Event) bool {
 	return removed.Cover(event)
 }
 
-// misread returns why a client's deletion must not be stored: khatru executes it once it is, and takes
-// it for something else than everybody else does, or tells the client that it has failed
-// while the rest of it holds.
+// misread returns why a published deletion must not be stored, or "". khatru executes it after it
+// is stored. It would delete other events than NIP-09 names, or report failure after a part was
+// deleted.
 func (s *Sync) misread(deletion graspsync.Event) (msg string) {
 	if deletion.Kind != graspsync.KindDeletion {
 		return ""
@@ -86,7 +86,7 @@ func (s *Sync) misread(deletion graspsync.Event) (msg string) {
 				return "invalid: an a tag of the deletion has no address"
 			case !gonostr.IsAddressableKind(a.Kind) && !(gonostr.IsReplaceableKind(a.Kind) && a.Identifier == ""):
 				return "invalid: an a tag of the deletion has an address that no event can have"
-			case deletion.CreatedAt <= 0: // up to when khatru deletes versions, or all of them
+			case deletion.CreatedAt <= 0: // khatru deletes versions up to created_at, or all if it is 0
 				return "invalid: a deletion by address needs a time"
 			case a.Author != deletion.PubKey && s.theirs.allowDeleting == nil:
 				return msgForeign
@@ -96,10 +96,10 @@ func (s *Sync) misread(deletion graspsync.Event) (msg string) {
 	return ""
 }
 
-// msgForeign is what khatru says as well.
+// msgForeign is also khatru's message.
 const msgForeign = "blocked: you are not the author of this event"
 
-// mayDelete asks what khatru would ask: it says so when it has stored the deletion already.
+// mayDelete checks a deletion before it is stored. khatru itself checks afterwards.
 func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	theirs, err := nostrlib.ToEvent(deletion)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) 
 	}
 }
 
-// queryElsewhere returns what the relay's own QueryStored gives.
+// queryElsewhere returns events from the QueryStored hook that the relay had before New.
 func (s *Sync) queryElsewhere(ctx context.Context, f gonostr.Filter) (found []graspsync.Event) {
 	theirs, ok := nostrlib.ToFilter(f)
-	if s.theirs.queryStored == nil || !ok { // nothing that they have matches it
+	if s.theirs.queryStored == nil || !ok { // no event can match the filter
 		return nil
 	}
 	theirs.Limit = embedding.AnswerAtMost

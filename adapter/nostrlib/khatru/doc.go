@@ -7,99 +7,101 @@
 //	defer s.Close()
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), s.Run)
 //
-// [Open] is New with strings.
+// [Open] is New with strings and defaults.
 //
-// New stands in for relay.UseEventstore(db, max), with Config.MaxQuery for max. It gives the
-// relay hooks: what clients publish is the own feed of the [relaysync.SyncManager], what a
-// stored deletion covers is refused, and with Config.GateDirect so is what the policy does
-// not accept.
+// New replaces relay.UseEventstore(db, max); Config.MaxQuery is max. Its hooks report published
+// events to the [relaysync.SyncManager] and refuse events that a stored deletion covers. With
+// Config.GateDirect they also refuse events that the policy does not accept.
 //
-// # Hooks of yours
+// # Hooks
 //
-// A relay has one hook of each kind. Set yours before New, which keeps them and calls them; a hook
-// that is set later would take the place of ours, and Run returns [ErrReplaced] then.
+// A relay has one hook of each kind. Set your hooks before New, which then calls them. A hook that
+// is set later would replace the hook of New, so Run returns [ErrReplaced].
 //
-//	OnEvent        first of all, for what clients publish. For what comes by sync before it is
-//	               stored, and where the policy holds events before the policy is asked,
-//	               so that no git data is fetched for whom the hook keeps out. Again
-//	               when an event is released that was held. What it refuses is remembered
-//	               for EventState of the SyncManager, in its words.
-//	StoreEvent,    for what clients publish, before the backend stores it: an error refuses
-//	ReplaceEvent   it. For what is synced or released after the backend has stored it: a
-//	               second store is fed so. ErrDupEvent is no error.
-//	DeleteEvent    when an event leaves the backend: by a deletion, a request to vanish, expiry,
-//	               moderation, or a newer version.
-//	OnEventSaved   for each event that is newly stored.
-//	AllowDeleting  before a deletion is stored, for each event here that it would remove: one
-//	               that must stay has the deletion refused, also one that comes by sync.
-//	QueryStored    a relay that has one keeps it, and Count: they answer clients then, with
-//	               their limits also for a reconciliation.
-//	OnRequest, OnCount
-//	               as they are, but when the server is ending.
+//	OnEvent        Published events: first. Synced events: before they are stored or, if the
+//	               policy holds events, before the policy judges them, so that no git data is
+//	               fetched for a refused author. Also before a held event is released.
+//	               EventState of the SyncManager shows the message of a refusal.
+//	StoreEvent,    Published events: before the backend stores them; an error refuses the
+//	ReplaceEvent   event. Synced and released events: after the backend stored them, so that a
+//	               second store can follow. ErrDupEvent is no failure.
+//	DeleteEvent    When an event leaves the backend because of a deletion, a request to
+//	               vanish, expiry, moderation or a newer version.
+//	OnEventSaved   For each newly stored event.
+//	AllowDeleting  Before a published or synced deletion is stored, for each event that it
+//	               would remove. If an event must stay, the deletion is refused.
+//	QueryStored,   If the relay has them, they answer clients and reconciliations, with their
+//	Count          own limits.
+//	OnRequest,     For each query, unless the server is closing.
+//	OnCount
 //
-// All others are the relay's as they are, and may be set at any time. OnEventDeleted is called for
-// what is removed by sync too, and PreventBroadcast for what is sent to a subscriber; with Config.Withholds
-// that and QueryStored are among ours, which call yours.
-// [IsSynced] tells a hook that it is called for an event that came by sync: its context has
-// no connection then, [khatru.GetConnection] returns nil.
+// New does not touch other hooks, which can be set at any time. OnEventDeleted is also called for
+// events that sync removes, and PreventBroadcast for every event sent to a subscriber. With
+// Config.Withholds, New also wraps QueryStored and PreventBroadcast. For synced events the context
+// has no connection: [khatru.GetConnection] returns nil, and [IsSynced] returns true.
 //
-// A rejection of a synced event that begins with "rate-limited:" does not count, since
-// limits for clients are not for relays, nor does "auth-required:" for what is released
-// that a client submitted. One that begins with "error:", and a hook that panics, is no
-// verdict: the event is tried again, with longer and longer pauses. Every other one is
-// remembered for days: a hook that keeps old events or unknown authors from being
-// published keeps them from being synced, unless it asks IsSynced. The first such refusal
-// is logged.
+// The message of an OnEvent hook decides about a synced event:
 //
-// Hooks for synced events are called one after the other by whoever stores: one that takes its
-// time slows syncing, and should hand over to a goroutine. After a crash a hook that follows
-// the backend may not have been called for what was stored last.
+//   - "rate-limited:" is ignored, because limits of clients do not apply to relays.
+//   - "auth-required:" is ignored when an event that a client submitted is released.
+//   - "error:" is temporary, like a panic. The event is retried with increasing delays.
+//   - Any other message is final and remembered for days. A hook that refuses old events or
+//     unknown authors also stops them from being synced, unless it checks IsSynced. The first
+//     such refusal is logged.
 //
-// Where UseEventstore was called before New, its hooks are taken for yours. It works, but nobody is told of the older versions
-// that it replaces, each event is looked up once more, and other servers can reconcile (NIP-77) with no more than 20 times
-// the maximum that it was given. Run logs that. Its ReplaceEvent is the backend's: boltdb's takes two identifiers that begin
-// alike for one where both are 64 hex digits, and removes the other. Where it was not called expiry is ours, and
-// relay.DisableExpirationManager must not be called: it panics without UseEventstore.
+// Hooks for synced events run one after the other on the goroutine that stores, so a slow hook
+// slows sync and should start its own goroutine. After a crash, hooks may have missed the last
+// stored event.
 //
-// # What is different for clients
+// If UseEventstore is called before New, its hooks count as yours. This works with drawbacks, and
+// Run logs a warning. Versions that its ReplaceEvent replaces are not reported, each event is
+// looked up once more, and other servers can reconcile (NIP-77) at most 20 times its maximum number
+// of events. The ReplaceEvent of boltdb also removes an event with another identifier if both
+// identifiers are 64 hex digits with the same beginning. Without UseEventstore do not call
+// relay.DisableExpirationManager, which panics; New handles expiry.
 //
-// An answer is read to its end before any of it is sent, of 8 MiB at most, and where the backend
-// fails a subscription is closed, and the connection of a reconciliation: nostrlib's backends
-// say nothing of a failure, and an empty answer would be taken for all there is. A reconciliation is
-// about all that matches, however much that is. An event whose id is nostrlib's but not that of
-// NIP-01 is refused: nostrlib escapes fewer control characters, so nobody else would take it.
-// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A client's deletion with an
-// e or a tag that khatru would execute otherwise than others do, or fail at when the rest is done, is refused:
-// one that is malformed, an address that no event can have or of another author, any address if it is dated 0.
+// # Differences for clients
 //
-// khatru answers a message that it can't parse by a NOTICE that names neither an event nor a subscription, because it calls
-// no hook before its parser. Behind a gate (package gate) an EVENT gets an OK and a REQ a CLOSED, which name what is wrong.
+// An answer is read completely, up to 8 MiB, before it is sent. If the backend fails, the
+// subscription or the connection of the reconciliation is closed, because nostrlib backends do not
+// report errors and an empty answer would look complete. A reconciliation includes all matching
+// events. An event whose id follows nostrlib but not NIP-01 is refused, because nostrlib escapes
+// fewer control characters and other relays would refuse the event.
 //
-// # Events that are held
+// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A published
+// deletion is refused if khatru would execute its e or a tags differently from other relays, or
+// would fail after a part was executed: malformed tags, addresses that no event can have, addresses
+// of another author, or any address with created_at 0.
 //
-// A policy that holds events ([relaysync.Config].Holder) says later, through [Sync.Release] and Removed of the
-// SyncManager, what became of them, and through its Held what it holds again. Package
-// graspadapter has one.
+// khatru answers an unreadable message with a NOTICE that names no event or subscription, because
+// it calls no hook before its parser. Behind package gate, an EVENT receives OK and a REQ receives
+// CLOSED.
 //
-// # A disk that is full
+// # Held events
 //
-// Where Config.Free says that less than MinFree is left, clients hear an error that begins
-// with "error: no room on the disk", before the policy is asked. What comes by sync, and what
-// is released, fails as with a backend that does, and is tried again until there is room. A
-// policy that keeps what it holds on the same disk asks [Sync.Room] first.
+// A policy that holds events ([relaysync.Config].Holder) reports their end with [Sync.Release] or
+// SyncManager.Removed, and events that it holds again with SyncManager.Held. Package graspadapter
+// contains such a policy.
 //
-// # Broadcasting and expiry
+// # Full disk
 //
-// Broadcasting runs on a goroutine of its own behind a bounded queue, because a
-// client that does not read blocks it: the queue then overflows, which is counted,
-// and import goes on. Run waits a second for it at the end.
+// If Config.Free reports less than MinFree, clients receive a message that begins with "error: no
+// room on the disk", before the policy decides. Synced and released events fail and are retried
+// until there is room. A policy that stores held events on the same disk must call [Sync.Room]
+// first.
 //
-// The relay's own manager of expiry (NIP-40) misses what its query does not give and what is
-// synced, and tells nobody. Run removes expired events itself, and calls the hooks.
+// # Broadcasts and expiry
+//
+// Broadcasts have their own goroutine and a queue of 1,024 events, because a client that does not
+// read blocks them. If the queue is full, events are stored but not broadcast, and counted. Run
+// waits up to one second for the last broadcast.
+//
+// Run removes expired events (NIP-40) and calls the hooks. The relay's own expiry manager misses
+// synced events and calls no hooks.
 //
 // # Life cycle
 //
-// New must not be called while the relay serves. Run blocks until its context ends; all other
-// methods may be called at any time. The relay and the backend stay the embedder's: Close first,
-// then close the backend.
+// Do not call New while the relay serves. Run blocks until its context ends; other methods can be
+// called at any time. The relay and the backend belong to the caller, who calls Close before
+// closing the backend.
 package khatruadapter

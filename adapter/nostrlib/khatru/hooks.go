@@ -17,18 +17,17 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// IsSynced reports whether a hook of the relay is called for an event that came by
-// sync. There is no client and no connection then.
+// IsSynced reports whether a hook of the relay is called for a synced or released event. Such calls
+// have no client and no connection.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
-// Sentinels of the outcomes of synced events.
+// Errors in outcomes of synced events.
 var (
-	// ErrRejected is wrapped by the reason of an event that the OnEvent hook of
-	// the relay refused.
+	// ErrRejected is wrapped if the OnEvent hook of the relay refuses an event.
 	ErrRejected = embedding.ErrRejected
-	// ErrHook is wrapped where a hook of the relay panicked.
+	// ErrHook is wrapped if a hook of the relay panics.
 	ErrHook = embedding.ErrHook
-	// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+	// ErrRoom is wrapped if an event is not stored because the disk is full.
 	ErrRoom = embedding.ErrRoom
 )
 
@@ -37,11 +36,11 @@ const (
 	msgStore = "error: could not store the event, try again later"
 )
 
-// onEvent is the relay's OnEvent, for what clients publish: theirs comes first.
+// onEvent is the OnEvent hook. It calls the embedder's hook first.
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	if s.theirs.onEvent != nil {
 		if reject, msg = s.theirs.onEvent(ctx, e); reject {
-			if parsed, err := nostrlib.FromEvent(e); err == nil { // else it has no name to be remembered by
+			if parsed, err := nostrlib.FromEvent(e); err == nil { // invalid events have no id to record
 				s.core.Overhear(ctx, parsed, msg)
 			}
 			return reject, msg
@@ -53,11 +52,11 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 	return s.reject(ctx, e)
 }
 
-// reject is ours.
+// reject applies our own rules to a published event.
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	parsed, err := nostrlib.FromEvent(e)
 	msg = s.core.Reject(ctx, int(e.Kind), parsed, err, func() string {
-		if !new(wire.IDChecker).Check(parsed) { // nostrlib has another id for it than everybody else
+		if !new(wire.IDChecker).Check(parsed) { // nostrlib computed another id than NIP-01
 			return msgID
 		}
 		return s.misread(parsed)
@@ -65,13 +64,13 @@ func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg stri
 	return msg != "", msg
 }
 
-// storeEvent is the relay's StoreEvent: a policy that holds events may keep it, then theirs
-// is called, and then the backend has it, whether or not theirs has seen to that.
+// storeEvent is the StoreEvent hook. The policy may hold the event, then the embedder's hook is
+// called, and then the backend stores the event unless that hook did.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	return s.keep(ctx, e, s.theirs.storeEvent)
 }
 
-// replaceEvent is the relay's ReplaceEvent, which khatru calls for all but regular kinds.
+// replaceEvent is the ReplaceEvent hook, which khatru calls for all kinds that are not regular.
 func (s *Sync) replaceEvent(ctx context.Context, e nostr.Event) error {
 	return s.keep(ctx, e, s.theirs.replaceEvent)
 }
@@ -82,7 +81,7 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 			return err
 		}
 	}
-	fresh := false // theirs may be the backend, and what it stores is new all the same
+	fresh := false // the embedder's hook may store in the same backend, and the event is still new
 	if theirs != nil {
 		parsed, err := nostrlib.FromEvent(e)
 		if err != nil {
@@ -107,13 +106,13 @@ func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Cont
 		return s.failed(err)
 	}
 	if o.Result == graspsync.Duplicate && s.core.Unsure.Take(graspsync.EventID(e.ID)) {
-		fresh = true // nobody was told
+		fresh = true // the failed attempt called no hooks
 	}
 	return s.heard(ctx, o, fresh)
 }
 
-// heard is what khatru is told of an event that the store was given. A fresh one was not there before
-// a hook of the relay's had it, or before it could not be stored.
+// heard returns the result of storing an event for khatru. fresh reports that the event was new
+// before a hook of the embedder stored it or an earlier attempt failed.
 func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error {
 	switch o.Result {
 	case graspsync.Stored:
@@ -123,8 +122,8 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 			return nil
 		}
 		return eventstore.ErrDupEvent
-	case graspsync.Superseded: // the client hears OK, and nobody is sent it
-		s.core.FollowRemovals(ctx) // no OnEventSaved does
+	case graspsync.Superseded: // the client receives OK, and nothing is broadcast
+		s.core.FollowRemovals(ctx) // khatru calls no OnEventSaved for duplicates
 		return eventstore.ErrDupEvent
 	case graspsync.Deleted:
 		return errors.New(embedding.MsgDeleted)
@@ -134,16 +133,16 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 	return s.failed(o.Err)
 }
 
-// failed logs why an event could not be stored, and returns what its client hears.
+// failed logs why storing an event failed and returns the message for the client.
 func (s *Sync) failed(err error) error {
 	s.core.Log.Error("event could not be stored", "err", err)
 	return errors.New(msgStore)
 }
 
-// hold asks a policy that holds events: khatru has no answer between stored and refused. Here
-// no hook of the relay has anything against the event any more, and only now may the policy
-// hold it. A held one is said to be a duplicate: the client hears OK, nothing is stored,
-// nothing is broadcast, and OnEventSaved is not called.
+// hold lets the policy hold an event. It runs after the OnEvent hooks, so that the policy holds
+// only events that no hook refuses. For a held event it returns ErrDupEvent, because khatru knows
+// only stored or refused. The client receives OK, and the event is not stored, broadcast or passed
+// to OnEventSaved.
 func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
@@ -155,15 +154,15 @@ func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 		return nil
 	case graspsync.Hold:
 		if ws := khatru.GetConnection(ctx); ws != nil {
-			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // who is gone needs not know
+			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // fails only if the client has disconnected
 		}
 		return eventstore.ErrDupEvent
 	}
 	return errors.New(msg)
 }
 
-// deleteEvent is the relay's DeleteEvent: a client's deletion, after it was stored, expiry, and
-// whoever moderates call it.
+// deleteEvent is the DeleteEvent hook. It is called for the targets of stored deletions, for expiry
+// and for moderation.
 func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	stored, err := s.lookUp(ctx, graspsync.EventID(id))
 	if err != nil {
@@ -185,8 +184,8 @@ func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	return nil
 }
 
-// onEventSaved is the relay's OnEventSaved. It returns when a deletion is executed, before its
-// client hears that it is stored.
+// onEventSaved is the OnEventSaved hook. It returns after a deletion is executed, so that the
+// client receives OK later.
 func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	if s.theirs.onEventSaved != nil {
 		s.theirs.onEventSaved(ctx, e)
@@ -196,32 +195,31 @@ func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	}
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
-		return // our own store has none such
+		return // our store has only valid events
 	}
 	s.tell(s.stored, parsed)
 	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
 }
 
-// tell tells the embedder of an event.
 func (*Sync) tell(whom func(graspsync.Event), e graspsync.Event) {
 	if whom != nil {
 		whom(e)
 	}
 }
 
-// send sends an event to subscribers.
+// send broadcasts an event to subscribers.
 func (s *Sync) send(e graspsync.Event) {
-	if theirs, err := nostrlib.ToEvent(e); err == nil { // the backend has stored none other
+	if theirs, err := nostrlib.ToEvent(e); err == nil { // cannot fail for a stored event
 		s.relay.BroadcastEvent(theirs)
 	}
 }
 
-// onRequest is the relay's OnRequest.
+// onRequest is the OnRequest hook.
 func (s *Sync) onRequest(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
 	return s.asked(ctx, f, s.theirs.onRequest)
 }
 
-// onCount is the relay's OnCount.
+// onCount is the OnCount hook.
 func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
 	return s.asked(ctx, f, s.theirs.onCount)
 }
@@ -229,7 +227,7 @@ func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg st
 func (s *Sync) asked(
 	ctx context.Context, f nostr.Filter, theirs func(context.Context, nostr.Filter) (bool, string),
 ) (reject bool, msg string) {
-	if s.core.Questions.Closed() { // an answer without what can't be read would look like all there is
+	if s.core.Questions.Closed() { // the store is closed, and an incomplete answer would look complete
 		return true, embedding.MsgEnding
 	}
 	if theirs == nil {
@@ -238,8 +236,8 @@ func (s *Sync) asked(
 	return theirs(ctx, f)
 }
 
-// queryStored is the relay's QueryStored where it has none. The whole answer is read first, so that
-// a slow client holds neither a transaction of the backend's nor the turn of others.
+// queryStored is the QueryStored hook unless the relay has one. It reads the whole answer first, so
+// that a slow client blocks neither a transaction of the backend nor other queries.
 func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	return func(yield func(nostr.Event) bool) {
 		if khatru.IsNegentropySession(ctx) {
@@ -251,7 +249,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 			s.unanswered(ctx, err)
 			return
 		}
-		if d, is := f.Tags["d"]; is && khatru.IsInternalCall(ctx) { // for what a deletion names by its address
+		if d, is := f.Tags["d"]; is && khatru.IsInternalCall(ctx) { // targets of a deletion by address
 			events = slices.DeleteFunc(events, func(e nostr.Event) bool { return !slices.Contains(d, e.Tags.GetD()) })
 		}
 		for _, e := range events {
@@ -263,7 +261,8 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 	}
 }
 
-// reconciled yields times and ids of what a reconciliation is about: khatru looks at nothing else.
+// reconciled yields events with only id and created_at, which is all that khatru reads in a
+// reconciliation.
 func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.Event) bool) {
 	stamps, err := s.withheld.reconciled(ctx, f)
 	if err != nil {
@@ -277,7 +276,7 @@ func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.
 	}
 }
 
-// paced waits until a client may be sent one more event.
+// paced waits until a client may be sent another event.
 func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 	ws := khatru.GetConnection(ctx)
 	if s.pace == nil || ws == nil || khatru.IsInternalCall(ctx) || khatru.IsNegentropySession(ctx) {
@@ -294,7 +293,7 @@ func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 	}
 }
 
-// count is the relay's Count where it has none.
+// count is the Count hook unless the relay has one.
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
@@ -303,7 +302,7 @@ func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	return n, nil
 }
 
-// lookUp returns a stored event, or none.
+// lookUp returns a stored event, or the zero Event.
 func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsync.Event, err error) {
 	for e, err := range s.store.Events(ctx, filterOf(id)) {
 		if err != nil {
@@ -314,7 +313,7 @@ func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsyn
 	return found, nil
 }
 
-// admit asks the OnEvent hook.
+// admit calls the OnEvent hook.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	theirs, err := nostrlib.ToEvent(in.Event)
 	switch {
@@ -334,11 +333,11 @@ func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome grasps
 	return s.core.Refusal(in, embedding.Reason(msg))
 }
 
-// imported does what follows for an event that is newly stored.
+// imported calls hooks and broadcasts after an event was newly stored.
 func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 	theirs, err := nostrlib.ToEvent(e)
 	if err != nil {
-		return // the backend has stored none such
+		return // our store has only valid events
 	}
 	store, name := s.theirs.storeEvent, "StoreEvent"
 	if !theirs.Kind.IsRegular() {
@@ -347,7 +346,7 @@ func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 	if store != nil {
 		s.core.Call(name, func() error { return unlessKnown(store(ctx, theirs)) })
 	}
-	s.core.DeleteElsewhere(ctx, e) // khatru does so for those of clients
+	s.core.DeleteElsewhere(ctx, e) // khatru does the same for published deletions
 	if s.theirs.onEventSaved != nil {
 		s.core.Call("OnEventSaved", func() error { s.theirs.onEventSaved(ctx, theirs); return nil })
 	}
@@ -355,7 +354,7 @@ func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
 	s.core.Broadcast(e)
 }
 
-// unlessKnown leaves out that an event is there already: the relay's hook may be the backend's.
+// unlessKnown removes ErrDupEvent, because the embedder's hook may use the same backend.
 func unlessKnown(err error) error {
 	if errors.Is(err, eventstore.ErrDupEvent) {
 		return nil

@@ -22,68 +22,64 @@ import (
 // defaultMaxQuery is the default of Config.MaxQuery.
 const defaultMaxQuery = 500
 
-// Config is what may be set about the embedding. The zero Config works.
+// Config is the configuration of a [Sync]. The zero Config is valid.
 type Config struct {
-	// Sync is the configuration of the SyncManager. For a server its field State
-	// should be set, as with state.Open: without it a restart begins with nothing.
+	// Sync configures the SyncManager. Servers should set its State, for example with state.Open,
+	// because otherwise a restart loses all records.
 	Sync relaysync.Config
-	// Store says how the backend is used. Its Identity is set by New.
+	// Store configures the use of the backend. New sets its Identity.
 	Store nostrlib.Config
-	// Transport opens connections to relays. Defaults to websockets through a
-	// dialer with the rules of Egress.
+	// Transport opens connections to relays. Defaults to websockets that follow the rules of
+	// Egress.
 	Transport relaysync.Transport
-	// Egress has the rules of the default Transport's dialer. Our own listeners
-	// belong into its field Own; the names of the identity are ours by themselves.
-	// Plaintext is allowed if its field AllowPlaintext or that of Sync says so: either counts for both.
+	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
+	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// GateDirect judges what clients publish by the same policy as what comes by
-	// sync, but for ephemeral events, which are not stored. Without it a client may
-	// store what no other relay would bring us, and what that refers to, or is referred
-	// to by, is then accepted by sync as well. If Sync has a Holder, a client whose event is
-	// held hears OK, and why it is not served in a NOTICE.
+	// GateDirect applies the policy to published events too, except ephemeral events. Without it,
+	// clients can store events that sync would refuse, and sync then also accepts events that refer
+	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
+	// reason.
 	GateDirect bool
-	// MaxQuery is how many stored events a filter of a client's gets at most: it is the
-	// maxQueryLimit of UseEventstore, which New stands in for. A reconciliation (NIP-77) is
-	// about all. It is no more than the PageSize of Store; a relay that has a QueryStored hook has a
-	// limit of its own. Defaults to 500.
+	// MaxQuery is the maximum number of stored events for a filter of a client, like the
+	// maxQueryLimit of UseEventstore. PageSize of Store limits it too. It limits neither
+	// reconciliations (NIP-77) nor a QueryStored hook of the relay. Defaults to 500.
 	MaxQuery int
-	// Free says how many bytes of the backend's disk may still be used. It is asked at most
-	// once a second. Where that is less than MinFree, what clients publish is refused for as
-	// long, and what comes by sync is tried again until it can be stored; deletions (kinds 5
-	// and 62) are stored down to a quarter of it. While Free fails nothing is. Without it the
-	// disk may be filled.
+	// Free returns the bytes that are free on the disk of the backend. It is called at most once a
+	// second. Below MinFree, published events are refused and synced events are retried later;
+	// deletions (kinds 5 and 62) are stored down to a quarter of MinFree. If Free fails, nothing is
+	// stored. Defaults to no check.
 	Free func() (uint64, error)
-	// MinFree is what is to stay free, in bytes. Defaults to 1 GiB.
+	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
 	MinFree uint64
-	// Stored and Removed are told each event that is newly stored, and that has left the
-	// backend, whoever brought it or had it removed. They are called by whoever does so, and
-	// should only take note.
+	// Stored and Removed, if set, are called with each event that is newly stored or has left the
+	// backend. They run on the goroutine that did so and must return quickly.
 	Stored, Removed func(event graspsync.Event)
-	// Withholds says which deletions (kind 5) and requests to vanish (kind 62) are served to no client, though they
-	// are stored and count: what they removed would come back without them, and anybody can write anything into them.
-	// It may change over time, and is called concurrently. With it hooks of the relay called QueryStored and
-	// PreventBroadcast are to be set before New as well. Where much is withheld an answer of the relay's own QueryStored has
-	// fewer events than the client asked for. Defaults to none.
+	// Withholds reports whether a stored deletion (kind 5) or request to vanish (kind 62) is hidden
+	// from clients. Such events must stay stored, because otherwise the removed events would come
+	// back, but anybody can write any content into them. Results can change over time, and calls
+	// can be concurrent. With Withholds, set QueryStored and PreventBroadcast hooks before New.
+	// Your QueryStored hook may then return fewer events than the client asked for. Defaults to
+	// hiding none.
 	Withholds func(event graspsync.Event) bool
 }
 
-// Sync is graspsync embedded in a relay. Use [New].
+// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
 type Sync struct {
 	// set by New, read-only
 	core     *embedding.Core
 	relay    *khatru.Relay
-	theirs   hooks // those that the relay had
+	theirs   hooks // the hooks that the relay had before New
 	store    *nostrlib.Store
 	maxQuery int
 	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
-	stored   func(graspsync.Event)                                                      // told of what is stored; may be nil
-	gone     func(graspsync.Event)                                                      // told of what is removed; may be nil
+	stored   func(graspsync.Event)                                                      // Config.Stored; may be nil
+	gone     func(graspsync.Event)                                                      // Config.Removed; may be nil
 	withheld withheld
 }
 
-// New embeds graspsync in a relay that is reached as identity and keeps its events
-// in backend, on which Init was called. It stands in for UseEventstore. The error names what
-// is wrong with any of the arguments; the relay is then unchanged.
+// New embeds graspsync in a relay that clients reach as identity, in place of UseEventstore. The
+// caller has called Init of backend. If New fails, the error describes every invalid argument and
+// the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
@@ -93,8 +89,9 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	return s, nil
 }
 
-// Prepare is [New] for who has more to make that may fail: the relay is unchanged until embed is called,
-// once, before it serves. Until then the Sync can release and be closed, but not run.
+// Prepare is [New] in two steps for callers with more steps that can fail. Call embed once, before
+// the relay serves; until then the relay is unchanged, and of the Sync only Release and Close may
+// be called.
 func Prepare(
 	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
 ) (s *Sync, embed func(), err error) {
@@ -107,13 +104,13 @@ func Prepare(
 	}
 	return s, func() {
 		if relay.ServiceURL == "" {
-			relay.ServiceURL = identity.URL() // else it believes what clients say that it is called
+			relay.ServiceURL = identity.URL() // else khatru derives it from the Host header
 		}
 		s.wire()
 	}, nil
 }
 
-// build makes all but the manager, and leaves the relay alone.
+// build returns a Sync without manager and does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, error) {
 	if relay == nil {
 		return nil, errors.New("khatru adapter: relay is nil")
@@ -127,7 +124,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	tell := cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
 		s.core.AddRemoved(e)
-		s.core.Manager.Departed(e) // nothing is saved before New has returned
+		s.core.Manager.Departed(e) // Manager is set: nothing is saved before New returns
 		if tell != nil {
 			tell(e)
 		}
@@ -147,10 +144,10 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	return s, nil
 }
 
-// Run syncs until ctx ends and returns what ended it; [relaysync.ErrRunning] if it
-// was called before, and an error that wraps [ErrReplaced] if a hook of the relay was set after New.
-// A broadcast that a client has been blocking for a second is left behind; it ends with that
-// client's connection.
+// Run blocks until ctx ends and returns the error that ended it. A second call returns
+// [relaysync.ErrRunning]. The error wraps [ErrReplaced] if a hook of the relay was set after New.
+// If a client blocks a broadcast for more than a second, Run returns without its goroutine, which
+// ends with the connection of that client.
 func (s *Sync) Run(ctx context.Context) error {
 	if err := s.inPlace(); err != nil {
 		return err
@@ -161,51 +158,51 @@ func (s *Sync) Run(ctx context.Context) error {
 	return s.core.Run(ctx)
 }
 
-// Close ends the use of the backend by the relay, as far as its hooks are ours: clients are
-// told that the server is ending, and what is being read and written is waited for, for 10 s at
-// most. It is called after Run, and before the backend is closed. It may be called again.
+// Close refuses further reads and writes by the hooks of New and waits up to 10 seconds for current
+// ones. Clients receive an error message. Call it after Run, and close the backend after it. It can
+// be called again.
 func (s *Sync) Close() error { return s.core.Close() }
 
-// Pace has wait called before each stored event is written for a REQ, and wait may block: it is Wait of a gate.Gate that
-// stands before the relay. Without it, and with a QueryStored hook, answers come as fast as they are read. It is called
-// before the relay serves.
+// Pace makes the relay call wait before it sends a stored event for a REQ. wait may block; use Wait
+// of a gate.Gate before the relay. Without Pace, or with your own QueryStored hook, answers are
+// sent as fast as they are read. Call it before the relay serves.
 func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string, bytes int)) {
 	s.pace = wait
 }
 
-// Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
+// Writable returns nil if events can be stored, else the error of Room or of Store.Writable.
 func (s *Sync) Writable() error { return s.core.Writable() }
 
-// Manager is what follows other relays: status, commands and questions. A policy that holds events reports to its Held,
-// Removed and Postponed. What the relay stores and removes it hears from us.
+// Manager returns the SyncManager. A policy that holds events calls its Held, Removed and
+// Postponed. Sync itself reports stored and removed events to it.
 func (s *Sync) Manager() *relaysync.SyncManager { return s.core.Syncs() }
 
-// Remove removes an event as moderation does: the hooks are called, and it does not come back by sync
-// as long as its id is remembered. A client may submit it again. One that is not stored is no error.
+// Remove removes an event as moderation and calls the hooks. Sync does not fetch the event again
+// while its id is remembered. Clients can submit it again. Removing a missing event is no error.
 func (s *Sync) Remove(ctx context.Context, e graspsync.Event) error { return s.core.Remove(ctx, e) }
 
-// Collector has the metrics of the SyncManager, for a registry of the embedder's; see there for the namespace. With [Open] it
-// has those of the records as well.
+// Collector returns the metrics of the SyncManager, see there for namespace. After [Open] it
+// includes the records.
 func (s *Sync) Collector(namespace string) prometheus.Collector { return s.core.Collector(namespace) }
 
-// Store is what the relay's events are kept in, complete answers included.
+// Store returns the store of the events of the relay.
 func (s *Sync) Store() *nostrlib.Store { return s.store }
 
-// BroadcastsDropped is how many synced events were stored but not broadcast,
-// because clients did not read fast enough.
+// BroadcastsDropped returns the total number of synced events that were stored but not broadcast,
+// because clients read too slowly.
 func (s *Sync) BroadcastsDropped() uint64 {
 	_, dropped := s.core.Broadcasts()
 	return dropped
 }
 
-// Room returns why there is no room for an event, wrapping [ErrRoom], or nil if there is: by
-// Config.Free and MinFree. A policy that holds events asks this before it keeps one.
+// Room returns nil if the disk has room for an event according to Config.Free and MinFree, else an
+// error that wraps [ErrRoom]. A policy must call it before it holds an event.
 func (s *Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
 
-// Release stores an event that the policy has held, sends it to subscribers and takes
-// note of it. It returns when the event is durable; with Stored or Duplicate it is
-// served. The OnEvent hook is asked again, since it may have come to refuse its
-// author meanwhile: then it is Refused, for good.
+// Release stores a held event, broadcasts it and reports it to the SyncManager. It returns when the
+// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
+// OnEvent hook again, because it can refuse the author since the event was held. The result is then
+// Refused, which is final.
 func (s *Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	return s.core.Imports.Release(ctx, e)
 }

@@ -11,14 +11,14 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Open is the short way to [New]: it embeds graspsync in a relay for git repositories, of which
-// announcements list the domain ("grasp.example.com", or with a port or a path), and nothing else.
-// What is to survive a restart goes into "state" in the folder, which belongs to this process.
-// Relays to begin with are URLs, or just their hosts. What happens is logged by
-// [log/slog.Default], and the relay speaks NIP-77. A domain such as "127.0.0.1:3334" is for trying it out: relays on this
-// machine are followed then, without encryption as well, which else nobody is.
+// Open embeds graspsync with defaults in a relay that stores only git repositories whose
+// announcements list domain, such as "grasp.example.com", which may have a port or a path. Records
+// that survive a restart go to "state" in the folder. Only one process can use the folder.
+// bootstrap lists URLs or hosts of relays to follow before a repository is known.
 //
-// A relay that keeps other events as well, and whoever wants anything else otherwise, takes New.
+// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback, such as
+// "127.0.0.1:3334", it also connects to relays on loopback and without TLS. For other settings, or
+// a relay that stores other events too, call [New].
 func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Sync, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// ErrReplaced is wrapped by what [Sync.Run] returns if a hook of the relay was set after [New]:
-// it would be called in place of ours.
+// ErrReplaced is wrapped by the error of [Sync.Run] if a hook of the relay was set after [New],
+// because that hook would replace the hook of New.
 var ErrReplaced = errors.New("a hook of the relay was set after New; set it before, and both are called")
 
-// hooks are those of a relay that we add to. A relay has one of each.
+// hooks are the hooks of a relay that wire wraps.
 type hooks struct {
 	onEvent       func(ctx context.Context, e nostr.Event) (reject bool, msg string)
 	storeEvent    func(ctx context.Context, e nostr.Event) error
@@ -32,7 +32,7 @@ type hooks struct {
 	onCount       func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
 	queryStored   func(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event]
 	count         func(ctx context.Context, f nostr.Filter) (uint32, error)
-	// used where something is withheld
+	// used with Config.Withholds
 	preventBroadcast func(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool
 }
 
@@ -45,7 +45,7 @@ func hooksOf(r *khatru.Relay) hooks {
 	}
 }
 
-// wire puts our hooks before or behind the relay's.
+// wire wraps the hooks of the relay.
 func (s *Sync) wire() {
 	r := s.relay
 	r.OnEvent = s.onEvent
@@ -72,7 +72,7 @@ func (s *Sync) wire() {
 	}
 	r.Info.AddSupportedNIP(40)
 	r.Info.AddSupportedNIP(62)
-	if r.Info.Limitation == nil && s.theirs.queryStored == nil { // others page by that
+	if r.Info.Limitation == nil && s.theirs.queryStored == nil { // clients use it for paging
 		most := min(s.maxQuery, s.store.PageSize())
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
 			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
@@ -84,7 +84,7 @@ func (s *Sync) wire() {
 	}
 }
 
-// inPlace reports a hook of the relay that is not ours any more.
+// inPlace returns an error if a hook of wire was replaced.
 func (s *Sync) inPlace() error {
 	r, withholds := s.relay, s.withheld.names != nil
 	query := s.queryStored

@@ -9,12 +9,12 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// unanswered tells a client that there is no answer. khatru says EOSE then, or reconciles what
-// it has not read as if nothing was there, and other servers believe that for a day. A
-// subscription is closed instead, by which the EOSE that follows is nobody's. A reconciliation has
-// no name here that could be said: its connection ends.
+// unanswered makes a failed query different from an empty answer. After an error khatru would send
+// EOSE or reconcile with an empty set, which other servers believe for a day. Instead, unanswered
+// closes the subscription, and the client ignores the following EOSE. A reconciliation has no name
+// in this context, so its connection is closed.
 func (s *Sync) unanswered(ctx context.Context, err error) {
-	if ctx.Err() != nil { // who asked has gone
+	if ctx.Err() != nil { // the client has disconnected
 		return
 	}
 	why := s.core.Questions.Unanswered(err)
@@ -23,13 +23,14 @@ func (s *Sync) unanswered(ctx context.Context, err error) {
 		return
 	}
 	if id, ok := subscription(ctx); ok && !khatru.IsNegentropySession(ctx) {
-		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // else the client has gone
+		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
 	} else {
 		_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
 	}
 }
 
-// subscription is the name of the subscription that is answered. khatru panics if there is none.
+// subscription returns the id of the subscription that is answered. khatru panics if the context
+// has none.
 func subscription(ctx context.Context) (id string, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return khatru.GetSubscriptionID(ctx), true

@@ -13,24 +13,24 @@ import (
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 )
 
-// withheld keeps clients from getting deletions and requests to vanish that Config.Withholds names.
+// withheld hides deletions and requests to vanish for which Config.Withholds is true from clients.
 type withheld struct {
 	names func(graspsync.Event) bool // nil: nothing is withheld
 	store *nostrlib.Store
 }
 
-// stays are the kinds of what is withheld.
+// stays are the kinds that can be hidden.
 var stays = []nostr.Kind{graspsync.KindDeletion, graspsync.KindVanish}
 
-// among are those of the kinds that a filter asks for.
+// among returns the kinds in stays that a filter matches.
 func among(f nostr.Filter) []nostr.Kind {
-	if len(f.Kinds) == 0 { // which some backends take for none
+	if len(f.Kinds) == 0 { // an empty list, which some backends read as no list
 		return stays
 	}
 	return slices.DeleteFunc(slices.Clone(stays), func(k nostr.Kind) bool { return !slices.Contains(f.Kinds, k) })
 }
 
-// is reports whether an event is withheld.
+// is reports whether an event is hidden.
 func (w withheld) is(e nostr.Event) bool {
 	if w.names == nil || !slices.Contains(stays, e.Kind) {
 		return false
@@ -39,12 +39,12 @@ func (w withheld) is(e nostr.Event) bool {
 	return err == nil && w.names(ev)
 }
 
-// from reports whether something may be withheld from who asks.
+// from reports whether a query can match hidden events and must not return them.
 func (w withheld) from(ctx context.Context, f nostr.Filter) bool {
 	return w.names != nil && !khatru.IsInternalCall(ctx) && len(among(f)) > 0
 }
 
-// context is one for queries of who gets nothing that is withheld.
+// context returns a context in which the store omits hidden events if the query requires that.
 func (w withheld) context(ctx context.Context, f nostr.Filter) context.Context {
 	if !w.from(ctx, f) {
 		return ctx
@@ -54,8 +54,9 @@ func (w withheld) context(ctx context.Context, f nostr.Filter) context.Context {
 	})
 }
 
-// reconciled returns what a reconciliation is about. Of most there are only times and ids, so what is withheld is looked
-// up by itself, after these: what comes between is not among them.
+// reconciled returns the events of a reconciliation without hidden events. Most events are read as
+// time and id only, so a second query finds the hidden ones. It runs afterwards, because events
+// that arrive in between are not in the first result.
 func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Stamp, error) {
 	stamps, err := w.store.Reconciled(ctx, f)
 	if err != nil || len(stamps) == 0 || !w.from(ctx, f) {
@@ -77,14 +78,14 @@ func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.S
 	}), nil
 }
 
-// queryTheirs is the relay's QueryStored where it has one and something is withheld.
+// queryTheirs wraps the embedder's QueryStored hook if Config.Withholds is set.
 func (s *Sync) queryTheirs(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	if !s.withheld.from(ctx, f) {
 		return s.theirs.queryStored(ctx, f)
 	}
 	return func(yield func(nostr.Event) bool) {
 		f, ctx, wanted := f, s.withheld.context(ctx, f), f.Limit
-		for ; ; f.Limit *= 2 { // to have others in place of what is withheld
+		for ; ; f.Limit *= 2 { // to replace hidden events by others
 			found := slices.Collect(s.theirs.queryStored(ctx, f))
 			n := len(found)
 			found = slices.DeleteFunc(found, s.withheld.is)
@@ -101,7 +102,7 @@ func (s *Sync) queryTheirs(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 	}
 }
 
-// preventBroadcast is the relay's PreventBroadcast where something is withheld.
+// preventBroadcast is the PreventBroadcast hook if Config.Withholds is set.
 func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool {
 	return s.withheld.is(e) || s.theirs.preventBroadcast != nil && s.theirs.preventBroadcast(ws, f, e)
 }
