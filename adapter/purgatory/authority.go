@@ -16,8 +16,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Authority says what may be pushed: what the newest authorised state says, stored or
-// waiting, and the tips of pull requests.
+// Authority is a [gitserve.Authority] that allows pushes of the refs in the newest authorized
+// state, stored or held, and of tips of pull requests.
 type Authority struct {
 	Store     relaysync.Store
 	Purgatory *purgatory.Purgatory
@@ -39,8 +39,8 @@ func (a Authority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.
 	return tip, known, err
 }
 
-// pull returns a pull request that waits or is stored; nil if there is none, or if what is
-// stored is none.
+// pull returns a held or stored pull request. pr is nil and known true if the stored event is of
+// another kind.
 func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.PullRequest, known bool, err error) {
 	if pr := a.Purgatory.PullRequest(id); pr != nil {
 		return pr, true, nil
@@ -111,7 +111,7 @@ func (a Authority) AwaitServed(ctx context.Context, ref graspsync.RepoRef) error
 	return a.Purgatory.Settled(ctx, ref)
 }
 
-// Describe says what the page of a repository has: it is for the Describe of [gitserve.Config].
+// Describe returns the content of a repository page, for [gitserve.Config].
 func (a Authority) Describe(ctx context.Context, ref graspsync.RepoRef) (d gitserve.Description, err error) {
 	about, members, err := a.Purgatory.Announced(ctx, ref)
 	if err != nil || about == nil {

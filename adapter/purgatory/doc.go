@@ -1,6 +1,5 @@
-// Package purgatoryadapter joins sync and purgatory, which do not know each other:
-// events that the policy accepts and whose git data is missing are held, and served
-// once it is here.
+// Package purgatoryadapter connects package sync with package purgatory. Events that the policy
+// accepts are held while their git data is missing, and served once it has arrived.
 //
 //	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
@@ -26,11 +25,11 @@
 //	go p.Run(ctx)
 //	go s.Run(ctx)
 //
-// A relay with a Store of its own and without such hooks gives the SyncManager [Policy.Store] of it instead, and
-// stores in that what clients submit.
+// A relay without such hooks passes its Store through [Policy.Store], and uses the result for the
+// SyncManager and for events of clients.
 //
-// [Policy] asks an inner policy first, and purgatory about announcements, states, pull
-// requests and updates of these that it accepts. Before both of them package khatruadapter
-// asks the hooks of the relay. [Host] is the relay as purgatory sees
-// it. [Authority] says what may be pushed, for package gitserve.
+// [Policy] asks an inner policy first. Purgatory then decides about accepted announcements, states,
+// pull requests and their updates. Package khatruadapter calls the hooks of the relay before both.
+// [Host] is the relay as an interface for purgatory. [Authority] decides about pushes, for package
+// gitserve.
 package purgatoryadapter

@@ -14,32 +14,28 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Host is the relay whose events wait. All fields but Postponed must be set before it is
-// used, and none be changed afterwards.
+// Host is the relay that stores held events after their release. All fields except Postponed are
+// required. They must not be changed after the first use.
 type Host struct {
 	Store relaysync.Store
-	// Release stores an event, sends it to subscribers, and tells the SyncManager
-	// that it is stored. It returns when the event is durable, with the outcomes of
-	// [relaysync.Store]. [Save] is one for those who have only a Store.
+	// Release stores an event, broadcasts it, and reports it to the SyncManager. It returns when
+	// the event is durable, with the outcomes of [relaysync.Store]. See [Save] for a relay with
+	// only a Store.
 	Release func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error)
-	// Held tells the SyncManager that an event waits, which may have waited before:
-	// [relaysync.SyncManager.Held].
+	// Held reports an event that is held, perhaps again, as [relaysync.SyncManager.Held] does.
 	Held func(event graspsync.Event)
-	// Removed tells the SyncManager that an event will not be served:
-	// [relaysync.SyncManager.Removed].
+	// Removed reports an event that will not be served, as [relaysync.SyncManager.Removed] does.
 	Removed func(event graspsync.Event)
-	// Postponed tells the SyncManager that an event waits no longer for want of room, or since
-	// nobody wants it who waits, and is to be judged again: [relaysync.SyncManager.Postponed].
-	// Without it Removed is told that.
+	// Postponed reports an event that is no longer held, because there is no room or no held event
+	// needs it, and that must be judged again, as [relaysync.SyncManager.Postponed] does. If
+	// Postponed is nil, Removed is called.
 	Postponed func(event graspsync.Event)
-	// Lists reports whether an announcement makes its repository ours:
-	// [relaysync.Policy].
+	// Lists reports whether an announcement lists this server, as in [relaysync.Policy].
 	Lists func(a *nip34.Announcement) bool
 }
 
-// Save returns a Release for a Host: events go into the store, then what is stored is
-// told to each of tell, as [relaysync.SyncManager.Stored] and what sends it to
-// subscribers.
+// Save returns a Release function that stores an event in store and then calls each function of
+// tell, such as [relaysync.SyncManager.Stored] and a broadcast.
 func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
 	return func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error) {
 		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
@@ -58,8 +54,8 @@ func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(conte
 	}
 }
 
-// Observe is for [purgatory.Config]: the SyncManager must know what waits no longer,
-// and what does again without anybody having submitted it.
+// Observe is a callback for [purgatory.Config]. It reports to the SyncManager which events are no
+// longer held, and which are held again without a new submission.
 func (h Host) Observe(o purgatory.Observation) {
 	switch o := o.(type) {
 	case purgatory.Began:
@@ -79,8 +75,8 @@ func (h Host) Observe(o purgatory.Observation) {
 	}
 }
 
-// comesAgain reports whether what has ended may be wanted later: it gave way, or is an
-// announcement that waits for nothing but somebody who lists its author.
+// comesAgain reports whether an event that is no longer held can be wanted later: it was evicted,
+// or it is an announcement that only lacked a listing of its author.
 func (h Host) comesAgain(o purgatory.Ended) bool {
 	switch o.Fate {
 	case purgatory.Displaced, purgatory.Unwanted:
@@ -92,7 +88,7 @@ func (h Host) comesAgain(o purgatory.Ended) bool {
 	return false
 }
 
-// Relay is the Host as purgatory wants it.
+// Relay returns the Host as a [purgatory.Relay].
 func (h Host) Relay() purgatory.Relay { return relay{h} }
 
 type relay struct{ h Host }
@@ -107,7 +103,7 @@ func (r relay) Save(ctx context.Context, event graspsync.Event) error {
 		return nil
 	case o.Result == graspsync.Deleted, o.Result == graspsync.Superseded, o.Result == graspsync.Refused:
 		return fmt.Errorf("%w: event %s: %v", purgatory.ErrRefused, event.ID, o.Result)
-	case o.Err == nil: // a Store of somebody's own, that does not say what became of it
+	case o.Err == nil: // a custom Store without a valid result
 		return fmt.Errorf("storing event %s: the outcome is %v, without an error", event.ID, o.Result)
 	}
 	return fmt.Errorf("storing event %s: %w", event.ID, o.Err)
@@ -130,7 +126,7 @@ func (r relay) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasps
 // Deleted implements [purgatory.Relay].
 func (r relay) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	deleted, err := r.h.Store.Deleted(ctx, event)
-	if deleted && err == nil { // older versions go with it
+	if deleted && err == nil { // Save also removes older versions
 		_, err = r.h.Store.Save(ctx, []graspsync.Incoming{{Event: event}})
 	}
 	return deleted, err

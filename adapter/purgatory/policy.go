@@ -20,11 +20,11 @@ import (
 // ErrNotJoined is returned by a [Policy] before [Policy.Join].
 var ErrNotJoined = errors.New("purgatory is not open yet")
 
-// errInnerHolds: what is held there is none of what a [Policy] says it holds, so that relays
-// would be asked for it again and again.
+// errInnerHolds is returned because events that the inner policy holds are missing from the Holder
+// methods of [Policy], and sync would fetch them again and again.
 var errInnerHolds = errors.New("the inner policy held an event, which nobody would know: only purgatory may")
 
-// Purgatory is what a [Policy] needs of a [purgatory.Purgatory].
+// Purgatory is the part of a [purgatory.Purgatory] that a [Policy] uses.
 type Purgatory interface {
 	Submit(ctx context.Context, event graspsync.Event, src graspsync.Source) (purgatory.Answer, error)
 	Held(filter nostr.Filter) []graspsync.Stamp
@@ -43,15 +43,13 @@ type Purgatory interface {
 
 var _ Purgatory = (*purgatory.Purgatory)(nil)
 
-// Policy is an inner policy, and purgatory behind it. It is made by [NewPolicy]. All
-// methods may be called concurrently. The inner one holds nothing: Judge returns an error for
-// what it would hold.
+// Policy is an inner policy with a purgatory behind it. Use [NewPolicy]. It is safe for concurrent
+// use. The inner policy must not hold events; if it does, Judge returns an error.
 //
-// For states, pull requests and updates of these an announcement that waits counts as
-// accepted, so that they wait with it. Deletions and requests to vanish concern what
-// waits as they do what is stored. All else that belongs to a repository which still
-// waits depends on it: what came by sync is taken in when that is served, and who submitted it hears
-// to do so again then.
+// For states, pull requests and their updates, a held announcement counts as accepted, so that they
+// are held with it. Deletions and requests to vanish apply to held events as to stored ones. Other
+// events of a held repository depend on it: synced ones are accepted when it is served, and clients
+// are asked to submit again.
 type Policy struct {
 	inner relaysync.Policy
 	waits atomic.Pointer[Purgatory]
@@ -62,17 +60,16 @@ var (
 	_ relaysync.Holder = (*Policy)(nil)
 )
 
-// NewPolicy returns a Policy that judges nothing before Join.
+// NewPolicy returns a Policy. Its Judge returns [ErrNotJoined] until Join is called.
 func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
 
-// Configure returns a configuration with p as its Policy and its Holder: one is of no use
-// without the other.
+// Configure returns cfg with p as Policy and Holder.
 func (p *Policy) Configure(cfg relaysync.Config) relaysync.Config {
 	cfg.Policy, cfg.Holder, cfg.Lacking = p, p, p.lacking
 	return cfg
 }
 
-// lacking is [relaysync.Config].Lacking.
+// lacking implements [relaysync.Config].Lacking.
 func (p *Policy) lacking() map[graspsync.RepoRef]bool {
 	where, err := p.joined()
 	if err != nil {
@@ -81,7 +78,7 @@ func (p *Policy) lacking() map[graspsync.RepoRef]bool {
 	return where.Lacking()
 }
 
-// Join says where events wait. It must be called before events come.
+// Join sets the purgatory. Call it before the first event.
 func (p *Policy) Join(where Purgatory) { p.waits.Store(&where) }
 
 func (p *Policy) joined() (Purgatory, error) {
@@ -91,7 +88,7 @@ func (p *Policy) joined() (Purgatory, error) {
 	return nil, ErrNotJoined
 }
 
-// Lists is that of the inner policy.
+// Lists calls Lists of the inner policy.
 func (p *Policy) Lists(a *nip34.Announcement) bool { return p.inner.Lists(a) }
 
 // Judge implements [relaysync.Policy].
@@ -105,7 +102,7 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 		view = &waitingView{view, where, p.inner.Lists}
 	case graspsync.KindAnnouncement:
 		if p.leaves(ev) {
-			// What is wanted, or taken from us, only where something waits, waits with that.
+			// An announcement that is accepted only because of held events must be held too.
 			if v, err := p.ask(ctx, ev, src, view); err != nil || v.Decision == graspsync.Accept {
 				return v, err
 			}
@@ -145,7 +142,7 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
 }
 
-// ask asks the inner policy.
+// ask calls the inner policy.
 func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := p.inner.Judge(ctx, ev, src, view)
 	if err == nil && v.Decision == graspsync.Hold {
@@ -154,14 +151,14 @@ func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Sour
 	return v, err
 }
 
-// isServed reports whether the very event is stored: it needs not wait again.
+// isServed reports whether an event is stored already.
 func isServed(ctx context.Context, view relaysync.View, ev graspsync.Event) (bool, error) {
 	stored, err := view.Event(ctx, ev.ID)
 	return !stored.IsZero(), err
 }
 
-// leaves reports whether an event is an announcement by which its owner takes a
-// repository from us: no data is needed for that.
+// leaves reports whether an event is an announcement that does not list this server. No git data is
+// needed for it.
 func (p *Policy) leaves(ev graspsync.Event) bool {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return false
@@ -170,9 +167,10 @@ func (p *Policy) leaves(ev graspsync.Event) bool {
 	return err == nil && !p.inner.Lists(a)
 }
 
-// again is what may have an event that was refused count again: that its author is listed, for
-// an announcement that makes no repository ours, or that something else of its author is stored. What is malformed stays so, and what has expired was given its time:
-// else each event of their author would have them fetched and judged again.
+// again returns dependencies after which a refused event is judged again. For an announcement that
+// does not list this server it is a listing of its author, else another stored event of its author.
+// A malformed event has none. An expired event waits for [purgatory.Purgatory.Forgive], because
+// otherwise each event of its author would cause another fetch.
 func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 		return []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
@@ -220,7 +218,7 @@ func (p *Policy) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcemen
 	}
 }
 
-// Authority implements [relaysync.Policy]. What waits counts.
+// Authority implements [relaysync.Policy], including held announcements.
 func (p *Policy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Authority {
 	where, err := p.joined()
 	if err != nil {
@@ -229,7 +227,7 @@ func (p *Policy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Au
 	return p.inner.Authority(ref, &waitingView{view, where, p.inner.Lists})
 }
 
-// Heard implements [relaysync.Policy]. What waits counts.
+// Heard implements [relaysync.Policy], including held announcements.
 func (p *Policy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
 	where, err := p.joined()
 	if err != nil {
@@ -238,7 +236,7 @@ func (p *Policy) Heard(identifier string, view relaysync.View) map[graspsync.Pub
 	return p.inner.Heard(identifier, &waitingView{view, where, p.inner.Lists})
 }
 
-// waitingView has the announcements that wait beside those that are accepted.
+// waitingView is a view with held announcements in addition to accepted ones.
 type waitingView struct {
 	relaysync.View
 	where Purgatory
@@ -279,15 +277,15 @@ func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Family implements [relaysync.Standing]. An announcement that has waited in vain gives
-// its maintainers a say for a while: their next state has it wait again.
+// Family implements [relaysync.Standing]. It includes expired announcements for a while, so that
+// the next state of their maintainers makes purgatory hold them again.
 func (v *waitingView) Family(identifier string) []*nip34.Announcement {
 	stored := v.View.Family(identifier)
 	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
 }
 
-// Waiting implements [relaysync.Standing]: also of what has waited in vain, which still may
-// be served. What belongs to a repository that is served does not wait.
+// Waiting implements [relaysync.Standing]. It includes expired announcements, which can still be
+// served, but no repository that is already served.
 func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	for _, a := range v.where.Remembered(identifier) {
 		if v.lists(a) && !v.View.Announced(a.Ref) {
@@ -297,16 +295,16 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// mostEarly is of how many things that an event depends on it is looked whether they wait: an
-// honest one names few.
+// mostEarly is the maximum number of dependencies of an event that early looks up. Honest events
+// name few.
 const mostEarly = 16
 
-// early says of what depends on something that waits that this is so: whoever submits it would look
-// for a mistake in an announcement that has none. It is "" if nothing of that waits.
+// early returns a message if an event depends on a held event, so that its client does not look for
+// a mistake in the announcement. It returns "" if no dependency is held.
 func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	for _, d := range deps[:min(len(deps), mostEarly)] {
 		what := ""
-		switch d.Await { //nolint:exhaustive // nothing else waits for git data
+		switch d.Await { // other dependencies are never held
 		case graspsync.AwaitRepo:
 			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
 			if has(v.Waiting(ref.Identifier), ref) {
@@ -335,15 +333,15 @@ func (v *waitingView) Generation(identifier string) relaysync.Generation {
 	return g
 }
 
-// Knows implements [relaysync.Standing], as far as what has others wait can tell.
+// Knows implements [relaysync.Standing], including relations through held events.
 func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 	return v.where.Knows(identifier, who) || v.View.Knows(identifier, who)
 }
 
-// heldView has all that waits beside what is stored: what deletes it is for us.
+// heldView is a view of all held and stored events, so that deletions of held events are accepted.
 type heldView struct{ waitingView }
 
-// event returns an event that waits.
+// event returns a held event.
 func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) {
 	ev = v.where.Event(id)
 	return ev, !ev.IsZero()

@@ -7,9 +7,9 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Store returns a Store that tells the purgatory what the inner one has stored and removed
-// ([purgatory.Purgatory.Arrived], [purgatory.Purgatory.Departed]): for a relay that has no hooks which could. It is
-// that of the SyncManager, and of whoever stores what clients submit.
+// Store returns a Store that reports the events that inner stores and removes to the purgatory, see
+// [purgatory.Purgatory.Arrived] and [purgatory.Purgatory.Departed]. Use it for the SyncManager and
+// for events of clients if the relay has no hooks for this.
 func (p *Policy) Store(inner relaysync.Store) relaysync.Store { return telling{inner, p} }
 
 type telling struct {
@@ -22,7 +22,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 	out, err := s.Store.Save(ctx, events)
 	if where := s.policy.waits.Load(); where != nil {
 		for i := range min(len(out), len(events)) {
-			if out[i].Result == graspsync.Stored || out[i].Result == graspsync.Duplicate { // by a Save that said it failed
+			if out[i].Result == graspsync.Stored || out[i].Result == graspsync.Duplicate { // Duplicate: an earlier Save stored it but failed
 				(*where).Arrived(events[i].Event)
 			}
 		}
