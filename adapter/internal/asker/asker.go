@@ -1,4 +1,4 @@
-// Package asker carries through a context which client a stored event is read for.
+// Package asker stores in a context the client for which stored events are read.
 package asker
 
 import (
@@ -9,12 +9,12 @@ import (
 
 type key struct{}
 
-// For returns a context of reads for a client.
+// For returns a context for reads of a client.
 func For(ctx context.Context, client limit.Stranger) context.Context {
 	return context.WithValue(ctx, key{}, client)
 }
 
-// Of returns the client that ctx reads for, or the zero Stranger if none is known.
+// Of returns the client of ctx, or the zero Stranger if there is none.
 func Of(ctx context.Context) limit.Stranger {
 	client, _ := ctx.Value(key{}).(limit.Stranger)
 	return client

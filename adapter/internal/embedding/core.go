@@ -1,5 +1,5 @@
-// Package embedding has what is the same for every relay that graspsync is embedded in: which of the relay's hooks
-// are called when, what is known of the events that it has stored, and of the disk.
+// Package embedding contains the part of the khatru adapters that is the same for both libraries:
+// the calls of the relay's hooks, the removal of events, and the check of free disk space.
 package embedding
 
 import (
@@ -25,25 +25,25 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// Sentinels of the outcomes of synced events.
+// Errors in outcomes of synced events.
 var (
-	// ErrRejected is wrapped by the reason of an event that a hook of the relay, or a rule, refused.
+	// ErrRejected is wrapped if a hook of the relay or a rule refuses an event.
 	ErrRejected = errors.New("rejected by the relay")
-	// ErrHook is wrapped where a hook of the relay panicked.
+	// ErrHook is wrapped if a hook of the relay panics.
 	ErrHook = errors.New("hook of the relay failed")
 )
 
 const (
-	// maxBroadcasts is the maximum number of synced events that wait to be sent to subscribers. More are stored, but not
-	// sent.
+	// maxBroadcasts is the maximum number of synced events that wait to be broadcast. More are
+	// stored but not broadcast.
 	maxBroadcasts = 1024
-	// broadcastGrace is how long Run waits at its end for a client that does not read.
+	// broadcastGrace is the time that Run waits at its end for a client that does not read.
 	broadcastGrace = time.Second
-	// maxExpiring is the maximum number of events whose expiry is awaited in memory.
+	// maxExpiring is the maximum number of events in memory that wait for their expiry.
 	maxExpiring = 100_000
 )
 
-// Manager is what is needed of a [relaysync.SyncManager].
+// Manager is the part of a [relaysync.SyncManager] that a Core uses.
 type Manager interface {
 	Run(ctx context.Context) error
 	Stored(event graspsync.Event)
@@ -57,59 +57,59 @@ type Manager interface {
 	Collector(namespace string) prometheus.Collector
 }
 
-// Hooks are those of a relay. All of them are set, and may be called concurrently.
+// Hooks are the functions of a relay. All are required. Calls can be concurrent.
 type Hooks struct {
-	// Admit asks whether an event that comes by sync, or is released, may be stored. The zero Outcome says that
-	// it may. It does not panic.
+	// Admit asks the relay about a synced or released event before it is stored. The zero Outcome
+	// allows it. Admit must not panic.
 	Admit func(ctx context.Context, in graspsync.Incoming) graspsync.Outcome
-	// AsksDeletions reports whether a hook of the embedder decides about deletions, and MayDelete why a deletion must
-	// not remove an event, "" if it may.
+	// AsksDeletions reports whether a hook of the embedder decides about deletions. MayDelete
+	// returns why deletion must not remove target, or "".
 	AsksDeletions func() bool
 	MayDelete     func(ctx context.Context, target, deletion graspsync.Event) (msg string, err error)
-	// Query returns the events that hooks of the embedder give for a filter: not all of them need be in the backend.
+	// Query returns events from query hooks of the embedder, which the backend need not contain.
 	Query func(ctx context.Context, f nostr.Filter) []graspsync.Event
-	// Stored is called for an event that is newly stored, and Removed for one that has left the backend. They do not
-	// panic.
+	// Stored is called after an event was newly stored, Removed after it left the backend. They
+	// must not panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
-	// Send sends an event to subscribers. It may block.
+	// Send broadcasts an event to subscribers. It may block.
 	Send func(e graspsync.Event)
 }
 
-// Config is what a Core is made of.
+// Config is the configuration of a [Core].
 type Config struct {
 	Store   *eventstoreadapter.Store
 	Sync    relaysync.Config
 	Us      nip34.Identity
-	Gate    bool                   // the policy judges what clients publish
-	Free    func() (uint64, error) // bytes of the disk; nil: there is always room
+	Gate    bool                   // apply the policy to published events
+	Free    func() (uint64, error) // returns free bytes; nil: no check
 	MinFree uint64                 // defaults to 1 GiB
 	Hooks   Hooks
 }
 
-// Core is graspsync in a relay, whatever library that is made of. It is made by [New]. Its fields are not changed once
-// the relay serves.
+// Core is graspsync in a relay, independent of the relay's library. Use [New]. Its fields must not
+// change after the relay serves.
 type Core struct {
 	Config
 
-	Holding   bool                   // the policy holds events
-	Manager   Manager                // set by Manage
-	Records   settings.Opened        // nil if they belong to the embedder
-	Unsure    Unsure                 // submissions that could not be saved
-	Room      *Room                  // on the disk
-	Questions *Questions             // of clients
-	Upkeep    *Upkeep                // removes what has to go
+	Holding   bool            // Sync.Holder is set
+	Manager   Manager         // set by Manage
+	Records   settings.Opened // nil if the embedder closes them
+	Unsure    Unsure          // submissions whose saving failed
+	Room      *Room
+	Questions *Questions
+	Upkeep    *Upkeep
 	Imports   *Imports               // the Store of the manager
-	Log       *slog.Logger           // that of Sync
-	syncs     *relaysync.SyncManager // the manager, if Manage made it
+	Log       *slog.Logger           // Sync.Logger
+	syncs     *relaysync.SyncManager // nil if Manage was not called
 
 	broadcasts chan graspsync.Event
 	dropped    atomic.Uint64
 	ran        atomic.Bool
-	warned     atomic.Bool // that a hook refuses what comes by sync
+	warned     atomic.Bool // the first refusal of a synced event by a hook was logged
 
 	mu       sync.Mutex
-	removed  []graspsync.Event // the hooks have not been called for these; guarded by mu
-	removals uint64            // that there were, ever; guarded by mu
+	removed  []graspsync.Event // events without calls of Hooks.Removed; guarded by mu
+	removals uint64            // total number of removed events; guarded by mu
 }
 
 // New returns a Core without a manager.
@@ -129,8 +129,8 @@ func New(cfg Config) *Core {
 	return c
 }
 
-// Manage makes the manager. The default transport goes by the rules of out. Plaintext is allowed if either configuration
-// allows it.
+// Manage creates the manager. The default transport follows the rules of out. AllowPlaintext of
+// either configuration applies to both.
 func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err error) {
 	plaintext := out.AllowPlaintext || c.Sync.AllowPlaintext
 	out.AllowPlaintext, c.Sync.AllowPlaintext = plaintext, plaintext
@@ -144,7 +144,7 @@ func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err err
 			return fmt.Errorf("khatru adapter: %w", err)
 		}
 	}
-	if c.Holding && c.Sync.Policy != nil { // the default one holds nothing
+	if c.Holding && c.Sync.Policy != nil { // the default policy holds nothing
 		c.Sync.Policy = c.Imports.Policy(c.Sync.Policy)
 	}
 	if c.syncs, err = relaysync.New(c.Imports, transport, c.Us, c.Sync); err != nil {
@@ -157,9 +157,9 @@ func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err err
 // Syncs returns the manager.
 func (c *Core) Syncs() *relaysync.SyncManager { return c.syncs }
 
-// Run runs the manager and what goes with it until ctx ends, and returns what ended the manager;
-// [relaysync.ErrRunning] if it was called before. A broadcast that a client has been blocking for a second is left
-// behind; it ends with the connection of that client.
+// Run runs the manager, the upkeep and the broadcasts until ctx ends, and returns the error of the
+// manager. A second call returns [relaysync.ErrRunning]. If a client blocks a broadcast for more
+// than a second, Run returns without its goroutine, which ends with the connection of that client.
 func (c *Core) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return relaysync.ErrRunning
@@ -186,7 +186,7 @@ func (c *Core) Run(ctx context.Context) error {
 	return err
 }
 
-// broadcast sends events until ctx ends, or longer, while a client does not read.
+// broadcast sends events until ctx ends. A client that does not read can delay the end.
 func (c *Core) broadcast(ctx context.Context) {
 	for {
 		select {
@@ -200,7 +200,7 @@ func (c *Core) broadcast(ctx context.Context) {
 	}
 }
 
-// Broadcast has a synced event sent to subscribers, unless too many wait for that.
+// Broadcast queues a synced event for subscribers, or drops it if the queue is full.
 func (c *Core) Broadcast(e graspsync.Event) {
 	select {
 	case c.broadcasts <- e:
@@ -209,10 +209,10 @@ func (c *Core) Broadcast(e graspsync.Event) {
 	}
 }
 
-// Broadcasts returns the number of events that wait to be sent, and the total of those that were dropped.
+// Broadcasts returns the length of the queue and the total number of dropped events.
 func (c *Core) Broadcasts() (waiting int, dropped uint64) { return len(c.broadcasts), c.dropped.Load() }
 
-// Close ends the use of the store, and closes the records if they are ours.
+// Close ends the use of the store, and closes the records if the Core owns them.
 func (c *Core) Close() error {
 	c.Questions.Close()
 	err := c.Store.Close()
@@ -222,7 +222,7 @@ func (c *Core) Close() error {
 	return err
 }
 
-// Writable returns why nothing is stored now, or nil: what Room says, or Writable of the Store.
+// Writable returns nil if events can be stored, else the error of Room or of Store.Writable.
 func (c *Core) Writable() error {
 	if err := c.Room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
 		return err
@@ -230,7 +230,8 @@ func (c *Core) Writable() error {
 	return c.Store.Writable()
 }
 
-// Collector has the metrics of the manager, of broadcasts, and of the records if they are ours.
+// Collector returns the metrics of the manager, of broadcasts, and of the records if the Core owns
+// them.
 func (c *Core) Collector(namespace string) prometheus.Collector {
 	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
@@ -243,7 +244,7 @@ func (c *Core) Collector(namespace string) prometheus.Collector {
 	return all
 }
 
-// AddRemoved records an event that has left the backend, and for which hooks are called later.
+// AddRemoved records a removed event. FollowRemovals calls hooks for it later.
 func (c *Core) AddRemoved(e graspsync.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,14 +252,13 @@ func (c *Core) AddRemoved(e graspsync.Event) {
 	c.removals++
 }
 
-// countRemoved returns how many events have left the backend, ever.
 func (c *Core) countRemoved() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.removals
 }
 
-// FollowRemovals calls the hooks for what has left the backend. Whoever comes first does so for all.
+// FollowRemovals calls hooks for all recorded removals, including those of other goroutines.
 func (c *Core) FollowRemovals(ctx context.Context) {
 	c.mu.Lock()
 	removed := c.removed
@@ -269,7 +269,7 @@ func (c *Core) FollowRemovals(ctx context.Context) {
 	}
 }
 
-// Remove removes an event as moderation does. One that is not stored is no error.
+// Remove removes an event as moderation. Removing a missing event is no error.
 func (c *Core) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := c.Store.Remove(ctx, e); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (c *Core) Remove(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// Blocked returns why a rule blocks an event, "" if none does.
+// Blocked returns why a rule blocks an event, or "".
 func (c *Core) Blocked(e graspsync.Event) string {
 	if c.Sync.Rules == nil {
 		return ""
@@ -289,9 +289,9 @@ func (c *Core) Blocked(e graspsync.Event) string {
 	return reason
 }
 
-// Refusal returns the outcome of an event that comes by sync, or is released, and that a hook refuses. It is the zero
-// Outcome for a refusal that does not count: limits for clients are not for relays, and what a client was allowed to
-// submit needs no authentication when it is released.
+// Refusal returns the outcome of a synced or released event that a hook refuses with msg. It
+// returns the zero Outcome for rate limits, which are meant for clients, and for "auth-required:"
+// on release, because the client was allowed to submit the event.
 func (c *Core) Refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
 	if strings.HasPrefix(msg, "rate-limited:") || in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:") {
 		return o
@@ -306,7 +306,7 @@ func (c *Core) Refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) 
 	return o
 }
 
-// Call calls a hook of the relay whose failure changes nothing.
+// Call calls a hook and logs its failure.
 func (c *Core) Call(name string, hook func() error) {
 	var err error
 	if perr := Protect(func() { err = hook() }); perr != nil {
@@ -317,7 +317,7 @@ func (c *Core) Call(name string, hook func() error) {
 	}
 }
 
-// Protect turns a panic of the embedder's code into an error.
+// Protect converts a panic of f into an error.
 func Protect(f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -330,16 +330,16 @@ func Protect(f func()) (err error) {
 
 type syncedKey struct{}
 
-// synced marks the context of hooks that are called for an event that came by sync.
+// synced marks the context of hooks that are called for a synced event.
 func synced(ctx context.Context) context.Context { return context.WithValue(ctx, syncedKey{}, true) }
 
-// IsSynced reports whether a hook of the relay is called for an event that came by sync.
+// IsSynced reports whether a hook is called for a synced event.
 func IsSynced(ctx context.Context) bool { return ctx.Value(syncedKey{}) != nil }
 
 type submissionKey struct{}
 
-// submission marks the context of a policy that is asked about what somebody publishes right now: the hooks of the
-// relay have let it pass.
+// submission marks the context of a policy that judges a published event after the hooks allowed
+// it.
 func submission(ctx context.Context) context.Context {
 	return context.WithValue(ctx, submissionKey{}, true)
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Undeletable returns why something must stay that a deletion would remove, "" if nothing must. As with khatru one event
-// that must stay is enough to refuse the deletion, and a client's is refused if it names somebody else's event.
+// Undeletable returns why a deletion must be refused, or "". As in khatru, a deletion is refused if
+// one of its targets must stay, and a published deletion also if it names an event of another
+// author.
 func (c *Core) Undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
 	if perr := Protect(func() { msg, err = c.askDeletable(ctx, deletion) }); perr != nil {
 		return "", fmt.Errorf("%w: deletion: %w", ErrHook, perr)
@@ -27,7 +28,7 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 		return "", nil
 	}
 	named := deletion
-	if !asks { // what is named by its address is of the author's
+	if !asks { // targets named by address belong to the author
 		named = byID(deletion)
 	}
 	targets, err := c.Store.Targets(ctx, named)
@@ -37,7 +38,7 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 	removed := nip34.NewTombstones(c.Us)
 	removed.Add(deletion)
 	for _, target := range distinct(append(targets, c.elsewhere(ctx, named)...)) {
-		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it may be too new
+		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it can be newer than the deletion
 		if !removed.Cover(target) && (version || IsSynced(ctx)) {
 			continue
 		}
@@ -48,7 +49,7 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 	return "", nil
 }
 
-// DeleteElsewhere calls the hooks for what a stored deletion covers that is not in the backend.
+// DeleteElsewhere calls hooks for targets of a stored deletion that are outside the backend.
 func (c *Core) DeleteElsewhere(ctx context.Context, deletion graspsync.Event) {
 	if deletion.Kind != graspsync.KindDeletion {
 		return
@@ -62,10 +63,10 @@ func (c *Core) DeleteElsewhere(ctx context.Context, deletion graspsync.Event) {
 	}
 }
 
-// AnswerAtMost is how many events many answer at most.
+// AnswerAtMost is the number of events that many relays limit an answer to.
 const AnswerAtMost = 100
 
-// elsewhere returns what hooks of the relay that query give of what a deletion names, each event once.
+// elsewhere returns the distinct targets of a deletion that query hooks of the relay find.
 func (c *Core) elsewhere(ctx context.Context, deletion graspsync.Event) (targets []graspsync.Event) {
 	query := func(f nostr.Filter) []graspsync.Event { return c.Hooks.Query(ctx, f) }
 	ids, at := nip34.Deletes(deletion)
@@ -78,7 +79,7 @@ func (c *Core) elsewhere(ctx context.Context, deletion graspsync.Event) (targets
 	}
 	for _, some := range addresses(at) {
 		found := query(versions(deletion, some))
-		if len(found) >= AnswerAtMost { // others match as well, and may have kept some out
+		if len(found) >= AnswerAtMost { // other matches may have displaced targets
 			for i := range some {
 				found = append(found, query(versions(deletion, some[i:i+1]))...)
 			}
@@ -88,8 +89,9 @@ func (c *Core) elsewhere(ctx context.Context, deletion graspsync.Event) (targets
 	return distinct(targets)
 }
 
-// addresses are those that an event can have, in parts that one filter asks for. They are in order of kinds, so that
-// few others match what asks for several, and those without an identifier come first, in parts of their own.
+// addresses returns the addresses that an event can have, in parts for one filter each. They are
+// sorted by kind, so that a filter with several addresses matches few other events. Addresses
+// without identifier come first, in parts of their own.
 func addresses(at []graspsync.Address) (parts [][]graspsync.Address) {
 	at = slices.DeleteFunc(at, func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && !nostr.IsReplaceableKind(c.Kind)
@@ -106,8 +108,8 @@ func addresses(at []graspsync.Address) (parts [][]graspsync.Address) {
 	return slices.AppendSeq(parts, slices.Chunk(at[tagged:], AnswerAtMost/2))
 }
 
-// versions is for what a deletion removes at some addresses, or at others of the same kinds
-// and identifiers.
+// versions returns a filter for the versions at addresses that a deletion removes. It also matches
+// other combinations of these kinds and identifiers.
 func versions(deletion graspsync.Event, at []graspsync.Address) nostr.Filter {
 	f := nostr.Filter{Authors: []string{deletion.Event.PubKey}, Until: &deletion.CreatedAt}
 	for _, c := range at {
@@ -123,8 +125,8 @@ func versions(deletion graspsync.Event, at []graspsync.Address) nostr.Filter {
 	return f
 }
 
-// distinct leaves out what is there already: several stores may have an event, and hooks
-// are called for it once.
+// distinct removes duplicates, because several stores can contain an event and hooks are called
+// once.
 func distinct(events []graspsync.Event) []graspsync.Event {
 	seen := make(map[graspsync.EventID]bool, len(events))
 	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
@@ -134,7 +136,7 @@ func distinct(events []graspsync.Event) []graspsync.Event {
 	})
 }
 
-// byID is a deletion of what one names by id.
+// byID returns a deletion without its a tags.
 func byID(deletion graspsync.Event) graspsync.Event {
 	named := *deletion.Event
 	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t nostr.Tag) bool { return len(t) > 0 && t[0] == "a" })

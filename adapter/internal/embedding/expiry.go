@@ -16,7 +16,7 @@ import (
 // never is later than any deadline.
 const never nostr.Timestamp = math.MaxInt64
 
-// Expiry knows which stored events expire next (NIP-40). It is safe for concurrent use.
+// Expiry is a queue of stored events by expiration time (NIP-40). It is safe for concurrent use.
 type Expiry struct {
 	most int
 	wake chan struct{} // one slot
@@ -24,8 +24,8 @@ type Expiry struct {
 	mu sync.Mutex
 	// guarded by mu
 	queue deadlines
-	// horizon is the time from which on events are not in the queue: when it comes,
-	// the store is read again.
+	// horizon is the earliest expiration time that the queue does not contain. At this time the
+	// store is read again.
 	horizon nostr.Timestamp
 }
 
@@ -34,7 +34,7 @@ type deadline struct {
 	id string
 }
 
-// deadlines is a heap, the next one first.
+// deadlines is a heap with the earliest deadline first.
 type deadlines []deadline
 
 func (d deadlines) Len() int           { return len(d) }
@@ -56,16 +56,16 @@ func (d *deadlines) Pop() any {
 	return v
 }
 
-// NewExpiry starts with the store unread. It awaits so many events in memory, those that expire
-// first; the store is read again when it is the others' turn.
+// NewExpiry returns an Expiry that first asks for a read of the store. It holds at most most
+// events, the earliest ones.
 func NewExpiry(most int) *Expiry {
 	return &Expiry{most: most, wake: make(chan struct{}, 1)}
 }
 
-// Wake has something when Next should be asked anew, since there is an event that expires earlier.
+// Wake returns a channel that is ready when Next must be called earlier than it announced.
 func (x *Expiry) Wake() <-chan struct{} { return x.wake }
 
-// Track takes note of an event that is stored, if it expires.
+// Track records a stored event if it has an expiration.
 func (x *Expiry) Track(e *nostr.Event) {
 	at, ok := nip34.Expiration(e)
 	if !ok || !x.add(deadline{at, e.ID}) {
@@ -88,13 +88,13 @@ func (x *Expiry) add(d deadline) bool {
 		slices.SortFunc(x.queue, func(a, b deadline) int { return cmp.Compare(a.at, b.at) })
 		keep := (x.most + 1) / 2
 		x.horizon = x.queue[keep].at
-		x.queue = slices.Clip(x.queue[:keep]) // sorted, so still a heap
+		x.queue = slices.Clip(x.queue[:keep]) // a sorted slice is a heap
 	}
 	return true
 }
 
-// Next returns the ids that have expired, and how long it is until there is more to
-// do. It may ask for the store to be read, into an empty queue.
+// Next returns the ids that have expired and the time until the next call. If rescan is true, the
+// caller must read the store and Track its events.
 func (x *Expiry) Next(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -107,15 +107,15 @@ func (x *Expiry) Next(now nostr.Timestamp) (expired []string, wait time.Duration
 		x.queue, x.horizon = nil, never
 		return expired, 0, true
 	}
-	next := min(x.horizon-now, 3600) // far-off times would overflow
+	next := min(x.horizon-now, 3600) // in seconds; larger durations could overflow
 	if len(x.queue) > 0 {
 		next = min(next, x.queue[0].at-now)
 	}
 	return expired, time.Duration(next) * time.Second, false
 }
 
-// Again has ids that could not be removed come back at once, or the store be read
-// again.
+// Again returns ids whose removal failed to the queue. If unread is true, reading the store failed
+// and Next asks for it again.
 func (x *Expiry) Again(now nostr.Timestamp, ids []string, unread bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Imports is the Store that synced events go into: what the relay would do with an event that a client publishes,
-// without the client. It is that of a [Core], and safe for concurrent use.
+// Imports is the Store of synced events. It does the same as the relay does for published events,
+// without a client. It belongs to a [Core] and is safe for concurrent use.
 type Imports struct {
 	*eventstoreadapter.Store
 	env    *Core
@@ -19,7 +19,7 @@ type Imports struct {
 
 var _ relaysync.Store = (*Imports)(nil)
 
-// Remove implements [relaysync.Store]: the relay is told.
+// Remove implements [relaysync.Store] and calls hooks.
 func (s *Imports) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.Store.Remove(ctx, e); err != nil {
 		return err
@@ -50,9 +50,10 @@ func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 	return outcomes, nil
 }
 
-// Release stores an event that the policy has held, has it sent to subscribers and takes note of it. It returns when
-// the event is durable; with Stored or Duplicate it is served. The hooks are asked again, since they may have come to
-// refuse its author meanwhile: then it is Refused, for good.
+// Release stores a held event, broadcasts it and reports it to the manager. It returns when the
+// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
+// hooks again, because they can refuse the author since the event was held. The result is then
+// Refused, which is final.
 func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	m := s.env.Manager
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
@@ -62,7 +63,7 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 		return o, nil
 	}
 	if full := s.env.Room.Of(e.Event); full != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // it is in the outcome
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil // the outcome contains the error
 	}
 	outcomes, err := s.save(ctx, []graspsync.Incoming{in})
 	if err != nil {
@@ -71,12 +72,12 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
 		m.Stored(e)
 	} else {
-		m.NotReleased(e.ID, outcomes[0]) // unless it failed and is tried again
+		m.NotReleased(e.ID, outcomes[0]) // ignored if the event is retried
 	}
 	return outcomes[0], nil
 }
 
-// save stores events and does what follows for those that are new.
+// save stores events and calls hooks for new events.
 func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcomes []graspsync.Outcome, err error) {
 	removed := s.env.countRemoved()
 	outcomes, err = s.Store.Save(ctx, events)
@@ -98,29 +99,28 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 			continue
 		}
 		if tried := s.unsure.Take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
-			o.Result = graspsync.Stored // by the attempt that failed, which nothing followed
+			o.Result = graspsync.Stored // the failed attempt stored it and called no hooks
 		}
 		switch o.Result {
 		case graspsync.Stored:
 			s.env.Hooks.Stored(ctx, in.Event)
 			s.env.Upkeep.Track(in.Event.Event)
-			if s.env.countRemoved() != removed { // maybe this one, before all hooks had it
+			if s.env.countRemoved() != removed { // a concurrent deletion may have removed this event before all hooks stored it
 				s.env.Upkeep.Undo(ctx, in.Event)
 			}
 		case graspsync.Duplicate:
-			s.env.Upkeep.Track(in.Event.Event) // an earlier process may have ended before that
+			s.env.Upkeep.Track(in.Event.Event) // an earlier process may have ended before Track
 		}
 	}
 	return outcomes, nil
 }
 
-// acceptable asks the relay's hooks about an event that is about to be stored. The zero Outcome means that they
-// let it pass.
+// acceptable checks an event before it is stored. The zero Outcome allows it.
 func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	if in.Event.IsZero() {
-		return outcome // the store knows what to say
+		return outcome // the store refuses it
 	}
-	if !s.env.Holding { // else they were asked before the policy was
+	if !s.env.Holding { // else hooked.Judge called admit
 		if outcome = s.admit(ctx, in); outcome.Result != 0 {
 			return outcome
 		}
@@ -138,7 +138,7 @@ func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcom
 	return outcome
 }
 
-// admit asks the rules and the hooks. The zero Outcome means that they let it pass.
+// admit checks rules and hooks. The zero Outcome allows the event.
 func (s *Imports) admit(ctx context.Context, in graspsync.Incoming) graspsync.Outcome {
 	if reason := s.env.Blocked(in.Event); reason != "" {
 		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}

@@ -11,14 +11,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// ReasonHook is why events are rejected that a hook refuses. What the hook says is a detail, since reasons are
-// counted.
+// ReasonHook is the reason of a refusal by a hook. The message of the hook is only a detail,
+// because metrics count by reason.
 const ReasonHook = "blocked: refused by a hook of the relay"
 
-// Policy returns one that holds events, behind the hooks of the relay that refuse events: what they refuse is not
-// held, so that no git data is fetched for it and no repository made. What a client submits has just passed them.
-// When it is judged again, since it gave way or could not be saved, they are asked as they are for what came by
-// sync: they may have come to refuse it.
+// Policy wraps a policy that holds events and checks the hooks of the relay first, so that no git
+// data is fetched for a refused event. Published events skip this check, because the hooks have
+// just run. They are checked when they are judged again, like synced events.
 func (s *Imports) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, s} }
 
 type hooked struct {
@@ -39,7 +38,8 @@ func (h *hooked) Judge(
 			return graspsync.Verdict{}, o.Err
 		}
 	}
-	// What is stored at once is refused by the Store; what waits would be lost when its time comes.
+	// The Store refuses unstorable events itself, but a held event would fail only when it is
+	// released.
 	if err := h.imports.Storable(e); err != nil && !nostr.IsEphemeralKind(e.Kind) {
 		detail := strings.TrimPrefix(err.Error(), eventstoreadapter.ErrUnstorable.Error()+": ")
 		return graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: " + eventstoreadapter.ErrUnstorable.Error(), Detail: detail}, nil

@@ -10,36 +10,38 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 )
 
-// MsgUnread is what a client hears whose question could not be answered.
+// MsgUnread is the message for a client whose query failed.
 const MsgUnread = "error: the store could not be read, try again later"
 
-// unreadEvery is how often it is said that the store can't be read.
+// unreadEvery is the minimum time between two log lines about failed queries.
 const unreadEvery = time.Minute
 
-// CloseFrame is the type of a close frame, and internalError the status for what failed here (RFC 6455).
+// CloseFrame is the type of a close frame, and internalError its status for a failure of the server
+// (RFC 6455).
 const (
 	CloseFrame    = 8
 	internalError = 1011
 )
 
-// Questions are those of clients that can't be answered: they are told so, since an answer without what could not be
-// read would look like all there is. It is made by [NewQuestions], and safe for concurrent use.
+// Questions handles failed queries of clients. Clients receive an error, because an incomplete
+// answer would look complete. Use [NewQuestions]. It is safe for concurrent use.
 type Questions struct {
 	log      *slog.Logger // read-only
 	closed   atomic.Bool
-	unreadAt atomic.Int64 // when it was said that the store could not be read, 0: never
+	unreadAt atomic.Int64 // time of the last log line, 0 if none
 }
 
-// NewQuestions says in a log that the store can't be read.
+// NewQuestions returns a Questions that logs failures to log.
 func NewQuestions(log *slog.Logger) *Questions { return &Questions{log: log} }
 
-// Close has no more answered: [MsgEnding] is said instead.
+// Close refuses all later queries with [MsgEnding].
 func (q *Questions) Close() { q.closed.Store(true) }
 
-// Closed reports whether nothing is answered any more.
+// Closed reports whether Close was called.
 func (q *Questions) Closed() bool { return q.closed.Load() }
 
-// Unanswered is what a client hears, since err, which is logged unless that was not long ago.
+// Unanswered returns the message for the client of a query that failed with err. It logs err at
+// most once per unreadEvery.
 func (q *Questions) Unanswered(err error) (why string) {
 	if errors.Is(err, eventstoreadapter.ErrClosed) {
 		return MsgEnding
@@ -52,7 +54,7 @@ func (q *Questions) Unanswered(err error) (why string) {
 	return MsgUnread
 }
 
-// Closing is what a [CloseFrame] has that says why.
+// Closing returns the payload of a [CloseFrame] with a reason.
 func Closing(why string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, internalError), why...)
 }

@@ -13,24 +13,24 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// ErrRoom is wrapped where an event is not stored since too little of the disk is free.
+// ErrRoom is wrapped if an event is not stored because the disk is full.
 var ErrRoom = errors.New("no room on the disk")
 
 const (
-	// roomPeriod is how long it counts what the disk had free.
+	// roomPeriod is the time for which a measurement of the disk is used.
 	roomPeriod = time.Second
-	// roomSaid is the time between two lines in the log about it.
+	// roomSaid is the minimum time between two log lines about a full disk.
 	roomSaid = time.Minute
-	// deletionShare is the part of what is to be left, one of so many, that deletions leave. They
-	// make room, but one may be a thousand times as long as what it removes.
+	// deletionShare divides the minimum free space for deletions. They free space, but one deletion
+	// can be a thousand times as long as its target.
 	deletionShare = 4
 )
 
-// Room knows whether the disk has room for more events. Databases die where it has not:
-// badger writes to memory that is mapped to its files, and is killed. It is safe for concurrent use.
+// Room checks whether the disk has room for more events. Databases break on a full disk: badger is
+// killed when it writes to its memory-mapped files. Room is safe for concurrent use.
 type Room struct {
 	// set by NewRoom, read-only
-	free  func() (uint64, error) // nil: there always is
+	free  func() (uint64, error) // nil: no check
 	least uint64
 	log   *slog.Logger
 
@@ -39,19 +39,19 @@ type Room struct {
 	asked  time.Time
 	left   uint64
 	err    error
-	kept   uint64 // events that found no room, since the last line in the log
+	kept   uint64 // refused events since the last log line
 	saidAt time.Time
-	said   bool // that there is none, and not yet that there is again
+	said   bool // a full disk was logged, and its end was not
 }
 
-// NewRoom asks what is free, in bytes, and wants so much of it left. With no free there always
-// is room.
+// NewRoom returns a Room that wants at least least bytes free. If free is nil, there is always
+// room.
 func NewRoom(free func() (uint64, error), least uint64, log *slog.Logger) *Room {
 	return &Room{free: free, least: least, log: log, left: math.MaxUint64}
 }
 
-// Of returns why there is no room for an event, wrapping ErrRoom; nil if there is. What comes while the disk is
-// looked at goes by what was known before.
+// Of returns nil if there is room for an event, else an error that wraps [ErrRoom]. While another
+// call measures the disk, it uses the last measurement.
 func (r *Room) Of(e *nostr.Event) error {
 	if r.free == nil || nostr.IsEphemeralKind(e.Kind) {
 		return nil
@@ -75,7 +75,7 @@ func (r *Room) Of(e *nostr.Event) error {
 	return nil
 }
 
-// look asks what is free, at most once in roomPeriod.
+// look measures the free space at most once per roomPeriod.
 func (r *Room) look(now time.Time) {
 	r.mu.Lock()
 	due := r.asked.IsZero() || now.Sub(r.asked) >= roomPeriod
@@ -101,13 +101,13 @@ func (r *Room) look(now time.Time) {
 	}
 }
 
-// say counts an event that found no room, and logs that once in a while. It is called with mu.
+// say counts a refused event and logs the number at most once per roomSaid. The caller holds mu.
 func (r *Room) say(now time.Time) {
 	r.kept++
 	if r.said && now.Sub(r.saidAt) < roomSaid {
 		return
 	}
-	// One that comes by sync is counted for each attempt.
+	// A synced event counts once for each attempt.
 	more := []any{"free", r.left, "least", r.least, "events", r.kept}
 	if r.err != nil {
 		more = append(more, "err", r.err)

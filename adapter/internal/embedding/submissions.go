@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// What a client hears whose event is not stored, with the prefixes of NIP-01.
+// Messages for a client whose event is not stored, with prefixes of NIP-01.
 const (
 	MsgMalformed = "invalid: malformed event"
 	MsgTags      = "invalid: more than 10,000 tags"
@@ -28,18 +28,19 @@ const (
 	MsgHeld      = "blocked: held back until what it needs is here"
 )
 
-// startGrace is how long a client's event waits for the store being read, after a start.
+// startGrace is the time that a published event waits for the first read of the store.
 const startGrace = 10 * time.Second
 
-// Reject returns why a client's event is not stored, before a policy that holds events is asked; "" if it may be. unread is why e
-// could not be parsed, and odd what is wrong with it for the library of the relay. What is refused is recorded for EventState.
+// Reject returns why a published event is refused before a holding policy judges it, or "". unread
+// is the parse error of e, and odd returns a problem that is specific to the relay's library.
+// Refusals are recorded for EventState.
 func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
 	if unread == nil {
 		msg = v.Blocked(e)
 	}
 	switch ephemeral := nostr.IsEphemeralKind(kind); {
 	case ephemeral:
-		return msg // nothing is recorded of it
+		return msg // not recorded
 	case msg != "":
 	case v.Questions.Closed():
 		return MsgEnding
@@ -54,7 +55,7 @@ func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 		v.Manager.Refused(e, msg)
 		return msg
 	}
-	if v.Gate && !v.Holding { // a policy that holds is asked once no hook has refused the event
+	if v.Gate && !v.Holding { // a holding policy judges after all hooks
 		if verdict, msg := v.Verdict(ctx, e); verdict.Decision != graspsync.Accept {
 			return msg
 		}
@@ -62,21 +63,21 @@ func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 	return ""
 }
 
-// Overhear records for EventState that a hook of the relay refuses a client's event.
+// Overhear records for EventState that a hook refused a published event.
 func (v *Core) Overhear(ctx context.Context, e graspsync.Event, msg string) {
 	if !IsSynced(ctx) && !nostr.IsEphemeralKind(e.Kind) {
 		v.Manager.Refused(e, Reason(msg))
 	}
 }
 
-// Reason returns the message of a hook that refuses an event as an OK message has it.
+// Reason returns the message of a hook with a prefix of NIP-01.
 func Reason(msg string) string {
 	return nostr.NormalizeOKMessage(cmp.Or(strings.TrimSpace(msg), "no reason"), "blocked")
 }
 
-// refuses says why the relay would not have what a client submits, whatever the policy says; "" if it would.
+// refuses returns why a published event is refused independently of the policy, or "".
 func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
-	if len(e.Tags) > wire.MaxTags { // no other server would have it from here
+	if len(e.Tags) > wire.MaxTags { // other servers would not sync it
 		return MsgTags
 	}
 	if v.Room.Of(e.Event) != nil {
@@ -88,7 +89,7 @@ func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 		return MsgLookup
 	}
 	if deleted {
-		if _, err := v.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // older versions go with it
+		if _, err := v.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // also removes older versions
 			v.Log.Error("older versions of a deleted event could not be removed", "err", err)
 		}
 		v.FollowRemovals(ctx)
@@ -102,15 +103,15 @@ func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	return msg
 }
 
-// Verdict asks the policy about what a client submits and no hook of the relay refuses, and says what the client is
-// to hear if that is not Accept.
+// Verdict judges a published event that no hook refuses. msg is the message for the client unless
+// the decision is Accept.
 func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := v.Manager.Judge(ctx, e)
 	if errors.Is(err, relaysync.ErrNotReady) && v.started(ctx) {
 		verdict, err = v.Manager.Judge(ctx, e)
 	}
-	if errors.Is(err, ErrRoom) { // since the hooks were asked
+	if errors.Is(err, ErrRoom) { // the disk filled up after the hooks ran
 		return graspsync.Verdict{}, MsgRoom
 	}
 	if err != nil {
@@ -119,8 +120,8 @@ func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 		return graspsync.Verdict{}, MsgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
-		// What is stored is a duplicate, whatever would be said of it now: a deletion
-		// deletes nothing any more that was here when it came.
+		// A stored event is a duplicate even if the policy now refuses it. For example, the targets
+		// of a stored deletion are gone.
 		if has, err := v.Store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
 			return graspsync.Verdict{Decision: graspsync.Accept}, ""
 		}
@@ -139,7 +140,7 @@ func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 	return verdict, msg
 }
 
-// started waits for a while until the store has been read. It reports whether it was.
+// started waits up to startGrace until the store has been read, and reports whether it has.
 func (v *Core) started(ctx context.Context) bool {
 	patience := time.NewTimer(startGrace)
 	defer patience.Stop()

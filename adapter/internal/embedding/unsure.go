@@ -7,17 +7,17 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// MaxUnsure is the maximum number of ids of events whose saving failed; the oldest are forgotten.
+// MaxUnsure is the maximum number of remembered ids. The oldest are dropped.
 const MaxUnsure = 10_000
 
-// Unsure remembers events that may be stored although saving them failed. The zero Unsure
-// is ready, and safe for concurrent use.
+// Unsure is a set of events that may be stored although saving them failed. The zero Unsure is
+// ready for use. It is safe for concurrent use.
 type Unsure struct {
 	mu  sync.Mutex
 	ids *limit.Table[graspsync.EventID, struct{}] // guarded by mu; nil before the first
 }
 
-// Add takes note of events.
+// Add remembers events.
 func (u *Unsure) Add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -31,7 +31,7 @@ func (u *Unsure) Add(events ...graspsync.Incoming) {
 	}
 }
 
-// Take forgets an id and reports whether it was remembered.
+// Take removes an id and reports whether it was remembered.
 func (u *Unsure) Take(id graspsync.EventID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	unfinishedPause = time.Minute    // before deletions are executed again that could not be
-	expiryRetry     = time.Minute    // before the store is looked at again after it could not be
-	incompleteEvery = 24 * time.Hour // is how often it is said that the store can't be read completely
+	unfinishedPause = time.Minute    // until deletions that failed are executed again
+	expiryRetry     = time.Minute    // until expiry is tried again after a failure
+	incompleteEvery = 24 * time.Hour // between two log lines about an incomplete store
 )
 
-// Upkeep removes what has to go from a relay's backend by itself: what expires (NIP-40), and what a stored deletion
-// or request to vanish covers that could not be executed. It is made by [NewUpkeep], and safe for concurrent use.
+// Upkeep removes expired events (NIP-40), and events covered by a stored deletion or request to
+// vanish whose execution failed. Use [NewUpkeep]. It is safe for concurrent use.
 type Upkeep struct {
 	env        *Core
 	expiry     *Expiry
-	unfinished chan struct{} // one slot: a stored deletion could not be executed
+	unfinished chan struct{} // one slot: a stored deletion was not executed
 
-	incompleteAt atomic.Int64 // when it was said that the store can't be read completely, 0: never
+	incompleteAt atomic.Int64 // time of the last log line, 0 if none
 }
 
-// NewUpkeep awaits the expiry of so many events in memory.
+// NewUpkeep returns an Upkeep that remembers the expiry of at most maxExpiring events.
 func NewUpkeep(env *Core, maxExpiring int) *Upkeep {
 	return &Upkeep{env: env, expiry: NewExpiry(maxExpiring), unfinished: make(chan struct{}, 1)}
 }
 
-// Run removes until ctx ends.
+// Run works until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { u.runDeletions(ctx) })
@@ -44,11 +44,11 @@ func (u *Upkeep) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Track takes note of an event that is stored, if it expires.
+// Track records a stored event if it has an expiration.
 func (u *Upkeep) Track(e *nostr.Event) { u.expiry.Track(e) }
 
-// Submitted does what follows once what a client submitted is stored. It returns when a deletion is executed, before
-// its client hears that it is stored.
+// Submitted handles an event of a client after it was stored. It returns after a deletion is
+// executed, so that the client receives OK later.
 func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.Track(e.Event)
 	u.env.Manager.Stored(e)
@@ -62,9 +62,9 @@ func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.env.FollowRemovals(ctx)
 }
 
-// Undo removes an event that has just been stored if a deletion of it came meanwhile: it was not there yet for all
-// hooks when that was executed. A deletion is stored before it is executed, so one that is not seen here finds the
-// event.
+// Undo removes a newly stored event if a deletion of it arrived concurrently, because some hooks
+// did not know the event yet when the deletion was executed. A deletion is stored before it is
+// executed, so a deletion that Undo misses finds the event itself.
 func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := u.env.Store.Deleted(ctx, e)
 	if err == nil && deleted {
@@ -76,12 +76,12 @@ func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	}
 }
 
-// deletes reports whether an event has others removed.
+// deletes reports whether an event removes other events.
 func (u *Upkeep) deletes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || u.env.Us.Vanishes(e.Event)
 }
 
-// executeAgain has all stored deletions executed once more.
+// executeAgain schedules another execution of all stored deletions.
 func (u *Upkeep) executeAgain() {
 	select {
 	case u.unfinished <- struct{}{}:
@@ -89,8 +89,8 @@ func (u *Upkeep) executeAgain() {
 	}
 }
 
-// runDeletions executes the stored deletions and requests to vanish again, at the start
-// since we may have ended before one was, and whenever one could not be.
+// runDeletions executes stored deletions and requests to vanish at the start, because a crash may
+// have interrupted one, and after each failure.
 func (u *Upkeep) runDeletions(ctx context.Context) {
 	again := time.After(0)
 	for {
@@ -123,7 +123,7 @@ func (u *Upkeep) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// runExpiry removes events when they expire.
+// runExpiry removes expired events.
 func (u *Upkeep) runExpiry(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -142,7 +142,7 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 			unread, err = scanned != nil, cmp.Or(err, scanned)
 		}
 		if ctx.Err() != nil {
-			return // that it did not get through is no error of the store's
+			return // canceled, no failure of the store
 		}
 		if err != nil {
 			u.expiry.Again(nostr.Now(), left, unread)
@@ -153,7 +153,7 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 	}
 }
 
-// scanExpiry reads the store for events that expire.
+// scanExpiry reads the expirations of all stored events.
 func (u *Upkeep) scanExpiry(ctx context.Context) error {
 	for e, err := range u.env.Store.Events(ctx, nostr.Filter{}) {
 		if err != nil {
@@ -164,9 +164,8 @@ func (u *Upkeep) scanExpiry(ctx context.Context) error {
 	return nil
 }
 
-// unread is the error of a store that is to be read again. It can't be brought to give
-// what is incomplete, all the rest was read, and the next time would be no other: that
-// is no error but said, once a day.
+// unread returns the error of a read that must be repeated. An incomplete read is logged once a day
+// instead, because the readable events were read and another attempt would end the same.
 func (u *Upkeep) unread(what string, err error) error {
 	if !errors.Is(err, relaysync.ErrIncomplete) {
 		return err
@@ -179,15 +178,15 @@ func (u *Upkeep) unread(what string, err error) error {
 	return nil
 }
 
-// removeExpired removes events. It returns those that are left, and why the first of them is:
-// one that can't be removed keeps no other.
+// removeExpired removes events and continues after a failure. It returns the ids that are left and
+// the first error.
 func (u *Upkeep) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	gone := make(map[string]struct{}, len(ids))
 	for e, err := range u.env.Store.Events(ctx, nostr.Filter{IDs: ids}) {
-		if err != nil { // which of them it has is not known
+		if err != nil { // it is unknown which events the store contains
 			left = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 				_, is := gone[id]
 				return is

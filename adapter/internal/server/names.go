@@ -7,8 +7,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Named returns a handler whose requests have one of the names of a service as Host: the one that the client came to, else
-// the first. Anybody can write anything into Host and X-Forwarded-Host, and a proxy may have rewritten Host.
+// Named wraps a handler so that Host is one of the names of a service: the name that the client
+// used, else the first. Clients can send any Host and X-Forwarded-Host, and a proxy may rewrite
+// Host.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := identity.Origin(gitserve.Origin(r))

@@ -12,42 +12,40 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// ErrStarting is what Ready returns until the store was read.
+// ErrStarting is returned by Ready until the store was read.
 var ErrStarting = errors.New("the store is still being read")
 
 const (
-	// period is how long an answer holds: whoever asks more often costs nothing.
+	// period is the time for which an answer is reused, so that frequent calls cost nothing.
 	period = 5 * time.Second
-	// timeout is how long a disk may take to write a few bytes.
+	// timeout is the maximum time for writing a few bytes.
 	timeout = 5 * time.Second
-	// key is what is written to the records to find out whether that can be done. Nothing
-	// reads it.
+	// key is the key of a record that is only written, to check that records are writable.
 	key = "ready"
 )
 
-// readiness finds out whether a server can do its work. Disks that hang are why it is as it is: one
-// question is asked at a time, and nobody waits for it for longer than timeout. It is safe for concurrent use.
+// readiness checks whether a server can work. Because a disk can hang, only one check runs at a
+// time, and callers wait at most timeout. It is safe for concurrent use.
 type readiness struct {
 	// set by newReadiness, read-only
-	read    <-chan struct{} // closed once the store was read
-	store   func() error    // why it can't be written to, by what is known
+	read    <-chan struct{} // closed after the store was read
+	store   func() error    // last known write error of the store
 	records state.Store
-	git     func() error  // why the folder of repositories can't be written to
-	asking  chan struct{} // one token: who asks the disk
+	git     func() error  // write error of the folder of repositories
+	asking  chan struct{} // one token, for the running check
 
 	mu sync.Mutex
 	// guarded by mu
-	at  time.Time // of the last answer
-	err error     // that answer
+	at  time.Time // time of the last answer
+	err error     // the last answer
 }
 
-// newReadiness returns the readiness of a server: once read is closed, store and git say why store and folder of repositories
-// can't be written to, and records are written to.
+// newReadiness returns a readiness. See the fields of readiness for the arguments.
 func newReadiness(read <-chan struct{}, store func() error, records state.Store, git func() error) *readiness {
 	return &readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
 }
 
-// Ready returns why a server can't do its work, all that is wrong at once.
+// Ready returns all reasons why the server cannot work, or nil.
 func (r *readiness) Ready(ctx context.Context) error {
 	select {
 	case <-r.read:
@@ -57,7 +55,7 @@ func (r *readiness) Ready(ctx context.Context) error {
 	return errors.Join(r.store(), r.written(ctx))
 }
 
-// written returns why something could not be written, as of the last period.
+// written returns the write errors of records and repositories, at most period old.
 func (r *readiness) written(ctx context.Context) error {
 	if known, err := r.known(); known {
 		return err
@@ -69,12 +67,12 @@ func (r *readiness) written(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("writing a few bytes takes too long: %w", context.Cause(ctx))
 	}
-	if known, err := r.known(); known { // somebody else has asked meanwhile
+	if known, err := r.known(); known { // another caller has just checked
 		<-r.asking
 		return err
 	}
 	answer := make(chan error, 1)
-	go func() { // a write to a disk that hangs can't be given up
+	go func() { // a goroutine, because a write to a disk that hangs cannot be canceled
 		defer func() { <-r.asking }()
 		err := errors.Join(r.record(context.WithoutCancel(ctx)), r.git())
 		r.mu.Lock()
@@ -90,14 +88,13 @@ func (r *readiness) written(ctx context.Context) error {
 	}
 }
 
-// known returns the last answer if it still holds.
+// known returns the last answer if it is recent.
 func (r *readiness) known() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.at.IsZero() && time.Since(r.at) < period, r.err
 }
 
-// record writes to the records.
 func (r *readiness) record(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -107,13 +104,13 @@ func (r *readiness) record(ctx context.Context) error {
 	return nil
 }
 
-// readyCollector has readiness as a metric.
+// readyCollector exports readiness as a metric.
 type readyCollector struct {
 	*readiness
 	desc *prometheus.Desc
 }
 
-// Collector returns that as a metric.
+// Collector returns the metric of the readiness.
 func (r *readiness) Collector(namespace string) prometheus.Collector {
 	return readyCollector{r, prometheus.NewDesc(prometheus.BuildFQName(namespace, "server", "ready"),
 		"1 if the stored events were read, and events, records and repositories can be written, otherwise 0.", nil, nil)}

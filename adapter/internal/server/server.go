@@ -1,5 +1,5 @@
-// Package server has what is the same for a GRASP server on either library: the parts behind the relay, from their
-// configuration to their end.
+// Package server contains the part of a GRASP server that is the same for both libraries:
+// configuration, construction and shutdown of the parts behind the relay.
 package server
 
 import (
@@ -30,10 +30,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// ErrConfig is wrapped by the error of a configuration that is not valid.
+// ErrConfig is wrapped by the error for an invalid configuration.
 var ErrConfig = errors.New("invalid configuration")
 
-// Config is the part of the configurations of both libraries that is the same. The fields are documented there.
+// Config has the fields that the configurations of both servers share. They are documented there.
 type Config struct {
 	Identity     nip34.Identity
 	Dir          string
@@ -67,24 +67,23 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// manyBytesADay is the default of purgatory.Limits.MaxRepoDay, and manyBytesOfAHost that of
+// manyBytesADay is the default of purgatory.Limits.MaxRepoDay, and manyBytesOfAHost the default of
 // gitfetch.Config.MaxAddressDay.
 const (
 	manyBytesADay    = 4 << 30
 	manyBytesOfAHost = 16 << 30
 )
 
-// mostRelays is the default of relaysync.Limits.MaxConnections, unless that is more than one of relaysPart of the files that the
-// process may open.
+// mostRelays is the default of relaysync.Limits.MaxConnections. It is lower if the process can open
+// fewer than relaysPart times as many files.
 const (
 	mostRelays = 256
 	relaysPart = 4
 )
 
-// manyBytes is the default of purgatory.Limits.MaxPullBytes, and pullShare the part of
-// gitserve.RepositoriesConfig.MaxOwnerBytes, one of so many, that it is where that is less. What
-// has given way takes up as much again: as long as there is room for more, pull requests give way
-// to each other. Where an owner has no more of it, whoever came first would keep it.
+// manyBytes is the default of purgatory.Limits.MaxPullBytes. It is at most MaxOwnerBytes/pullShare,
+// because evicted pull requests can use the same space again. With less room, the first pull
+// requests of an owner could not be evicted.
 const (
 	manyBytes = 1 << 30
 	pullShare = 4
@@ -102,7 +101,7 @@ func (c *Config) setDefaults() error {
 	if c.Sync.Policy == nil {
 		policy := relaysync.NewGRASPPolicy(c.Identity)
 		policy.Membership, policy.GRASPLists = c.Membership, c.GRASPLists
-		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // with others what was rejected is judged anew
+		c.Sync.Policy, c.Sync.PolicyVersion = policy, policy.Version() // a new version judges rejected events again
 	}
 	if c.Sync.Limits.MaxConnections == 0 {
 		c.Sync.Limits.MaxConnections = min(mostRelays, max(1, disk.Files()/relaysPart))
@@ -113,28 +112,28 @@ func (c *Config) setDefaults() error {
 		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
 	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
-		c.Fetch.MaxFetches = most // with fewer slow servers make the others wait
+		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
 	}
 	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {
-		c.Purgatory.Limits.MaxRepoDay = most // else what is larger never comes
+		c.Purgatory.Limits.MaxRepoDay = most // else a larger pack could never be fetched
 	}
 	if most := c.Purgatory.Limits.MaxHostDay; c.Fetch.MaxAddressDay == 0 && most > manyBytesOfAHost {
-		c.Fetch.MaxAddressDay = most // else a name never brings as much as it may
+		c.Fetch.MaxAddressDay = most // else a host name could never use its own limit
 	}
 	if c.Repositories.Git == "" {
-		c.Repositories.Git = c.Fetch.Git // it is of that one that is asked whether it will do
+		c.Repositories.Git = c.Fetch.Git // Fetch checks the version of git
 	}
 	if c.Repositories.AllowFaults == nil {
 		c.Repositories.AllowFaults = c.Fetch.AllowFaults
 	}
 	if c.Fetch.MinFreeDisk == 0 {
-		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // it is one disk; both have the same default
+		c.Fetch.MinFreeDisk = c.Serve.MinFreeDisk // same disk; both have the same default
 	}
 	c.Egress.OwnNames = append(c.Identity.HostPorts(), c.Egress.OwnNames...)
 	c.Egress.AllowPlaintext = c.Egress.AllowPlaintext || c.Sync.AllowPlaintext
 	c.Sync.AllowPlaintext = c.Egress.AllowPlaintext
 	if c.Egress.Budget == nil {
-		// One for websockets and git: what a stranger's address may be burdened with.
+		// One budget limits the traffic to an address for websockets and git together.
 		budget, err := egress.NewBudget(egress.BudgetConfig{})
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -144,7 +143,7 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Relay is what a server needs of the Sync of either library.
+// Relay is the part of a Sync of either library that a server uses.
 type Relay struct {
 	Manager  *relaysync.SyncManager
 	Store    *eventstoreadapter.Store
@@ -157,23 +156,25 @@ type Relay struct {
 	Collect  func(namespace string) prometheus.Collector
 }
 
-// Parts are those of a server. They are made by [Open] and [Parts.Join]; all methods may be called concurrently then.
+// Parts are the parts of a server. Use [Open] and then [Parts.Join]. Afterwards it is safe for
+// concurrent use.
 type Parts struct {
-	Config   Config // complete
+	Config   Config // with defaults
 	Git      *gitserve.Handler
 	Fetcher  *gitfetch.Fetcher
 	Repos    *gitserve.Repositories
-	Commands control.Control // in the hands of nobody
-	Records  settings.Opened // nil if they belong to the embedder
+	Commands control.Control // without an operator
+	Records  settings.Opened // nil if the embedder closes them
 	policy   *purgatoryadapter.Policy
-	started  []graspsync.RelayURL // bootstrap relays as configured
+	started  []graspsync.RelayURL // Sync.Bootstrap of the configuration
 	relay    Relay
-	waits    atomic.Pointer[purgatory.Purgatory] // nil until it is open
+	waits    atomic.Pointer[purgatory.Purgatory] // nil before Join
 	ready    *readiness
 }
 
-// Open completes a configuration, of which errs are wrong already, and opens the repositories and what fetches into them.
-// The Config of the result is for the relay's Sync. ctx bounds Open only. If it fails, it leaves nothing open.
+// Open validates a configuration, for which the caller already found errs, and opens the
+// repositories and the fetcher. Use Config of the result for the relay's Sync. ctx limits Open
+// only. If Open fails, it leaves nothing open.
 func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	if err := c.validate(errs...); err != nil {
 		return nil, err
@@ -205,11 +206,11 @@ func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	return s, nil
 }
 
-// Free returns the bytes of the disk that may still be used.
+// Free returns the number of free bytes on the disk of the repositories.
 func (s *Parts) Free() (uint64, error) { return disk.Free(s.Config.Dir) }
 
-// Join opens the purgatory behind a relay, and makes what needs both. Close closes the relay as well then, also if Join
-// fails.
+// Join opens the purgatory of a relay and the parts that need both. From then on Close also closes
+// the relay, even if Join fails.
 func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.relay = relay
 	c := s.Config
@@ -245,14 +246,14 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	return err
 }
 
-// bounded is a purgatory that takes in nothing for which the disk has no room: neither its
-// record nor its data could be kept, and what comes by sync is tried again.
+// bounded is a purgatory that holds no event while the disk is full, because neither its record nor
+// its git data could be stored. Synced events are retried.
 type bounded struct {
 	*purgatory.Purgatory
 	room func(e graspsync.Event) error
 }
 
-// Submit is that of the purgatory.
+// Submit checks the disk and calls Submit of the purgatory.
 func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
 	if err := b.room(e); err != nil {
 		return purgatory.Answer{}, err
@@ -260,31 +261,33 @@ func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.So
 	return b.Purgatory.Submit(ctx, e, src)
 }
 
-// Purgatory returns the purgatory, or nil while it is being opened.
+// Purgatory returns the purgatory, or nil before Join has opened it.
 func (s *Parts) Purgatory() *purgatory.Purgatory { return s.waits.Load() }
 
-// Arrived and Departed report events of the relay to the purgatory. While that is being opened it looks at everything.
+// Arrived reports a stored event to the purgatory. Before Join it does nothing, because
+// purgatory.Open reads all events.
 func (s *Parts) Arrived(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
 		p.Arrived(e)
 	}
 }
 
-// Departed is for an event that the relay has no more: moderation and expiry store nothing that would tell.
+// Departed reports a removed event to the purgatory. Moderation and expiry store no event that
+// would report it.
 func (s *Parts) Departed(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
 		p.Departed(e)
 	}
 }
 
-// removed takes note of an event that waited and will not be served: a hook may have come
-// to refuse its author when its data was here already.
+// removed reports a held event that will not be served. A hook may have refused its author after
+// its git data arrived.
 func (s *Parts) removed(e graspsync.Event) {
 	s.relay.Manager.Removed(e)
 	s.Departed(e)
 }
 
-// Explain answers why something is here, or is not, and which rule keeps it out.
+// Explain returns why an event or repository is stored, missing or blocked.
 func (s *Parts) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return control.Explainer{
 		Explainer: explain.Explainer{Sync: s.relay.Manager, Purgatory: s.Purgatory(), Repositories: s.Repos},
@@ -292,10 +295,10 @@ func (s *Parts) Explain(ctx context.Context, text string) (control.Explanation, 
 	}.Explain(ctx, text)
 }
 
-// Ready returns why the server can't do its work now, or nil.
+// Ready returns nil if the server can work, else the reasons.
 func (s *Parts) Ready(ctx context.Context) error { return s.ready.Ready(ctx) }
 
-// Collector has the metrics of all parts, and more.
+// Collector returns the metrics of all parts and more.
 func (s *Parts) Collector(namespace string, more ...prometheus.Collector) prometheus.Collector {
 	all := append(settings.Collectors{
 		s.relay.Collect(namespace), s.Purgatory().Collector(""), s.Fetcher.Collector(namespace), s.Git.Collector(namespace),
@@ -307,7 +310,8 @@ func (s *Parts) Collector(namespace string, more ...prometheus.Collector) promet
 	return all
 }
 
-// Run works until ctx ends and returns what ended it: the error of the relay if it could not begin.
+// Run blocks until ctx ends and returns the error that ended it. It returns the error of the relay
+// if that is ErrRunning or one of unbegun.
 func (s *Parts) Run(ctx context.Context, unbegun ...error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -315,7 +319,7 @@ func (s *Parts) Run(ctx context.Context, unbegun ...error) error {
 	var errs [2]error
 	for i, run := range []func(context.Context) error{s.Purgatory().Run, s.relay.Run} {
 		wg.Go(func() {
-			defer cancel() // one without the other would be half a server
+			defer cancel() // one cannot work without the other
 			errs[i] = run(ctx)
 		})
 	}
@@ -328,7 +332,7 @@ func (s *Parts) Run(ctx context.Context, unbegun ...error) error {
 	return errs[0]
 }
 
-// Close ends what is left: requests under way, child processes, and the use of the backend. A second call does nothing.
+// Close ends requests, child processes, and the use of the backend. A second call does nothing.
 func (s *Parts) Close() error {
 	if s == nil {
 		return nil
@@ -338,7 +342,7 @@ func (s *Parts) Close() error {
 	}
 	s.Fetcher.Close()
 	var errs [3]error
-	if s.relay.Close != nil { // now nobody asks it any more
+	if s.relay.Close != nil { // after all its users
 		errs[0] = s.relay.Close()
 	}
 	if s.Repos != nil {

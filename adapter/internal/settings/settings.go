@@ -1,4 +1,4 @@
-// Package settings reads what the short ways into an adapter are told, as strings.
+// Package settings reads the string arguments of the Open functions of the adapters.
 package settings
 
 import (
@@ -20,28 +20,27 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Settings are what an adapter is opened with.
+// Settings are the parsed arguments and the opened records.
 type Settings struct {
 	Identity  nip34.Identity
 	Bootstrap []graspsync.RelayURL
-	// Egress lets us reach this machine if the identity is on it and nowhere else; Plaintext
-	// goes with that. Nobody else can list such a server: somebody tries it out.
+	// Egress allows loopback addresses, and Plaintext is true, if the domain itself is on loopback.
+	// Such a server is for trying out, because no other host can reach it.
 	Egress    egress.Config
 	Plaintext bool
-	Records   *state.DB // what survives a restart; to be closed
+	Records   *state.DB // records that survive a restart; the caller closes them
 	Logger    *slog.Logger
 }
 
-// loopback is this machine.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// errNoDomain and errNoFolder say what is missing.
 var (
 	errNoDomain = errors.New(`the domain is empty, want what announcements call this server, such as "grasp.example.com"`)
 	errNoFolder = errors.New(`the folder is empty, want one that only this server writes to, such as "data"`)
 )
 
-// Open reads them, and opens the records in a folder. The error names all that is wrong.
+// Open parses the arguments and opens the records in folder. The error describes every invalid
+// argument.
 func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	s := Settings{Logger: slog.Default()} //nolint:forbidigo // the short way is to speak; whoever injects a logger calls New
 	var errs []error
@@ -76,14 +75,14 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	return s, nil
 }
 
-// OpenRules opens what an operator has decided, in records of its own in the folder: those of a server may be lost, and
-// who is blocked is not to come back by that. What was opened is both records.
+// OpenRules opens the decisions of the operator in records of their own, so that blocks survive the
+// loss of the server's records. Opened contains both records.
 func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, Opened, error) {
 	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	_, err = rules.Move(ctx, s.Records, decided) // it was among them once
+	_, err = rules.Move(ctx, s.Records, decided) // earlier versions stored rules in the server's records
 	var book *rules.Book
 	if err == nil {
 		book, err = rules.Open(ctx, decided, rules.Config{})
@@ -94,24 +93,25 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, Op
 	return book, both{s.Records, decided}, nil
 }
 
-// Opened is what belongs to whoever had it opened: nobody else can close it, or has its metrics.
+// Opened are records that belong to the adapter, which closes them and exports their metrics.
 type Opened interface {
 	io.Closer
 	Collector(namespace string) prometheus.Collector
 }
 
-// both are the records of a server and those of its rules.
+// both are the records of a server and of its rules.
 type both struct{ records, rules *state.DB }
 
 // Close implements [io.Closer].
 func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Close()) }
 
-// Collector has the metrics of both: those of the rules have "_rules" behind the namespace.
+// Collector returns the metrics of both. Metrics of the rules have "_rules" appended to the
+// namespace.
 func (b both) Collector(namespace string) prometheus.Collector {
 	return Collectors{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
 }
 
-// onThisMachine reports whether nobody else can reach an identity.
+// onThisMachine reports whether an identity is on loopback, so that no other host can reach it.
 func onThisMachine(identity nip34.Identity) bool {
 	us, err := graspsync.ParseURL(identity.RelayURL(), graspsync.RelaySchemes)
 	if err != nil {
@@ -121,7 +121,7 @@ func onThisMachine(identity nip34.Identity) bool {
 	return us.HostPort.Host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// Collectors are collected one after the other.
+// Collectors is a list of collectors as one collector.
 type Collectors []prometheus.Collector
 
 // Describe implements [prometheus.Collector].
