@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// anyProgram is no real program: it does what most do.
+// anyProgram is an imaginary program with the most common behavior.
 type anyProgram struct{}
 
 var anyManners = manners{
@@ -69,7 +69,7 @@ func (anyProgram) negSend(c *Conn) *refusal {
 
 func (anyProgram) ended(*Conn, *subscription, int) []frame { return nil }
 
-// refuseAny refuses what is refused whatever it asks for.
+// refuseAny returns the refusal that does not depend on the content of a request.
 func (anyProgram) refuseAny(c *Conn, counts bool) *refusal {
 	b := &c.relay.behavior
 	switch before, after := c.wantsAuth(); {
@@ -84,8 +84,8 @@ func (anyProgram) refuseAny(c *Conn, counts bool) *refusal {
 	return nil
 }
 
-// countsAgainstRate reports whether a REQ costs anything: one that is only live
-// does not.
+// countsAgainstRate reports whether a REQ counts against the rate. A REQ for live events only does
+// not.
 func countsAgainstRate(req wire.Request) bool {
 	return slices.ContainsFunc(req.Filters, func(f nostr.Filter) bool { return !f.LimitZero })
 }
@@ -100,14 +100,13 @@ func emptyFilter(f nostr.Filter) bool {
 
 func complexFilter(f nostr.Filter) bool { return len(f.Tags) > 2 && len(f.Tags)+len(f.Kinds) > 4 }
 
-// list is a list of a filter.
 type list struct {
 	name  string
 	tag   bool
 	items []string
 }
 
-// lists returns what a filter lists besides kinds, ordered by name.
+// lists returns the lists of a filter except kinds, ordered by name.
 func lists(f nostr.Filter) []list {
 	var all []list
 	for _, name := range sortedKeys(f.Tags) {
@@ -116,7 +115,7 @@ func lists(f nostr.Filter) []list {
 	return append(all, list{name: "authors", items: f.Authors}, list{name: "ids", items: f.IDs})
 }
 
-// bytes returns how long the items of a list are together, each one counted once.
+// bytes returns the total length of the distinct items.
 func (l list) bytes() int {
 	n := 0
 	seen := make(map[string]struct{}, len(l.items))

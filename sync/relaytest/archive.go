@@ -9,31 +9,30 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// record is a stored event with what is worth computing once.
+// record is a stored event with cached values.
 type record struct {
 	ev        *nostr.Event
 	size      int          // bytes of its JSON
-	forged    *nostr.Event // made when first needed
+	forged    *nostr.Event // created on first use
 	forgedHow Forgery
 	gone      bool
 }
 
-// Why the archive does not store an event.
+// Reasons why the archive does not store an event.
 const (
 	archiveDuplicate = "duplicate: already have this event"
 	archiveDeleted   = "blocked: this event was deleted"
 	archiveOlder     = "duplicate: have a newer event"
 )
 
-// archive is what a relay stores, under the rules of NIP-01 and NIP-09. It has no
-// lock of its own.
+// archive stores the events of a relay by the rules of NIP-01 and NIP-09. The caller locks it.
 type archive struct {
 	byID    map[string]*record
 	current map[string]*record   // address -> newest version
-	byTag   map[string][]*record // name + value; may hold what is gone
-	byKind  map[int][]*record    // may hold what is gone
+	byTag   map[string][]*record // name + value; can contain removed records
+	byKind  map[int][]*record    // can contain removed records
 	deleted map[string]nostr.Timestamp
-	sorted  []*record // all of byID in order, nil if not known
+	sorted  []*record // all of byID in order, nil if outdated
 }
 
 func newArchive() *archive {
@@ -46,15 +45,14 @@ func newArchive() *archive {
 	}
 }
 
-// order is newest first, at equal times lowest id first (NIP-01).
+// order compares by time, newest first, then by id (NIP-01).
 func order(a, b *nostr.Event) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(a.ID, b.ID))
 }
 
 func orderRecords(a, b *record) int { return order(a.ev, b.ev) }
 
-// address returns what the versions of a replaceable or addressable event have in
-// common, "" for other events.
+// address returns the address of a replaceable or addressable event, "" for other events.
 func address(ev *nostr.Event) string {
 	prefix := strconv.Itoa(ev.Kind) + ":" + ev.PubKey + ":"
 	switch k := ev.Kind; {
@@ -68,8 +66,8 @@ func address(ev *nostr.Event) string {
 
 func ephemeral(kind int) bool { return 20000 <= kind && kind < 30000 }
 
-// add stores ev and executes it if it is a deletion. It returns nil and the words
-// of an OK if ev is not stored.
+// add stores ev and executes it if it is a deletion. If ev is not stored, it returns nil and the
+// reason.
 func (a *archive) add(ev *nostr.Event) (*record, string) {
 	if a.byID[ev.ID] != nil {
 		return nil, archiveDuplicate
@@ -105,7 +103,7 @@ func (a *archive) add(ev *nostr.Event) (*record, string) {
 	return rec, ""
 }
 
-// covered reports whether a deletion that is known covers ev.
+// covered reports whether a stored deletion covers ev.
 func (a *archive) covered(ev *nostr.Event, addr string) bool {
 	if ev.Kind == nostr.KindDeletion {
 		return false
@@ -141,7 +139,7 @@ func (a *archive) execute(deletion *nostr.Event) {
 	}
 }
 
-// drop forgets a record; a deletion that was dropped stays in force.
+// drop removes a record. A removed deletion stays in force.
 func (a *archive) drop(rec *record) {
 	rec.gone = true
 	delete(a.byID, rec.ev.ID)
@@ -151,7 +149,7 @@ func (a *archive) drop(rec *record) {
 	a.sorted = nil
 }
 
-// all returns every record in order. The slice belongs to the archive.
+// all returns every record in order. The caller must not change the slice.
 func (a *archive) all() []*record {
 	if a.sorted == nil {
 		a.sorted = make([]*record, 0, len(a.byID))
@@ -163,7 +161,7 @@ func (a *archive) all() []*record {
 	return a.sorted
 }
 
-// query returns all records that match, in order; limit is not looked at.
+// query returns all records that match, in order. It ignores the limit.
 func (a *archive) query(f nostr.Filter) []*record {
 	m := newMatcher(f)
 	var found []*record
@@ -180,7 +178,7 @@ func (a *archive) query(f nostr.Filter) []*record {
 	return found
 }
 
-// candidates returns a short list that has everything that can match.
+// candidates returns a list that contains every possible match.
 func (a *archive) candidates(f nostr.Filter) (list []*record, inOrder bool) {
 	if f.IDs != nil {
 		for _, id := range f.IDs {

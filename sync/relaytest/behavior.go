@@ -10,64 +10,61 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Behavior is what a [Relay] does. The zero value is an honest relay with NIP-77
-// and without limits. Every field is independent of the others. The functions are
-// called while the client sends; they must not block, and not change what they
-// are given.
+// Behavior configures a [Relay]. The zero value is an honest relay with NIP-77 and without limits.
+// The fields are independent of each other. Functions are called while the client sends. They must
+// not block and must not change their arguments.
 type Behavior struct {
-	// Info is what the relay says of itself (NIP-11). It is believed: the client
-	// may send no message larger than Info.MaxMessageLength, and the rules behind
-	// [Relay.Violations] are taken from it. It has no effect on what the relay
-	// refuses: that is what the fields below say.
+	// Info is the NIP-11 document. Clients must not send messages larger than
+	// Info.MaxMessageLength, and the rules of [Relay.Violations] follow Info. The relay itself
+	// refuses requests by the fields below.
 	Info wire.Info
-	// Software is whose words the relay says, and in which order it looks at the
-	// limits below. [LocalRelay], [GraspRelay], [Strfry] and [Khatru] set it together
-	// with the limits of these programs.
+	// Software selects the messages of the relay, and the order in which it checks the limits
+	// below. [LocalRelay], [GraspRelay], [Strfry] and [Khatru] set it together with the limits of
+	// these programs.
 	Software Software
-	// Down makes every dial fail and, once set, ends all connections.
+	// Down makes every dial fail. Setting it cuts all connections.
 	Down bool
-	// DialError is what every dial fails with.
+	// DialError is the error of every dial.
 	DialError error
-	// DialDelay is how long a dial takes, whether it fails or not.
+	// DialDelay is the duration of every dial.
 	DialDelay time.Duration
-	// NoAnswer makes dials hang until their context ends.
+	// NoAnswer makes dials block until their context ends.
 	NoAnswer bool
-	// Latency is added to every answer and to every live event.
+	// Latency delays every answer and every live event.
 	Latency time.Duration
-	// CutAfter cuts a connection when it has delivered this many messages.
+	// CutAfter cuts a connection after this number of delivered messages.
 	CutAfter int
-	// Cuts is how often CutAfter strikes, over all connections; 0 is always.
+	// Cuts is the maximum number of cuts by CutAfter, over all connections; 0 means no maximum.
 	Cuts int
-	// Cap is the most events that one filter is answered with, whatever its limit.
+	// Cap is the maximum number of events for a filter, whatever its limit.
 	Cap int
-	// DefaultLimit is the limit of a filter that has none; 0 is no limit.
+	// DefaultLimit is the limit of a filter without limit; 0 means none.
 	DefaultLimit int
-	// MaxSubs is how many subscriptions a connection may have, and, counted apart,
-	// how many NEG sessions; one more is refused by a NOTICE without its id.
+	// MaxSubs is the maximum number of subscriptions per connection, and separately of NEG
+	// sessions. More are refused by a NOTICE without id.
 	MaxSubs int
-	// MaxFilters is how many filters a REQ may have.
+	// MaxFilters is the maximum number of filters in a REQ.
 	MaxFilters int
-	// MaxMessage cuts the connection on a longer message, in bytes.
+	// MaxMessage is the maximum size of a message in bytes. A longer message cuts the connection.
 	MaxMessage int
-	// RateLimit is how many REQ and NEG-OPEN a connection may send in 60 s. As on
-	// khatru, a REQ all of whose filters have limit 0 does not count. What is too
-	// much is refused by CLOSED or NEG-ERR.
+	// RateLimit is the maximum number of REQ and NEG-OPEN per connection in 60 s. As on khatru, a
+	// REQ in which every filter has limit 0 does not count. More are refused by CLOSED or NEG-ERR.
 	RateLimit int
-	// ClosedReason refuses a REQ with CLOSED and this reason, unless it is empty.
+	// ClosedReason refuses a REQ by CLOSED with the returned reason, unless it is empty.
 	ClosedReason func(req wire.Request) string
 	// Hints adds NIP-67 hints to EOSE.
 	Hints bool
-	// Auth is what the relay wants of NIP-42.
+	// Auth is the use of NIP-42.
 	Auth AuthMode
-	// Negentropy is how NIP-77 is answered.
+	// Negentropy is the use of NIP-77.
 	Negentropy NegMode
 	// OnConnect is called for each new connection.
 	OnConnect func(c *ConnScript)
-	// Handle is called for each message before anything else answers it; if it
-	// returns true, nothing else does.
+	// Handle is called first for each message. If it returns true, the relay does not answer the
+	// message otherwise.
 	Handle func(c *ConnScript, req wire.Request) (handled bool)
 
-	// What few tests need is in groups.
+	// Less common fields are grouped.
 	Link
 	Bounds
 	Refusals
@@ -76,169 +73,164 @@ type Behavior struct {
 	Reconciling
 }
 
-// Link is how a relay is connected to.
+// Link configures the connection to a relay.
 type Link struct {
-	// InfoDocument replaces the NIP-11 document that is made of Info, and InfoDelay
-	// is how long it takes; both only where the relay is served over a real socket.
+	// InfoDocument replaces the NIP-11 document, and InfoDelay delays it. Both apply only to a
+	// relay on a real socket.
 	InfoDocument string
 	InfoDelay    time.Duration
-	// MessageDelay is the shortest time between two messages of a connection.
+	// MessageDelay is the minimum time between two messages of a connection.
 	MessageDelay time.Duration
-	// BytesPerSecond is how fast a connection is; 0 is no limit.
+	// BytesPerSecond is the speed of a connection; 0 means no limit.
 	BytesPerSecond int
-	// StopReading blocks the client's Send, as a full socket does.
+	// StopReading blocks Send of the client, like a full socket.
 	StopReading bool
-	// MaxBacklog is how many bytes of live events wait for a slow reader before
-	// its connection is cut. Defaults to 32 MiB.
+	// MaxBacklog is the maximum number of bytes of live events that wait for a slow reader. More
+	// cut the connection. Defaults to 32 MiB.
 	MaxBacklog int
-	// Drip sends stored events this far apart.
+	// Drip is the time between two stored events of an answer.
 	Drip time.Duration
 }
 
-// Bounds are limits that some programs have besides the usual ones of a [Behavior]; 0 is none.
+// Bounds are less common limits; 0 means no limit.
 type Bounds struct {
-	// MaxNegs is how many NEG sessions a connection may have; 0 is MaxSubs.
+	// MaxNegs is the maximum number of NEG sessions per connection. Defaults to MaxSubs.
 	MaxNegs int
-	// MaxSubBytes is how large the REQs of all subscriptions of a connection may be
-	// together, in bytes as they were sent.
+	// MaxSubBytes is the maximum total size of the REQs of all subscriptions of a connection, in
+	// bytes as sent.
 	MaxSubBytes int
-	// MaxSubID is how long a subscription id may be, in bytes.
+	// MaxSubID is the maximum length of a subscription id in bytes.
 	MaxSubID int
-	// RateLimitNotice has what is beyond RateLimit refused by NOTICE.
+	// RateLimitNotice refuses by NOTICE the requests that exceed RateLimit.
 	RateLimitNotice bool
-	// RateBurst is how many may come at once before RateLimit says how many more may
-	// come; 0 is RateLimit. On khatru only, which counts filters instead of REQs, and
-	// those of all connections together.
+	// RateBurst is the number of requests that are allowed before RateLimit applies. Defaults to
+	// RateLimit. Only khatru uses it. khatru counts filters instead of REQs, for all connections
+	// together.
 	RateBurst int
-	// NegRate, EventRate and AuthRate are how many NEG-MSG, EVENT and AUTH a
-	// connection may send in 60 s. MessageRate is how many messages of any type it may
-	// send in 60 s; one more ends the connection, without a word.
+	// NegRate, EventRate and AuthRate are the maximum numbers of NEG-MSG, EVENT and AUTH per
+	// connection in 60 s. MessageRate is the maximum number of messages of any type in 60 s; one
+	// more ends the connection without a message.
 	NegRate, EventRate, AuthRate, MessageRate int
-	// MaxEvent is how large an EVENT may be, in bytes of its JSON.
+	// MaxEvent is the maximum size of an EVENT in bytes of its JSON.
 	MaxEvent int
-	// MaxLive is how many live events may wait for a slow reader. One more and all of
-	// them are lost, and all subscriptions of the connection are closed.
+	// MaxLive is the maximum number of live events that wait for a slow reader. One more drops all
+	// waiting live events and closes all subscriptions of the connection.
 	MaxLive int
 }
 
-// Refusals are requests that some relays turn down, and odd ways to do so.
+// Refusals are requests that some relays refuse, and unusual ways to refuse.
 type Refusals struct {
-	// RefuseKindless refuses a REQ that has a filter without kinds, authors and ids.
+	// RefuseKindless refuses a REQ with a filter that has no kinds, authors or ids.
 	RefuseKindless bool
-	// RefuseValueOver refuses a REQ that has a value longer than this many bytes.
+	// RefuseValueOver refuses a REQ with a value longer than this number of bytes.
 	RefuseValueOver int
-	// RefuseTagNamesOver refuses a REQ that has a filter with more tag names.
+	// RefuseTagNamesOver refuses a REQ with a filter that has more tag names.
 	RefuseTagNamesOver int
-	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE,
-	// as relays on SQL databases do.
+	// RefuseTagValuesOver answers a filter with more tag values by NOTICE and EOSE, like relays on
+	// SQL databases.
 	RefuseTagValuesOver int
-	// RefuseSetOver refuses a REQ that has a list of ids, authors or tag values with
-	// more bytes in all.
+	// RefuseSetOver refuses a REQ with a list of ids, authors or tag values that has more bytes in
+	// total.
 	RefuseSetOver int
-	// RefuseComplex refuses a filter with more than two tag names that has more than
-	// four tag names and kinds together. RefuseEmpty refuses a filter without ids,
-	// authors, kinds and tags.
+	// RefuseComplex refuses a filter with more than two tag names and more than four tag names and
+	// kinds together. RefuseEmpty refuses a filter without ids, authors, kinds and tags.
 	RefuseComplex, RefuseEmpty bool
-	// Validation is strfry's own idea of what a REQ may ask for, nil for none.
+	// Validation is strfry's filterValidation, nil for none.
 	Validation *FilterValidation
-	// RefuseByNotice makes every refusal of a REQ a NOTICE without its id, as older
-	// relays do.
+	// RefuseByNotice refuses every REQ by a NOTICE without its id, like older relays.
 	RefuseByNotice bool
-	// NoticeInstead answers a REQ with nothing but this NOTICE, unless it is empty.
+	// NoticeInstead answers a REQ only with the returned NOTICE, unless it is empty.
 	NoticeInstead func(req wire.Request) string
-	// NoticeThenEOSE answers a REQ with this NOTICE and EOSE, as khatru does when its
-	// database fails, unless it is empty.
+	// NoticeThenEOSE answers a REQ with the returned NOTICE and EOSE, like khatru after a failure
+	// of its database, unless it is empty.
 	NoticeThenEOSE func(req wire.Request) string
 }
 
-// Oddities are what relays do that is not what NIP-01 says, and not meant ill.
+// Oddities are deviations from NIP-01 without bad intent.
 type Oddities struct {
-	// NeverEOSE leaves out every EOSE.
+	// NeverEOSE omits every EOSE.
 	NeverEOSE bool
-	// LimitZeroReturnsStored takes limit 0 for no limit.
+	// LimitZeroReturnsStored treats limit 0 as no limit.
 	LimitZeroReturnsStored bool
-	// IgnoreLimit answers with up to Cap events, or all, whatever limit says.
+	// IgnoreLimit ignores limits. Cap still applies.
 	IgnoreLimit bool
-	// IgnoreUntil answers as if no filter had an until.
+	// IgnoreUntil ignores until in filters.
 	IgnoreUntil bool
 	// WrongOrder sends the events of an answer oldest first.
 	WrongOrder bool
-	// Interleave mixes answers that are under way at the same time.
+	// Interleave mixes concurrent answers.
 	Interleave bool
-	// LateListen begins to follow a subscription at its EOSE only, so that what is
-	// published between the query and the EOSE is not sent. As on khatru, filters
-	// with limit 0 are followed at once.
+	// LateListen sends live events of a subscription only after its EOSE, so that events published
+	// between query and EOSE are missed. As on khatru, filters with limit 0 receive live events
+	// immediately.
 	LateListen bool
-	// LateEvents is how many messages of a subscription still come after its CLOSE.
+	// LateEvents is the number of messages of a subscription that still arrive after its CLOSE.
 	LateEvents int
-	// EventsAfterClosed goes on answering, and following, a REQ that was refused by
-	// CLOSED.
+	// EventsAfterClosed still sends events for a REQ that was refused by CLOSED.
 	EventsAfterClosed bool
 }
 
-// Hostility is what a relay does to harm its client.
+// Hostility is harmful behavior.
 type Hostility struct {
-	// UnaskedEvents is how many events that match no filter precede every answer.
+	// UnaskedEvents is the number of events before each answer that match no filter.
 	UnaskedEvents int
-	// Forge sends forged copies of events, each followed by the genuine one if
-	// ForgeFirst is set, and instead of it otherwise.
+	// Forge sends forged copies of events. With ForgeFirst the genuine event follows.
 	Forge      Forgery
 	ForgeFirst bool
-	// EndlessEvents never ends an answer: after the stored events come made-up
-	// ones, this far apart, each with a valid signature and matching the filter as
-	// far as kinds and first tag values go. Endless, if set, makes them instead.
+	// EndlessEvents sends invented events after the stored ones, with this time between two events,
+	// and never ends an answer. They have valid signatures and match kinds and first tag values of
+	// the filter. Endless, if set, creates them instead.
 	EndlessEvents time.Duration
 	Endless       func(n int, f nostr.Filter) *nostr.Event
-	// LyingNegentropy is how many ids are announced that are never served.
+	// LyingNegentropy is the number of announced ids that do not exist.
 	LyingNegentropy int
 }
 
-// Reconciling are the limits of a relay in NIP-77, and what it says of them.
+// Reconciling are limits and messages of NIP-77.
 type Reconciling struct {
 	// NegText replaces the text of the refusal.
 	NegText string
-	// NegMax refuses to reconcile more records than this ("blocked", with the
-	// number); on rust-nostr, more in all sessions of a connection together.
+	// NegMax is the maximum number of records to reconcile. More are refused ("blocked", with the
+	// number). On rust-nostr it applies to all sessions of a connection together.
 	NegMax int
-	// NegRounds forgets a session after so many answers ("closed").
+	// NegRounds ends a session after this number of answers ("closed").
 	NegRounds int
-	// NegTimeout forgets a session that was silent for this long ("closed").
+	// NegTimeout ends a session after this time without a message ("closed").
 	NegTimeout time.Duration
-	// NegFrame is the frame size of the relay's answers in bytes. Defaults to
-	// 500,000.
+	// NegFrame is the maximum size of an answer in bytes. Defaults to 500,000.
 	NegFrame int
 }
 
-// AuthMode is what a [Relay] wants of NIP-42.
+// AuthMode is the use of NIP-42 by a [Relay].
 type AuthMode uint8
 
 // The zero AuthMode sends no challenge.
 const (
 	AuthNone AuthMode = iota
-	// AuthOffered sends a challenge and asks for nothing.
+	// AuthOffered sends a challenge and requires nothing.
 	AuthOffered
 	// AuthRequired refuses requests before AUTH ("auth-required:").
 	AuthRequired
-	// AuthRestricted refuses them after AUTH as well ("restricted:").
+	// AuthRestricted refuses requests also after AUTH ("restricted:").
 	AuthRestricted
 )
 
-// Forgery is what is wrong with a forged event. Its id is always the genuine one.
+// Forgery is a way to forge an event. The id is always the genuine id.
 type Forgery uint8
 
 // The zero Forgery forges nothing.
 const (
 	ForgeNone Forgery = iota
-	// ForgeSignature has the genuine content, and a signature that is not of it.
+	// ForgeSignature has genuine content and an invalid signature.
 	ForgeSignature
-	// ForgeContent has other content under the genuine signature and author.
+	// ForgeContent has other content with genuine signature and author.
 	ForgeContent
-	// ForgeID has other content, and a valid signature over it by another author:
-	// only comparing the id finds out.
+	// ForgeID has other content, with a valid signature by another author. Only a comparison of the
+	// id detects it.
 	ForgeID
 )
 
-// NegMode is how a [Relay] answers NIP-77.
+// NegMode is the use of NIP-77 by a [Relay].
 type NegMode uint8
 
 // The zero NegMode reconciles.
@@ -248,8 +240,8 @@ const (
 	NegNotice
 	// NegErr refuses with NEG-ERR.
 	NegErr
-	// NegError refuses with NEG-ERROR, khatru's spelling. Only over a real socket
-	// is it another message.
+	// NegError refuses with NEG-ERROR, khatru's spelling. It differs from NegErr only over a real
+	// socket.
 	NegError
 	// NegClosed refuses with CLOSED.
 	NegClosed
@@ -257,13 +249,13 @@ const (
 	NegSilent
 	// NegEndless answers every message with ranges that never match.
 	NegEndless
-	// NegGarbage answers with bytes that are no negentropy message.
+	// NegGarbage answers with bytes that are not a negentropy message.
 	NegGarbage
-	// NegHugeList answers with a list that claims 2^27 ids and has none.
+	// NegHugeList answers with a list that claims 2^27 ids and contains none.
 	NegHugeList
 )
 
-// refuseFilters looks at what a REQ asks for.
+// refuseFilters checks the filters of a REQ.
 func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
 	if exceeds(len(fs), b.MaxFilters) {
 		return &refusal{text: "bad req: too many filters"}
@@ -294,7 +286,7 @@ func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
 	return nil
 }
 
-// refuseOther is refuseFilters without what a program says in words of its own.
+// refuseOther is refuseFilters without the checks that the program itself does.
 func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
 	b.MaxFilters = 0
 	switch b.Software {
@@ -306,7 +298,7 @@ func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
 	return b.refuseFilters(fs)
 }
 
-// off reports whether the relay does not do NIP-77 at all.
+// off reports whether the relay does not support NIP-77.
 func (b *Behavior) off() bool {
 	switch b.Negentropy {
 	case NegNotice, NegErr, NegError, NegClosed, NegSilent:
@@ -315,10 +307,10 @@ func (b *Behavior) off() bool {
 	return false
 }
 
-// mostNegs is how many NEG sessions a connection may have, 0 for any number.
+// mostNegs returns the maximum number of NEG sessions of a connection, 0 for no maximum.
 func (b *Behavior) mostNegs() int { return or(b.MaxNegs, b.MaxSubs) }
 
-// strfryLimits sets the limits that operators change.
+// strfryLimits sets the limits that operators usually change.
 func (b *Behavior) strfryLimits(subs, message int) Behavior {
 	b.MaxSubs, b.Info.MaxSubscriptions = subs, subs
 	b.MaxMessage, b.Info.MaxMessageLength = message, message

@@ -17,13 +17,13 @@ func quote(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil { // a string always has one
+	if err := enc.Encode(s); err != nil { // cannot fail for a string
 		return `""`
 	}
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-// encode returns a frame as a relay writes it.
+// encode returns a frame as text.
 func encode(f frame) []byte {
 	m := &f.msg
 	array := func(label string, parts ...string) []byte {
@@ -70,7 +70,7 @@ func encode(f frame) []byte {
 
 var errMalformed = errors.New("malformed")
 
-// decode reads a message of a client.
+// decode parses a message of a client.
 func decode(text []byte) (req wire.Request, err error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(text, &parts); err != nil || len(parts) < 2 {

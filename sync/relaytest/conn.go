@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Why a connection ended.
+// Reasons for the end of a connection.
 var (
 	errClosed = fmt.Errorf("%w by the client", relaysync.ErrClosed)
 	errCut    = fmt.Errorf("%w by the relay", relaysync.ErrClosed)
@@ -26,37 +26,36 @@ var (
 	errBusy   = fmt.Errorf("%w by the relay: too many messages", relaysync.ErrClosed)
 )
 
-// subscription is a REQ that was not closed.
+// subscription is an open REQ.
 type subscription struct {
 	id       string
 	filters  []nostr.Filter
 	matchers []*matcher
 	opened   time.Time
-	follows  bool // gets live events
+	follows  bool // receives live events
 	ended    bool // EOSE was sent
 	size     int  // bytes of the REQ
-	asksIDs  int  // how many ids it names, -1 if a filter names none
-	passes   bool // it ends with its stored events
+	asksIDs  int  // number of ids in the filters, -1 if a filter has no ids
+	passes   bool // ends after its stored events
 }
 
-// Conn is a connection to a [Relay], a [relaysync.Conn]. It has no goroutine of
-// its own.
+// Conn is a connection to a [Relay]. It implements [relaysync.Conn] without a goroutine.
 type Conn struct {
 	relay *Relay
 	id    int
 	info  wire.Info
-	known func(graspsync.EventID) bool // set before Receive is called, nil for nothing
+	known func(graspsync.EventID) bool // set before Receive is called; may be nil
 
 	done chan struct{} // closed at the end
-	wake chan struct{} // one slot: look again whether there is something to receive
-	room chan struct{} // one slot: look again whether something can be sent
+	wake chan struct{} // one slot: Receive must check again
+	room chan struct{} // one slot: Send must check again
 
 	once   sync.Once
 	cause  error // set before done is closed
 	inRecv guard
 	inSend guard
 
-	// All below is guarded by relay.mu.
+	// The fields below are guarded by relay.mu.
 	closed     bool
 	queue      []*answer
 	unread     int // answers in queue that are not live events
@@ -65,14 +64,14 @@ type Conn struct {
 	negs       map[string]*negSession
 	usedSubs   map[string]struct{}
 	usedNegs   map[string]struct{}
-	linkFree   time.Time // the next message may go out
+	linkFree   time.Time // when the next message may be delivered
 	delivered  int
 	waiting    int // live events in queue
 	meters     map[rate]meter
-	refusedAt  time.Time // the client got the last "rate-limited"
-	asking     string    // the REQ that nothing was answered to
+	refusedAt  time.Time // when the client received the last "rate-limited"
+	asking     string    // the last REQ, if nothing has answered it
 	askedAt    time.Time
-	challenges map[string]struct{} // that may be answered
+	challenges map[string]struct{} // challenges that the client may answer
 	authed     bool
 }
 
@@ -94,14 +93,14 @@ func newConn(r *Relay, id int) *Conn {
 	}
 }
 
-// Info returns what the relay said of itself when the connection was made.
+// Info returns the NIP-11 document at the time of the dial.
 func (c *Conn) Info() wire.Info {
 	info := c.info
 	info.NIPs = slices.Clone(info.NIPs)
 	return info
 }
 
-// infoKnown is closed from the start: a Conn learns nothing after Dial.
+// infoKnown is closed from the start, because Info does not change after Dial.
 var infoKnown = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -111,7 +110,7 @@ var infoKnown = func() <-chan struct{} {
 // InfoKnown implements [relaysync.Conn].
 func (c *Conn) InfoKnown() <-chan struct{} { return infoKnown }
 
-// Traffic implements [relaysync.Conn]: there is nothing to tell.
+// Traffic implements [relaysync.Conn]. It returns the zero Traffic.
 func (c *Conn) Traffic() relaysync.Traffic { return relaysync.Traffic{} }
 
 // Close ends the connection. It returns nil.
@@ -123,7 +122,7 @@ func (c *Conn) Close() error {
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// end ends the connection once. It must not be called with relay.mu held.
+// end ends the connection. The caller must not hold relay.mu.
 func (c *Conn) end(cause error) {
 	c.once.Do(func() {
 		c.relay.mu.Lock()
@@ -136,7 +135,7 @@ func (c *Conn) end(cause error) {
 	})
 }
 
-// ended returns why the connection ended, nil while it is open.
+// ended returns why the connection ended, or nil while it is open.
 func (c *Conn) ended() error {
 	select {
 	case <-c.done:
@@ -146,7 +145,7 @@ func (c *Conn) ended() error {
 	}
 }
 
-// stir makes blocked calls look again.
+// stir makes blocked calls check again.
 func (c *Conn) stir() {
 	signal(c.wake)
 	signal(c.room)
@@ -175,7 +174,7 @@ func (c *Conn) Receive(ctx context.Context) (wire.Message, error) {
 // Skim implements [relaysync.Skimmer].
 func (c *Conn) Skim(known func(graspsync.EventID) bool) { c.known = known }
 
-// skim takes away what a reader of text would not have read.
+// skim removes the parts of a known event that a real Conn does not parse.
 func (c *Conn) skim(m wire.Message) wire.Message {
 	if m.Type != wire.TypeEvent || m.Event.IsZero() || c.known == nil || !c.known(m.Event.ID) {
 		return m
@@ -185,8 +184,8 @@ func (c *Conn) skim(m wire.Message) wire.Message {
 	return m
 }
 
-// ReceiveText returns the relay's next message as the text that goes over a real
-// socket. Calls of Receive and ReceiveText must not be mixed.
+// ReceiveText returns the relay's next message as text, for a real socket. Do not mix it with
+// Receive.
 func (c *Conn) ReceiveText(ctx context.Context) ([]byte, error) {
 	f, err := c.receive(ctx)
 	if err != nil || f.raw != nil {
@@ -233,16 +232,15 @@ func (c *Conn) receive(ctx context.Context) (frame, error) {
 	}
 }
 
-// abandon ends the connection because a call was given up: the first error is
-// final.
+// abandon ends the connection because a context ended. The first error is final.
 func (c *Conn) abandon(ctx context.Context, what string) error {
 	err := context.Cause(ctx)
 	c.end(fmt.Errorf("%w: call given up: %w", relaysync.ErrClosed, err))
 	return fmt.Errorf("%s %s: %w", what, c.relay.url, err)
 }
 
-// live queues a new event for the subscriptions that match, and reports whether
-// there are any. relay.mu is held.
+// live queues a new event for matching subscriptions and reports whether there are any. The caller
+// holds relay.mu.
 func (c *Conn) live(rec *record) bool {
 	hit := false
 	if most := c.relay.behavior.MaxLive; most > 0 && c.waiting >= most && c.follows(rec) {
@@ -266,7 +264,7 @@ func (c *Conn) live(rec *record) bool {
 	return hit
 }
 
-// follows reports whether the connection is to get a new event.
+// follows reports whether the connection receives a new event.
 func (c *Conn) follows(rec *record) bool {
 	for _, s := range c.subs {
 		if s.follows && s.match(rec.ev) {
@@ -276,8 +274,7 @@ func (c *Conn) follows(rec *record) bool {
 	return false
 }
 
-// overflow drops the live events that wait, and closes all subscriptions. relay.mu is
-// held.
+// overflow drops waiting live events and closes all subscriptions. The caller holds relay.mu.
 func (c *Conn) overflow() {
 	for i := 0; i < len(c.queue); {
 		if c.queue[i].live == 0 {
@@ -302,7 +299,7 @@ func (s *subscription) match(ev *nostr.Event) bool {
 	return false
 }
 
-// Send hands the relay a message.
+// Send sends a message to the relay.
 func (c *Conn) Send(ctx context.Context, req wire.Request) error {
 	size := requestSize(req)
 	if most := c.info.MaxMessageLength; most > 0 && size > most && c.ended() == nil {
@@ -333,7 +330,7 @@ func (c *Conn) send(ctx context.Context, req wire.Request, size int) error {
 		}
 	}
 	if err := c.handle(req, size); err != nil {
-		// The bytes left us; that the relay did not like them shows later.
+		// The message was sent. The refusal shows in the next call.
 		c.end(err)
 	}
 	c.stir()
@@ -346,8 +343,8 @@ func (c *Conn) writable() bool {
 	return !c.relay.behavior.StopReading && c.unread < maxUnread
 }
 
-// SendText hands the relay a message as the text that goes over a real socket.
-// What is no message of a client is answered by a NOTICE and noted as a violation.
+// SendText sends a message to the relay as text, from a real socket. A malformed message is
+// answered by a NOTICE and recorded as a violation.
 func (c *Conn) SendText(ctx context.Context, text []byte) error {
 	req, err := decode(text)
 	if err != nil {
@@ -366,7 +363,7 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 	return c.send(ctx, req, len(text))
 }
 
-// greet is what the relay does when a connection was made.
+// greet starts a new connection.
 func (c *Conn) greet() {
 	r := c.relay
 	r.mu.Lock()
@@ -381,8 +378,8 @@ func (c *Conn) greet() {
 	c.stir()
 }
 
-// handle takes a message in and queues the answer; it returns why the connection ends,
-// if the message is larger than the relay takes or one too many. relay.mu is not held.
+// handle processes a message. It returns the reason to end the connection if the message is too
+// large or exceeds MessageRate. The caller does not hold relay.mu.
 func (c *Conn) handle(req wire.Request, size int) error {
 	r := c.relay
 	r.mu.Lock()
@@ -409,14 +406,14 @@ func (c *Conn) handle(req wire.Request, size int) error {
 	return nil
 }
 
-// another counts a message, and returns false if it is one too many.
+// another counts a message and reports whether it is within MessageRate.
 func (c *Conn) another() bool {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	return c.spend(rateMessages, c.relay.behavior.MessageRate)
 }
 
-// process answers a message of so many bytes as the behavior says, Handle apart.
+// process answers a message of size bytes without calling Handle.
 func (c *Conn) process(req wire.Request, size int) {
 	switch req.Type {
 	case wire.TypeReq:
@@ -438,15 +435,15 @@ func (c *Conn) process(req wire.Request, size int) {
 	}
 }
 
-// say queues one message. relay.mu is held.
+// say queues a message. The caller holds relay.mu.
 func (c *Conn) say(m wire.Message) {
 	c.push(&answer{frames: []frame{{msg: m}}, due: c.soon()})
 }
 
-// soon is when an answer to what came now goes out. relay.mu is held.
+// soon returns the time of an answer to a message received now. The caller holds relay.mu.
 func (c *Conn) soon() time.Time { return time.Now().Add(c.relay.behavior.Latency) }
 
-// accept takes an EVENT of the client, of so many bytes.
+// accept answers an EVENT of size bytes.
 func (c *Conn) accept(ev *nostr.Event, size int) {
 	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
@@ -479,7 +476,7 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
 }
 
-// authenticate takes an AUTH of the client.
+// authenticate answers an AUTH.
 func (c *Conn) authenticate(ev *nostr.Event) {
 	id, idErr := graspsync.ParseEventID(ev.ID)
 	genuine := idErr == nil && ev.CheckID() && signed(ev)
@@ -496,7 +493,7 @@ func (c *Conn) authenticate(ev *nostr.Event) {
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
 }
 
-// authFault says what is wrong with an AUTH. relay.mu is held.
+// authFault returns why an AUTH is invalid, or "". The caller holds relay.mu.
 func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) string {
 	relay, err := graspsync.ParseRelayURL(tagValue(ev, "relay"))
 	_, known := c.challenges[tagValue(ev, "challenge")]
@@ -525,7 +522,7 @@ func (c *Conn) negOpen(req wire.Request) {
 	}
 	off := r.behavior.off()
 	if off && r.behavior.Software != SoftwareAny {
-		c.refuseNeg(req.Sub) // a program that does not know NIP-77 looks at nothing else
+		c.refuseNeg(req.Sub) // a program without NIP-77 checks nothing else
 		return
 	}
 	var items []negentropy.Item
@@ -547,7 +544,7 @@ func (c *Conn) negOpen(req wire.Request) {
 	c.negAnswer(req)
 }
 
-// refuseNeg refuses all of NIP-77, if that is the behavior.
+// refuseNeg refuses NIP-77 according to the behavior, and reports whether it did.
 func (c *Conn) refuseNeg(sub string) bool {
 	b := &c.relay.behavior
 	switch b.Negentropy {
@@ -592,7 +589,7 @@ func (c *Conn) negSend(req wire.Request) {
 	c.negAnswer(req)
 }
 
-// negAnswer answers one message of an open session.
+// negAnswer answers a message of an open session.
 func (c *Conn) negAnswer(req wire.Request) {
 	b := &c.relay.behavior
 	s := c.negs[req.Sub]
@@ -614,7 +611,7 @@ func (c *Conn) negAnswer(req wire.Request) {
 	})
 }
 
-// request answers a REQ of so many bytes.
+// request answers a REQ of size bytes.
 func (c *Conn) request(req wire.Request, size int) {
 	r := c.relay
 	scripted := r.scriptedRefusal(req)
@@ -650,7 +647,7 @@ func (c *Conn) request(req wire.Request, size int) {
 	}
 }
 
-// follow opens a subscription. relay.mu is held.
+// follow opens a subscription. The caller holds relay.mu.
 func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	s := &subscription{id: id, filters: fs, opened: time.Now(), size: size}
 	asks := false
@@ -669,11 +666,11 @@ func (c *Conn) follow(id string, fs []nostr.Filter, size int) *subscription {
 	return s
 }
 
-// subscribe opens a subscription and queues its stored events, if first is given behind
-// that. relay.mu is held.
+// subscribe opens a subscription and queues first and then its stored events. The caller holds
+// relay.mu.
 func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
 	r, b := c.relay, c.relay.behavior
-	c.drop(req.Sub, 0) // the same id replaces (NIP-01)
+	c.drop(req.Sub, 0) // a REQ with the same id replaces the subscription (NIP-01)
 	s := c.follow(req.Sub, req.Filters, size)
 	records, complete := r.stored(req.Filters)
 	s.passes = b.Software == SoftwareRustNostr && s.asksIDs == len(records)
@@ -683,7 +680,7 @@ func (c *Conn) subscribe(req wire.Request, size int, first []frame) {
 	c.push(a)
 }
 
-// stream gives the stored events of a subscription, then its EOSE.
+// stream returns a function that returns the stored events of a subscription and then its EOSE.
 func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bool) func() (frame, bool) {
 	r := c.relay
 	b := r.behavior
@@ -721,7 +718,7 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 	}
 }
 
-// unsubscribe is a CLOSE of the client.
+// unsubscribe processes a CLOSE.
 func (c *Conn) unsubscribe(id string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -731,8 +728,8 @@ func (c *Conn) unsubscribe(id string) {
 	}
 }
 
-// drop ends a subscription and what is queued for it, but for the next few
-// messages. relay.mu is held.
+// drop ends a subscription and removes its queued messages except the next late ones. The caller
+// holds relay.mu.
 func (c *Conn) drop(id string, late int) {
 	delete(c.subs, id)
 	for i := 0; i < len(c.queue); {
@@ -751,21 +748,21 @@ func (c *Conn) drop(id string, late int) {
 	}
 }
 
-// violate takes a violation down. relay.mu is not held.
+// violate records a violation. The caller does not hold relay.mu.
 func (c *Conn) violate(kind ViolationKind, detail, sub string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
 	c.note(kind, detail, sub)
 }
 
-// note is violate with relay.mu held.
+// note records a violation. The caller holds relay.mu.
 func (c *Conn) note(kind ViolationKind, detail, sub string) {
 	r := c.relay
 	r.violations = remember(r.violations, Violation{At: time.Now(), Kind: kind, Conn: c.id, Sub: sub, Detail: detail})
 }
 
-// inspect checks a request against the rules before it has any effect. relay.mu is
-// held.
+// inspect checks a request against the rules before the relay processes it. The caller holds
+// relay.mu.
 func (c *Conn) inspect(req wire.Request, size int) {
 	if most := or(c.info.MaxMessageLength, maxMessage); size > most {
 		c.note(ViolationMessageSize, fmt.Sprintf("%d bytes, more than %d", size, most), req.Sub)
@@ -854,7 +851,7 @@ func (c *Conn) inspectFilter(f nostr.Filter, sub string) {
 	for _, name := range sortedKeys(f.Tags) {
 		values := f.Tags[name]
 		if values == nil {
-			values = []string{} // goes on the wire as an empty list
+			values = []string{} // encoded as an empty list
 		}
 		hex := name == "e" || name == "E" || name == "p" || name == "P"
 		c.inspectList("#"+name, values, filters.MaxValues, hex, sub)
@@ -880,7 +877,7 @@ func (c *Conn) inspectList(name string, values []string, most int, hex bool, sub
 	}
 }
 
-// spend counts a message; it returns false if it is one too many. relay.mu is held.
+// spend counts a message and reports whether it is within the rate. The caller holds relay.mu.
 func (c *Conn) spend(what rate, perMinute int) bool {
 	if perMinute == 0 {
 		return true
@@ -893,8 +890,8 @@ func (c *Conn) spend(what rate, perMinute int) bool {
 	return m.take(time.Now(), perMinute)
 }
 
-// openSubs counts subscriptions that stay, or, if another id is to be opened, those
-// besides it.
+// openSubs returns number and size of subscriptions other than but, without those that end after
+// their stored events.
 func (c *Conn) openSubs(but string) (n, size int) {
 	for id, s := range c.subs {
 		if id != but && !s.passes {
@@ -905,13 +902,13 @@ func (c *Conn) openSubs(but string) (n, size int) {
 	return n, size
 }
 
-// tooManyNegs reports whether one more NEG session would be too many.
+// tooManyNegs reports whether a new NEG session exceeds the maximum.
 func (c *Conn) tooManyNegs(sub string) bool {
 	most := c.relay.behavior.mostNegs()
 	return most > 0 && c.negs[sub] == nil && len(c.negs) >= most
 }
 
-// negItems counts the records of the other NEG sessions.
+// negItems returns the number of records of NEG sessions other than but.
 func (c *Conn) negItems(but string) int {
 	n := 0
 	for id, s := range c.negs {
@@ -922,7 +919,7 @@ func (c *Conn) negItems(but string) int {
 	return n
 }
 
-// challenge makes a challenge that may be answered. relay.mu is held.
+// challenge returns a challenge that the client may answer. The caller holds relay.mu.
 func (c *Conn) challenge() string {
 	if !c.relay.program().manners().challenges {
 		for _, old := range sortedKeys(c.challenges) {
@@ -938,15 +935,14 @@ func (c *Conn) challenge() string {
 	return text
 }
 
-// wantsAuth reports whether a request is refused because of NIP-42: before AUTH, or
-// after it as well.
+// wantsAuth reports whether NIP-42 refuses a request now: because AUTH is missing, or although it
+// was sent.
 func (c *Conn) wantsAuth() (before, after bool) {
 	mode := c.relay.behavior.Auth
 	return mode >= AuthRequired && !c.authed, mode == AuthRestricted && c.authed
 }
 
-// turnDown queues a refusal: of a REQ by CLOSED, of NIP-77 by NEG-ERR, or by NOTICE.
-// relay.mu is held.
+// turnDown queues a refusal of type typ, or a NOTICE. The caller holds relay.mu.
 func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
 	var frames []frame
 	if no.challenge {
@@ -955,8 +951,8 @@ func (c *Conn) turnDown(typ wire.Type, sub string, no *refusal) {
 	c.push(&answer{frames: append(frames, c.refused(typ, sub, no)...), due: c.soon()})
 }
 
-// refused makes the frames of a refusal; one about the rate starts the time in which
-// nothing should be asked.
+// refused returns the frames of a refusal. A refusal because of the rate starts the time of
+// ViolationCoolDown when it is sent.
 func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	f := frame{msg: wire.Message{Type: typ, Sub: sub, Text: no.text}}
 	switch {
@@ -968,7 +964,7 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	}
 	if no.rate {
 		f.sent = func() {
-			// One that comes while the client waits is about what it had asked before.
+			// A further refusal in that time concerns an earlier request.
 			if c.refusedAt.IsZero() || time.Since(c.refusedAt) >= coolDown {
 				c.refusedAt = time.Now()
 			}
@@ -981,10 +977,10 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	return frames
 }
 
-// exceeds reports whether n is over a limit; 0 is no limit.
+// exceeds reports whether n is above a limit; limit 0 means none.
 func exceeds(n, limit int) bool { return limit > 0 && n > limit }
 
-// signed checks a genuine or a cheap signature.
+// signed reports whether an event has a valid or a cheap signature.
 func signed(ev *nostr.Event) bool {
 	if cheap(ev) {
 		return true

@@ -1,9 +1,7 @@
-// Package relaytest has relays that live in memory and do what a test tells them
-// to: honest ones, and ones that are slow, capped, cut, rate limited, confused or
-// hostile, in the ways that real relays are.
+// Package relaytest provides relays in memory for tests: honest ones, and relays that are slow,
+// capped, rate limited, broken or hostile like real relays.
 //
-// A [Network] is a relaysync.Transport; its [Relay] values are what the Transport
-// reaches:
+// A [Network] is a relaysync.Transport that connects to its [Relay] values:
 //
 //	net := relaytest.NewNetwork()
 //	hub := net.Add("wss://hub.example", relaytest.Behavior{})
@@ -13,43 +11,39 @@
 //	... run something over net ...
 //	require.Empty(t, hub.Violations())
 //
-// The zero [Behavior] is an honest, modern relay; each field makes it worse in one
-// way, all can be combined, and [Relay.Update] changes them while connections are
-// open. What no field can say is said by [Behavior.Handle], which scripts the
-// messages one by one.
+// The zero [Behavior] is an honest relay without limits. Each field makes it worse in one way.
+// Fields can be combined, and [Relay.Update] changes them while connections are open.
+// [Behavior.Handle] scripts single messages.
 //
-// Some are like the programs that relays run, with their limits, to the word:
-// [LocalRelay] and [GraspRelay] (rust-nostr, ngit-grasp), [Strfry] and how well-known
-// relays set it up, [Khatru]. Each returns a Behavior to change as one likes:
+// [LocalRelay] and [GraspRelay] (rust-nostr, ngit-grasp), [Strfry] and well-known configurations of
+// it, and [Khatru] return the behavior of real programs with their limits and messages:
 //
 //	slow := relaytest.GraspRelay()
 //	slow.Latency = time.Second
 //	net.Add("wss://slow.example", slow)
 //
-// A relay is stricter than real ones: it notes what a client did that some real
-// relay somewhere would take amiss ([Relay.Violations]). It also keeps what was
-// asked and when, who is connected and what was sent.
+// A relay is stricter than real relays. [Relay.Violations] returns client behavior that some real
+// relay would punish. A relay also records requests, connections and traffic.
 //
-// What a SyncManager says of itself in Status may be as of a second ago. A test that waits for
-// something waits for it with Config.Observe, which is told as it happens, or for longer than that.
+// Status of a SyncManager can be one second old. A test that waits for a change must use
+// Config.Observe, which is called immediately, or wait longer than that.
 //
 // # Time
 //
-// Everything works in a bubble of testing/synctest, if the connections are made in
-// it, and outside of one. Connections have no goroutine of their own: a relay
-// thinks while its client calls Send or Receive. So nothing is sent that nobody
-// reads, and nothing leaks. All delays are timers.
+// Relays work inside and outside a bubble of testing/synctest; for a bubble, connect inside it.
+// Connections have no goroutines: a relay works while its client calls Send or Receive, so unread
+// messages are not sent and no goroutine leaks. All delays are timers.
 //
 // # Events
 //
-// [Key] makes signed events of the kinds that matter here, the same ones for the
-// same arguments. Signing and checking cost about 0.1 ms each; where that is too
-// much, [NewCheapKey] makes events whose signatures only [CheapVerifier] accepts.
+// [Key] creates signed events of the relevant kinds. The same arguments always give the same event.
+// A signature and its check take about 0.1 ms each. [NewCheapKey] creates faster signatures that
+// only [CheapVerifier] accepts.
 //
 // # Suites
 //
-// [RunTransport] is the suite that any relaysync.Transport must pass. Package
-// relayserver serves a [Relay] over a real socket.
+// [RunTransport] is the suite for every relaysync.Transport. Package relayserver serves a [Relay]
+// on a real socket.
 //
 // All types are safe for concurrent use.
 package relaytest

@@ -11,21 +11,20 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Kinds of NIP-34 and NIP-22 that package filters does not name.
+// Kinds of NIP-34 and NIP-22 without a name in package filters.
 const (
 	kindPullRequestUpdate = 1619
 	kindComment           = 1111
 )
 
-// Event signs any event.
+// Event returns a signed event.
 func (k *Key) Event(at nostr.Timestamp, kind int, content string, tags ...nostr.Tag) *nostr.Event {
 	ev := &nostr.Event{CreatedAt: at, Kind: kind, Content: content, Tags: tags}
 	k.Sign(ev)
 	return ev
 }
 
-// Announcement announces a repository (30617) with these relays, clone URLs and
-// maintainers.
+// Announcement returns a repository announcement (30617).
 func (k *Key) Announcement(at nostr.Timestamp, identifier string, relays, clones []string, maintainers ...*Key) *nostr.Event {
 	tags := nostr.Tags{{"d", identifier}, {"name", identifier}}
 	tags = appendTag(tags, "relays", relays)
@@ -38,9 +37,9 @@ func (k *Key) Announcement(at nostr.Timestamp, identifier string, relays, clones
 	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
-// Hosted announces a repository that lives on GRASP servers: each host, such as
-// "grasp.example", is listed as wss relay and as https clone URL. What has a
-// scheme, such as "ws://127.0.0.1:7334", is listed under it (and http).
+// Hosted returns an announcement of a repository on GRASP servers. A host such as "grasp.example"
+// is listed as wss relay and https clone URL, a host with a scheme such as "ws://127.0.0.1:7334"
+// with that scheme and http.
 func (k *Key) Hosted(at nostr.Timestamp, identifier string, hosts ...string) *nostr.Event {
 	relays := make([]string, len(hosts))
 	clones := make([]string, len(hosts))
@@ -54,8 +53,7 @@ func (k *Key) Hosted(at nostr.Timestamp, identifier string, hosts ...string) *no
 	return k.Announcement(at, identifier, relays, clones)
 }
 
-// CloneURL returns the clone URL that the repository has on the GRASP server with
-// this relay URL.
+// CloneURL returns the clone URL of the repository on the GRASP server with this relay URL.
 func (k *Key) CloneURL(relay, identifier string) string {
 	base, err := url.Parse(relay)
 	if err != nil {
@@ -65,8 +63,8 @@ func (k *Key) CloneURL(relay, identifier string) string {
 	return base.String() + "/" + k.Npub() + "/" + url.PathEscape(identifier) + ".git"
 }
 
-// State publishes the refs of a repository (30618), such as "refs/heads/main" and
-// the commit it is at, and the branch that HEAD is, "" for none.
+// State returns a repository state (30618). refs maps names such as "refs/heads/main" to commits.
+// head is the branch of HEAD, "" for none.
 func (k *Key) State(at nostr.Timestamp, identifier string, refs map[string]string, head string) *nostr.Event {
 	tags := nostr.Tags{{"d", identifier}}
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
@@ -78,17 +76,17 @@ func (k *Key) State(at nostr.Timestamp, identifier string, refs map[string]strin
 	return k.Event(at, graspsync.KindState, "", tags...)
 }
 
-// Issue opens an issue (1621).
+// Issue returns an issue (1621).
 func (k *Key) Issue(at nostr.Timestamp, repo graspsync.RepoRef, subject string) *nostr.Event {
 	return k.root(at, graspsync.KindIssue, repo, subject)
 }
 
-// Patch sends a patch (1617).
+// Patch returns a patch (1617).
 func (k *Key) Patch(at nostr.Timestamp, repo graspsync.RepoRef, subject string) *nostr.Event {
 	return k.root(at, graspsync.KindPatch, repo, subject, nostr.Tag{"t", "root"})
 }
 
-// PullRequest opens a pull request (1618) for a commit that the clone URLs have.
+// PullRequest returns a pull request (1618) for a commit that the clone URLs serve.
 func (k *Key) PullRequest(at nostr.Timestamp, repo graspsync.RepoRef, subject, commit string, clones ...string) *nostr.Event {
 	tags := appendTag(nostr.Tags{{"c", commit}}, "clone", clones)
 	return k.root(at, graspsync.KindPullRequest, repo, subject, tags...)
@@ -99,7 +97,7 @@ func (k *Key) root(at nostr.Timestamp, kind int, repo graspsync.RepoRef, subject
 	return k.Event(at, kind, subject, append(tags, more...)...)
 }
 
-// PullRequestUpdate moves the tip of a pull request (1619).
+// PullRequestUpdate returns an update of the tip of a pull request (1619).
 func (k *Key) PullRequestUpdate(at nostr.Timestamp, pr *nostr.Event, commit string, clones ...string) *nostr.Event {
 	tags := nostr.Tags{{"E", pr.ID}, {"P", pr.PubKey}, {"c", commit}}
 	if a := tagValue(pr, "a"); a != "" {
@@ -108,7 +106,7 @@ func (k *Key) PullRequestUpdate(at nostr.Timestamp, pr *nostr.Event, commit stri
 	return k.Event(at, kindPullRequestUpdate, "", appendTag(tags, "clone", clones)...)
 }
 
-// Comment answers a root event (1111, NIP-22).
+// Comment returns a comment on a root event (1111, NIP-22).
 func (k *Key) Comment(at nostr.Timestamp, root *nostr.Event, text string) *nostr.Event {
 	kind := strconv.Itoa(root.Kind)
 	return k.Event(at, kindComment, text,
@@ -116,8 +114,8 @@ func (k *Key) Comment(at nostr.Timestamp, root *nostr.Event, text string) *nostr
 		nostr.Tag{"e", root.ID}, nostr.Tag{"k", kind}, nostr.Tag{"p", root.PubKey})
 }
 
-// Status sets the status of a root event: 1630 open, 1631 applied, 1632 closed,
-// 1633 draft.
+// Status returns a status of a root event. kind is 1630 open, 1631 applied, 1632 closed or 1633
+// draft.
 func (k *Key) Status(at nostr.Timestamp, kind int, root *nostr.Event) *nostr.Event {
 	tags := nostr.Tags{{"e", root.ID, "", "root"}, {"p", root.PubKey}}
 	if a := tagValue(root, "a"); a != "" {
@@ -126,8 +124,8 @@ func (k *Key) Status(at nostr.Timestamp, kind int, root *nostr.Event) *nostr.Eve
 	return k.Event(at, kind, "", tags...)
 }
 
-// Deletion asks to delete events (5, NIP-09): addressable ones by their address,
-// all others by id.
+// Deletion returns a deletion (5, NIP-09). It names addressable targets by address and others by
+// id.
 func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event {
 	var tags nostr.Tags
 	for _, ev := range targets {
@@ -141,7 +139,7 @@ func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event
 	return k.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
-// appendTag adds a tag with several values, if there are any.
+// appendTag appends a tag unless values is empty.
 func appendTag(tags nostr.Tags, name string, values []string) nostr.Tags {
 	if len(values) == 0 {
 		return tags

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// serve makes the frames in which a record goes out. relay.mu is held.
+// serve returns the frames that deliver a record. The caller holds relay.mu.
 func (r *Relay) serve(sub string, rec *record) []frame {
 	b := &r.behavior
 	genuine := frame{msg: eventMessage(sub, rec.ev), eventSize: rec.size}
@@ -24,12 +24,11 @@ func (r *Relay) serve(sub string, rec *record) []frame {
 	return []frame{forged}
 }
 
-// eventMessage brings an event to a subscription.
 func eventMessage(sub string, ev *nostr.Event) wire.Message {
 	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev)}
 }
 
-// forge makes a false copy of an event under its id.
+// forge returns a forged copy of an event with the same id.
 func forge(rec *record, how Forgery) *nostr.Event {
 	if rec.forged != nil && rec.forgedHow == how {
 		return rec.forged
@@ -37,7 +36,7 @@ func forge(rec *record, how Forgery) *nostr.Event {
 	ev := clone(rec.ev)
 	switch how {
 	case ForgeSignature:
-		// Still a signature by its form, and of nothing.
+		// A well-formed signature that is invalid.
 		sig := []byte(ev.Sig)
 		slices.Reverse(sig)
 		ev.Sig = string(sig)
@@ -56,8 +55,8 @@ func forge(rec *record, how Forgery) *nostr.Event {
 	return ev
 }
 
-// unasked makes frames of events that the subscription did not ask for, of those
-// that are stored as far as they go. relay.mu is held.
+// unasked returns n events that do not match the subscription, stored events first. The caller
+// holds relay.mu.
 func (r *Relay) unasked(s *subscription, n int) []frame {
 	var frames []frame
 	add := func(ev *nostr.Event) {
@@ -80,8 +79,8 @@ func (r *Relay) unasked(s *subscription, n int) []frame {
 	return frames
 }
 
-// madeUp makes an event that matches the first filter as far as kinds, times and
-// tags go. relay.mu is held.
+// madeUp returns an invented event that matches kinds, times and tags of the first filter. The
+// caller holds relay.mu.
 func (r *Relay) madeUp(s *subscription, n int) frame {
 	f := s.filters[0]
 	var ev *nostr.Event
@@ -109,7 +108,7 @@ func (r *Relay) madeUp(s *subscription, n int) frame {
 	return frame{msg: eventMessage(s.id, ev)}
 }
 
-// stranger signs what the relay makes up. relay.mu is held.
+// stranger returns the key that signs invented events. The caller holds relay.mu.
 func (r *Relay) stranger() *Key {
 	if r.made == nil {
 		r.made = NewKey("made up by " + r.url.String())

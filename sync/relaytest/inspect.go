@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Dial is one attempt to connect.
+// Dial is an attempt to connect.
 type Dial struct {
 	At   time.Time
 	Took time.Duration
@@ -23,9 +23,9 @@ type Seen struct {
 	wire.Request
 }
 
-// Connections counts the connections of a relay.
+// Connections are numbers of connections of a relay.
 type Connections struct {
-	Dials  int // attempts, failed ones included
+	Dials  int // attempts, including failed ones
 	Failed int
 	Open   int // now
 }
@@ -36,11 +36,11 @@ type Subscription struct {
 	ID      string
 	Filters []nostr.Filter
 	Opened  time.Time
-	// Stored reports whether stored events, or EOSE, are still to come.
+	// Stored reports whether EOSE has not been sent yet.
 	Stored bool
 }
 
-// Traffic counts what went over all connections.
+// Traffic is the traffic of all connections of a relay.
 type Traffic struct {
 	MessagesSent, MessagesReceived int // from and to the relay
 	BytesSent, BytesReceived       int64

@@ -14,8 +14,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Key is an author of events. Its methods return the same event for the same
-// arguments, always; nobody may change it.
+// Key is an author of events. Its methods always return the same event for the same arguments.
+// Callers must not change it.
 type Key struct {
 	secret *btcec.PrivateKey
 	public graspsync.PubKey
@@ -23,8 +23,8 @@ type Key struct {
 	cheap  bool
 }
 
-// NewKey returns the key that belongs to the seed, always the same one. Its
-// signatures are real (BIP-340).
+// NewKey returns the key of a seed. The same seed always gives the same key. Signatures are valid
+// (BIP-340).
 func NewKey(seed string) *Key {
 	sum := sha256.Sum256([]byte("relaytest key " + seed))
 	secret, public := btcec.PrivKeyFromBytes(sum[:])
@@ -34,15 +34,15 @@ func NewKey(seed string) *Key {
 	return k
 }
 
-// NewCheapKey returns the key of [NewKey] that makes signatures which only
-// [CheapVerifier] and the relays of this package accept, a hundred times faster.
+// NewCheapKey returns the key of [NewKey] with signatures that only [CheapVerifier] and relays of
+// this package accept, but which are a hundred times faster.
 func NewCheapKey(seed string) *Key {
 	k := NewKey(seed)
 	k.cheap = true
 	return k
 }
 
-// Keys returns n keys with seeds made of seed and their number.
+// Keys returns n keys with seeds made of seed and a number.
 func Keys(seed string, n int) []*Key {
 	keys := make([]*Key, n)
 	for i := range keys {
@@ -51,19 +51,19 @@ func Keys(seed string, n int) []*Key {
 	return keys
 }
 
-// Hex returns the public key as events have it.
+// Hex returns the public key in hex.
 func (k *Key) Hex() string { return k.hex }
 
 // PubKey returns the public key.
 func (k *Key) PubKey() graspsync.PubKey { return k.public }
 
-// Secret returns the secret key, in hex, as go-nostr wants it.
+// Secret returns the secret key in hex.
 func (k *Key) Secret() string { return hex.EncodeToString(k.secret.Serialize()) }
 
-// Npub returns the public key as clone URLs have it (NIP-19).
+// Npub returns the public key as npub (NIP-19).
 func (k *Key) Npub() string { return nip34.NPub(k.public) }
 
-// Ref names the author's repository.
+// Ref returns the reference of a repository of the author.
 func (k *Key) Ref(identifier string) graspsync.RepoRef {
 	return graspsync.RepoRef{Owner: k.public, Identifier: identifier}
 }
@@ -81,7 +81,7 @@ func (k *Key) Sign(ev *nostr.Event) {
 		return
 	}
 	sig, err := schnorr.Sign(k.secret, sum[:], schnorr.FastSign())
-	if err != nil { // needs a secret of zero, or a nonce that nobody ever found
+	if err != nil { // cannot happen with a valid secret
 		ev.Sig = ""
 		return
 	}
@@ -94,16 +94,16 @@ func cheapSignature(id [32]byte) string {
 	return hex.EncodeToString(a[:]) + hex.EncodeToString(b[:])
 }
 
-// cheap reports whether the signature is that of a cheap key over the content of
-// the event; as with BIP-340, the id field does not enter.
+// cheap reports whether ev has the signature of a cheap key for its content. As in BIP-340, the id
+// field is not part of it.
 func cheap(ev *nostr.Event) bool {
 	return len(ev.Sig) == 128 && ev.Sig == cheapSignature(sha256.Sum256(ev.Serialize()))
 }
 
 var _ relaysync.Verifier = CheapVerifier{}
 
-// CheapVerifier is a [relaysync.Verifier] that accepts the signatures of cheap
-// keys, and no others. Like the real check it does not look at the id.
+// CheapVerifier is a [relaysync.Verifier] that accepts only signatures of cheap keys. Like the real
+// verifier, it does not check the id.
 type CheapVerifier struct{}
 
 // Verify implements [relaysync.Verifier].

@@ -9,9 +9,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Khatru is khatru 0.19.1 as NewRelay makes it: messages of 512,000 bytes, and no other
-// limit, nothing of it in NIP-11, and NIP-77 switched off. What its package policies has
-// is asked for by fields:
+// Khatru returns the behavior of khatru 0.19.1 after NewRelay: messages of at most 512,000 bytes,
+// no other limit, no limits in NIP-11, and no NIP-77. Fields correspond to its package policies:
 //
 //	MustAuth              Auth: AuthRequired
 //	FilterIPRateLimiter   RateLimit and RateBurst
@@ -20,10 +19,10 @@ import (
 //	AntiSyncBots          RefuseKindless
 //	relay.Negentropy      Negentropy: NegOn
 //
-// How many events a filter finds is for the database behind it to say (Cap,
-// DefaultLimit). The challenge comes with the refusal that wants an AUTH. A filter with
-// limit 0 is not judged. If a later filter of a REQ is refused, the ones before it are
-// followed all the same. A NEG session is forgotten after 7 s of silence.
+// The database limits the number of events (Cap, DefaultLimit). The challenge is sent with the
+// refusal that requires AUTH. Filters with limit 0 are not checked. If a filter of a REQ is
+// refused, earlier filters still receive live events. A NEG session ends after 7 s without a
+// message.
 func Khatru() Behavior {
 	return Behavior{
 		Software:   SoftwareKhatru,
@@ -37,8 +36,8 @@ func Khatru() Behavior {
 	}
 }
 
-// KhatruDefaults is [Khatru] with policies.ApplySaneDefaults: no complex filters, and 20
-// filters a minute above the first 100 from one address.
+// KhatruDefaults is [Khatru] with policies.ApplySaneDefaults: no complex filters, and per address
+// 20 filters a minute after a burst of 100.
 func KhatruDefaults() Behavior {
 	b := Khatru()
 	b.RefuseComplex = true
@@ -46,7 +45,7 @@ func KhatruDefaults() Behavior {
 	return b
 }
 
-// khatru is the program behind [Khatru].
+// khatru is the program of [Khatru].
 type khatru struct{}
 
 var khatruManners = manners{
@@ -56,14 +55,14 @@ var khatruManners = manners{
 	authRate:   "rate-limited: slow down, please",
 	negOff:     "failed to parse envelope: unknown envelope label",
 	negLost:    "CLOSED",
-	negInvalid: "failed to reconcile", // of many texts of its library
+	negInvalid: "failed to reconcile", // one of several messages of its library
 	negError:   true,
 	malformed:  "failed to parse envelope: %v",
-	overflow:   "error: you read too slowly", // not of khatru
+	overflow:   "error: you read too slowly", // not a message of khatru
 	wrongID:    "invalid: id is computed incorrectly",
 	wrongSig:   "invalid: signature is invalid",
 	eventRate:  "rate-limited: slow down, please",
-	eventSize:  "blocked: event too large: %d", // not of khatru
+	eventSize:  "blocked: event too large: %d", // not a message of khatru
 	outcomes: map[string]outcome{
 		archiveDuplicate: {true, ""},
 		archiveDeleted:   {false, "blocked: this event has been deleted"},
@@ -77,9 +76,9 @@ func (p khatru) request(c *Conn, req wire.Request, size int) *refusal {
 	b := &c.relay.behavior
 	switch subs, open := c.openSubs(req.Sub); {
 	case b.MaxSubs > 0 && c.subs[req.Sub] == nil && subs >= b.MaxSubs, exceeds(open+size, b.MaxSubBytes):
-		return &refusal{text: "blocked: too many subscriptions"} // not of khatru
+		return &refusal{text: "blocked: too many subscriptions"} // not a message of khatru
 	case exceeds(len(req.Filters), b.MaxFilters):
-		return &refusal{text: "blocked: too many filters"} // not of khatru
+		return &refusal{text: "blocked: too many filters"} // not a message of khatru
 	}
 	for i, f := range req.Filters {
 		if f.LimitZero {
@@ -93,8 +92,7 @@ func (p khatru) request(c *Conn, req wire.Request, size int) *refusal {
 	return nil
 }
 
-// filter judges one filter, as its RejectFilter functions do in the order of
-// ApplySaneDefaults.
+// filter checks a filter in the order of the RejectFilter functions of ApplySaneDefaults.
 func (khatru) filter(c *Conn, f nostr.Filter) *refusal {
 	b := &c.relay.behavior
 	before, after := c.wantsAuth()
@@ -119,7 +117,7 @@ func (khatru) filter(c *Conn, f nostr.Filter) *refusal {
 func (p khatru) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
 	b := &c.relay.behavior
 	if c.tooManyNegs(req.Sub) {
-		return &refusal{text: "blocked: too many subscriptions"} // not of khatru
+		return &refusal{text: "blocked: too many subscriptions"} // not a message of khatru
 	}
 	for _, f := range req.Filters {
 		if f.LimitZero {
@@ -129,7 +127,7 @@ func (p khatru) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
 			return no
 		}
 	}
-	if b.NegMax > 0 && found() > b.NegMax { // not of khatru
+	if b.NegMax > 0 && found() > b.NegMax { // not a limit of khatru
 		return &refusal{text: orText(b.NegText, "blocked: too many query results"), max: b.NegMax}
 	}
 	return nil
@@ -139,12 +137,12 @@ func (khatru) negSend(c *Conn) *refusal { return anyProgram{}.negSend(c) }
 
 func (khatru) ended(*Conn, *subscription, int) []frame { return nil }
 
-// bucket is a meter as khatru has it: it fills by what is asked, holds so much, and once
-// a minute what may be asked in a minute flows off.
+// bucket is khatru's meter. Each request fills it by one, up to most, and once a minute the
+// allowance of a minute flows off.
 type bucket struct {
-	most  int // 0: what may be asked in a minute
+	most  int // 0: the allowance of a minute
 	level int
-	since time.Time // of the last time that something flowed off
+	since time.Time // time of the last outflow
 }
 
 func (b *bucket) take(now time.Time, perMinute int) bool {

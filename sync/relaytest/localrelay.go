@@ -7,27 +7,26 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// LocalRelay is the relay that comes with rust-nostr (nostr-sdk 0.45.4, local_relay),
-// as it is when nothing is set:
+// LocalRelay returns the behavior of the relay in rust-nostr (nostr-sdk 0.45.4, local_relay) with
+// default settings:
 //
 //	500 REQs of 20 filters, 1 MiB of REQs in all
 //	500 events for a filter, also without a limit
 //	10 NEG sessions of together 50,000 records, answers of 60,000 bytes
 //	1,200 REQs and NEG-OPENs, 1,200 NEG-MSGs, 60 EVENTs, 30 AUTHs a minute
-//	6,000 messages a minute, then the connection ends without a word
+//	6,000 messages a minute, then the connection ends without a message
 //	messages of 5 MiB, events of 64 KiB, subscription ids of 250 bytes
-//	1,024 live events wait, then all subscriptions are closed
+//	1,024 waiting live events, then all subscriptions are closed
 //
-// All refusals begin with "rate-limited:", also those that will never pass. Versions
-// before 0.45.2 took 120 queries a minute (RateLimit and NegRate), older ones 300
-// messages (MessageRate).
+// All refusals begin with "rate-limited:", even permanent ones. Versions before 0.45.2 allow 120
+// queries a minute (RateLimit and NegRate), older versions 300 messages (MessageRate).
 //
-// A quota comes back by whole seconds since the last attempt, whether that one was
-// taken or not: who asks more than once a second gets nothing back until they pause.
+// Quota is returned by whole seconds since the last attempt, even a refused one. A client that asks
+// more than once a second therefore gets no quota back.
 //
-// Of all this NIP-11 has the number of subscriptions, the limit of a filter, and the
-// lengths of a message and of an id, if whoever embeds the relay serves a document at
-// all: by itself it has none, which an empty Info says.
+// The NIP-11 document contains the number of subscriptions, the limit of a filter, and the maximum
+// lengths of a message and an id. Without an embedder that serves it there is no document; use an
+// empty Info for that.
 func LocalRelay() Behavior {
 	return Behavior{
 		Software: SoftwareRustNostr,
@@ -63,8 +62,8 @@ func LocalRelay() Behavior {
 	}
 }
 
-// GraspRelay is [LocalRelay] as ngit-grasp 3.0 runs it: 5 MiB of REQs in all, and events
-// of 192 KiB.
+// GraspRelay is [LocalRelay] as ngit-grasp 3.0 configures it: 5 MiB of REQs in all, and events of
+// 192 KiB.
 func GraspRelay() Behavior {
 	b := LocalRelay()
 	b.Info.Software = "https://gitworkshop.dev/danconwaydev.com/ngit-grasp"
@@ -74,7 +73,7 @@ func GraspRelay() Behavior {
 	return b
 }
 
-// rustNostr is the program behind [LocalRelay].
+// rustNostr is the program of [LocalRelay].
 type rustNostr struct{}
 
 var rustManners = manners{
@@ -82,7 +81,7 @@ var rustManners = manners{
 	challenges:  true,
 	authAge:     120 * time.Second,
 	authRate:    "rate-limited: too many authentication attempts",
-	negOff:      "invalid client message", // does not know the label
+	negOff:      "invalid client message", // unknown label
 	negLost:     "error: subscription not found",
 	negInvalid:  "error: invalid negentropy message",
 	negTogether: true,
@@ -134,7 +133,7 @@ func (p rustNostr) request(c *Conn, req wire.Request, size int) *refusal {
 	return b.refuseOther(req.Filters)
 }
 
-// ended closes a subscription that named ids and got them all: nothing more can come.
+// ended closes a subscription that only named ids and received all of them.
 func (rustNostr) ended(c *Conn, s *subscription, _ int) []frame {
 	if !s.passes {
 		return nil
@@ -183,14 +182,13 @@ func (rustNostr) auth(c *Conn) *refusal {
 	switch before, after := c.wantsAuth(); {
 	case before:
 		return &refusal{text: "auth-required: you must auth", challenge: true}
-	case after: // of an embedder's policy
+	case after: // policy of an embedder
 		return &refusal{text: "restricted: not on the list"}
 	}
 	return nil
 }
 
-// tokens is a meter as rust-nostr has it. What comes back is counted from the last
-// attempt, in whole seconds.
+// tokens is rust-nostr's meter. It returns quota by whole seconds since the last attempt.
 type tokens struct {
 	left int
 	last time.Time // zero before the first attempt

@@ -4,8 +4,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// matcher is a filter made ready for many events. It is the relay's own reading of
-// NIP-01 on purpose, and shares no code with what the client uses.
+// matcher is a filter prepared for many events. It is a second implementation of NIP-01 and shares
+// no code with the client on purpose.
 type matcher struct {
 	ids, authors map[string]struct{} // nil: any
 	kinds        map[int]struct{}    // nil: any
@@ -30,8 +30,7 @@ func newMatcher(f nostr.Filter) *matcher {
 	return m
 }
 
-// set returns nil for nil: no such condition. An empty list is a condition that
-// nothing meets.
+// set returns nil for nil, which means no condition. Nothing meets an empty set.
 func set[T comparable](values []T) map[T]struct{} {
 	if values == nil {
 		return nil
@@ -78,8 +77,8 @@ func tagged(ev *nostr.Event, name string, values map[string]struct{}) bool {
 	return false
 }
 
-// indexed reports whether relays can be asked for the tag: a single letter with a
-// value, of which only the first counts.
+// indexed reports whether filters can ask for a tag: its name is a single letter, and it has a
+// value. Only the first value counts.
 func indexed(tag nostr.Tag) bool {
 	if len(tag) < 2 || len(tag[0]) != 1 {
 		return false

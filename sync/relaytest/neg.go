@@ -11,15 +11,15 @@ import (
 // negSession is an open NEG session of a connection.
 type negSession struct {
 	set      *negentropy.Set
-	inFlight bool // the answer to the last message was not delivered
-	items    int  // records that the filter finds
+	inFlight bool // the last answer was not delivered yet
+	items    int  // number of records of the filter
 	rounds   int
 	last     time.Time
 }
 
 func negReply(b *Behavior, s *negSession, msg []byte) ([]byte, error) {
 	const version = 0x61
-	toInfinity := []byte{version, 0, 0} // one range without end
+	toInfinity := []byte{version, 0, 0} // one unbounded range
 	switch b.Negentropy {
 	case NegEndless:
 		sum := sha256.Sum256(fmt.Append(nil, "endless", s.rounds))

@@ -11,9 +11,9 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Sentinels of a failed dial.
+// Errors of a failed dial.
 var (
-	// ErrNoRelay is returned by [Network.Dial] for a URL that has no relay.
+	// ErrNoRelay is returned by [Network.Dial] for a URL without a relay.
 	ErrNoRelay = errors.New("no such relay")
 	// ErrDown is returned by Dial for a relay that is down.
 	ErrDown = errors.New("relay is down")
@@ -21,8 +21,7 @@ var (
 
 var _ relaysync.Transport = (*Network)(nil)
 
-// Network is a set of relays that can be reached by their URLs. It is a
-// [relaysync.Transport].
+// Network is a set of relays by URL. It implements [relaysync.Transport].
 type Network struct {
 	mu     sync.Mutex
 	relays map[graspsync.RelayURL]*Relay // guarded by mu
@@ -34,8 +33,7 @@ func NewNetwork() *Network {
 	return &Network{relays: make(map[graspsync.RelayURL]*Relay)}
 }
 
-// Add adds a relay. It panics if url is no relay URL or has a relay already:
-// either is a mistake of the test.
+// Add adds a relay. It panics if url is invalid or already has a relay.
 func (n *Network) Add(url string, b Behavior) *Relay {
 	r := New(url, b)
 	n.mu.Lock()
@@ -47,7 +45,7 @@ func (n *Network) Add(url string, b Behavior) *Relay {
 	return r
 }
 
-// Relay returns the relay that is reached by url, nil if there is none.
+// Relay returns the relay with this URL, or nil.
 func (n *Network) Relay(url graspsync.RelayURL) *Relay {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +64,7 @@ func (n *Network) Relays() []*Relay {
 	return all
 }
 
-// Dial connects to a relay. The error wraps [ErrNoRelay] where there is none.
+// Dial connects to a relay. The error wraps [ErrNoRelay] if url has no relay.
 func (n *Network) Dial(ctx context.Context, url graspsync.RelayURL) (relaysync.Conn, error) {
 	n.mu.Lock()
 	r := n.relays[url]
@@ -84,20 +82,20 @@ func (n *Network) Dial(ctx context.Context, url graspsync.RelayURL) (relaysync.C
 	return c, nil
 }
 
-// Export implements [relaysync.Transport]: there is nothing to keep.
+// Export implements [relaysync.Transport]. It returns nothing.
 func (*Network) Export() [][]byte { return nil }
 
 // Import implements [relaysync.Transport].
 func (*Network) Import([][]byte) {}
 
-// Misdials returns the URLs without a relay that were dialed, in order.
+// Misdials returns the dialed URLs without a relay, in order.
 func (n *Network) Misdials() []graspsync.RelayURL {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.lost)
 }
 
-// Violations returns what the clients of all relays did wrong.
+// Violations returns the violations of the clients of all relays.
 func (n *Network) Violations() []Violation {
 	var all []Violation
 	for _, r := range n.Relays() {

@@ -7,39 +7,36 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// maxUnread is how many answers may wait for the client to read before Send
-// blocks.
+// maxUnread is the number of unread answers at which Send blocks.
 const maxUnread = 256
 
-// frame is one message on its way to the client.
+// frame is a message to the client.
 type frame struct {
 	msg       wire.Message
-	eventSize int // bytes of the event's JSON, 0 if not known
-	// raw, if set, goes over a real socket instead of msg, byte by byte. Without a
-	// socket it is dropped, as malformed messages are.
+	eventSize int // bytes of the event's JSON, 0 if unknown
+	// raw, if set, is sent over a real socket instead of msg. Receive drops it, as it drops
+	// malformed messages.
 	raw []byte
-	// negError spells NEG-ERR the other way.
+	// negError sends NEG-ERROR instead of NEG-ERR.
 	negError bool
-	// cut ends the connection in place of a message.
+	// cut ends the connection instead of sending a message.
 	cut bool
-	// sent is called, under the relay's lock, when the client gets the message.
+	// sent is called with the relay's lock held when the message is delivered.
 	sent func()
 }
 
-// answer is a sequence of frames that go out in order: what is in frames, then
-// what more gives, until that has nothing left.
+// answer is a sequence of frames: frames first, then the results of more until it returns false.
 type answer struct {
-	sub    string // belongs to this subscription, "" to none
+	sub    string // subscription id, or ""
 	frames []frame
-	more   func() (frame, bool) // nil if there is nothing else; called under the relay's lock
-	due    time.Time            // the next frame goes out at this time
+	more   func() (frame, bool) // may be nil; called with the relay's lock held
+	due    time.Time            // time of the next frame
 	gap    time.Duration        // between two frames
-	live   int                  // bytes that count as backlog
-	first  bool                 // of the answers with this live event
-	last   int                  // cut short after so many frames, if > 0
+	live   int                  // bytes of a live event
+	first  bool                 // first answer with this live event
+	last   int                  // remaining frames, if > 0
 }
 
-// pop takes the next frame.
 func (a *answer) pop() (frame, bool) {
 	if len(a.frames) > 0 {
 		f := a.frames[0]
@@ -52,8 +49,8 @@ func (a *answer) pop() (frame, bool) {
 	return a.more()
 }
 
-// take returns the next message if one may go out now; otherwise for how long to
-// wait, 0 for until something changes. The empty frame means: cut.
+// take returns the next message if it is due. Otherwise wait is the time to wait, or 0 to wait for
+// a change.
 func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
 	r := c.relay
 	r.mu.Lock()
@@ -81,8 +78,8 @@ func (c *Conn) take(now time.Time) (f frame, wait time.Duration, ok bool) {
 	}
 }
 
-// ready returns the first answer of the queue that may go on now, or when the
-// first one may, which is not after now if the queue is empty.
+// ready returns the index of the first answer that is due, or -1 and the earliest due time, which
+// is now for an empty queue.
 func (c *Conn) ready(now time.Time) (i int, due time.Time) {
 	for i, a := range c.queue {
 		if !a.due.After(now) {
@@ -98,7 +95,7 @@ func (c *Conn) ready(now time.Time) (i int, due time.Time) {
 	return -1, due
 }
 
-// next takes one frame of an answer, and the answer off the queue when it is done.
+// next returns a frame of answer i and removes the answer if it is finished.
 func (c *Conn) next(i int) (frame, bool) {
 	a := c.queue[i]
 	f, ok := a.pop()
@@ -136,7 +133,7 @@ func (c *Conn) unqueue(i int) {
 	signal(c.room)
 }
 
-// push queues an answer. relay.mu is held; the caller stirs afterwards.
+// push queues an answer. The caller holds relay.mu and calls stir afterwards.
 func (c *Conn) push(a *answer) {
 	if c.closed {
 		return
@@ -151,7 +148,7 @@ func (c *Conn) push(a *answer) {
 	}
 }
 
-// account books a frame that goes out now.
+// account records the delivery of a frame.
 func (c *Conn) account(f *frame, now time.Time) {
 	b := &c.relay.behavior
 	f.msg.Size = f.size()
@@ -183,7 +180,7 @@ func (c *Conn) account(f *frame, now time.Time) {
 	c.linkFree = now.Add(pause)
 }
 
-// behind returns how many bytes of live events wait.
+// behind returns the number of bytes of waiting live events.
 func (c *Conn) behind() int {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()

@@ -1,12 +1,12 @@
 package relaytest
 
-// refusal is how a request is turned down.
+// refusal is the refusal of a request.
 type refusal struct {
 	text      string
 	notice    bool // NOTICE instead of CLOSED or NEG-ERR
-	eose      bool // and EOSE after it
-	rate      bool // it is about the rate
-	challenge bool // AUTH before it
-	max       int  // the most records, in a NEG-ERR
-	after     int  // so many filters were taken before
+	eose      bool // followed by EOSE
+	rate      bool // because of the rate
+	challenge bool // preceded by AUTH
+	max       int  // maximum number of records in a NEG-ERR
+	after     int  // number of filters accepted before
 }

@@ -18,36 +18,35 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// maxRecords is how much of each kind a relay remembers for inspection; then the
-// oldest half is forgotten.
+// maxRecords is the maximum number of recorded items of each kind. At the maximum, the oldest half
+// is dropped.
 const maxRecords = 200_000
 
-// maxTexts is how many different texts are counted.
+// maxTexts is the maximum number of different texts that are counted.
 const maxTexts = 1000
 
-// Relay is one scripted relay. Make it with [Network.Add].
+// Relay is a scripted relay. Use [Network.Add] or [New].
 type Relay struct {
 	url graspsync.RelayURL
 
-	// mu is never held across a channel operation or a call out.
+	// mu is never held during a channel operation or a callback.
 	mu         sync.Mutex
 	behavior   Behavior
 	store      *archive
 	conns      map[*Conn]struct{}
 	lastConn   int
-	cuts       int // by CutAfter
+	cuts       int // number of cuts by CutAfter
 	dials      []Dial
 	requests   []Seen
 	violations []Violation
 	traffic    Traffic
-	refusals   map[string]int // by text; bounded by maxTexts
+	refusals   map[string]int // by text; at most maxTexts
 	challenges int
-	made       *Key  // signs what is made up
-	sources    meter // of all connections together, since all come from one address
+	made       *Key  // signs invented events
+	sources    meter // for all connections, which have the same address
 }
 
-// New returns a relay that is part of no [Network]. It panics if url is no relay
-// URL.
+// New returns a relay outside any [Network]. It panics if url is invalid.
 func New(url string, b Behavior) *Relay {
 	u, err := graspsync.ParseRelayURL(url)
 	if err != nil {
@@ -65,15 +64,14 @@ func New(url string, b Behavior) *Relay {
 // URL returns the relay's URL.
 func (r *Relay) URL() graspsync.RelayURL { return r.url }
 
-// Behavior returns what the relay does now.
+// Behavior returns the current behavior.
 func (r *Relay) Behavior() Behavior {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.behavior
 }
 
-// Update changes what the relay does from now on. The function must not call the
-// relay.
+// Update changes the behavior. change must not call the relay.
 func (r *Relay) Update(change func(b *Behavior)) {
 	r.mu.Lock()
 	change(&r.behavior)
@@ -88,10 +86,10 @@ func (r *Relay) Update(change func(b *Behavior)) {
 	}
 }
 
-// SetDown takes the relay down, which cuts all connections, or up again.
+// SetDown sets Behavior.Down. A relay that goes down cuts all connections.
 func (r *Relay) SetDown(down bool) { r.Update(func(b *Behavior) { b.Down = down }) }
 
-// Cut ends all connections at once. What was on its way is lost.
+// Cut ends all connections immediately. Undelivered messages are lost.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	conns := r.connected()
@@ -116,8 +114,7 @@ func (r *Relay) Broadcast(messages ...wire.Message) {
 	}
 }
 
-// connected returns the open connections in the order in which they came; mu is
-// held.
+// connected returns the open connections in order of creation. The caller holds mu.
 func (r *Relay) connected() []*Conn {
 	conns := make([]*Conn, 0, len(r.conns))
 	for c := range r.conns {
@@ -127,9 +124,9 @@ func (r *Relay) connected() []*Conn {
 	return conns
 }
 
-// Publish stores events in order, unless they are superseded or deleted, and sends
-// them to the subscriptions that match. Nothing about them is checked; nobody may
-// change them any more. It returns how many were new.
+// Publish stores events in order and sends them to matching subscriptions. It skips superseded and
+// deleted events and returns the number of new ones. It does not check events. Callers must not
+// change them later.
 func (r *Relay) Publish(events ...*nostr.Event) int {
 	n := 0
 	for _, ev := range events {
@@ -165,7 +162,7 @@ func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
 	return rec != nil, reason
 }
 
-// Remove makes the relay lose events, without a deletion.
+// Remove removes events without a deletion.
 func (r *Relay) Remove(ids ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,12 +173,11 @@ func (r *Relay) Remove(ids ...string) {
 	}
 }
 
-// Events returns everything stored, newest first, lowest id first at equal times.
-// The events must not be changed.
+// Events returns all stored events, newest first, then by id. The events must not be changed.
 func (r *Relay) Events() []*nostr.Event { return r.Query(nostr.Filter{}) }
 
-// Query returns the stored events that match, in the order of [Relay.Events]. The
-// filter's limit is not looked at.
+// Query returns the stored events that match f, in the order of [Relay.Events]. It ignores the
+// limit.
 func (r *Relay) Query(f nostr.Filter) []*nostr.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +189,7 @@ func (r *Relay) Query(f nostr.Filter) []*nostr.Event {
 	return events
 }
 
-// Dial opens a connection, as [Network.Dial] does.
+// Dial opens a connection like [Network.Dial].
 func (r *Relay) Dial(ctx context.Context) (*Conn, error) {
 	started := time.Now()
 	c, err := r.dial(ctx)
@@ -242,7 +238,7 @@ func (r *Relay) dial(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// remember appends to a record of bounded length.
+// remember appends to a bounded list.
 func remember[T any](list []T, item T) []T {
 	if len(list) >= maxRecords {
 		list = slices.Delete(list, 0, maxRecords/2)
@@ -252,15 +248,15 @@ func remember[T any](list []T, item T) []T {
 
 var _ relaysync.Conn = (*Conn)(nil)
 
-// Dials returns all attempts to connect, in the order in which they ended.
+// Dials returns all attempts to connect in the order in which they ended.
 func (r *Relay) Dials() []Dial {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.dials)
 }
 
-// Requests returns what all clients sent, in order, or only the requests of the
-// given types. Filters and events in it must not be changed.
+// Requests returns the messages of all clients in order, or only those of the given types. Filters
+// and events in the result must not be changed.
 func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +267,7 @@ func (r *Relay) Requests(types ...wire.RequestType) []Seen {
 	return slices.DeleteFunc(all, func(s Seen) bool { return !slices.Contains(types, s.Type) })
 }
 
-// Connections counts the connections until now.
+// Connections returns the numbers of connections.
 func (r *Relay) Connections() Connections {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,8 +280,7 @@ func (r *Relay) Connections() Connections {
 	return n
 }
 
-// Subscriptions returns the subscriptions that are open, by connection and id.
-// NEG sessions are not among them.
+// Subscriptions returns the open subscriptions, ordered by connection and id, without NEG sessions.
 func (r *Relay) Subscriptions() []Subscription {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,29 +295,28 @@ func (r *Relay) Subscriptions() []Subscription {
 	return all
 }
 
-// Traffic returns what went over the connections until now.
+// Traffic returns the traffic of all connections.
 func (r *Relay) Traffic() Traffic {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.traffic
 }
 
-// Refusals returns what clients were told instead of an answer, the texts of CLOSED,
-// NEG-ERR and NOTICE, and how often.
+// Refusals returns how often each text was sent in a CLOSED, NEG-ERR or NOTICE.
 func (r *Relay) Refusals() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.refusals)
 }
 
-// Violations returns what clients did wrong, in order.
+// Violations returns the violations of clients, in order.
 func (r *Relay) Violations() []Violation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.violations)
 }
 
-// source is the meter of the one address that all connections come from.
+// source returns the meter of the common address of all connections.
 func (r *Relay) source(burst int) meter {
 	m, ok := r.sources.(*bucket)
 	if !ok {
@@ -333,7 +327,7 @@ func (r *Relay) source(burst int) meter {
 	return m
 }
 
-// items lists what is stored for a filter.
+// items returns the records of a filter.
 func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	found := r.store.query(f)
 	items := make([]negentropy.Item, 0, len(found))
@@ -346,7 +340,7 @@ func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	return items
 }
 
-// lies lists ids that do not exist, in the time that the filter asks for.
+// lies returns invented records in the time range of a filter.
 func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 	at := nostr.Timestamp(1_700_000_000)
 	if f.Until != nil {
@@ -363,7 +357,7 @@ func (r *Relay) lies(f nostr.Filter) []negentropy.Item {
 	return items
 }
 
-// scriptedRefusal asks the functions of the behavior. relay.mu is not held.
+// scriptedRefusal calls the functions of the behavior. The caller does not hold relay.mu.
 func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	b := r.Behavior()
 	if b.NoticeInstead != nil {
@@ -384,8 +378,8 @@ func (r *Relay) scriptedRefusal(req wire.Request) *refusal {
 	return nil
 }
 
-// stored answers filters one after the other, each event once, and says whether
-// that was all there is. relay.mu is held.
+// stored returns the events of each filter in turn, each event once, and whether no limit applied.
+// The caller holds relay.mu.
 func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 	b := &r.behavior
 	complete = true
@@ -427,7 +421,7 @@ func (r *Relay) stored(fs []nostr.Filter) (records []*record, complete bool) {
 	return records, complete
 }
 
-// program returns what judges. mu is held.
+// program returns the program of the behavior. The caller holds mu.
 func (r *Relay) program() program {
 	switch r.behavior.Software {
 	case SoftwareRustNostr:

@@ -5,71 +5,69 @@ import (
 	"time"
 )
 
-// The rules for relays that say nothing else in [Behavior.Info].
+// Rules for relays whose [Behavior.Info] contains no number.
 const (
 	maxSubs        = 20
 	maxFilters     = 20
 	maxMessage     = 64 << 10 // bytes
 	maxSubID       = 64       // bytes
 	maxTagNames    = 3
-	maxIDs         = 500 // ids in a filter: common relays answer no more
+	maxIDs         = 500 // ids in a filter; common relays return no more
 	maxValueLength = 255 // bytes
 	openingTime    = 2 * time.Second
 	coolDown       = 60 * time.Second
 )
 
-// ViolationKind tells what a [Violation] is.
+// ViolationKind is the rule that a [Violation] breaks.
 type ViolationKind string
 
-// What a client may do wrong. A rule that a relay's Info has a number for uses
-// that number.
+// Rules for clients. If the relay's Info contains a number for a rule, that number applies.
 const (
-	// ViolationReusedID: a subscription id was used before on the connection.
-	// Ids of NEG sessions are looked at apart.
+	// ViolationReusedID means that a subscription id was used before on the connection. NEG sessions have ids
+	// of their own.
 	ViolationReusedID ViolationKind = "reused id"
-	// ViolationSubID: an id of 0 or more than 64 bytes.
+	// ViolationSubID means that an id is empty or longer than 64 bytes.
 	ViolationSubID ViolationKind = "subscription id"
-	// ViolationNoFilters: a REQ without a filter.
+	// ViolationNoFilters means that a REQ has no filter.
 	ViolationNoFilters ViolationKind = "no filters"
-	// ViolationManyFilters: a REQ with more than 20 filters, or a NEG-OPEN with
-	// more than one.
+	// ViolationManyFilters means that a REQ has more than 20 filters, or a NEG-OPEN more than one.
 	ViolationManyFilters ViolationKind = "too many filters"
-	// ViolationHistoric: stored events asked for by more than one filter of a REQ,
-	// so that nobody can tell which one was cut short.
+	// ViolationHistoric means that several filters of a REQ ask for stored events, so that the client cannot
+	// know which filter was capped.
 	ViolationHistoric ViolationKind = "several historic filters"
-	// ViolationEmptyList: an empty list in a filter.
+	// ViolationEmptyList means that a filter has an empty list.
 	ViolationEmptyList ViolationKind = "empty list"
-	// ViolationManyValues: more than 100 values of a tag, or authors, or more than
-	// 500 ids in a filter.
+	// ViolationManyValues means that a filter has more than 100 authors or values of a tag, or more than 500
+	// ids.
 	ViolationManyValues ViolationKind = "too many values"
-	// ViolationManyTagNames: more than 3 tag names in a filter.
+	// ViolationManyTagNames means that a filter has more than 3 tag names.
 	ViolationManyTagNames ViolationKind = "too many tag names"
-	// ViolationValue: a value of more than 255 bytes, or one that is not 64
-	// lower-case hex digits where only these make sense.
+	// ViolationValue means that a value is longer than 255 bytes, or an id or key is not 64 lower-case hex
+	// digits.
 	ViolationValue ViolationKind = "bad value"
-	// ViolationMessageSize: a message of more than 64 KiB.
+	// ViolationMessageSize means that a message is larger than 64 KiB.
 	ViolationMessageSize ViolationKind = "message too large"
-	// ViolationManySubs: more than 20 subscriptions, or NEG sessions, at once.
+	// ViolationManySubs means that more than 20 subscriptions or NEG sessions are open.
 	ViolationManySubs ViolationKind = "too many subscriptions"
-	// ViolationHurry: a REQ less than 2 s after another one that nothing was
-	// answered to, so that nobody can tell to which one a NOTICE belongs.
+	// ViolationHurry means that a REQ follows another within 2 s that has no answer yet, so that a NOTICE
+	// could belong to either.
 	ViolationHurry ViolationKind = "REQ before an answer to the last one"
-	// ViolationCoolDown: a request within 60 s of a refusal as "rate-limited", of the first
-	// where several come in that time.
+	// ViolationCoolDown means that a request follows within 60 s of a "rate-limited" refusal. Further
+	// refusals in that time do not extend it.
 	ViolationCoolDown ViolationKind = "request while rate limited"
-	// ViolationNegOverlap: a NEG-MSG before the answer to the last one.
+	// ViolationNegOverlap means that a NEG-MSG precedes the answer to the last one.
 	ViolationNegOverlap ViolationKind = "NEG-MSG in flight"
-	// ViolationNegUnknown: a NEG-MSG for a session that was never opened.
+	// ViolationNegUnknown means that a NEG-MSG names a session that was never opened.
 	ViolationNegUnknown ViolationKind = "unknown NEG session"
-	// ViolationAuth: an AUTH without a challenge, or a second one.
+	// ViolationAuth means that an AUTH has no challenge, or follows a successful one.
 	ViolationAuth ViolationKind = "AUTH"
-	// ViolationConcurrentUse: two calls of Send or of Receive at the same time.
+	// ViolationConcurrentUse means that two calls of Send or two calls of Receive overlap.
 	ViolationConcurrentUse ViolationKind = "concurrent use"
-	// ViolationMalformed: a text that is no client message.
+	// ViolationMalformed means that a text is not a client message.
 	ViolationMalformed ViolationKind = "malformed message"
 )
 
-// Violation is something that a client did which some real relay would take amiss.
+// Violation is an action of a client that some real relay would punish.
 type Violation struct {
 	At     time.Time
 	Kind   ViolationKind
@@ -78,7 +76,7 @@ type Violation struct {
 	Detail string
 }
 
-// String returns all of it in one line.
+// String returns the violation in one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("connection %d, %q: %s: %s", v.Conn, v.Sub, v.Kind, v.Detail)
 }

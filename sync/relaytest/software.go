@@ -8,11 +8,11 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Software is the program that a [Relay] is like: in its words, in how it says them,
-// and in which limit it looks at first.
+// Software is the program that a [Relay] imitates: its messages, how it sends them, and the order
+// of its checks.
 type Software uint8
 
-// The zero Software is no real program; it says what many say.
+// The zero Software is an imaginary program with common messages.
 const (
 	SoftwareAny Software = iota
 	// SoftwareRustNostr is the relay of rust-nostr 0.45 (nostr-sdk, local_relay).
@@ -21,7 +21,7 @@ const (
 	SoftwareStrfry
 	// SoftwareOldStrfry is strfry 1.0, which refuses a REQ by NOTICE.
 	SoftwareOldStrfry
-	// SoftwareKhatru is khatru 0.19 with the words of its package policies.
+	// SoftwareKhatru is khatru 0.19 with messages of its package policies.
 	SoftwareKhatru
 )
 
@@ -34,54 +34,54 @@ func (s Software) String() string {
 	return fmt.Sprintf("software(%d)", uint8(s))
 }
 
-// program judges what clients send. Its methods are called with relay.mu held; they
-// return nil where there is nothing to refuse.
+// program checks messages of clients. Its methods return nil if they refuse nothing. The caller
+// holds relay.mu.
 type program interface {
-	// request judges a REQ of so many bytes.
+	// request checks a REQ of size bytes.
 	request(c *Conn, req wire.Request, size int) *refusal
-	// ended is what follows the EOSE of a subscription that so many events answered.
+	// ended returns frames after the EOSE of a subscription with found stored events.
 	ended(c *Conn, s *subscription, found int) []frame
-	// negOpen judges a NEG-OPEN; found counts the records that it is about.
+	// negOpen checks a NEG-OPEN. found returns its number of records.
 	negOpen(c *Conn, req wire.Request, found func() int) *refusal
-	// negSend judges a NEG-MSG of an open session.
+	// negSend checks a NEG-MSG of an open session.
 	negSend(c *Conn) *refusal
 	manners() *manners
 }
 
-// manners are the words of a program that need no judgement.
+// manners are the constant messages and habits of a program.
 type manners struct {
 	meter func() meter
 
-	greets     bool          // the challenge comes at once, not with a refusal
-	challenges bool          // each challenge is a new one
-	authAge    time.Duration // of an AUTH, 0 for any
-	authed     string        // the OK of an AUTH
+	greets     bool          // sends the challenge at the start, not with a refusal
+	challenges bool          // each challenge is new
+	authAge    time.Duration // maximum age of an AUTH, 0 for any
+	authed     string        // text of the OK to an AUTH
 	authWords  func(fault string) string
 	authRate   string
 
-	negOff      string // NIP-77 is not done, by NOTICE
+	negOff      string // NOTICE if NIP-77 is off
 	negLost     string
 	negInvalid  string
 	negError    bool // NEG-ERROR instead of NEG-ERR
-	negTogether bool // NegMax is for all sessions of a connection
+	negTogether bool // NegMax applies to all sessions of a connection together
 
-	malformed string // of what is no message; "%v" is why not
-	overflow  string // of live events
-	merges    bool   // what several filters find comes in one order
+	malformed string // malformed message; "%v" is the error
+	overflow  string // too many waiting live events
+	merges    bool   // sorts the events of several filters together
 
 	wrongID, wrongSig string
 	eventRate         string
-	eventSize         string             // formatted with size and limit
-	outcomes          map[string]outcome // of events that are not stored, by the archive's words
+	eventSize         string             // format with size and limit
+	outcomes          map[string]outcome // of events that are not stored, by the archive's reason
 }
 
-// outcome is an OK.
+// outcome is the content of an OK.
 type outcome struct {
 	accepted bool
 	text     string
 }
 
-// What may be wrong with an AUTH, in the words of no program.
+// Reasons for an invalid AUTH.
 const (
 	faultEvent     = "invalid: id or signature"
 	faultKind      = "invalid: kind"
@@ -90,7 +90,7 @@ const (
 	faultTime      = "invalid: time"
 )
 
-// rate is something that is counted by the minute.
+// rate is a class of messages with a limit per minute.
 type rate uint8
 
 const (
@@ -101,14 +101,13 @@ const (
 	rateMessages
 )
 
-// meter counts what may happen so often in a minute.
+// meter limits a rate.
 type meter interface {
-	// take reports whether it may happen once more, now.
+	// take counts a message and reports whether it is within the rate.
 	take(now time.Time, perMinute int) bool
 }
 
-// window is a meter that looks at the last sixty seconds; what was refused does not
-// count.
+// window is a meter over the last 60 seconds. Refused messages do not count.
 type window []time.Time
 
 func newWindow() meter { return &window{} }
@@ -122,5 +121,5 @@ func (w *window) take(now time.Time, perMinute int) bool {
 	return true
 }
 
-// mostChallenges is how many are kept that nobody answered, as rust-nostr does.
+// mostChallenges is the maximum number of unanswered challenges, as in rust-nostr.
 const mostChallenges = 20

@@ -9,18 +9,18 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Strfry is strfry 1.1.1 as it comes:
+// Strfry returns the behavior of strfry 1.1.1 with default settings:
 //
-//	200 subscriptions, and as many NEG sessions, counted apart
+//	200 subscriptions, and separately 200 NEG sessions
 //	200 filters in a REQ, 3 tag names in a filter, 500 events for a filter
 //	values of 255 bytes, 65,535 bytes of values in a list
 //	1,000,000 records to reconcile, answers of 500,000 bytes
 //	messages of 128 KiB, events of 64 KiB, subscription ids of 64 bytes
 //
-// It counts no requests by the minute. Refusals of a REQ are CLOSED with "ERROR: bad req:"
-// and why; one bad value refuses all of it. A subscription too many is answered to the
-// end, and only then, by a NOTICE without its id, not followed. NIP-11 has the number of
-// subscriptions, the limit of a filter, and the length of a message.
+// It has no rate limits. It refuses a REQ by CLOSED with "ERROR: bad req:" and the reason; one bad
+// value refuses the whole REQ. If there are too many subscriptions, it still sends the stored
+// events and then a NOTICE without id, and no live events. The NIP-11 document contains the number
+// of subscriptions, the limit of a filter, and the maximum length of a message.
 func Strfry() Behavior {
 	b := Behavior{
 		Software: SoftwareStrfry,
@@ -45,23 +45,21 @@ func Strfry() Behavior {
 	return b.strfryLimits(200, 128<<10)
 }
 
-// StrfryNosLol is strfry 1.1.0 as nos.lol had it in August 2026: 20 subscriptions.
+// StrfryNosLol is strfry 1.1.0 as on nos.lol in August 2026: 20 subscriptions.
 func StrfryNosLol() Behavior {
 	b := Strfry()
 	return b.strfryLimits(20, 128<<10)
 }
 
-// StrfryDamus is strfry 1.1.0 as relay.damus.io had it in August 2026: messages of
-// 1,000,000 bytes.
+// StrfryDamus is strfry 1.1.0 as on relay.damus.io in August 2026: messages of 1,000,000 bytes.
 func StrfryDamus() Behavior {
 	b := Strfry()
 	return b.strfryLimits(200, 1_000_000)
 }
 
-// StrfryPrimal is strfry 1.0.3 as relay.primal.net had it in August 2026: 20
-// subscriptions, messages of 1,000,000 bytes, refusals by NOTICE without an id, and no
-// more than 20 filters, which 1.0.3 has no setting for. NIP-77 is said to be done, and
-// is switched off.
+// StrfryPrimal is strfry 1.0.3 as on relay.primal.net in August 2026: 20 subscriptions, messages of
+// 1,000,000 bytes, refusals by NOTICE without id, and at most 20 filters, for which 1.0.3 has no
+// setting. It lists NIP-77 and does not support it.
 func StrfryPrimal() Behavior {
 	b := Strfry()
 	b.Software = SoftwareOldStrfry
@@ -71,42 +69,40 @@ func StrfryPrimal() Behavior {
 	return b.strfryLimits(20, 1_000_000)
 }
 
-// StrfryValidating is [Strfry] with filterValidation switched on: 3 filters in a REQ, 3
-// kinds in a filter.
+// StrfryValidating is [Strfry] with filterValidation: 3 filters in a REQ, 3 kinds in a filter.
 func StrfryValidating() Behavior {
 	b := Strfry()
 	b.Validation = &FilterValidation{MaxFilters: 3, MaxKinds: 3}
 	return b
 }
 
-// FilterValidation is what strfry can be told to refuse besides what it can't do. It is
-// about REQs only, not about NIP-77.
+// FilterValidation has the optional limits of strfry for REQs. They do not apply to NIP-77.
 type FilterValidation struct {
-	// MaxFilters is how many filters a REQ may have.
+	// MaxFilters is the maximum number of filters in a REQ.
 	MaxFilters int
-	// MaxKinds is how many kinds a filter may have.
+	// MaxKinds is the maximum number of kinds in a filter.
 	MaxKinds int
-	// AllowedKinds are the kinds that a filter may name; nil is all.
+	// AllowedKinds are the kinds that a filter may name; nil allows all.
 	AllowedKinds []int
-	// RequireAuthorOrTag wants exactly one author, p tag or e tag in each filter.
+	// RequireAuthorOrTag requires exactly one author, p tag or e tag in each filter.
 	RequireAuthorOrTag bool
 }
 
-// strfry is the program behind [Strfry].
+// strfry is the program of [Strfry].
 type strfry struct{ old bool }
 
 var strfryManners = manners{
 	meter:      newWindow,
-	authRate:   "rate-limited: slow down, please", // not of strfry
+	authRate:   "rate-limited: slow down, please", // not a message of strfry
 	authed:     "successfully authenticated",
 	negOff:     "ERROR: bad msg: negentropy disabled",
 	negLost:    "closed: unknown subscription handle",
 	negInvalid: "PROTOCOL-ERROR",
 	malformed:  "ERROR: bad msg: unparseable message",
-	overflow:   "error: you read too slowly", // not of strfry
+	overflow:   "error: you read too slowly", // not a message of strfry
 	wrongID:    "invalid: bad event id",
 	wrongSig:   "invalid: bad signature",
-	eventRate:  "rate-limited: slow down, please", // not of strfry
+	eventRate:  "rate-limited: slow down, please", // not a message of strfry
 	eventSize:  "invalid: event too large: %d",
 	outcomes: map[string]outcome{
 		archiveDuplicate: {true, "duplicate: have this event"},
@@ -168,7 +164,7 @@ func (p strfry) request(c *Conn, req wire.Request, size int) *refusal {
 	return b.refuseOther(req.Filters)
 }
 
-// ended begins to follow a subscription, unless there are too many.
+// ended closes a subscription after its EOSE if there are too many.
 func (strfry) ended(c *Conn, s *subscription, _ int) []frame {
 	following := 0
 	for _, other := range c.subs {
@@ -218,7 +214,7 @@ func (p strfry) bad(b *Behavior, why string) *refusal {
 	return &refusal{text: "ERROR: bad req: " + why, notice: p.old || b.RefuseByNotice}
 }
 
-// id says what is wrong with a subscription id.
+// id returns why a subscription id is invalid, or "".
 func (p strfry) id(b *Behavior, id string) string {
 	switch {
 	case p.old && exceeds(len(id), b.MaxSubID):
@@ -233,7 +229,7 @@ func (p strfry) id(b *Behavior, id string) string {
 	return ""
 }
 
-// parse says what is wrong with a filter.
+// parse returns why a filter is invalid, or "".
 func (p strfry) parse(b *Behavior, f nostr.Filter) string {
 	for _, l := range lists(f) {
 		if why := l.strfry(b); why != "" {
@@ -255,8 +251,8 @@ func (p strfry) parse(b *Behavior, f nostr.Filter) string {
 	return ""
 }
 
-// strfry says what is wrong with a list. Keys and ids are kept in 32 bytes, also in #e
-// and #p, but not in #E and #q.
+// strfry returns why a list is invalid, or "". Keys and ids are stored in 32 bytes, also in #e and
+// #p, but not in #E and #q.
 func (l list) strfry(b *Behavior) string {
 	binary := !l.tag || l.name == "#e" || l.name == "#p"
 	for _, v := range l.items {
@@ -277,8 +273,8 @@ func (l list) strfry(b *Behavior) string {
 	return ""
 }
 
-// judge says what the filters of a REQ break; a filter with an empty list, which finds
-// nothing, does not count.
+// judge returns why the filters of a REQ are invalid, or "". It ignores filters with an empty list,
+// which match nothing.
 func (v *FilterValidation) judge(fs []nostr.Filter) string {
 	if v == nil {
 		return ""

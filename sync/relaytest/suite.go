@@ -13,18 +13,17 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Setup gives a Transport that is to be tested, a relay, and the URL by which the
-// Transport reaches it. What it starts it ends through t.Cleanup. Package
-// relayserver puts the relay on a real socket.
+// Setup returns a Transport to test, a relay, and the URL by which the Transport connects to the
+// relay. It stops its resources with t.Cleanup. Package relayserver serves a relay on a real
+// socket.
 type Setup func(t *testing.T) (relaysync.Transport, graspsync.RelayURL, *Relay)
 
-// patience is how long the suite waits for what should happen at once.
+// patience is the maximum time for an operation that should be immediate.
 const patience = time.Minute
 
-// RunTransport checks that a Transport keeps the promises of
-// [relaysync.Transport] and [relaysync.Conn]. It can't be used in a bubble of
-// testing/synctest. That no goroutine is left is for the caller to check, with
-// goleak in TestMain.
+// RunTransport tests a Transport against the documentation of [relaysync.Transport] and
+// [relaysync.Conn]. It does not work in a bubble of testing/synctest. Check for leaked goroutines
+// with goleak in TestMain.
 func RunTransport(t *testing.T, setup Setup) {
 	t.Helper()
 	for _, check := range []struct {

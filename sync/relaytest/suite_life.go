@@ -23,7 +23,7 @@ func checkCloseReceive(s *suite) {
 	s.eventually("the relay still sees the connection", func() bool { return s.relay.Connections().Open == 0 })
 }
 
-// flood sends until Send fails, and tells when a call takes long.
+// flood sends until Send fails. blocked is closed when a call takes 200 ms.
 func (s *suite) flood(ctx context.Context, c relaysync.Conn) (blocked chan struct{}, wait func() error) {
 	s.relay.Update(func(b *Behavior) { b.StopReading = true })
 	big := NewCheapKey("flood").Event(1, 1, strings.Repeat("x", 200<<10))
@@ -84,8 +84,8 @@ func checkCloseAgain(s *suite) {
 	require.ErrorIs(s, c.Send(s.ctx, reqAll("x")), relaysync.ErrClosed)
 }
 
-// checkTold asks a connection about itself at any time: while others block in it, once it
-// knows all, and after its end.
+// checkTold calls the accessors of a connection while another goroutine blocks in Receive, after
+// InfoKnown, and after Close.
 func checkTold(s *suite) {
 	c := s.dial()
 	wait := s.background(func() error { _, err := c.Receive(s.ctx); return err })
@@ -206,7 +206,7 @@ func checkTooLarge(s *suite) {
 
 func checkBackPressure(s *suite) {
 	key := NewCheapKey("pressure")
-	// 19 MB that can't be compressed much: more than sockets hold.
+	// 19 MB of incompressible data, more than socket buffers hold.
 	const n, size = 48, 300_000
 	random := rand.NewChaCha8([32]byte{1})
 	noise := make([]byte, size)

@@ -134,7 +134,7 @@ func checkOwnership(s *suite) {
 	for i := range 2 {
 		req := reqAll(fmt.Sprint("s", i))
 		s.send(c, req)
-		req.Filters[0].Kinds[0] = 99 // a Request is the caller's again after Send
+		req.Filters[0].Kinds[0] = 99 // after Send the caller may change the Request
 		m := s.receive(c)
 		require.Equal(s, wire.TypeEvent, m.Type)
 		require.Equal(s, "mine", m.Event.Tags[0][1], "what the caller changed came back")

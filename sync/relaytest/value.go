@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// guard notices that two goroutines are where only one may be.
+// guard detects concurrent calls.
 type guard struct{ n atomic.Int32 }
 
 func (g *guard) enter() bool { return g.n.Add(1) == 1 }
@@ -20,7 +20,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// clone copies an event so deeply that the client may do with it what it likes.
+// clone returns a deep copy of an event.
 func clone(ev *nostr.Event) *nostr.Event {
 	c := *ev
 	n := 0
@@ -37,7 +37,7 @@ func clone(ev *nostr.Event) *nostr.Event {
 	return &c
 }
 
-// copyRequest copies what a client may change after Send.
+// copyRequest returns a deep copy, because a client may change a request after Send.
 func copyRequest(req wire.Request) wire.Request {
 	req.Filters = slices.Clone(req.Filters)
 	for i, f := range req.Filters {
@@ -50,7 +50,7 @@ func copyRequest(req wire.Request) wire.Request {
 	return req
 }
 
-// copyFilter keeps the difference between no list and an empty one.
+// copyFilter returns a deep copy. It distinguishes nil from empty lists.
 func copyFilter(f nostr.Filter) nostr.Filter {
 	f.IDs = slices.Clone(f.IDs)
 	f.Kinds = slices.Clone(f.Kinds)
@@ -75,7 +75,7 @@ func copyTime(t *nostr.Timestamp) *nostr.Timestamp {
 	return &c
 }
 
-// size is how many bytes the frame has on the wire.
+// size returns the number of bytes of the frame on the wire.
 func (f *frame) size() int {
 	if f.raw != nil {
 		return len(f.raw)
@@ -91,7 +91,7 @@ func (f *frame) size() int {
 	return len(encode(*f))
 }
 
-// requestSize is how many bytes the request has on the wire.
+// requestSize returns the number of bytes of a request on the wire.
 func requestSize(req wire.Request) int {
 	n := len(`[""]`)
 	switch req.Type {
