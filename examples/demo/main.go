@@ -1,13 +1,11 @@
-// Command demo shows graspsync at its main job: a relay with an empty database
-// catches up with four others that differ, follows them, and ends up with exactly
-// the events it must have, and with the git data of their repositories, from two git
-// servers: events are served only once their data is here.
+// Command demo shows a relay with an empty database that syncs with four different relays. It ends
+// with exactly the events it must store, and with the git data of their repositories from two git
+// servers. Events are served only when their git data has arrived.
 //
 //	go run ./examples/demo
 //
-// Everything runs in this process, git apart, and talks over loopback. It ends with PASS,
-// and exits with 0, only if nothing is missing, nothing is foreign, and git clone of our
-// repositories gives what the events say.
+// Everything except git runs in this process and uses loopback. The demo prints PASS and exits with
+// 0 only if nothing is missing, nothing is foreign, and git clones match the events.
 package main
 
 import (
@@ -50,7 +48,7 @@ import (
 func main() {
 	limit := flag.Duration("limit", 5*time.Minute, "give up when a stage takes longer")
 	flag.Parse()
-	log.SetOutput(io.Discard) // relay and database have something to say at each start
+	log.SetOutput(io.Discard) // hides start messages of relay and database
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	w := &world{start: time.Now(), wanted: make(map[string]bool), ended: make(chan struct{})}
 	stages := []func(context.Context) string{w.make, w.run, w.catchUp, w.live, w.clone, w.compare}
@@ -66,7 +64,7 @@ func main() {
 	w.end()
 }
 
-// check ends the demo if there is an error.
+// check ends the demo if err is not nil.
 func (w *world) check(err error) {
 	if err != nil {
 		fmt.Printf("FAIL after %.1f s: %s: %v\n", time.Since(w.start).Seconds(), w.stage, err)
@@ -75,7 +73,7 @@ func (w *world) check(err error) {
 	}
 }
 
-// end ends our relay, and leaves nothing behind. The others end with the process.
+// end stops our relay and removes its files. The other relays end with the process.
 func (w *world) end() {
 	if w.cancel != nil {
 		w.cancel()
@@ -85,15 +83,15 @@ func (w *world) end() {
 	os.RemoveAll(w.dir)
 }
 
-// await calls done five times a second until it says so.
+// await calls done five times a second until it returns true.
 func (w *world) await(ctx context.Context, done func() bool) {
 	for ; !done(); time.Sleep(200 * time.Millisecond) {
 		w.check(context.Cause(ctx))
 	}
 }
 
-// catchUp waits until everything was fetched. The relay that is down comes back once ours
-// has noticed, and with it the git data of a repository.
+// catchUp waits until everything was fetched. The relay that is down returns after our relay
+// noticed it, together with the git data of a repository.
 func (w *world) catchUp(ctx context.Context) string {
 	polls := 0
 	w.await(ctx, func() bool {
@@ -105,7 +103,7 @@ func (w *world) catchUp(ctx context.Context) string {
 				w.relays[charlie].SetDown(false)
 				path := w.repos[late].path()
 				to := filepath.Join(w.dir, "git0", path)
-				w.check(os.MkdirAll(filepath.Dir(to), 0o700)) // it may be the only one of its owner there
+				w.check(os.MkdirAll(filepath.Dir(to), 0o700)) // the owner may have no other repository
 				w.check(os.Rename(filepath.Join(w.dir, "elsewhere", path), to))
 			}
 		}
@@ -119,7 +117,7 @@ func (w *world) catchUp(ctx context.Context) string {
 	return fmt.Sprintf("%d of these %d events concern us, and are here; %d git objects (%d kB) in %d fetches", len(w.wanted), w.events, git.Objects, git.Fetched/1000, git.Fetches)
 }
 
-// live publishes comments on the other relays while somebody listens to ours.
+// live publishes comments on the other relays while a client listens to our relay.
 func (w *world) live(ctx context.Context) string {
 	const comments = 40
 	client, err := nostr.RelayConnect(ctx, "ws://"+w.host())
@@ -129,7 +127,7 @@ func (w *world) live(ctx context.Context) string {
 	heard, err := client.Subscribe(ctx, nostr.Filters{{Kinds: []int{nostr.KindComment}, Since: &since}})
 	w.check(err)
 	awaited := make(map[string]bool)
-	for n, issue := range w.issues[:comments] { // of repositories that list the first two
+	for n, issue := range w.issues[:comments] { // of repositories that list the first two relays
 		comment := w.someone().Comment(nostr.Now(), issue, fmt.Sprint("live comment ", n))
 		awaited[comment.ID] = true
 		w.publish(comment, true, n%2)
@@ -145,8 +143,8 @@ func (w *world) live(ctx context.Context) string {
 	return fmt.Sprintf("%d comments, each published on one relay, came to who listens to ours", comments)
 }
 
-// compare holds what our relay has against what it must have. Of the repository whose data is nowhere
-// it serves nothing.
+// compare compares the events of our relay with the expected ones. It must serve nothing of the
+// repository whose git data does not exist.
 func (w *world) compare(ctx context.Context) string {
 	nowhere, waits := w.repos[never].owner.Ref(w.repos[never].name()).String(), 0
 	w.await(ctx, func() bool {
@@ -179,33 +177,33 @@ const (
 	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
 )
 
-// The relays differ: NIP-77; at most 100 events at once; down at first; cut off twice.
+// The relays differ: NIP-77, at most 100 events per filter, down at the start, and cut off twice.
 var behaviors = [relays]relaytest.Behavior{
 	bravo: {Negentropy: relaytest.NegNotice, Cap: 100}, charlie: {Down: true},
 	delta: {Negentropy: relaytest.NegNotice, CutAfter: 150_000, Cuts: 2},
 }
 
-// world is the other relays and the git servers, what they have, and our relay.
+// world contains the other relays, the git servers, their content, and our relay.
 type world struct {
 	dir    string
 	stage  string
 	start  time.Time
 	relays [relays]*relaytest.Relay
 	urls   [relays]*relayserver.Server
-	hosts  [2]*httptest.Server // of git data
+	hosts  [2]*httptest.Server // git servers
 	keys   []*relaytest.Key
-	repos  []*repo // that list us
+	repos  []*repo // repositories that list our relay
 	issues []*nostr.Event
 	events int
-	wanted map[string]bool  // what our relay must have in the end, by id
-	front  *httptest.Server // of our relay
+	wanted map[string]bool  // ids that our relay must store in the end
+	front  *httptest.Server // serves our relay
 	server *grasp.Server
-	ended  chan struct{} // its Run has
+	ended  chan struct{} // closed when its Run has returned
 	cancel context.CancelFunc
 }
 
-// repo is a repository. The data of one comes late, and that of one, which must never be served, is
-// nowhere. The last ones don't list us.
+// repo is a repository. The git data of one arrives late, and that of another does not exist, so it
+// must never be served. The last repositories do not list our relay.
 type repo struct {
 	owner *relaytest.Key
 	n     int
@@ -217,7 +215,7 @@ func (r *repo) name() string { return fmt.Sprintf("repo-%03d", r.n) }
 func (r *repo) ours() bool   { return r.n < never }
 func (r *repo) path() string { return r.owner.Npub() + "/" + r.name() + ".git" }
 
-// make starts the others, and publishes what they have.
+// make starts the other relays and publishes their events.
 func (w *world) make(ctx context.Context) string {
 	var err error
 	w.dir, err = os.MkdirTemp("", "graspsync-demo-")
@@ -262,8 +260,8 @@ func (w *world) publish(ev *nostr.Event, wanted bool, at ...int) {
 	}
 }
 
-// fill publishes the events of a repository. Our relay knows the first of the others, and finds them
-// one through the other.
+// fill publishes the events of a repository. Our relay knows only the first relay and discovers
+// each other relay through an earlier one.
 func (w *world) fill(r *repo) {
 	listed := [][]int{{alpha, bravo}, {bravo, charlie}, {charlie, delta}, {delta}}["0000111223"[r.n%10]-'0']
 	last, some := listed[len(listed)-1], func() []int { return listed[rand.IntN(len(listed)):] }
@@ -276,7 +274,7 @@ func (w *world) fill(r *repo) {
 	for _, l := range listed {
 		at = append(at, w.urls[l].URL().String())
 	}
-	if r.n != never { // what is older must not win; it could be served if it came first
+	if r.n != never { // an older version must not win; without git data it could be served first
 		w.publish(r.owner.Announcement(ago(340), r.name(), at, clones), false, last)
 		w.publish(r.owner.State(ago(90), r.name(), map[string]string{branch: r.refs[tag]}, "main"), false, some()...)
 	}
@@ -291,7 +289,7 @@ func (w *world) fill(r *repo) {
 		case n == 2:
 			root = author.PullRequest(ago(50), r.owner.Ref(r.name()), "pull request", r.refs[pull])
 			r.pull = root
-		case n == 3 && r.ours() && last != listed[0]: // the deletion is on one relay, the event on another
+		case n == 3 && r.ours() && last != listed[0]: // deletion and event are on different relays
 			w.publish(root, false, listed[0])
 			w.publish(author.Deletion(ago(5), root), true, last)
 			continue
@@ -306,7 +304,7 @@ func (w *world) fill(r *repo) {
 	}
 }
 
-// run makes our relay: khatru, made a GRASP server. It knows one other relay.
+// run starts our relay, a khatru relay with package grasp. It knows one other relay.
 func (w *world) run(ctx context.Context) string {
 	quiet := func(opts badger.Options) badger.Options { return opts.WithLogger(nil) }
 	db := &eventbadger.BadgerBackend{Path: filepath.Join(w.dir, "events"), BadgerOptionsModifier: quiet}
@@ -317,15 +315,15 @@ func (w *world) run(ctx context.Context) string {
 	w.check(err)
 	w.server, err = grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(w.dir, "git"), State: state.NewMemory(),
-		// Loopback is not public: elsewhere strangers' URLs don't lead there.
+		// Loopback addresses are blocked by default, because URLs come from strangers.
 		Egress: egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Own: []netip.AddrPort{netip.MustParseAddrPort(w.host())}},
 		Sync: relaysync.Config{
 			Bootstrap: []graspsync.RelayURL{w.urls[alpha].URL()}, AllowPlaintext: true,
-			Times: relaysync.Times{BatchWindow: time.Second}, // the default, 5 s, is for relays that are far away
+			Times: relaysync.Times{BatchWindow: time.Second}, // the default of 5 s is for distant relays
 		},
 		Purgatory: purgatory.Config{
 			Times: purgatory.Times{Backoff: time.Second},
-			// Two servers have the git data of all: more than anybody else's may be asked.
+			// Two servers have all git data, so they get more requests than usual.
 			Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 8, PerMinute: 6000}},
 		},
 	})
@@ -342,8 +340,8 @@ func (w *world) run(ctx context.Context) string {
 	return "empty, knows one of them: ws://" + w.host()
 }
 
-// clone clones all repositories that we must serve, as anybody could, and holds their refs against
-// what the newest states and the pull requests say.
+// clone clones all repositories that our relay must serve, and compares their refs with the newest
+// states and pull requests.
 func (w *world) clone(ctx context.Context) string {
 	for _, r := range w.repos[:never] {
 		dir, want := filepath.Join(w.dir, "clones", r.path()), maps.Clone(r.refs)
@@ -357,7 +355,7 @@ func (w *world) clone(ctx context.Context) string {
 	return "our repositories by git; refs are as states and pull requests say"
 }
 
-// fastImport makes a bare repository, and returns its refs.
+// fastImport creates a bare repository and returns its refs.
 func (w *world) fastImport(ctx context.Context, dir, text string) map[string]string {
 	var in strings.Builder
 	for i, ref := range []string{tag, branch, pull} {
@@ -383,7 +381,7 @@ func (w *world) refs(ctx context.Context, dir string) map[string]string {
 
 var gitEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TEMPLATE_DIR="}
 
-// git runs git as somebody without any configuration.
+// git runs git without any configuration.
 func (w *world) git(ctx context.Context, dir, input string, args ...string) string {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env, cmd.Stdin = dir, gitEnv, strings.NewReader(input)

@@ -1,11 +1,10 @@
-// Package statetest is the suite that every [state.Store] must pass:
+// Package statetest is the test suite for every [state.Store]:
 //
 //	func TestStore(t *testing.T) {
 //		statetest.Run(t, func(t *testing.T) state.Store { return mystore.New(t.TempDir()) })
 //	}
 //
-// The suite tests the promises of the interface. That records survive a restart is for the tests of
-// the implementation.
+// It does not test that records survive a restart.
 package statetest
 
 import (
@@ -24,9 +23,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Run runs the suite, each part as a subtest with a Store of its own. open returns
-// an empty Store that holds at least 1,000 records and 8 MiB, and closes it with
-// t.Cleanup if it needs closing.
+// Run tests a Store. Each part is a subtest with its own Store. open returns an empty Store with
+// room for at least 1,000 records and 8 MiB, and closes it with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) state.Store) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
@@ -37,8 +35,8 @@ func Run(t *testing.T, open func(t *testing.T) state.Store) {
 	}
 }
 
-// check is a part of the suite. It returns the first failure, so that the suite itself
-// can be tested with stores that are broken on purpose.
+// check is a part of the suite. It returns the first failure, so that tests can run the suite on
+// broken stores.
 type check struct {
 	name string
 	run  func(ctx context.Context, s state.Store) error
@@ -57,7 +55,7 @@ var checks = []check{
 	{"Model", model},
 }
 
-// records returns records in the order of their keys.
+// records returns records sorted by key.
 func records(pairs map[string]string) (out []state.Record) {
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		out = append(out, state.Record{Key: key, Value: []byte(pairs[key])})
@@ -65,7 +63,7 @@ func records(pairs map[string]string) (out []state.Record) {
 	return out
 }
 
-// want compares the records of a prefix, read with Each and with Get.
+// want compares the records with a prefix, read with Each and Get.
 func want(ctx context.Context, s state.Store, prefix string, pairs map[string]string) error {
 	got := make(map[string]string)
 	last := ""
@@ -89,7 +87,6 @@ func want(ctx context.Context, s state.Store, prefix string, pairs map[string]st
 	return nil
 }
 
-// wantErr checks that an error wraps a sentinel.
 func wantErr(what string, err, sentinel error) error {
 	if !errors.Is(err, sentinel) {
 		return fmt.Errorf("%s: error %w, want one that wraps %q", what, err, sentinel)
@@ -148,7 +145,7 @@ func batch(ctx context.Context, s state.Store) error {
 	)
 }
 
-// oddKeys are keys that trip a store that makes paths, lines or patterns of them.
+// oddKeys are keys that break a store that uses them in paths, lines or patterns.
 var oddKeys = []string{
 	"/", "//", "a/b", "a/b/", "../a", ".", "..", " ", "a b", "a\nb", "a\tb", "a\x00b", "\x00", "a\x00",
 	"\xff\xfe", "\xff", "A", "a", "é", "e\u0301", "%2e", "*", "a*", "?", "[a]", "con", "-rf", "'", `"`, `\`,
@@ -236,7 +233,7 @@ func each(ctx context.Context, s state.Store) error {
 		}
 	}
 	sequence := s.Each(ctx, "")
-	for range 2 { // the sequence may be ranged over again, and a range may be left
+	for range 2 { // the sequence can be ranged over again and left early
 		n := 0
 		for r, err := range sequence {
 			if err != nil || r.Key != fmt.Sprintf("a/%04d", n) {
@@ -247,15 +244,15 @@ func each(ctx context.Context, s state.Store) error {
 			}
 		}
 	}
-	return s.Put(ctx, state.Record{Key: "a/new"}) // a range that was left has nothing locked
+	return s.Put(ctx, state.Record{Key: "a/new"}) // leaving a range must release its locks
 }
 
 func eachDuringChange(ctx context.Context, s state.Store) error {
 	if _, err := fill(ctx, s, "a/", 100); err != nil {
 		return err
 	}
-	// The loop creates records on both sides and deletes every other one. With a store that iterates under a lock
-	// or over records that are being changed, it would hang or not end.
+	// The loop creates records on both sides and deletes every other record. A store that iterates
+	// under a lock or over changing records would hang or not end.
 	done := make(chan error, 1)
 	seen := make(map[string]int)
 	go func() { done <- churn(ctx, s, seen) }()
@@ -328,7 +325,8 @@ func contextDone(ctx context.Context, s state.Store) error {
 	return want(ctx, s, "", pairs)
 }
 
-// concurrent has several goroutines put pairs of records and read those of others: both records of a pair are always the same.
+// concurrent puts and reads pairs of records in several goroutines. Both records of a pair must
+// always be equal.
 func concurrent(ctx context.Context, s state.Store) error {
 	const workers, rounds = 8, 25
 	errs := make([]error, workers)
@@ -350,7 +348,7 @@ func work(ctx context.Context, s state.Store, prefix string, rounds int, write b
 			continue
 		}
 		a, err := s.Get(ctx, prefix+"a")
-		b, berr := s.Get(ctx, prefix+"b") // read later: not older
+		b, berr := s.Get(ctx, prefix+"b") // read later, so not older
 		if errors.Is(err, state.ErrNotFound) {
 			continue
 		}

@@ -1,6 +1,5 @@
-// Package memstore is the smallest correct [relaysync.Store]: it keeps events in
-// memory and forgets them with the process. It is meant for tests, for demos, and
-// as the plainest statement of what a Store must do.
+// Package memstore is a simple [relaysync.Store] in memory, for tests, demos, and as a reference
+// implementation.
 //
 //	store := memstore.New()
 //	outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
@@ -8,7 +7,6 @@
 //		...
 //	}
 //
-// A Store is safe for concurrent use and starts no goroutine. What an iterator
-// yields is the content at the moment at which the iteration began. Memory grows
-// with the events and with the deletions stored, without a bound.
+// A Store is safe for concurrent use and starts no goroutine. An iterator yields the content at the
+// start of the iteration. Memory grows with stored events and deletions without a limit.
 package memstore

@@ -13,20 +13,20 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// index finds the entries that have a value, each list in the order in which they came.
+// index maps a value to its entries in order of insertion.
 type index[K comparable] map[K][]*entry
 
-// add takes in an entry that is newer here than all others.
+// add adds an entry, which is the latest insertion.
 func (x index[K]) add(key K, e *entry) {
 	list := x[key]
 	if len(list) > 0 && list[len(list)-1] == e {
-		return // two of its tags are the same
+		return // two equal tags
 	}
 	x[key] = append(list, e)
 }
 
-// remove drops lists that become empty, and their room where that is most of it, so that
-// the index does not outgrow the events.
+// remove removes an entry. It drops empty lists and shrinks sparse ones, so that the index does not
+// outgrow the events.
 func (x index[K]) remove(key K, e *entry) {
 	list := x[key]
 	i, ok := slices.BinarySearchFunc(list, e.number, func(e *entry, number uint64) int { return cmp.Compare(e.number, number) })
@@ -43,15 +43,15 @@ func (x index[K]) remove(key K, e *entry) {
 	}
 }
 
-// candidates yields the entries that have any of some values. An entry with two of
-// them is yielded twice.
+// candidates are entries with any of some values. An entry with two of the values is yielded twice.
 type candidates struct {
 	size int
-	once bool // none has two of them
+	once bool // no entry is yielded twice
 	all  func(yield func(*entry) bool)
 }
 
-// lookUp returns the candidates that have any of keys; single: nothing has two of them.
+// lookUp returns the entries with any of keys. single reports that an entry has at most one key in
+// x.
 func lookUp[K comparable](x index[K], keys []K, single bool) candidates {
 	size := 0
 	for i, k := range keys {
@@ -69,11 +69,10 @@ func lookUp[K comparable](x index[K], keys []K, single bool) candidates {
 	}}
 }
 
-// fewKeys is how many keys are looked through for one that is named twice.
+// fewKeys is the maximum number of keys that lookUp compares to find duplicates.
 const fewKeys = 32
 
-// narrowest returns the shortest list of entries that holds every match; it needs
-// mu for reading.
+// narrowest returns the shortest list that contains every match. The caller holds mu for reading.
 func (s *Store) narrowest(f nostr.Filter) candidates {
 	best := candidates{len(s.events), true, maps.Values(s.events)}
 	consider := func(c candidates) {
@@ -102,8 +101,8 @@ func (s *Store) narrowest(f nostr.Filter) candidates {
 	return best
 }
 
-// indexed reports whether tags of that name are found without looking at all events: those
-// that relays can be asked for (NIP-01).
+// indexed reports whether tags with this name are indexed: names of one letter, which filters can
+// ask for (NIP-01).
 func indexed(name string) bool { return len(name) == 1 }
 
 func (s *Store) lookUpIDs(ids []string) candidates {
@@ -116,7 +115,7 @@ func (s *Store) lookUpIDs(ids []string) candidates {
 	return candidates{len(found), false, slices.Values(found)}
 }
 
-// parsed returns the values that are any.
+// parsed returns the valid values.
 func parsed[K any](texts []string, parse func(string) (K, error)) []K {
 	out := make([]K, 0, len(texts))
 	for _, text := range texts {
@@ -127,8 +126,8 @@ func parsed[K any](texts []string, parse func(string) (K, error)) []K {
 	return out
 }
 
-// matches yields each entry that matches, or an error as the last pair. The lock
-// is not held while it yields.
+// matches yields each matching entry, or an error as the last pair. It does not hold the lock while
+// it yields.
 func (s *Store) matches(ctx context.Context, f nostr.Filter) iter.Seq2[*entry, error] {
 	return func(yield func(*entry, error) bool) {
 		found, err := s.collect(ctx, f)
@@ -172,8 +171,8 @@ func (s *Store) collect(ctx context.Context, f nostr.Filter) ([]*entry, error) {
 	return found, nil
 }
 
-// matcher is a filter with its lists as sets. A nil set asks for nothing, an empty
-// one for the impossible, as in [nostr.Filter.Matches].
+// matcher is a filter with sets. A nil set is no condition, and nothing meets an empty set, as in
+// [nostr.Filter.Matches].
 type matcher struct {
 	ids          map[graspsync.EventID]struct{}
 	authors      map[graspsync.PubKey]struct{}

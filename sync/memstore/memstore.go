@@ -15,10 +15,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// ErrEphemeral is wrapped by the reason for refusing events of kinds that are never stored.
+// ErrEphemeral is wrapped by the error of a refused ephemeral event.
 var ErrEphemeral = errors.New("ephemeral event")
 
-// checkEvery is how many events are gone through between two looks at the context.
+// checkEvery is the number of events between two checks of the context.
 const checkEvery = 256
 
 // Store is an in-memory [relaysync.Store]. Use [New].
@@ -28,7 +28,7 @@ type Store struct {
 
 	// guarded by mu
 	events    map[graspsync.EventID]*entry
-	addresses map[graspsync.Address]*entry // the one version that is kept
+	addresses map[graspsync.Address]*entry // newest version
 	authors   index[graspsync.PubKey]
 	kinds     index[int]
 	tags      index[tag]
@@ -38,22 +38,21 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// entry is a stored event with what was parsed of it.
+// entry is a stored event.
 type entry struct {
 	event  graspsync.Event
 	stamp  graspsync.Stamp
-	number uint64 // in the order in which they were inserted
+	number uint64 // order of insertion
 }
 
-// tag is what tag filters look for: the name and the first value.
+// tag is a tag name and its first value.
 type tag struct{ name, value string }
 
-// Option is something about a [Store] that may be set.
+// Option configures a [Store].
 type Option func(*Store)
 
-// WithIdentity says as which service the Store's relay is reached. Requests to
-// vanish (NIP-62) are executed if they name it; without it only those that name all
-// relays are.
+// WithIdentity sets the service of the Store. Requests to vanish (NIP-62) for this service are
+// executed. Without it, only requests for all relays are executed.
 func WithIdentity(us nip34.Identity) Option {
 	return func(s *Store) { s.us = us }
 }
@@ -74,15 +73,15 @@ func New(options ...Option) *Store {
 	return s
 }
 
-// Len returns the number of events stored.
+// Len returns the number of stored events.
 func (s *Store) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.events)
 }
 
-// Save implements [relaysync.Store]. The only error is that of a cancelled
-// context, and then nothing was stored.
+// Save implements [relaysync.Store]. It fails only if the context is canceled, and then stores
+// nothing.
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return outcomes, nil
 }
 
-// save needs mu.
+// save saves one event. The caller holds mu.
 func (s *Store) save(event graspsync.Event) graspsync.Outcome {
 	e, err := newEntry(event)
 	if err != nil {
@@ -132,8 +131,8 @@ func newEntry(event graspsync.Event) (*entry, error) {
 	return &entry{event: event, stamp: event.Stamp()}, nil
 }
 
-// newer reports whether version a replaces version b: the later one, and at equal
-// times the one with the lower id (NIP-01).
+// newer reports whether version a replaces version b: it is later, or as old with a lower id
+// (NIP-01).
 func newer(a, b graspsync.Stamp) bool {
 	if a.CreatedAt != b.CreatedAt {
 		return a.CreatedAt > b.CreatedAt
@@ -141,8 +140,8 @@ func newer(a, b graspsync.Stamp) bool {
 	return a.ID.Compare(b.ID) < 0
 }
 
-// execute removes what a deletion names, or everything by who vanishes; it needs
-// mu. The tombstones are kept for what comes later.
+// execute removes the targets of a deletion or request to vanish, and keeps tombstones for later
+// events. The caller holds mu.
 func (s *Store) execute(event graspsync.Event) {
 	if s.us.Vanishes(event.Event) {
 		s.vanish(event)
@@ -163,8 +162,7 @@ func (s *Store) execute(event graspsync.Event) {
 	}
 }
 
-// removeVersions removes the stored version of an address that is older than a deleted one; it
-// needs mu.
+// removeVersions removes a stored version that is older than a deleted one. The caller holds mu.
 func (s *Store) removeVersions(deleted graspsync.Event) {
 	addr, ok := deleted.Address()
 	if !ok {
@@ -176,7 +174,7 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 	}
 }
 
-// vanish needs mu.
+// vanish executes a request to vanish. The caller holds mu.
 func (s *Store) vanish(request graspsync.Event) {
 	s.tombs.Add(request)
 	deletions := false
@@ -191,7 +189,7 @@ func (s *Store) vanish(request graspsync.Event) {
 	}
 }
 
-// bury makes the tombstones those of the deletions that are here; it needs mu.
+// bury rebuilds the tombstones from the stored deletions. The caller holds mu.
 func (s *Store) bury() {
 	s.tombs.Lift()
 	for _, kind := range []int{graspsync.KindDeletion, graspsync.KindVanish} {
@@ -201,7 +199,7 @@ func (s *Store) bury() {
 	}
 }
 
-// insert needs mu.
+// insert adds an entry. The caller holds mu.
 func (s *Store) insert(e *entry) {
 	s.inserted++
 	e.number = s.inserted
@@ -218,7 +216,7 @@ func (s *Store) insert(e *entry) {
 	}
 }
 
-// remove needs mu.
+// remove removes an entry. The caller holds mu.
 func (s *Store) remove(e *entry) {
 	delete(s.events, e.stamp.ID)
 	if addr, ok := e.event.Address(); ok && s.addresses[addr] == e {
@@ -233,8 +231,8 @@ func (s *Store) remove(e *entry) {
 	}
 }
 
-// Remove implements [relaysync.Store]: it takes an event out as moderation or expiry would,
-// without a tombstone. Without its event a deletion no longer covers anything.
+// Remove implements [relaysync.Store]. It leaves no tombstone. A removed deletion no longer covers
+// events.
 func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("removing an event: %w", err)

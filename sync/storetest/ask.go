@@ -13,19 +13,19 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// subject is a Store with the questions that the checks ask of it.
+// subject is a Store under test with helpers for the checks.
 type subject struct {
 	relaysync.Store
 	ctx context.Context
 }
 
-// save saves one event and checks what became of it.
+// save saves one event and checks its outcome.
 func (s subject) save(e *nostr.Event, want graspsync.Result) error {
 	return s.saveAll([]*nostr.Event{e}, want)
 }
 
-// saveAll saves one batch and checks what became of each event. A single wanted
-// result is that of all.
+// saveAll saves one batch and checks the outcome of each event. A single result in want applies to
+// all.
 func (s subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error {
 	got, err := s.Save(s.ctx, incoming(events...))
 	if err != nil {
@@ -46,8 +46,7 @@ func (s subject) saveAll(events []*nostr.Event, want ...graspsync.Result) error 
 	return nil
 }
 
-// deliver saves events in batches of one to five and does not look at the
-// outcomes beyond their being answers.
+// deliver saves events in batches of one to five and checks only that there are outcomes.
 func (s subject) deliver(g *gen, events []*nostr.Event) error {
 	for len(events) > 0 {
 		n := min(1+g.IntN(5), len(events))
@@ -65,7 +64,7 @@ func (s subject) deliver(g *gen, events []*nostr.Event) error {
 	return nil
 }
 
-// fill saves events that are all new.
+// fill saves new events.
 func (s subject) fill(events []*nostr.Event) error {
 	for batch := range slices.Chunk(events, 500) {
 		if err := s.saveAll(batch, graspsync.Stored); err != nil {
@@ -75,8 +74,8 @@ func (s subject) fill(events []*nostr.Event) error {
 	return nil
 }
 
-// holds checks that, of all, exactly want is stored, as Has and as ids filters see
-// it, and that Deleted agrees with the deletions among all.
+// holds checks with Has and ids filters that of all exactly want is stored, and that Deleted agrees
+// with the deletions in all.
 func (s subject) holds(all, want []*nostr.Event) error {
 	ids := make([]graspsync.EventID, len(all))
 	texts := make([]string, len(all))
@@ -91,7 +90,7 @@ func (s subject) holds(all, want []*nostr.Event) error {
 		if wanted := slices.ContainsFunc(want, sameID(e)); has[i] != wanted {
 			return fmt.Errorf("Has of %s: %t, want %t", describe(e), has[i], wanted)
 		}
-		if outdated(e, all) { // the Store knows this only if it was given the newer version while it was deleted
+		if outdated(e, all) { // the Store knows this only if the newer version arrived while it was deleted
 			continue
 		}
 		if err := s.deleted(e, covered(e, all)); err != nil {
@@ -109,7 +108,7 @@ func (s subject) deleted(e *nostr.Event, want bool) error {
 	return nil
 }
 
-// finds checks that a filter gives exactly want, from Stamps and from Events.
+// finds checks that Stamps and Events return exactly want for a filter.
 func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	wanted := make(map[graspsync.EventID]*nostr.Event, len(want))
 	for _, e := range want {
@@ -146,7 +145,7 @@ func (s subject) stamps(f nostr.Filter) ([]graspsync.Stamp, error) {
 	return stamps, failure
 }
 
-// events returns the stamps of the events that a filter gives.
+// events returns the stamps of the events that Events returns.
 func (s subject) events(f nostr.Filter) ([]graspsync.Stamp, error) {
 	var stamps []graspsync.Stamp
 	var failure error
@@ -185,7 +184,7 @@ func compare(got []graspsync.Stamp, wanted map[graspsync.EventID]*nostr.Event) e
 	return nil
 }
 
-// matching is the naive twin of a filter.
+// matching is a naive implementation of a filter.
 func matching(events []*nostr.Event, f nostr.Filter) []*nostr.Event {
 	var found []*nostr.Event
 	for _, e := range events {
@@ -200,14 +199,14 @@ func sameID(e *nostr.Event) func(*nostr.Event) bool {
 	return func(o *nostr.Event) bool { return o.ID == e.ID }
 }
 
-// idOf needs an event of the suite's own, or one that is compared with one.
+// idOf returns the id of an event that the suite created.
 func idOf(e *nostr.Event) graspsync.EventID { return eventtest.Of(e).ID }
 
 func describe(e *nostr.Event) string {
 	return fmt.Sprintf("%.8s (kind %d, time %+d)", e.ID, e.Kind, e.CreatedAt-start)
 }
 
-// brief returns a filter as text of a bounded length.
+// brief returns a filter as text of bounded length.
 func brief(f nostr.Filter) string {
 	text := f.String()
 	if len(text) > 200 {
@@ -216,8 +215,8 @@ func brief(f nostr.Filter) string {
 	return text
 }
 
-// readUntil reads until the context is cancelled. What it finds changes all the
-// time, so only errors count.
+// readUntil reads until the context is canceled. It checks only errors, because the content changes
+// all the time.
 func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		e := events[i%len(events)]
@@ -232,7 +231,7 @@ func (s subject) readUntil(ctx context.Context, events []*nostr.Event) error {
 	return nil
 }
 
-// stays checks that a Store that said that it can't remove says so of all, and does as it says.
+// stays checks that a Store without Remove returns ErrCannotRemove for every event and keeps it.
 func (s subject) stays(all []*nostr.Event) error {
 	for _, e := range all {
 		if err := s.Remove(s.ctx, eventtest.Of(e)); !errors.Is(err, relaysync.ErrCannotRemove) {

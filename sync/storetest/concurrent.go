@@ -15,8 +15,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// checkCancelled: a cancelled context is an error of every method, and an
-// iteration during which it is cancelled is complete or ends with the error.
+// checkCancelled checks that every method returns an error for a canceled context, and that a
+// canceled iteration is complete or ends with an error.
 func checkCancelled(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(30)
 	events := make([]*nostr.Event, 2500)
@@ -67,7 +67,7 @@ func cancelledIteration(ctx context.Context, store relaysync.Store, want int) er
 	return nil
 }
 
-// checkEarlyBreak: leaving an iteration early leaves nothing behind.
+// checkEarlyBreak checks that breaking out of an iteration leaves no goroutine or lock.
 func checkEarlyBreak(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(31)
 	events := make([]*nostr.Event, 600)
@@ -117,8 +117,8 @@ func settles(ctx context.Context, limit int) error {
 	}
 }
 
-// checkConcurrent: what several save at once, each in an order of its own, gives
-// what the model says, while others read.
+// checkConcurrent checks that concurrent saves in different orders give the same content as the
+// model, while others read.
 func checkConcurrent(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(32)
 	var events []*nostr.Event

@@ -22,11 +22,11 @@ func checkDeletionByID(ctx context.Context, store relaysync.Store) error {
 	return play(ctx, store,
 		step{one, stored}, step{theirs, stored}, step{ann, stored}, step{comment, stored}, step{note, stored},
 		step{g.deletion(a, start+9, comment.ID, note.ID), stored}, step{comment, deleted}, step{note, deleted},
-		step{g.deletion(b, start+9, one.ID, two.ID), stored}, // not the author
+		step{g.deletion(b, start+9, one.ID, two.ID), stored}, // another author
 		step{one, duplicate}, step{two, stored},
 		step{g.deletion(a, start+9, one.ID, theirs.ID, ann.ID), stored},
 		step{one, deleted}, step{theirs, duplicate}, step{ann, deleted}, step{two, duplicate},
-		step{g.deletion(a, start+1, three.ID), stored}, // an id is deleted whatever its time
+		step{g.deletion(a, start+1, three.ID), stored}, // an id is deleted at any time
 		step{three, deleted}, step{three, deleted},
 		step{g.deletion(a, start, two.ID, two.ID, "nonsense", strings.ToUpper(theirs.ID)), stored},
 		step{two, deleted})
@@ -45,14 +45,14 @@ func checkDeletionByAddress(ctx context.Context, store relaysync.Store) error {
 		other := g.event(a, kindAnnouncement, start, nostr.Tag{"d", id + "x"})
 		state := g.event(a, 30618, start, d)
 		steps = append(steps, step{v[2], stored}, step{other, stored}, step{state, stored},
-			step{g.deletion(g.key(), start+9, addr), stored}, // not the author
-			step{g.deletion(a, start+1, addr), stored},       // older than what is there
+			step{g.deletion(g.key(), start+9, addr), stored}, // another author
+			step{g.deletion(a, start+1, addr), stored},       // older than the stored version
 			step{v[1], deleted}, step{v[2], duplicate},       //
-			step{g.deletion(a, start+2, addr), stored}, // as old as what is there
+			step{g.deletion(a, start+2, addr), stored}, // as old as the stored version
 			step{v[2], deleted}, step{v[0], deleted},   //
 			step{v[4], stored}, step{g.deletion(a, start, addr), stored}, // an older deletion changes nothing
 			step{v[5], stored}, step{v[4], superseded})
-		if i == 0 { // before anything of that address is there
+		if i == 0 { // before any version is stored
 			c := g.key()
 			steps = append(steps,
 				step{g.deletion(c, start+1, address(10002, c, ""), address(kindAnnouncement, c, "")), stored},
@@ -75,7 +75,7 @@ func checkDeletionOfDeletion(ctx context.Context, store relaysync.Store) error {
 		step{second, stored}, step{target, deleted}, step{first, duplicate}, step{second, duplicate})
 }
 
-// checkDeletionInBatch has a deletion and what it names in one batch.
+// checkDeletionInBatch saves a deletion and its targets in one batch.
 func checkDeletionInBatch(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(10)
 	a, d := g.key(), nostr.Tag{"d", "repo"}
@@ -92,7 +92,7 @@ func checkDeletionInBatch(ctx context.Context, store relaysync.Store) error {
 	return s.holds(batch, model(batch))
 }
 
-// scene is what one author, and another who meddles, may have published.
+// scene returns events of one author, and of another author who interferes.
 func scene(g *gen, versionsByID bool) []*nostr.Event {
 	a, b := g.key(), g.key()
 	var events []*nostr.Event
@@ -135,8 +135,8 @@ func shuffled(g *gen, events []*nostr.Event) []*nostr.Event {
 	return all
 }
 
-// checkOrder: the content depends on what was saved, not on the order. Every
-// round has authors of its own, so that one Store is enough.
+// checkOrder checks that the content does not depend on the order of saves. Each round has new
+// authors, so one Store is enough.
 func checkOrder(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
 	for round := range uint64(60) {
@@ -152,8 +152,9 @@ func checkOrder(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkDeletedVersion deletes the newest version of an address by its id: older versions are deleted
-// with it, in any order of arrival, so that nobody can put one in its place. Newer ones are stored.
+// checkDeletedVersion deletes the newest version of an address by its id. Older versions must be
+// deleted too, in any order of arrival, so that no relay can replace it by an old version. Newer
+// versions are stored.
 func checkDeletedVersion(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(11)
 	for _, kind := range []int{0, 10002, kindAnnouncement, 30618} {
@@ -186,8 +187,8 @@ func checkDeletedVersion(ctx context.Context, store relaysync.Store) error {
 		step{ties[2], deleted}, step{ties[1], deleted}, step{ties[0], stored})
 }
 
-// checkDeletedVersionIsKnown: the versions before a deleted one are said to be deleted, since what is held
-// elsewhere goes by that. While its deletion is not stored any more they may come again.
+// checkDeletedVersionIsKnown checks that Deleted is true for versions before a deleted version,
+// because purgatory relies on it. After the deletion is removed, they can be stored again.
 func checkDeletedVersionIsKnown(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(17)
 	a, d := g.key(), nostr.Tag{"d", "repo"}
@@ -197,7 +198,7 @@ func checkDeletedVersionIsKnown(ctx context.Context, store relaysync.Store) erro
 		return err
 	}
 	err := store.Remove(ctx, eventtest.Of(v[1]))
-	if errors.Is(err, relaysync.ErrCannotRemove) { // somebody else decides, and knows
+	if errors.Is(err, relaysync.ErrCannotRemove) { // another process owns the store
 		return nil
 	}
 	if err = errors.Join(err, s.deleted(v[0], true), s.deleted(v[1], true), s.deleted(v[2], false)); err != nil {
@@ -209,8 +210,8 @@ func checkDeletedVersionIsKnown(ctx context.Context, store relaysync.Store) erro
 	return s.saveAll(v, stored)
 }
 
-// checkRedelivery: where a deletion names the newest version by its id, an older one may have been
-// replaced before; it does not come back when it is delivered again.
+// checkRedelivery checks that an older version stays away when it is delivered again after the
+// newest version, which had replaced it, was deleted by id.
 func checkRedelivery(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
 	for round := range uint64(60) {

@@ -1,5 +1,4 @@
-// Package storetest is the suite that any [relaysync.Store] must pass. A test of
-// one's own Store is:
+// Package storetest is the test suite for every [relaysync.Store]. Test a Store with:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) relaysync.Store {
@@ -7,9 +6,8 @@
 //		})
 //	}
 //
-// One that keeps events on the disk is opened again by [RunDurable].
+// [RunDurable] reopens a Store that is on disk.
 //
-// The suite saves some 6,000 events for each of its larger checks and compares
-// what the Store answers with a naive model. The ids of its events are right, the
-// signatures are not: a Store is only given events that were verified before.
+// Larger checks save about 6,000 events each and compare the Store with a naive model. The events
+// have correct ids and invalid signatures, because a Store only receives verified events.
 package storetest

@@ -12,10 +12,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// RunDurable checks that a Store that lasts on the disk has there what it has reported: events, what
-// deletions and requests to vanish cover, and what was removed. Open opens the Store in a folder, which may be
-// empty or have been opened before, and returns how to close it. That the disk was made to write it (fsync) can't
-// be seen this way.
+// RunDurable checks that a Store on disk keeps its reports after it was reopened: stored events,
+// deletions, requests to vanish, and removals. open opens the Store in a folder, which may be empty
+// or used before, and returns a function that closes it. RunDurable cannot check that data was
+// written to disk with fsync.
 func RunDurable(t *testing.T, open func(t *testing.T, folder string) (store relaysync.Store, end func())) {
 	t.Helper()
 	t.Run("durable", func(t *testing.T) {
@@ -31,7 +31,7 @@ func RunDurable(t *testing.T, open func(t *testing.T, folder string) (store rela
 	})
 }
 
-// durable opens a Store several times. What is asked of it is what an earlier time has left.
+// durable opens a Store several times and checks the content that earlier times left.
 func durable(ctx context.Context, opened func(visit func(relaysync.Store) error) error) error {
 	g := newGen(91)
 	a, b, d := g.key(), g.key(), nostr.Tag{"d", "repo"}
@@ -75,7 +75,7 @@ func durable(ctx context.Context, opened func(visit func(relaysync.Store) error)
 		if !removes {
 			return s.holds(all, []*nostr.Event{second, issue, other, removed, deletion, lifted, vanish})
 		}
-		all = append(all[:9:9], vanish) // of the deletion that was removed nothing counts
+		all = append(all[:9:9], vanish) // the removed deletion must have no effect
 		if err := s.holds(all, []*nostr.Event{second, issue, other, deletion, vanish}); err != nil {
 			return err
 		}

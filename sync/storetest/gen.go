@@ -21,7 +21,7 @@ const (
 	kindComment      = 1111
 )
 
-// gen makes events. The same seed gives the same events.
+// gen generates events. The same seed gives the same events.
 type gen struct {
 	*rand.Rand
 	serial int
@@ -40,7 +40,7 @@ func (g *gen) hex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// event returns an event that is unlike any other.
+// event returns a unique event.
 func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
 	g.serial++
 	if tags == nil {
@@ -54,7 +54,7 @@ func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.T
 	return e
 }
 
-// tie returns n events that differ in nothing but their content, lowest id first.
+// tie returns n events that differ only in content, lowest id first.
 func (g *gen) tie(n int, author string, kind int, tags ...nostr.Tag) []*nostr.Event {
 	events := make([]*nostr.Event, n)
 	for i := range events {
@@ -64,7 +64,7 @@ func (g *gen) tie(n int, author string, kind int, tags ...nostr.Tag) []*nostr.Ev
 	return events
 }
 
-// deletion returns a kind 5 that names ids and addresses.
+// deletion returns a deletion (kind 5) of ids and addresses.
 func (g *gen) deletion(author string, at nostr.Timestamp, named ...string) *nostr.Event {
 	tags := make(nostr.Tags, len(named))
 	for i, n := range named {

@@ -15,12 +15,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// patience is how long a method may take that is called while an iterator is read, some
-// 20 calls of which none reads more than a thousand events.
+// patience is the maximum time for about 20 calls during an iteration, each of which reads at most
+// a thousand events.
 const patience = 30 * time.Second
 
-// checkMeanwhile: a Store may be called while one reads from it, and what it has all the time
-// is yielded once.
+// checkMeanwhile checks that a Store can be called during an iteration, and that events stored the
+// whole time are yielded once.
 func checkMeanwhile(ctx context.Context, store relaysync.Store) error {
 	return meanwhile(ctx, store, patience)
 }
@@ -43,18 +43,18 @@ func meanwhile(ctx context.Context, store relaysync.Store, patience time.Duratio
 	select {
 	case err := <-done:
 		return err
-	case <-deadline.C: // its goroutine is left behind: nobody can end it
+	case <-deadline.C: // its goroutine leaks, because nothing can stop it
 		doing := *r.doing.Load()
 		return fmt.Errorf("%s, called while %s is read, does not return: is a lock held while that yields?", doing[0], doing[1])
 	}
 }
 
-// reader reads all from a Store, and calls it while it does.
+// reader reads a Store and calls its methods during the iteration.
 type reader struct {
 	subject
 	g      *gen
 	events []*nostr.Event
-	doing  atomic.Pointer[[2]string] // the method that was called last, and what is read
+	doing  atomic.Pointer[[2]string] // last method called, and the iterator that is read
 }
 
 func (r *reader) run() error {
@@ -88,7 +88,6 @@ func read[T any](
 	return nil
 }
 
-// call calls each method once.
 func (r *reader) call(reading string) error {
 	come := r.g.event(r.g.key(), kindIssue, start+5)
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// model returns what a Store must hold after it was given all the events, in any order: no deleted
-// event, and of each address the newest version, unless a deletion names it or a newer one by its id.
+// model returns the correct content of a Store for events in any order: no deleted event, and the
+// newest version of each address unless a deletion names that version or a newer one by id.
 func model(events []*nostr.Event) []*nostr.Event {
 	best := make(map[string]*nostr.Event)
 	for _, e := range events {
@@ -36,7 +36,7 @@ func covered(e *nostr.Event, events []*nostr.Event) bool {
 	})
 }
 
-// outdated reports whether a deletion names a newer version of an event's address by its id.
+// outdated reports whether a deletion names a newer version of e's address by id.
 func outdated(e *nostr.Event, events []*nostr.Event) bool {
 	return !nostr.IsRegularKind(e.Kind) && slices.ContainsFunc(events, func(v *nostr.Event) bool {
 		return modelKey(v) == modelKey(e) && newer(v, e) && covered(v, events)
@@ -57,7 +57,7 @@ func names(d, e *nostr.Event) bool {
 	})
 }
 
-// modelKey is the address of events that have one, else the id.
+// modelKey returns the address of an event, else its id.
 func modelKey(e *nostr.Event) string {
 	switch {
 	case nostr.IsAddressableKind(e.Kind):

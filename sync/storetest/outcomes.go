@@ -19,14 +19,13 @@ const (
 	refused    = graspsync.Refused
 )
 
-// step is one event saved and what must become of it.
+// step is an event to save and its expected result.
 type step struct {
 	event *nostr.Event
 	want  graspsync.Result
 }
 
-// play saves events one after the other and then checks that the Store holds what
-// the model does.
+// play saves events one after the other and then compares the Store with the model.
 func play(ctx context.Context, store relaysync.Store, steps ...step) error {
 	s := subject{store, ctx}
 	var all []*nostr.Event
@@ -107,8 +106,7 @@ func checkTies(ctx context.Context, store relaysync.Store) error {
 	return play(ctx, store, steps...)
 }
 
-// checkIdentifiers saves two versions under each of many identifiers, which must
-// not be taken for one another.
+// checkIdentifiers saves two versions for each of many similar identifiers.
 func checkIdentifiers(ctx context.Context, store relaysync.Store) error {
 	g := newGen(6)
 	a := g.key()
@@ -117,7 +115,7 @@ func checkIdentifiers(ctx context.Context, store relaysync.Store) error {
 		steps = append(steps, step{g.event(a, kindAnnouncement, start, tags...), stored})
 		later = append(later, step{g.event(a, kindAnnouncement, start+1, tags...), stored})
 	}
-	// no d tag, one without a value and an empty one are the same address
+	// No d tag, a d tag without value, and an empty d tag are the same address.
 	for _, tags := range []nostr.Tags{{{"d"}}, {{"d", ""}}, {{"d", "", "x"}, {"d", "y"}}} {
 		later = append(later, step{g.event(a, kindAnnouncement, start, tags...), superseded})
 	}

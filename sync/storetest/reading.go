@@ -12,8 +12,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// corpus is about 2,600 events over some 400 seconds by 30 authors, with tags of
-// every kind that filters ask for.
+// corpus returns about 2,600 events by 30 authors over 400 seconds, with all tags that filters use.
 func corpus(g *gen) []*nostr.Event {
 	authors := keys(g, 30)
 	kinds := []int{1, kindIssue, 1617, 1618, kindComment, 1630, 7, 9842}
@@ -108,7 +107,7 @@ func at(seconds nostr.Timestamp) *nostr.Timestamp {
 	return &t
 }
 
-// checkFullSecond has more events in one second than backends give at once.
+// checkFullSecond saves more events in one second than a backend returns in one answer.
 func checkFullSecond(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(21)
 	authors := keys(g, 12)
@@ -142,7 +141,7 @@ func checkFullSecond(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkManyValues asks for more of everything than is usual.
+// checkManyValues uses filters with many values.
 func checkManyValues(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(22)
 	authors := keys(g, 250)
@@ -174,8 +173,8 @@ func checkManyValues(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkSimilarValues has tag values that begin like the one asked for, values too
-// long for many an index, and names of tags that differ in case only.
+// checkSimilarValues saves tag values with the same beginning as the wanted value, values too long
+// for many indexes, and tag names that differ only in case.
 func checkSimilarValues(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(23)
 	owner := g.key()
@@ -188,7 +187,7 @@ func checkSimilarValues(ctx context.Context, store relaysync.Store) error {
 	}
 	var events []*nostr.Event
 	for i := range 1200 {
-		// what is alike is older than what is asked for, and newer, and there is much of it
+		// Many similar values, older and newer than the wanted one.
 		value := values[1+g.IntN(6)]
 		events = append(events, g.event(g.key(), 1, start+nostr.Timestamp(g.IntN(2)*100_000_000-i), nostr.Tag{"a", value}))
 	}
@@ -203,7 +202,7 @@ func checkSimilarValues(ctx context.Context, store relaysync.Store) error {
 	for _, name := range []string{"a", "A", "q", "t", "d"} {
 		for _, value := range values {
 			if value == "" {
-				continue // what an empty value asks for, no text says
+				continue // the meaning of an empty value in a filter is not specified
 			}
 			bounds := []*nostr.Timestamp{nil, at(5000)}
 			if name != "a" {
@@ -224,7 +223,7 @@ func checkSimilarValues(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkBoundaries: since and until are inclusive.
+// checkBoundaries checks that since and until are inclusive.
 func checkBoundaries(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(24)
 	a, repo := g.key(), g.key()
@@ -257,7 +256,7 @@ func checkBoundaries(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkContent: what is read is what was saved, to the last byte.
+// checkContent checks that events are read exactly as they were saved.
 func checkContent(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(25)
 	many := make(nostr.Tag, 200)

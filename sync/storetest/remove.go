@@ -13,7 +13,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// checkRemove takes a Store at its word that says that it can't remove: then all stays.
+// checkRemove removes events. If the Store returns ErrCannotRemove, every event must stay.
 func checkRemove(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(77)
 	a, d := g.key(), nostr.Tag{"d", "repo"}
@@ -26,7 +26,7 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	if errors.Is(store.Remove(ctx, eventtest.Of(ann)), relaysync.ErrCannotRemove) {
 		return s.stays(all[1:])
 	}
-	for range 2 { // the second time they are not there
+	for range 2 { // the second time they are missing
 		for _, e := range []*nostr.Event{before, ann, issue} {
 			if err := store.Remove(ctx, eventtest.Of(e)); err != nil {
 				return fmt.Errorf("Remove of %s: %w", describe(e), err)
@@ -36,7 +36,7 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	if err := s.holds(all, []*nostr.Event{other}); err != nil {
 		return fmt.Errorf("after Remove: %w", err)
 	}
-	for _, e := range all[:3] { // nothing is remembered of them
+	for _, e := range all[:3] { // removed events can be saved again
 		if err := s.save(e, graspsync.Stored); err != nil {
 			return fmt.Errorf("after Remove: %w", err)
 		}
@@ -55,7 +55,8 @@ func checkRemove(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkRemoveDeletion removes deletions and a request to vanish: what no other one covers may come again.
+// checkRemoveDeletion removes deletions and a request to vanish. Events that no other deletion
+// covers can be saved again.
 func checkRemoveDeletion(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(78)
 	a, b, d := g.key(), g.key(), nostr.Tag{"d", "repo"}
@@ -77,7 +78,7 @@ func checkRemoveDeletion(ctx context.Context, store relaysync.Store) error {
 		if err != nil {
 			return fmt.Errorf("Remove of %s: %w", describe(e), err)
 		}
-		all := slices.Concat(here[:3], here[left+1:]) // these still cover what they name
+		all := slices.Concat(here[:3], here[left+1:]) // the remaining ones stay in force
 		if err := s.holds(all, all[3:]); err != nil {
 			return fmt.Errorf("after Remove of %s: %w", describe(e), err)
 		}

@@ -8,9 +8,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Run checks the Store that open returns. Open is called once for each check and
-// returns an empty Store each time; what it needs to close it registers with
-// t.Cleanup.
+// Run tests a Store. It calls open once for each check. open returns an empty Store and registers
+// its close function with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
 	t.Helper()
 	for _, c := range checks() {
@@ -22,8 +21,8 @@ func Run(t *testing.T, open func(t *testing.T) relaysync.Store) {
 	}
 }
 
-// RunAs is Run for a Store that belongs to the service that is reached as identity, and executes the
-// requests to vanish that name it: Run has only those that name all relays.
+// RunAs is Run for the Store of a service with an identity. It also tests requests to vanish that
+// name the identity; Run tests only those that name all relays.
 func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relaysync.Store) {
 	t.Helper()
 	Run(t, open)
@@ -34,7 +33,7 @@ func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relays
 	})
 }
 
-// check is one part of the suite. It returns what is wrong with the Store.
+// check is one part of the suite. It returns the first failure.
 type check struct {
 	name string
 	run  func(ctx context.Context, s relaysync.Store) error

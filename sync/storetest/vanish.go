@@ -12,8 +12,7 @@ import (
 
 const kindVanish = 62
 
-// vanish returns a request to vanish from all relays, the only ones that a Store
-// executes whoever it belongs to.
+// vanish returns a request to vanish from all relays, which every Store executes.
 func (g *gen) vanish(author string, at nostr.Timestamp) *nostr.Event {
 	return g.event(author, kindVanish, at, nostr.Tag{"relay", "ALL_RELAYS"})
 }
@@ -30,16 +29,16 @@ func checkVanish(ctx context.Context, store relaysync.Store) error {
 	return play(ctx, store,
 		step{early, stored}, step{late, stored}, step{theirs, stored}, step{ann, stored}, step{profile, stored},
 		step{g.deletion(a, start+4, g.hex(32)), stored}, step{deletion, stored},
-		step{elsewhere, stored}, step{theirs, duplicate}, // names somebody else
+		step{elsewhere, stored}, step{theirs, duplicate}, // names another relay
 		step{request, stored}, step{request, duplicate}, step{late, duplicate},
 		step{early, deleted}, step{ann, deleted}, step{profile, deleted}, step{deletion, deleted},
 		step{g.event(a, 1, start+5), deleted}, step{g.event(a, kindAnnouncement, start+6, d), stored},
-		step{g.deletion(a, start+7, request.ID), stored}, step{request, duplicate}, // it can't be deleted
+		step{g.deletion(a, start+7, request.ID), stored}, step{request, duplicate}, // a request to vanish cannot be deleted
 		step{g.vanish(a, start+1), stored}, step{g.event(a, 1, start+3), deleted},
 		step{g.vanish(a, start+8), stored}, step{request, duplicate}, step{late, deleted})
 }
 
-// checkVanishHere has requests that name the service, and one that names another.
+// checkVanishHere saves requests that name the service, and one that names another.
 func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identity) error {
 	s, g := subject{store, ctx}, newGen(14)
 	a, b := g.key(), g.key()
@@ -59,7 +58,7 @@ func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identi
 	return s.deleted(gone, true)
 }
 
-// checkVanishInBatch has a request to vanish and what it covers in one batch.
+// checkVanishInBatch saves a request to vanish and its targets in one batch.
 func checkVanishInBatch(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(13)
 	a := g.key()
@@ -72,7 +71,7 @@ func checkVanishInBatch(ctx context.Context, store relaysync.Store) error {
 	return s.holds(batch, model(batch))
 }
 
-// checkVanishOrder: the content does not depend on when a request comes.
+// checkVanishOrder checks that the content does not depend on the time at which a request arrives.
 func checkVanishOrder(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
 	for round := range uint64(40) {
@@ -90,7 +89,7 @@ func checkVanishOrder(ctx context.Context, store relaysync.Store) error {
 		if err := s.deliver(g, shuffled(g, events)); err != nil {
 			return err
 		}
-		if err := s.deliver(g, shuffled(g, events)); err != nil { // what a deletion had covered that vanished
+		if err := s.deliver(g, shuffled(g, events)); err != nil { // some targets of deletions whose authors vanish
 			return err
 		}
 		if err := s.holds(events, model(events)); err != nil {

@@ -1,12 +1,11 @@
-// Package syncmock has gomock mocks of the interfaces of package relaysync, for
-// tests that ask whether something was called, and with what. For conversations
-// with relays use package relaytest, and package memstore for a Store: they behave.
+// Package syncmock contains gomock mocks of the interfaces of package relaysync, for tests that
+// check calls and arguments. For working implementations use packages relaytest and memstore.
 //
 //	ctrl := gomock.NewController(t)
 //	store := syncmock.NewMockStore(ctrl)
 //	store.EXPECT().Has(gomock.Any(), ids).Return([]bool{true}, nil)
 //
-// The mocks are generated; run go generate after changing an interface.
+// After changing an interface, run go generate.
 package syncmock
 
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -imports=relaysync=github.com/graspsync/graspsync/sync -source=../store.go -destination=store.go -package=syncmock
