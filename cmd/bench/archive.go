@@ -10,10 +10,10 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// archive answers filters from events that don't change, newest first. Everything is
-// indexed, so that it is the clients that make the difference.
+// archive answers filters from events that do not change, newest first. Everything is indexed, so
+// that the clients dominate the measurement.
 type archive struct {
-	records []record // newest first, the index into it is a place
+	records []record // newest first; an index into it is a place
 	ids     map[string]int
 	tags    map[[2]string][]int
 	kinds   map[int][]int
@@ -21,17 +21,17 @@ type archive struct {
 	all     []int
 
 	mu     sync.Mutex
-	recent map[string][]int // guarded by mu: what was found, by the filter
+	recent map[string][]int // guarded by mu: places by filter
 }
 
-// record is an event and how it is written.
+// record is an event and its JSON.
 type record struct {
 	event *nostr.Event
 	text  string
 }
 
-// maxRecent is how many answers are kept: some for each reconciliation or walk through
-// pages that is under way.
+// maxRecent is the maximum number of cached answers: some for each running reconciliation or walk
+// through pages.
 const maxRecent = 64
 
 func newArchive(records []record) *archive {
@@ -57,7 +57,7 @@ func newArchive(records []record) *archive {
 	return a
 }
 
-// query returns the places of the newest events that match, no more than most.
+// query returns the places of the newest matching events, at most most.
 func (a *archive) query(f nostr.Filter, most int) []int {
 	places := a.matching(f)
 	if f.Until != nil {
@@ -78,11 +78,11 @@ func (a *archive) query(f nostr.Filter, most int) []int {
 	return places[:min(most, len(places))]
 }
 
-// matching returns the places of all events that match, whenever they are of. A walk
-// through pages asks for the same again and again.
+// matching returns the places of all matching events of any time. It caches answers, because a walk
+// through pages repeats its query.
 func (a *archive) matching(f nostr.Filter) []int {
 	f.Since, f.Until, f.Limit, f.LimitZero = nil, nil, 0, false
-	if len(f.IDs) > 0 { // nobody asks for these again
+	if len(f.IDs) > 0 { // not asked again
 		return a.find(f)
 	}
 	key := f.String()
@@ -113,7 +113,7 @@ func (a *archive) find(f nostr.Filter) []int {
 	return found
 }
 
-// candidates returns in order the places of events among which all matches are.
+// candidates returns sorted places that contain all matches.
 func (a *archive) candidates(f nostr.Filter) []int {
 	var lists [][]int
 	switch {
@@ -128,7 +128,7 @@ func (a *archive) candidates(f nostr.Filter) []int {
 			for _, v := range values {
 				lists = append(lists, a.tags[[2]string{name, v}])
 			}
-			break // one of the names is enough
+			break // one tag name is enough
 		}
 	case len(f.Authors) > 0:
 		for _, author := range f.Authors {

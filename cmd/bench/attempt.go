@@ -18,28 +18,28 @@ import (
 type attempt struct {
 	client client
 	data   *dataset
-	relays int           // how many there are
-	store  *store        // what is caught up into; nil for an empty memstore
-	window time.Duration // BatchWindow of ours; 0 for the default
-	limit  time.Duration // after which it hangs
-	work   string        // what profiles of it are called; "" for none
-	resync bool          // ours compares everything once more when it is in sync
+	relays int
+	store  *store        // destination; nil for an empty memstore
+	window time.Duration // our BatchWindow; 0 for the default
+	limit  time.Duration // after this time it counts as hung
+	work   string        // name of its profiles; "" for none
+	resync bool          // our client compares everything again when it is in sync
 
 	// set by run
 	urls   []string
-	status relaysync.Status // the last one of ours
-	read   time.Duration    // CPU time of ours until it dialed for the first time
-	pass   time.Duration    // CPU time of comparing everything once more
+	status relaysync.Status // our last one
+	read   time.Duration    // our CPU time before the first dial
+	pass   time.Duration    // our CPU time for comparing everything again
 }
 
-// sample is what one catch-up took.
+// sample is the cost of one catch-up.
 type sample struct {
-	saved time.Duration // until the last event was
-	last  time.Duration // until the last answer of relays whose events are canned
-	done  time.Duration // until the client says so
-	cpu   time.Duration // of this process, user and system together
-	read  time.Duration // of this, ours needs so much before it dials: it reads its Store
-	pass  time.Duration // of this, comparing everything once more
+	saved time.Duration // until the last event was saved
+	last  time.Duration // until the last answer of canned relays
+	done  time.Duration // until the client reports the end
+	cpu   time.Duration // of this process, user and system
+	read  time.Duration // part of cpu: reading our Store before the first dial
+	pass  time.Duration // part of cpu: comparing everything again
 	usage usage         // of the relays
 	state relaysync.Status
 }
@@ -49,18 +49,18 @@ var (
 	errIncomplete = errors.New("ended without some event")
 )
 
-// A catch-up that takes longer than this, and so much more for each event, hangs.
+// A catch-up counts as hung after leastLimit plus eventLimit for each event.
 const (
 	leastLimit = time.Minute
 	eventLimit = 5 * time.Millisecond
 )
 
-// first is the first catch-up of a client with all the events of one relay.
+// first returns the first catch-up of a client with all events of one relay.
 func first(c client, d *dataset) attempt {
 	return attempt{client: c, data: d, relays: 1, window: batchWindow, limit: leastLimit + time.Duration(len(d.ids))*eventLimit}
 }
 
-// run does it. An error wraps errHung or errIncomplete if it is to be tried again.
+// run runs the catch-up. The error wraps errHung or errIncomplete if it must be repeated.
 func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	if a.urls, err = relays.be(a.client.relay, a.relays); err != nil {
 		return m, err
@@ -108,17 +108,17 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	return m, nil
 }
 
-// attempts is how often one catch-up of theirs is tried that hangs or is incomplete.
+// attempts is the maximum number of attempts for a catch-up of go-nostr that hangs or is
+// incomplete.
 const attempts = 3
 
-// series is what several catch-ups took.
+// series is the cost of several catch-ups.
 type series struct {
 	samples          []sample
 	hung, incomplete int
 }
 
-// add does one more. If it is one of theirs and comes to nothing it does others in its
-// place, a few at most.
+// add runs one more catch-up. It repeats a failed catch-up of go-nostr a few times.
 func (s *series) add(r *run, relays *remote, a attempt) error {
 	for range attempts {
 		again := a
@@ -138,8 +138,8 @@ func (s *series) add(r *run, relays *remote, a attempt) error {
 	return fmt.Errorf("%s: %d attempts hung, %d ended without some event", a.client.name, s.hung, s.incomplete)
 }
 
-// measureAll does several catch-ups in turn, r.count times, so that what else the machine
-// does befalls them alike, and returns the medians.
+// measureAll runs several catch-ups in turn, r.count times, and returns the medians. In turn,
+// because other load on the machine then affects all of them.
 func measureAll(r *run, relays *remote, all ...attempt) ([]sample, error) {
 	taken := make([]series, len(all))
 	for range max(1, r.count) {
@@ -159,7 +159,7 @@ func measureAll(r *run, relays *remote, all ...attempt) ([]sample, error) {
 	return medians, nil
 }
 
-// medianOf returns the median of each quantity; what was said is that of one of them.
+// medianOf returns the median of each quantity, and the status and traffic of the first sample.
 func medianOf(samples []sample) sample {
 	m := sample{
 		saved: median(samples, func(s sample) time.Duration { return s.saved }),
@@ -185,7 +185,7 @@ func median[T cmp.Ordered](samples []sample, of func(sample) T) T {
 	return values[len(values)/2]
 }
 
-// ratio is 0 where there is nothing to compare with, as CPU time on some systems.
+// ratio returns a/b, or 0 if b is 0, as CPU time is on some systems.
 func ratio[T ~int64](a, b T) float64 {
 	if b == 0 {
 		return 0

@@ -21,9 +21,9 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip77/negentropy/storage/vector"
 )
 
-// canned is a relay that is not the limit: its events are ready as bytes, and many of
-// them leave in one write. It has a websocket of its own for that. It answers REQ, with a
-// page at most, and NIP-77; nothing ever happens on it.
+// canned is a relay that does not limit the client: its events are stored as bytes, and its own
+// websocket sends many of them in one write. It answers REQ with at most a page, and NIP-77. It never
+// sends live events.
 type canned struct {
 	archive  *archive
 	nip77    bool
@@ -33,11 +33,11 @@ type canned struct {
 
 	mu      sync.Mutex
 	traffic traffic               // guarded by mu
-	last    time.Time             // guarded by mu: when something was answered
+	last    time.Time             // guarded by mu: time of the last answer
 	conns   map[net.Conn]struct{} // guarded by mu
 }
 
-// traffic is what was said, by the message.
+// traffic is the number and size of messages by label.
 type traffic map[string]said
 
 type said struct{ Messages, Bytes int64 }
@@ -49,10 +49,10 @@ func (t traffic) add(label string, s said) {
 	t[label] = sum
 }
 
-// labelLive is that of a REQ that asks for nothing stored and follows what comes.
+// labelLive is the label of a REQ for live events only.
 const labelLive = "REQ live"
 
-// startCanned starts the i-th relay, at an address of its own where the system has so many.
+// startCanned starts the i-th relay, at a separate address if the system has enough.
 func startCanned(a *archive, i int, nip77 bool) (*canned, error) {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", i+1))
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *canned) close() {
 	}
 }
 
-// addTraffic adds what was said to t, and returns when that was for the last time.
+// addTraffic adds the traffic to t and returns the time of the last message.
 func (c *canned) addTraffic(t traffic) (last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ServeHTTP gives the document of NIP-11, or a websocket.
+// ServeHTTP serves the NIP-11 document or a websocket.
 func (c *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Sec-WebSocket-Key")
 	if key == "" {
@@ -158,16 +158,16 @@ func (c *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := &cannedConn{relay: c, r: rw.Reader, w: bufio.NewWriterSize(conn, 64<<10), sessions: make(map[string]*negentropy.Negentropy)}
 	fmt.Fprintf(t.w, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(proof[:]))
-	_ = t.run() // it ends with its client
+	_ = t.run() // the error ends the connection
 }
 
-// cannedConn is one client of it, and belongs to one goroutine.
+// cannedConn is one client of a canned relay. Only one goroutine uses it.
 type cannedConn struct {
 	relay    *canned
 	r        *bufio.Reader
 	w        *bufio.Writer
 	sessions map[string]*negentropy.Negentropy
-	said     traffic // in the answer under way
+	said     traffic // of the current answer
 }
 
 // Websocket opcodes.
@@ -179,7 +179,7 @@ const (
 	opFinal = 0x80
 )
 
-// run answers one message after the other.
+// run answers messages one after the other.
 func (c *cannedConn) run() error {
 	for {
 		if err := c.w.Flush(); err != nil {
@@ -205,7 +205,6 @@ func (c *cannedConn) run() error {
 
 var errFrame = errors.New("a frame that no client of ours sends")
 
-// read returns the next frame.
 func (c *cannedConn) read() (op byte, payload []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(c.r, head[:]); err != nil {
@@ -247,7 +246,7 @@ func (c *cannedConn) read() (op byte, payload []byte, err error) {
 
 const maxFrame = 4 << 20
 
-// write writes a frame of several parts. An error comes with the next Flush.
+// write writes a frame of several parts. Errors are returned by the next Flush.
 func (c *cannedConn) write(op byte, parts ...string) {
 	size := 0
 	for _, p := range parts {
@@ -268,7 +267,6 @@ func (c *cannedConn) write(op byte, parts ...string) {
 	}
 }
 
-// send sends a message.
 func (c *cannedConn) send(label string, parts ...string) {
 	size := 0
 	for _, p := range parts {
@@ -315,7 +313,7 @@ func (c *cannedConn) answer(text string) {
 	}
 }
 
-const khatruFrame = 1 << 20 // what khatru answers at most to one message
+const khatruFrame = 1 << 20 // maximum size of a khatru answer
 
 // request sends a page for each filter, each event once.
 func (c *cannedConn) request(e *nostr.ReqEnvelope) {

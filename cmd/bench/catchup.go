@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// quickEvents is how many a quick run catches up with.
+// quickEvents is the number of events in a quick run.
 const quickEvents = 1_000
 
-// measureCatchUp compares first catch-ups from one khatru relay, ours with go-nostr's.
+// measureCatchUp compares first catch-ups from a khatru relay by our client and by go-nostr.
 func measureCatchUp(r *run) error {
 	n := r.pick(100_000, quickEvents)
 	d, relays, err := startHub(r, n, 1)
@@ -48,7 +48,7 @@ func measureCatchUp(r *run) error {
 	return measureDefaultWindow(r, relays, d, taken[0])
 }
 
-// measureDefaultWindow says what the short BatchWindow of all else is worth.
+// measureDefaultWindow measures the default BatchWindow. All other catch-ups use a short one.
 func measureDefaultWindow(r *run, relays *remote, d *dataset, short sample) error {
 	a := first(oursNIP77, d)
 	a.window = 0
@@ -63,7 +63,7 @@ func measureDefaultWindow(r *run, relays *remote, d *dataset, short sample) erro
 	return nil
 }
 
-// measureLarger compares our first catch-ups with those with five times as much.
+// measureLarger compares our first catch-ups of one and of five times the number of events.
 func measureLarger(r *run) error {
 	const more = 5
 	n := r.pick(100_000, quickEvents/5)
@@ -97,7 +97,7 @@ func measureLarger(r *run) error {
 	return nil
 }
 
-// startHub opens a data set and starts relays that have it.
+// startHub opens a data set and starts relays with its events.
 func startHub(r *run, n, listed int) (*dataset, *remote, error) {
 	d, err := openDataset(r.cache, n, listed)
 	if err != nil {
@@ -107,7 +107,7 @@ func startHub(r *run, n, listed int) (*dataset, *remote, error) {
 	return d, relays, err
 }
 
-// measureCanned has ours catch up from a relay whose events are canned.
+// measureCanned measures our catch-up from a canned relay.
 func measureCanned(r *run) error {
 	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
@@ -136,7 +136,7 @@ func perEvent(t time.Duration, events int) float64 {
 	return float64(t) / float64(time.Microsecond) / float64(events)
 }
 
-// measureRelays10 has ours catch up with ten relays that have the same.
+// measureRelays10 measures our catch-up from ten relays with the same events.
 func measureRelays10(r *run) error {
 	const many = 10
 	n := r.pick(100_000, quickEvents)
@@ -172,7 +172,7 @@ func measureRelays10(r *run) error {
 		}{{" one relay", one}, {" ten relays", ten}} {
 			each := float64(n)
 			r.figure(c.name+m.what+": how often an event crossed the wire", float64(m.of.usage.Traffic["EVENT"].Messages)/each, "times")
-			// All that are handed to the pipeline have been, copies included.
+			// Received counts every event that the pipeline got, including copies.
 			r.figure(c.name+m.what+": was decoded", float64(m.of.state.Events.Received)/each, "times")
 			r.figure(c.name+m.what+": had its signature checked", float64(m.of.state.Events.Verified)/each, "times")
 			r.explain(c.name+m.what, m.of)
@@ -181,7 +181,7 @@ func measureRelays10(r *run) error {
 	return nil
 }
 
-// explainTraffic says what was asked.
+// explainTraffic adds figures about messages.
 func (r *run) explainTraffic(what string, t traffic) {
 	r.figure(what+": REQ for what is stored", float64(t["REQ"].Messages), "")
 	r.figure(what+": REQ for what comes", float64(t[labelLive].Messages), "")

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// changeRow is what one change of what is wanted costs.
+// changeRow measures the cost of one change of the wanted events.
 func changeRow() row {
 	return row{
 		name: "change", work: "One change at 10,000 repositories of 50 roots each, on 5 of 500 relays",
@@ -10,7 +10,7 @@ func changeRow() row {
 	}
 }
 
-// changes are the kinds of changes, by the name that the benchmark has for them.
+// changes are the kinds of changes, by name in the benchmark.
 var changes = []struct{ name, what string }{
 	{"root", "a root event, with the batches that it leads to"},
 	{"deleted", "one deleted"},
@@ -18,7 +18,7 @@ var changes = []struct{ name, what string }{
 	{"gone", "one gone"},
 }
 
-// microseconds is less than a millisecond.
+// microseconds is the largest target in µs.
 const microseconds = 999
 
 func measureChange(r *run) error {

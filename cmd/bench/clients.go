@@ -17,11 +17,11 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// client is one way to catch up. run returns when it believes to have everything,
-// or an error; it may hang. All connections are cut soon afterwards.
+// client is a way to catch up. run returns when the client reports the end, or an error. It may
+// hang. All connections are cut soon after run returns.
 type client struct {
 	name   string
-	relay  software // with canned events it is the one of the same kind
+	relay  software // or the canned relay of the same kind
 	theirs bool
 	run    func(ctx context.Context, a *attempt) error
 }
@@ -36,18 +36,17 @@ var (
 	theirClients = []client{theirSync, theirWalk}
 )
 
-// atCanned returns the client before a relay whose events are canned.
+// atCanned returns the client for a canned relay.
 func (c client) atCanned() client {
 	c.relay = map[software]software{khatruNIP77: cannedNIP77, khatruPages: cannedPages}[c.relay]
 	return c
 }
 
-// names is a transport that reaches relays, by the names that they have in the events, where
-// they are now.
+// names is a transport that maps the relay URLs in events to the current addresses of the relays.
 type names struct {
 	relaysync.Transport
 	at     map[graspsync.RelayURL]graspsync.RelayURL
-	dialed func() // is called with each dial
+	dialed func() // called for each dial
 }
 
 // Dial implements [relaysync.Transport].
@@ -60,7 +59,6 @@ func (n *names) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.C
 	return n.Transport.Dial(ctx, at)
 }
 
-// newNames returns the transport and the names.
 func newNames(urls []string, dialed func()) (*names, []graspsync.RelayURL, error) {
 	dialer, err := egress.NewDialer(egress.Config{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
@@ -84,14 +82,14 @@ func newNames(urls []string, dialed func()) (*names, []graspsync.RelayURL, error
 	return n, relays, nil
 }
 
-// batchWindow is short, since the default, which is waited for before each layer, would be
-// most of the time that is measured.
+// batchWindow is short, because the default wait before each layer would dominate the measured
+// time.
 const batchWindow = 50 * time.Millisecond
 
-// asNew says so in tables.
+// asNew describes batchWindow in tables.
 const asNew = "; BatchWindow is 50 ms, all else as New has it"
 
-// runOurs ends when the manager says that it is in sync, and has nothing left to do.
+// runOurs returns when the manager is in sync and has no more work.
 func runOurs(ctx context.Context, a *attempt) error {
 	identity, err := nip34.ParseIdentity(ourHost)
 	if err != nil {
@@ -142,10 +140,11 @@ func runOurs(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// quiet is after what time in which none has ended there are no more batches.
+// quiet is the time without a finished batch after which no more batches are expected.
 const quiet = time.Second
 
-// batches are those that have ended, and the CPU time that was used when the last one did.
+// batches are the number of finished batches, and time and used CPU time at the end of the last
+// one.
 type batches struct{ n, at, used atomic.Int64 }
 
 func (b *batches) observe(o relaysync.Observation) {
@@ -156,7 +155,7 @@ func (b *batches) observe(o relaysync.Observation) {
 	}
 }
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func eventually(ctx context.Context, so func() bool) error {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
@@ -172,7 +171,7 @@ func eventually(ctx context.Context, so func() bool) error {
 	}
 }
 
-// relayStore is a store as go-nostr takes one.
+// relayStore adapts a store to go-nostr.
 type relayStore struct{ *store }
 
 var _ nostr.RelayStore = relayStore{}

@@ -22,34 +22,34 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// crowdProcess in the environment makes the command a crowd.
+// crowdProcess is the environment variable that makes this command a crowd.
 const crowdProcess = "GRASPSYNC_BENCH_CROWD"
 
-// crowd is many relays behind one address, each at a path of its own. They store nothing: what
-// is asked of them ends at once, and live comes what they are told to publish. They run in a
-// process of their own, so that what they take is not counted as ours.
+// crowd is many relays at one address with different paths. They store nothing: every REQ gets EOSE
+// immediately, and published events are sent live. They run in a separate process, so that their
+// cost is not counted.
 type crowd struct {
 	mu     sync.Mutex
 	relays map[string]*crowdRelay // guarded by mu; by path
-	asked  int                    // guarded by mu: requests and closes since the last look
+	asked  int                    // guarded by mu: requests and closes since the last report
 }
 
-// crowdRelay is the one connection that a relay of a crowd has.
+// crowdRelay is the only connection of a relay in a crowd.
 type crowdRelay struct {
 	ws *websocket.Conn
 
 	mu   sync.Mutex
-	subs map[string][]json.RawMessage // guarded by mu; filters as they came
-	live map[string]*filters.Matcher  // guarded by mu; of those that something was published to
+	subs map[string][]json.RawMessage // guarded by mu; filters as received
+	live map[string]*filters.Matcher  // guarded by mu; compiled on first publication
 }
 
-// What a crowd is told, a line each, and what it answers.
+// Commands for a crowd and its answers, one per line.
 const (
-	crowdPublish = "publish" // publish <microseconds between two>; events follow, a line each, up to an empty one
-	crowdAsked   = "asked"   // answer with what was asked since the last time, and how many connections there are
+	crowdPublish = "publish" // publish <microseconds between two>; then events, one per line, and an empty line
+	crowdAsked   = "asked"   // answers with the requests since the last time and the number of connections
 )
 
-// serveCrowd is the process of a crowd. It ends with its input.
+// serveCrowd runs a crowd until its input ends.
 func serveCrowd(in io.Reader, out io.Writer) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +93,7 @@ func serveCrowd(in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// publication is an event with the paths of the relays that it is published on.
+// publication is an event and the paths of the relays that publish it.
 type publication struct {
 	paths []string
 	event nostr.Event
@@ -107,8 +107,8 @@ func parsePublication(line string) (p publication, err error) {
 	return p, json.Unmarshal([]byte(event), &p.event)
 }
 
-// publish publishes an event every so often, and says of each when, in nanoseconds, how much later
-// than it should have, and on how many relays somebody had asked for it.
+// publish publishes events at intervals. For each it reports the time and the delay in nanoseconds,
+// and the number of relays with a matching subscription.
 func (c *crowd) publish(events []publication, every time.Duration, out io.Writer) error {
 	w := bufio.NewWriter(out)
 	next := time.Now()
@@ -116,7 +116,7 @@ func (c *crowd) publish(events []publication, every time.Duration, out io.Writer
 		time.Sleep(time.Until(next))
 		at, to := time.Now(), 0
 		late := at.Sub(next)
-		if next = next.Add(every); late > every { // nobody is to be flooded with what was missed
+		if next = next.Add(every); late > every { // do not send missed events in a burst
 			next = at.Add(every)
 		}
 		for _, path := range p.paths {
@@ -133,8 +133,7 @@ func (c *crowd) publish(events []publication, every time.Duration, out io.Writer
 	return w.Flush()
 }
 
-// send sends an event to the first subscription that it matches, and reports whether there is
-// one.
+// send sends an event to the first matching subscription and reports whether there is one.
 func (r *crowdRelay) send(ev *nostr.Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +201,7 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// take takes in what a client asks. What asks for nothing that is stored is what stays live.
+// take processes a message of a client. Subscriptions without stored events stay live.
 func (r *crowdRelay) take(text []byte) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(text, &parts); err != nil {
@@ -228,7 +227,7 @@ func (r *crowdRelay) take(text []byte) error {
 	return nil
 }
 
-// crowdRemote is the process of a crowd as seen from here. One goroutine uses it.
+// crowdRemote controls the process of a crowd. Only one goroutine uses it.
 type crowdRemote struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -236,7 +235,6 @@ type crowdRemote struct {
 	addr string
 }
 
-// startCrowd starts the process of a crowd.
 func startCrowd(ctx context.Context) (*crowdRemote, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -273,14 +271,14 @@ func (c *crowdRemote) line() (string, error) {
 
 func (c *crowdRemote) close() {
 	c.in.Close()
-	_ = c.cmd.Wait() // whatever it says, it is gone
+	_ = c.cmd.Wait() // the process has ended in any case
 }
 
-// path is the path of a relay, url its URL.
+// path and url return the path and the URL of a relay.
 func (*crowdRemote) path(relay int) string  { return fmt.Sprintf("/%d", relay) }
 func (c *crowdRemote) url(relay int) string { return "ws://" + c.addr + c.path(relay) }
 
-// asked returns what was asked since the last time, and how many connections there are.
+// asked returns the number of requests since the last call and of connections.
 func (c *crowdRemote) asked() (requests, connections int, err error) {
 	fmt.Fprintln(c.in, crowdAsked)
 	text, err := c.line()
@@ -291,14 +289,15 @@ func (c *crowdRemote) asked() (requests, connections int, err error) {
 	return requests, connections, err
 }
 
-// published is when an event was published, and on how many relays somebody wanted it.
+// published is the time at which an event was published, and the number of relays with a matching
+// subscription.
 type published struct {
 	at   time.Time
-	late time.Duration // than it should have been: so long nobody ran the sender
+	late time.Duration // delay of the sender
 	on   int
 }
 
-// publish has events published, one every so often, and returns when that was, by id.
+// publish publishes events at intervals and returns the results by event id.
 func (c *crowdRemote) publish(events []publication, every time.Duration) (map[string]published, error) {
 	w := bufio.NewWriter(c.in)
 	fmt.Fprintln(w, crowdPublish, every.Microseconds())

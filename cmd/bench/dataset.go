@@ -16,19 +16,19 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// datasetVersion is another one whenever a hub's events become others.
+// datasetVersion must change when the events of a hub change.
 const datasetVersion = 1
 
-// dataset is the events of a hub in a file, a line each. Only their ids are in memory:
-// what is measured here is not to share it with them.
+// dataset is a file with the events of a hub, one per line. Only ids are in memory, so that events
+// do not affect the measurement.
 type dataset struct {
 	path         string
-	ids          []graspsync.EventID // in order
+	ids          []graspsync.EventID // sorted
 	repos, roots int
 }
 
-// relayNames are the URLs of relays as the events have them. Where these relays are really
-// is not known before they run, and would make other events each time.
+// relayNames returns the relay URLs in the events. The real addresses are unknown before relays
+// start, and would change the events each time.
 func relayNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -37,7 +37,7 @@ func relayNames(n int) []string {
 	return names
 }
 
-// openDataset returns a hub of n events on so many relays, from a folder if it is there.
+// openDataset returns a hub of n events on relays relays. It uses a cached file if there is one.
 func openDataset(dir string, n, relays int) (*dataset, error) {
 	d := &dataset{
 		path:  filepath.Join(dir, fmt.Sprintf("hub-%d-on-%d-v%d.jsonl", n, relays, datasetVersion)),
@@ -58,9 +58,9 @@ func openDataset(dir string, n, relays int) (*dataset, error) {
 	return d, nil
 }
 
-// makeDataset writes a file that is there in whole or not at all.
+// makeDataset writes a file atomically.
 func makeDataset(path string, n, relays int) error {
-	defer debug.FreeOSMemory() // else what is measured next inherits a large heap
+	defer debug.FreeOSMemory() // else the next measurement starts with a large heap
 	events, err := newHub(n, relayNames(relays))
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func makeDataset(path string, n, relays int) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // unless it was renamed
+	defer os.Remove(file.Name()) // fails after the rename
 	defer file.Close()
 	w := bufio.NewWriter(file)
 	for _, ev := range events {
@@ -92,7 +92,7 @@ func makeDataset(path string, n, relays int) error {
 	return os.Rename(file.Name(), path)
 }
 
-var idBegins = []byte(`"id":"`) // not in any text, where quotes are escaped
+var idBegins = []byte(`"id":"`) // quotes are escaped in contents and tags
 
 func (d *dataset) readIDs() error {
 	for line, err := range d.lines() {
@@ -115,16 +115,16 @@ func (d *dataset) readIDs() error {
 
 func compareIDs(a, b graspsync.EventID) int { return bytes.Compare(a[:], b[:]) }
 
-// has reports whether an event is one of these.
+// has reports whether the data set contains an event.
 func (d *dataset) has(id graspsync.EventID) bool {
 	_, ok := slices.BinarySearchFunc(d.ids, id, compareIDs)
 	return ok
 }
 
-// lines yields what the events are written as. A line is valid until the next one.
+// lines yields the JSON of the events. A line is valid until the next one.
 func (d *dataset) lines() iter.Seq2[[]byte, error] { return linesOf(d.path) }
 
-// events yields the events as they are when they have been read from a relay.
+// events yields the parsed events.
 func (d *dataset) events() iter.Seq2[graspsync.Event, error] {
 	return func(yield func(graspsync.Event, error) bool) {
 		for line, err := range d.lines() {

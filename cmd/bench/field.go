@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Of the hub of the field: what the server is called that syncs with it, when its newest event
-// was made, so that the same events are made always, and how long a sync may take that does not hang.
+// Properties of the hub: the name of the syncing server, the time of the newest event, which makes
+// the events reproducible, and the time after which a sync counts as hung.
 const (
 	fieldServer = "grasp.example"
 	fieldLimit  = 5 * time.Minute
@@ -31,10 +31,10 @@ const (
 
 var fieldNow = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// The REQs that a hub of this size took before it was counted, of which a third is the target.
+// The target is a third of the REQs for a hub of this size before REQs were counted.
 const fieldREQs = 5296 / 3
 
-// field is a hub as it is kept on the disk: a hub's relay, and the relays around it.
+// field is a hub's relay and the relays around it, as stored on disk.
 type field struct {
 	Host   string
 	Events []*nostr.Event
@@ -42,10 +42,10 @@ type field struct {
 	Wanted []string // ids
 }
 
-// fieldRow measures a first sync with a hub like the largest GRASP server of November 2026,
-// among 200 relays few of which answer, with hubs of two programs. The relays are in memory
-// and in this process, so that the CPU is theirs as well. The time is mostly pauses: between
-// dials, and between requests to a relay that counts them.
+// fieldRow measures a first sync with a hub like the largest GRASP server of November 2026, among
+// 200 relays of which few answer, for two hub programs. The relays are in memory in this process,
+// so that their CPU is included. Most of the time is pauses between dials and between requests to a
+// relay that limits their rate.
 func fieldRow(r *run) error {
 	f, err := loadField(r)
 	if err != nil {
@@ -58,7 +58,7 @@ func fieldRow(r *run) error {
 		{"rust-nostr", relaytest.LocalRelay},
 		{"ngit-grasp", relaytest.GraspRelay},
 	}
-	if r.quick { // it is pauses, mostly
+	if r.quick { // mostly pauses
 		models = models[:1]
 	}
 	for _, model := range models {
@@ -69,7 +69,7 @@ func fieldRow(r *run) error {
 	return nil
 }
 
-// loadField makes the hub, or reads it if it was made before.
+// loadField reads the hub, or generates it the first time.
 func loadField(r *run) (*field, error) {
 	size := fieldhub.Production.Part(r.pick(1, 25))
 	text, err := json.Marshal(size)
@@ -78,7 +78,7 @@ func loadField(r *run) (*field, error) {
 	}
 	path := filepath.Join(r.cache, fmt.Sprintf("field-%d.json", size.Repositories))
 	var kept struct {
-		Size  string // another one is another hub
+		Size  string // another size is another hub
 		Field *field
 	}
 	if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &kept) == nil && kept.Size == string(text) {
@@ -96,7 +96,7 @@ func loadField(r *run) (*field, error) {
 	return kept.Field, keep(path, data)
 }
 
-// keep writes a data set, all of it or nothing.
+// keep writes a file atomically.
 func keep(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -107,7 +107,7 @@ func keep(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// sync ends when all is here that can be had.
+// sync syncs until all available events are stored.
 func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
 	net := relaytest.NewNetwork()
 	there := make(map[string]bool)
@@ -167,7 +167,7 @@ func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
 	return nil
 }
 
-// follow syncs until all that is wanted is here.
+// follow syncs until all wanted events are stored.
 func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []graspsync.EventID) (cpu, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fieldLimit, fmt.Errorf("not all is here after %s", fieldLimit))
 	defer cancel()

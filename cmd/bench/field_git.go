@@ -37,25 +37,25 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// gitServers is how many servers the repositories of a hub are on, fieldPart which part of the hub
-// is measured, one of so many, and gitLimit how long a sync may take that does not hang.
+// gitServers is the number of servers with the repositories. The measured hub is 1/fieldPart of the
+// whole. gitLimit is the time after which a sync counts as hung.
 const (
 	gitServers = 5
 	fieldPart  = 5
 	gitLimit   = 20 * time.Minute
 )
 
-// gitField is a hub whose repositories have git data, as it is kept on the disk. The data are in
-// one repository, where each has a namespace of its own.
+// gitField is a hub with git data, as stored on disk. One repository contains all git data, with a
+// namespace for each.
 type gitField struct {
-	Size         string // another one is another hub
+	Size         string // another size is another hub
 	Port         int
 	Events       []*nostr.Event
 	Wanted       []string // ids
 	Repositories []gitFieldRepository
 }
 
-// gitFieldRepository is one of them: where it is on its server and here, and its refs.
+// gitFieldRepository is a repository with its path and refs.
 type gitFieldRepository struct {
 	Path string
 	Refs map[string]string
@@ -66,9 +66,9 @@ func (f *gitField) address() string { return fmt.Sprintf("127.0.0.1:%d", f.Port)
 func namespace(i int) string       { return fmt.Sprint("r", i) }
 func gitFolder(path string) string { return strings.TrimSuffix(path, ".json") + ".git" }
 
-// fieldGitRow measures how a server as cmd/graspserver runs it gets all of a hub, with the
-// git data of its repositories, from a relay and five git servers in another process. It is
-// allowed to ask each of these as often as it likes; what the default allows is told beside it.
+// fieldGitRow measures the first sync of a server like cmd/graspserver with a hub and its git data,
+// from a relay and five git servers in another process. The number of requests to them is not
+// limited; the rate of the default limits is printed too.
 func fieldGitRow(r *run) error {
 	f, path, err := loadGitField(r)
 	if err != nil {
@@ -91,11 +91,11 @@ func readGitField(path string) (*gitField, error) {
 	return f, json.Unmarshal(data, f)
 }
 
-// loadGitField makes the hub and its git data, or reads what was made before.
+// loadGitField reads the hub and its git data, or generates them the first time.
 func loadGitField(r *run) (f *gitField, path string, err error) {
 	size := fieldhub.Production.Part(r.pick(fieldPart, 125))
-	size.Tips, size.Answering = 0, 0 // what nobody has takes half an hour to be given up
-	size.LargeEvent = 60 << 10       // the backend has no room for a larger one
+	size.Tips, size.Answering = 0, 0 // without missing git data, because giving up takes half an hour
+	size.LargeEvent = 60 << 10       // the maximum of the backend
 	text, err := json.Marshal(size)
 	if err != nil {
 		return nil, "", err
@@ -156,13 +156,13 @@ func freePort() (int, error) {
 	return int(addr.Port()), errors.Join(err, l.Close())
 }
 
-// makeGit makes what a hub's events name, and returns where the refs of each repository are.
-// A repository has ten commits of a few files; its tags are at some of them, and a pull request
-// is one commit more.
+// makeGit generates the git data of a hub's events and returns the refs of each repository. A
+// repository has ten commits of a few files, tags at some of them, and one more commit for each
+// pull request.
 func makeGit(ctx context.Context, dir string, cfg fieldhub.Config) (map[int]map[string]string, error) {
 	var mu sync.Mutex
 	named := make(map[int]map[string]bool)
-	cfg.Commit = func(repo int, name string) string { // which names there are
+	cfg.Commit = func(repo int, name string) string { // collects the names
 		mu.Lock()
 		defer mu.Unlock()
 		if named[repo] == nil {
@@ -210,7 +210,7 @@ func makeGit(ctx context.Context, dir string, cfg fieldhub.Config) (map[int]map[
 	return refs, nil
 }
 
-// writeRepository writes the ith repository, with these refs, for git fast-import.
+// writeRepository writes the ith repository with these refs for git fast-import.
 func writeRepository(w io.Writer, i int, names []string) {
 	const commits = 10
 	commit := func(ref, from, text, path string) {
@@ -247,7 +247,7 @@ func gitIn(ctx context.Context, dir string, in io.Reader, args ...string) (strin
 	return string(out), nil
 }
 
-// fieldNames resolves what the events name, to this machine.
+// fieldNames resolves the host names of the events to loopback.
 type fieldNames struct{}
 
 // LookupNetIP implements [egress.Resolver].
@@ -258,7 +258,7 @@ func (fieldNames) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, 
 	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// sync ends when all events are served. Then all refs have to be here.
+// sync syncs until all events are served, and then checks the refs.
 func (f *gitField) sync(r *run) error {
 	ctx, cancel := context.WithTimeoutCause(r.ctx, gitLimit, fmt.Errorf("not all is here after %s", gitLimit))
 	defer cancel()
@@ -338,7 +338,7 @@ func (f *gitField) sync(r *run) error {
 	return nil
 }
 
-// wanted returns the ids of what can be had.
+// wanted returns the ids of all available events.
 func (f *gitField) wanted() (ids []graspsync.EventID, err error) {
 	most := relaytest.GraspRelay().MaxEvent
 	large := make(map[string]bool)
@@ -357,7 +357,7 @@ func (f *gitField) wanted() (ids []graspsync.EventID, err error) {
 	return ids, nil
 }
 
-// arrives waits until all events are served, and looks at few of them at a time.
+// arrives waits until all events are served. It checks a few events at a time.
 func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []graspsync.EventID) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -386,10 +386,10 @@ func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []
 	}
 }
 
-// checked is of how many repositories at most it is looked whether their refs are served.
+// checked is the maximum number of repositories whose refs are checked.
 const checked = 50
 
-// check has some repositories say what their refs are, as they do to anybody.
+// check compares the refs that some repositories serve.
 func (f *gitField) check(ctx context.Context, served http.Handler) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

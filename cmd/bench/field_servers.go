@@ -19,26 +19,26 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
 )
 
-// fieldProcess in the environment makes this program the servers of a field with git data, which
-// is kept where it says.
+// fieldProcess is the environment variable that makes this command the servers of a field with git
+// data. Its value is the folder of the field.
 const fieldProcess = "GRASPSYNC_BENCH_FIELD"
 
-// The hub's relay and the git servers are at one address, under names of their own.
+// The hub's relay and the git servers share one address and have different names.
 const (
 	fieldRelay = "hub.example"
 	fieldGit   = "git%d.example"
 )
 
-// headTime is how long a client may take for the head of a request.
+// headTime is the maximum time for reading the header of a request.
 const headTime = 10 * time.Second
 
-// fieldServers is the process of the servers, so that its CPU is not ours.
+// fieldServers is the process of the servers, so that their CPU time is not counted as ours.
 type fieldServers struct {
 	cmd *exec.Cmd
 	in  io.Closer
 }
 
-// startServers returns when they serve.
+// startServers returns when the servers accept connections.
 func startServers(kept string) (*fieldServers, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *fieldServers) stop() error {
 	return errors.Join(s.in.Close(), s.cmd.Wait())
 }
 
-// serveField is that process. It ends with its input.
+// serveField runs the servers until the input ends.
 func serveField(path string) error {
 	f, err := readGitField(path)
 	if err != nil {

@@ -21,22 +21,22 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// serviceHost is what announcements of a world call us.
+// serviceHost is our host in the announcements of a world.
 const serviceHost = "grasp.example"
 
-// world is what a store holds before we start: repositories that list us and some relays, with
-// issues. Nothing of it is signed: it is ours already.
+// world is the content of a store before the start: repositories that list us and some relays, with
+// issues. The events are not signed, because stored events are not verified.
 type world struct {
-	repos, issues int // issues of each repository
-	relays        int // of all repositories together
-	listed        int // relays of each repository
+	repos, issues int // issues per repository
+	relays        int // relays of all repositories together
+	listed        int // relays per repository
 	url           func(relay int) string
 }
 
-// worldDate is when the first of its events was written.
+// worldDate is the time of the first event.
 const worldDate = 1_750_000_000
 
-// owner returns who owns the repository of that number.
+// owner returns the owner of a repository.
 func (world) owner(repo int) string {
 	key := sha256.Sum256(fmt.Appendf(nil, "owner %d", repo))
 	return hex.EncodeToString(key[:])
@@ -48,7 +48,6 @@ func (w world) address(repo int) string {
 	return fmt.Sprintf("%d:%s:%s", graspsync.KindAnnouncement, w.owner(repo), w.name(repo))
 }
 
-// relaysOf returns the relays of a repository.
 func (w world) relaysOf(repo int) (relays []int) {
 	for k := range w.listed {
 		relays = append(relays, (repo*7+k)%w.relays)
@@ -56,11 +55,10 @@ func (w world) relaysOf(repo int) (relays []int) {
 	return relays
 }
 
-// announcement announces a repository.
 func (w world) announcement(repo int) *nostr.Event {
 	npub, err := nip19.EncodePublicKey(w.owner(repo))
 	if err != nil {
-		panic(err) // it is a hash
+		panic(err) // cannot happen with a hash
 	}
 	urls := nostr.Tag{"relays", "wss://" + serviceHost}
 	for _, relay := range w.relaysOf(repo) {
@@ -71,7 +69,7 @@ func (w world) announcement(repo int) *nostr.Event {
 		nostr.Tag{"clone", "https://" + serviceHost + "/" + npub + "/" + w.name(repo) + ".git"}, urls)
 }
 
-// issue is one about a repository.
+// issue returns an issue of a repository.
 func (w world) issue(repo, n int) *nostr.Event {
 	return w.event(graspsync.KindIssue, w.owner(repo), repo*100+n, fmt.Sprint("issue ", n), nostr.Tag{"a", w.address(repo)})
 }
@@ -82,7 +80,6 @@ func (world) event(kind int, author string, after int, content string, tags ...n
 	return ev
 }
 
-// save saves events in a store.
 func save(ctx context.Context, store relaysync.Store, events func(yield func(*nostr.Event) bool)) error {
 	var batch []graspsync.Incoming
 	for raw := range events {
@@ -100,7 +97,7 @@ func save(ctx context.Context, store relaysync.Store, events func(yield func(*no
 	return saveAll(ctx, store, batch)
 }
 
-// events are all of a world.
+// events yields all events of a world.
 func (w world) events(yield func(*nostr.Event) bool) {
 	for repo := range w.repos {
 		if !yield(w.announcement(repo)) {
@@ -117,16 +114,15 @@ func (w world) events(yield func(*nostr.Event) bool) {
 // follower is a manager that follows a crowd.
 type follower struct {
 	manager *relaysync.SyncManager
-	stop    func() // and wait for the end
+	stop    func() // stops the manager and waits
 }
 
-// newMemstore returns an empty store.
 func newMemstore() (*memstore.Store, nip34.Identity, error) {
 	identity, err := nip34.ParseIdentity(serviceHost)
 	return memstore.New(memstore.WithIdentity(identity)), identity, err
 }
 
-// startFollower starts a manager with the defaults, but for the bounds that a world exceeds.
+// startFollower starts a manager with default settings, except for limits that a world exceeds.
 func startFollower(ctx context.Context, store relaysync.Store, identity nip34.Identity, cfg relaysync.Config) (*follower, error) {
 	dialer, err := egress.NewDialer(egress.Config{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
@@ -147,7 +143,7 @@ func startFollower(ctx context.Context, store relaysync.Store, identity nip34.Id
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = m.Run(ctx) // which ends when it is stopped
+		_ = m.Run(ctx) // its error is the end of the context
 	}()
 	return &follower{manager: m, stop: func() {
 		cancel()
@@ -155,10 +151,10 @@ func startFollower(ctx context.Context, store relaysync.Store, identity nip34.Id
 	}}, nil
 }
 
-// errNotSynced is what a row ends with that waited in vain for what it measures.
+// errNotSynced ends a row that waited too long.
 var errNotSynced = errors.New("not in sync after a long time")
 
-// synced waits until so many relays are connected and all is fetched from them.
+// synced waits until relays relays are connected and everything was fetched from them.
 func (f *follower) synced(ctx context.Context, relays int, limit time.Duration) error {
 	deadline := time.After(limit)
 	look := time.NewTicker(20 * time.Millisecond)
@@ -184,10 +180,10 @@ func (f *follower) synced(ctx context.Context, relays int, limit time.Duration) 
 	}
 }
 
-// inUse returns what the process holds, in bytes: objects that are alive, and stacks.
+// inUse returns the bytes of live objects and stacks of the process.
 func inUse() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools held until the first one
+	runtime.GC() // frees objects that finalizers and pools held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse

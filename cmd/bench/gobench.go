@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// What lies behind a wall of the house is measured there, by a benchmark or a test that its
-// package has, and read here.
+// Some rows read the results of a benchmark or test in another package, because they measure its
+// internals.
 
 const module = "github.com/graspsync/graspsync"
 
-// goTest runs tests or benchmarks of a package of this module in a process of their own, and
-// returns what they print. args are those of go test.
+// goTest runs tests or benchmarks of a package of this module in a separate process and returns
+// their output. args are arguments of go test.
 func goTest(ctx context.Context, pkg string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"test"}, args...), module+"/"+pkg)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -28,14 +28,14 @@ func goTest(ctx context.Context, pkg string, env []string, args ...string) (stri
 	return string(out), nil
 }
 
-// values are the values of benchmarks, by unit.
+// values are results of a benchmark by unit.
 type values map[string]float64
 
-// processors is what the name of a benchmark ends in where there are several.
+// processors is the suffix of a benchmark's name on several processors.
 var processors = regexp.MustCompile(`-\d+$`)
 
-// benchmarked reads what benchmarks print. Of those that ran several times it has the least
-// of each unit: other programs only ever add to it.
+// benchmarked parses the output of benchmarks. For repeated benchmarks it keeps the minimum of each
+// unit, because other programs only add to it.
 func benchmarked(out string) (map[string]values, error) {
 	all := make(map[string]values)
 	lines := bufio.NewScanner(strings.NewReader(out))

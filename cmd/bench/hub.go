@@ -25,7 +25,7 @@ const (
 	day         = 86_400 // seconds
 )
 
-// Of a thousand events so many are announcements, patches, pull requests, issues.
+// Announcements, patches, pull requests and issues per thousand events.
 const (
 	perMilleRepos   = 125
 	perMillePatches = 60
@@ -33,11 +33,11 @@ const (
 	perMilleIssues  = 150
 )
 
-// hub makes the events of a hub whose repositories all list our service and one
-// relay. The proportions are those of a public hub.
+// hub generates the events of a hub. All its repositories list our service and one relay. The
+// proportions are those of a public hub.
 type hub struct {
 	rng    *rand.Rand
-	relays []string // URLs that announcements list
+	relays []string // URLs in announcements
 	people []person
 	events []*nostr.Event
 }
@@ -50,10 +50,10 @@ type repo struct {
 	name, address, earliest string
 }
 
-// hubTime is when a hub's events were looked at: fixed, so that they are always the same.
+// hubTime is fixed, so that the events are always the same.
 const hubTime nostr.Timestamp = 1_761_955_200 // 2025-11-01
 
-// newHub returns n signed events whose announcements list these relays, always the same.
+// newHub returns n signed events, always the same. The announcements list relays.
 func newHub(n int, relays []string) ([]*nostr.Event, error) {
 	h := &hub{rng: rand.New(rand.NewPCG(20_000, 34)), relays: relays}
 	for i := range people {
@@ -90,7 +90,7 @@ func newHub(n int, relays []string) ([]*nostr.Event, error) {
 	for range share(perMilleIssues) {
 		roots = append(roots, h.issue(h.anyOf(repos)))
 	}
-	if err := h.sign(); err != nil { // from here on ids are needed
+	if err := h.sign(); err != nil { // the following events need ids
 		return nil, err
 	}
 
@@ -119,7 +119,7 @@ func newHub(n int, relays []string) ([]*nostr.Event, error) {
 func (h *hub) anyone() *person         { return &h.people[h.rng.IntN(len(h.people))] }
 func (h *hub) anyOf(repos []repo) repo { return repos[h.rng.IntN(len(repos))] }
 
-// daysAgo returns a time between two days of the past.
+// daysAgo returns a random time between two days of the past.
 func (h *hub) daysAgo(from, to int) nostr.Timestamp {
 	return hubTime - nostr.Timestamp(to*day+h.rng.IntN((from-to)*day))
 }
@@ -128,14 +128,14 @@ func (h *hub) hash() string {
 	return fmt.Sprintf("%016x%016x%08x", h.rng.Uint64(), h.rng.Uint64(), h.rng.Uint32())
 }
 
-// add takes an event in; ID holds its author's secret until it is signed.
+// add adds an event. Until it is signed, its ID contains the author's secret key.
 func (h *hub) add(author *person, kind int, at nostr.Timestamp, content string, tags ...nostr.Tag) *nostr.Event {
 	ev := &nostr.Event{ID: author.secret, PubKey: author.pub, Kind: kind, CreatedAt: at, Content: content, Tags: tags}
 	h.events = append(h.events, ev)
 	return ev
 }
 
-// sign signs what is not signed yet.
+// sign signs the unsigned events.
 func (h *hub) sign() error {
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
@@ -229,7 +229,7 @@ func (h *hub) issue(r repo) *nostr.Event {
 	)
 }
 
-// status says that a root event is open. It names the repository too.
+// status adds an open status of a root event. It names the repository too.
 func (h *hub) status(root *nostr.Event) {
 	h.add(h.anyone(), kindOpen, h.daysAgo(100, 80), "",
 		nostr.Tag{"e", root.ID, h.relays[0], "root"},
@@ -243,7 +243,7 @@ func (h *hub) status(root *nostr.Event) {
 	)
 }
 
-// comment is a NIP-22 comment. It doesn't name the repository.
+// comment adds a NIP-22 comment, which does not name the repository.
 func (h *hub) comment(root, parent *nostr.Event) *nostr.Event {
 	from, to := 80, 40
 	if parent.Kind == kindComment {
@@ -265,7 +265,7 @@ var vocabulary = strings.Fields(`the relay keeps each event that a repository of
 	refers to and asks others for what it has missed while it was away so a patch or an
 	issue with "quotes" reaches everybody who follows the project in the end`)
 
-// words returns text of n bytes, give or take a fifth.
+// words returns text of n bytes, plus or minus a fifth.
 func (h *hub) words(n int) string {
 	n += h.rng.IntN(2*n/5) - n/5
 	var b strings.Builder

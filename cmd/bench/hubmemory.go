@@ -7,7 +7,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// hubMemoryRow is the memory that a hub takes beside its store.
+// hubMemoryRow measures the memory for a hub in addition to its store.
 func hubMemoryRow() row {
 	return row{
 		name: "hubmemory", work: "Memory beyond the store with 10,000 repositories of 50 issues each on 5 of 500 relays, all followed",
@@ -45,7 +45,7 @@ func measureHubMemory(r *run) error {
 		return err
 	}
 	took := cputime.Used() - used
-	select { // until what was read in order to compare it is let go
+	select { // until the data of the comparison is freed
 	case <-time.After(time.Duration(r.pick(40, 1)) * time.Second):
 	case <-r.ctx.Done():
 		return r.ctx.Err()

@@ -8,7 +8,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// idleRow is what connections cost on which nothing happens.
+// idleRow measures the cost of idle connections.
 func idleRow() row {
 	return row{
 		name: "idle", work: "Idle: 500 connections for five minutes, and for an hour of a clock that is made up",
@@ -48,7 +48,7 @@ func measureIdle(r *run) error {
 			return r.ctx.Err()
 		}
 	}
-	// A connection is proven after a minute, and what was read to compare it is let go.
+	// After a minute a connection counts as stable, and the data of the comparison is freed.
 	if err := sleep(time.Duration(r.pick(70, 1)) * time.Second); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func measureIdle(r *run) error {
 	r.atMost("memory of a connection, with one repository on it", float64(inUse()-before)/1e3/float64(w.relays), "kB", 40)
 	r.atMost("CPU, of a core", share*100, "%", 1)
 	out, err := goTest(r.ctx, "sync", []string{fmt.Sprintf("GRASPSYNC_BENCH_CONNECTIONS=%d", r.pick(500, 50))},
-		"-run", "^TestIdleHour$", "-v", "-count", "1") // in -v it says so
+		"-run", "^TestIdleHour$", "-v", "-count", "1") // -v prints the result
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// liveRow is what comes live: each event from five relays at once, until it is stored.
+// liveRow measures the time until a live event that five relays send is stored.
 func liveRow() row {
 	return row{
 		name: "live", work: "Live: 100 connections, 100 events a second, each on 5 of them, signatures checked",
@@ -95,8 +95,8 @@ func measureLive(r *run) error {
 	return nil
 }
 
-// spoken returns signed events about the repositories of a world: of ten, five comments on an
-// issue, four results of CI, and a new issue.
+// spoken returns signed events about the repositories of a world. Of ten events, five are comments
+// on an issue, four are results of CI, and one is a new issue.
 func spoken(w world, c *crowdRemote, n int) ([]publication, error) {
 	const secret = "0000000000000000000000000000000000000000000000000000000000000001"
 	var all []publication
@@ -128,7 +128,7 @@ func spoken(w world, c *crowdRemote, n int) ([]publication, error) {
 	return all, nil
 }
 
-// clockedStore notes when an event was stored.
+// clockedStore records when events were stored.
 type clockedStore struct {
 	*memstore.Store
 
@@ -154,7 +154,7 @@ func (s *clockedStore) Save(ctx context.Context, events []graspsync.Incoming) ([
 	return out, err
 }
 
-// await waits until all of these are stored, and returns how long each took, in order.
+// await waits until all sent events are stored and returns the sorted durations.
 func (s *clockedStore) await(ctx context.Context, sent map[string]published, limit time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

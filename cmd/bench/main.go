@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// row is one kind of work: what of it is measured, and how.
+// row is one kind of measured work.
 type row struct {
-	name    string // what -row takes
-	work    string // a line for the table
+	name    string // value of -row
+	work    string // title of the table
 	measure func(*run) error
 }
 
-// rows are all there are, in the order of the table.
+// rows returns all rows in the order of the tables.
 func rows() []row {
 	return []row{
 		{"catchup", "First catch-up from one khatru relay" + asNew, measureCatchUp},
@@ -43,7 +43,7 @@ func rows() []row {
 	}
 }
 
-// roles are what the command is in a process of its own, by what says so in its environment.
+// roles returns the roles of this command in a separate process, by environment variable.
 func roles() map[string]func(said string) error {
 	return map[string]func(string) error{
 		relayProcess: func(string) error { return serve(os.Stdin, os.Stdout) },
@@ -59,15 +59,14 @@ func main() {
 			run = func() error { return role(said) }
 		}
 	}
-	log.SetOutput(io.Discard) // where eventstore tells how it makes a database
+	log.SetOutput(io.Discard) // hides messages of eventstore about creating a database
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// command measures what its arguments ask for, and prints it. It fails for what went
-// wrong, never for what was slow.
+// command runs the measurements in its arguments and prints them. Slow results are not errors.
 func command(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI; what is aimed at is left out")
@@ -111,10 +110,10 @@ func command(args []string) error {
 	return errors.Join(failed...)
 }
 
-// errNoProfile is for a row of which profiles are wanted, and that has none.
+// errNoProfile is returned if profiles are wanted for a row that has none.
 var errNoProfile = errors.New("no profiles were written: this row has none")
 
-// choose returns the rows with these names, all for no name.
+// choose returns the rows with these names, or all rows for no name.
 func choose(all []row, names string) ([]row, error) {
 	if names == "" {
 		return all, nil
@@ -130,7 +129,6 @@ func choose(all []row, names string) ([]row, error) {
 	return chosen, nil
 }
 
-// listed names rows.
 func listed(all []row) string {
 	var names []string
 	for _, r := range all {

@@ -11,15 +11,15 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// measureMemory says what a first catch-up holds at most beyond what its Store does.
+// measureMemory measures the maximum memory of a first catch-up in addition to its Store.
 func measureMemory(r *run) error {
 	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
 		return err
 	}
 	defer relays.close()
-	// What is alive is known after each collection only. These are frequent here; no time
-	// is measured.
+	// Live memory is only known after a collection, so collections are frequent. No time is
+	// measured.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	stored, err := heapOfStore(r, d)
 	if err != nil {
@@ -41,14 +41,14 @@ func measureMemory(r *run) error {
 	return nil
 }
 
-// liveHeap returns what was alive at the last collection, and how many there were.
+// liveHeap returns the live bytes at the last collection and the number of collections.
 func liveHeap() (bytes int64, collections uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64()), samples[1].Value.Uint64()
 }
 
-// liveNow is what is alive when nothing more goes: what is measured before leaves pools, finalizers and goroutines that end.
+// liveNow returns the live bytes after pools, finalizers and ending goroutines have freed theirs.
 func liveNow() int64 {
 	for last := int64(math.MaxInt64); ; time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
@@ -60,7 +60,7 @@ func liveNow() int64 {
 	}
 }
 
-// heapOfStore returns what a Store holds that has nothing but a data set.
+// heapOfStore returns the bytes of a Store with the events of a data set.
 func heapOfStore(r *run, d *dataset) (int64, error) {
 	before := liveNow()
 	s := memstore.New()
@@ -72,16 +72,16 @@ func heapOfStore(r *run, d *dataset) (int64, error) {
 	return held, nil
 }
 
-// heapWatch looks at the heap until end is called.
+// heapWatch measures the heap until end is called.
 type heapWatch struct {
 	stop, stopped chan struct{}
-	peak          int64 // beyond what the Store holds of what it has by then
+	peak          int64 // in addition to the Store with its current events
 	collections   uint64
 }
 
 const heapEvery = 2 * time.Millisecond
 
-// watchHeap starts one for a Store that holds stored bytes when it has all of n events.
+// watchHeap starts a heapWatch for a Store that takes stored bytes with all n events.
 func watchHeap(s *store, n int, stored int64) *heapWatch {
 	w := &heapWatch{stop: make(chan struct{}), stopped: make(chan struct{})}
 	before := liveNow()
@@ -96,7 +96,7 @@ func watchHeap(s *store, n int, stored int64) *heapWatch {
 			case <-w.stop:
 				ended = true
 			}
-			here := int64(n) - s.left.Load() // what comes while it is collected is not alive for it, or just so
+			here := int64(n) - s.left.Load() // events that arrive during a collection hardly count as live
 			live, cycle := liveHeap()
 			if cycle == last {
 				continue

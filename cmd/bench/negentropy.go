@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// negentropyRow is the reconciliation of a set with one that differs in 10,000 ids. Ours is
-// the side that asks; the answers are those of a peer that was asked before.
+// negentropyRow measures the reconciliation with a set that differs in 10,000 ids, on the asking
+// side. The answers of the peer are recorded.
 func negentropyRow() row {
 	return row{
 		name: "negentropy", work: "Reconciling 1,000,000 ids with 10,000 differences, in memory",
@@ -13,7 +13,7 @@ func negentropyRow() row {
 
 func measureNegentropy(r *run) error {
 	n := r.pick(1_000_000, 100_000)
-	// One processor, so that the garbage collector's work is in the time.
+	// One processor, so that the time includes garbage collection.
 	found, err := r.benchmark("sync/internal/negentropy", fmt.Sprintf("^Benchmark(NewSet|OurSide)$/^(random|sorted|newest|ours)$/^%d$", n), nil,
 		"-cpu", "1", "-benchtime", "3x", "-count", fmt.Sprint(r.pick(5, 2)))
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// measurePresent has ours look at a relay that has little or nothing new, by NIP-77. What is
-// there is read from the Store as after a restart, and of what that costs the daily pass of one
-// that runs is told apart.
+// measurePresent measures our client with NIP-77 and a relay that has few or no new events. The
+// client reads the Store as after a restart. The cost of a daily comparison without restart is
+// printed separately.
 func measurePresent(r *run) error {
 	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
@@ -29,7 +29,7 @@ func measurePresent(r *run) error {
 	}
 	for _, part := range []struct {
 		what, work string
-		but        int // every one in so many is missing
+		but        int // every but-th event is missing
 		resync     bool
 	}{
 		{"99 % present", "present 99", 100, false},
@@ -77,9 +77,8 @@ func measurePresent(r *run) error {
 	return nil
 }
 
-// needed returns how many bytes messages have that one reconciliation of everything takes,
-// by go-nostr's implementation on both sides, and those that bring the missing events: a
-// page of ids in each REQ.
+// needed returns the message bytes of one complete reconciliation by go-nostr on both sides, plus
+// the bytes for the missing events, with a page of ids in each REQ.
 func needed(r *run, s relaysync.Store, d *dataset) (int64, error) {
 	ours, theirs, sizes := vector.New(), vector.New(), make(map[string]int64)
 	for stamp, err := range s.Stamps(r.ctx, nostr.Filter{}) {
@@ -109,7 +108,7 @@ func needed(r *run, s relaysync.Store, d *dataset) (int64, error) {
 	return total, nil
 }
 
-// reconcile returns what both sides say, in bytes, and which ids ours lack.
+// reconcile returns the bytes of both sides and the ids missing from ours.
 func reconcile(ours, theirs *vector.Vector) (bytes int64, missing []string, err error) {
 	const id = "id"
 	client, server := negentropy.New(ours, khatruFrame), negentropy.New(theirs, khatruFrame)
@@ -142,7 +141,7 @@ func reconcile(ours, theirs *vector.Vector) (bytes int64, missing []string, err 
 		if message, err = client.Reconcile(answer); err != nil {
 			return 0, nil, err
 		}
-		if message == "" { // which has closed the channels
+		if message == "" { // Reconcile has closed the channels
 			bytes += int64(len(nip77.CloseEnvelope{SubscriptionID: id}.String()))
 			<-collected
 			return bytes, missing, nil
@@ -152,5 +151,5 @@ func reconcile(ours, theirs *vector.Vector) (bytes int64, missing []string, err 
 	return 0, nil, errors.New("a reconciliation does not end")
 }
 
-// maxRounds is more than any reconciliation takes.
+// maxRounds is more than any reconciliation needs.
 const maxRounds = 1000

@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// profiles are those of what is measured of ours: neither of the making of data nor of
-// peers. Each measured work has files of its own, with its name before the extension.
+// profiles are profiles of our measured work only. Each work has files with its name before the
+// extension.
 type profiles struct {
-	cpu, mem string // names of files; empty for none
-	begun    bool   // once, by the row that has these
+	cpu, mem string // file names; empty for none
+	begun    bool   // the current row has written profiles
 }
 
-// missing reports whether profiles are wanted, and a row has none.
+// missing reports whether profiles are wanted but a row has written none.
 func (p *profiles) missing() bool { return p.cpu+p.mem != "" && !p.begun }
 
-// memoryRate is after how many bytes an allocation is sampled. It costs a few percent.
+// memoryRate is the number of allocated bytes per sample. It costs a few percent.
 const memoryRate = 64 << 10
 
-// init has nothing sampled before the work begins.
+// init turns off sampling until the work begins.
 func (p *profiles) init() {
 	if p.mem != "" {
 		runtime.MemProfileRate = 0
 	}
 }
 
-// start begins the profiles of a work. stop writes them.
+// start starts the profiles of a work. stop writes them.
 func (p *profiles) start(work string) (stop func() error, err error) {
 	p.begun = true
 	var cpu *os.File
@@ -58,13 +58,13 @@ func (p *profiles) start(work string) (stop func() error, err error) {
 	}, nil
 }
 
-// writeMemory writes what was allocated by all works so far: the runtime can't forget.
+// writeMemory writes the allocations of all works until now, because the runtime cannot reset them.
 func writeMemory(name string) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	runtime.GC() // what was allocated since the last one is not told
+	runtime.GC() // profiles end at the last collection
 	return errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
 }
 

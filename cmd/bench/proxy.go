@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// proxy passes TCP connections on to one of several addresses and counts the bytes.
+// proxy forwards TCP connections to a relay and counts bytes.
 type proxy struct {
 	listener net.Listener
 	target   atomic.Pointer[string]
@@ -19,8 +19,7 @@ type proxy struct {
 	wg    sync.WaitGroup
 }
 
-// newProxy listens on a loopback address. Until a target is set connections are
-// closed at once.
+// newProxy listens on a loopback address. Without a target, connections are closed immediately.
 func newProxy() (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,7 +30,6 @@ func newProxy() (*proxy, error) {
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
-// run accepts connections until close is called.
 func (p *proxy) run() {
 	for {
 		c, err := p.listener.Accept()
@@ -64,7 +62,7 @@ func (p *proxy) pass(client net.Conn, target string) {
 	wg.Wait()
 }
 
-// copy ends both connections when one has ended.
+// copy ends both connections when one ends.
 func (p *proxy) copy(to, from net.Conn, count *atomic.Int64) {
 	defer to.Close()
 	defer from.Close()
@@ -99,7 +97,7 @@ func (p *proxy) leave(conns ...net.Conn) {
 	}
 }
 
-// cut ends all connections and waits for that.
+// cut ends all connections and waits.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	for c := range p.conns {
@@ -109,7 +107,7 @@ func (p *proxy) cut() {
 	p.wg.Wait()
 }
 
-// use cuts what there is, passes what comes to another relay, and counts anew.
+// use cuts all connections, sets another target and resets the counters.
 func (p *proxy) use(target string) {
 	p.target.Store(&target)
 	p.cut()

@@ -34,7 +34,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// pushRow is a push of one commit to a repository of many, until its state is served.
+// pushRow measures a push of one commit to a repository with many commits, until its state is
+// served.
 var pushRow = row{
 	name:    "push",
 	work:    "push of 1 commit to a repository of 10,000, until its events are served",
@@ -44,14 +45,14 @@ var pushRow = row{
 const (
 	pushRounds  = 15
 	pushCounted = 5
-	// pushMost bounds everything that is waited for.
+	// pushMost is the maximum time of any wait.
 	pushMost = 2 * time.Minute
-	// pushQuiet is how long everything has to end that somebody was told about before.
+	// pushQuiet is the time for work to end that continues after the client got its answer.
 	pushQuiet = 200 * time.Millisecond
 )
 
-// measurePush pushes the same commits to our server and to git http-backend by turns, and
-// then some more of which the processes are counted: to be counted makes them slower.
+// measurePush pushes the same commits alternately to our server and to git http-backend. Then it
+// pushes more commits and counts processes, which makes the pushes slower.
 func measurePush(r *run) error {
 	rounds, counted := r.pick(pushRounds, 4), r.pick(pushCounted, 1)
 	commits := r.pick(10_000, 1000)
@@ -125,17 +126,17 @@ func measurePush(r *run) error {
 	return nil
 }
 
-// pushCost is what one push has cost a server.
+// pushCost is the cost of one push for a server.
 type pushCost struct {
 	time, cpu     time.Duration
-	before        time.Duration // CPU of what it takes until somebody may push
-	gits, started int           // processes of git, and those that git did not start
+	before        time.Duration // CPU time before the push is allowed
+	gits, started int           // git processes, and those not started by git
 	gitsBefore    int
 }
 
 type pushCosts []pushCost
 
-// median takes the median of each.
+// median returns the median of each quantity.
 func (all pushCosts) median() (m pushCost) {
 	m.time, m.cpu = middle(all, func(c pushCost) time.Duration { return c.time }), middle(all, func(c pushCost) time.Duration { return c.cpu })
 	m.before = middle(all, func(c pushCost) time.Duration { return c.before })
@@ -153,21 +154,22 @@ func middle[T ~int | ~int64](all pushCosts, of func(pushCost) T) T {
 	return values[len(values)/2]
 }
 
-// pushed is a server that is pushed to.
+// pushed is a server to push to.
 type pushed interface {
-	// fill brings a repository with all up to a commit.
+	// fill stores all commits up to a commit.
 	fill(ctx context.Context, commit string) error
-	// announce says what is going to be pushed. What it returns waits until that is served.
+	// announce announces a commit that will be pushed. The returned function waits until it is
+	// served.
 	announce(ctx context.Context, commit string) (served func(ctx context.Context) error, err error)
 	url() string
-	// count has processes counted from now on.
+	// count starts counting processes.
 	count(ctx context.Context) error
 	gits() (starts, error)
-	// check fails unless a commit, and nothing else, is served.
+	// check fails unless exactly a commit is served.
 	check(ctx context.Context, commit string) error
 }
 
-// pushOnce pushes a commit.
+// pushOnce pushes a commit and returns its cost.
 func pushOnce(ctx context.Context, to pushed, from *history, commit string) (c pushCost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pushMost)
 	defer cancel()
@@ -202,26 +204,26 @@ func pushOnce(ctx context.Context, to pushed, from *history, commit string) (c p
 	return c, err
 }
 
-// spent returns the CPU time of this process and of all that it has waited for.
+// spent returns the CPU time of this process and of its finished children.
 func spent() (sum time.Duration) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
-		if syscall.Getrusage(who, &u) == nil { // else there is none to tell
+		if syscall.Getrusage(who, &u) == nil { // else it is unknown
 			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 		}
 	}
 	return sum
 }
 
-// history is the repository of who pushes.
+// history is the repository of the client.
 type history struct {
 	dir    string
-	home   string // an empty folder: no configuration of anybody's counts
+	home   string // an empty folder, so that no git configuration applies
 	newest []string
 }
 
-// pushHistory returns a history of so many commits and some more, whose ids it knows. It is
-// kept: what is made is always the same.
+// pushHistory returns a history with commits commits and the ids of more further ones. It is
+// cached, because it is always the same.
 func pushHistory(r *run, commits, more int) (*history, error) {
 	h := &history{home: filepath.Join(r.dir, "home"), dir: filepath.Join(r.cache, fmt.Sprintf("history-%d-%d.git", commits, more))}
 	if err := errors.Join(os.MkdirAll(r.cache, 0o700), os.Mkdir(h.home, 0o700)); err != nil {
@@ -229,7 +231,7 @@ func pushHistory(r *run, commits, more int) (*history, error) {
 	}
 	if _, err := os.Stat(h.dir); err != nil {
 		made := *h
-		made.dir = filepath.Join(r.cache, filepath.Base(r.dir)) // on the same disk
+		made.dir = filepath.Join(r.cache, filepath.Base(r.dir)) // on the disk of the cache
 		defer os.RemoveAll(made.dir)
 		if err := made.make(r.ctx, commits+more-1); err != nil {
 			return nil, err
@@ -246,7 +248,7 @@ func pushHistory(r *run, commits, more int) (*history, error) {
 	return h, err
 }
 
-// Files of a history are in folders; each commit changes one.
+// The files of a history are in folders. Each commit changes one file.
 const (
 	historyFolders = 50
 	historyFiles   = 20
@@ -260,7 +262,7 @@ func (h *history) make(ctx context.Context, commits int) error {
 		return err
 	}
 	out, in := io.Pipe()
-	go func() { _ = in.CloseWithError(writeHistory(in, commits)) }() // git says what it lacks
+	go func() { _ = in.CloseWithError(writeHistory(in, commits)) }() // git reports a failure
 	_, err := h.git(ctx, out, "fast-import", "--quiet")
 	_ = out.Close()
 	if err == nil {
@@ -269,7 +271,7 @@ func (h *history) make(ctx context.Context, commits int) error {
 	return err
 }
 
-// writeHistory writes commits as git fast-import reads them.
+// writeHistory writes commits for git fast-import.
 func writeHistory(w io.Writer, commits int) error {
 	var b bytes.Buffer
 	for i := range commits {
@@ -287,7 +289,7 @@ func writeHistory(w io.Writer, commits int) error {
 	return nil
 }
 
-// push returns how much CPU time the client has used.
+// push returns the CPU time of the client.
 func (h *history) push(ctx context.Context, url, commit string) (time.Duration, error) {
 	cmd := h.command(ctx, "push", "-q", url, commit+":refs/heads/main")
 	out, err := cmd.CombinedOutput()
@@ -319,26 +321,26 @@ func (h *history) env() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.home, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"}
 }
 
-// at returns where the branch of a server is.
+// at returns the commit of a server's branch.
 func (h *history) at(ctx context.Context, url string) (string, error) {
 	out, err := h.git(ctx, nil, "ls-remote", url, "refs/heads/main")
 	id, _, _ := strings.Cut(out, "\t")
 	return id, err
 }
 
-// starts are processes of git.
+// starts are numbers of git processes.
 type starts struct {
 	all   int
-	first int // that no other one has started
+	first int // not started by another git process
 	what  []string
 }
 
-// gitTrace has git say of each process that it was started: a file each.
-type gitTrace struct{ dir string } // "": nothing is counted yet
+// gitTrace makes git write a file for each process that it starts.
+type gitTrace struct{ dir string } // "": not counting yet
 
 func (t gitTrace) env() string { return "GIT_TRACE2_EVENT=" + t.dir }
 
-// take returns those that have started since it was called last.
+// take returns the processes since the last call.
 func (t gitTrace) take() (s starts, err error) {
 	if t.dir == "" {
 		return s, nil
@@ -375,7 +377,7 @@ func (t gitTrace) take() (s starts, err error) {
 	return s, nil
 }
 
-// pushServer is our server: a relay with repositories, on the disk.
+// pushServer is our server, a relay with repositories on disk.
 type pushServer struct {
 	from   *history
 	dir    string
@@ -387,7 +389,7 @@ type pushServer struct {
 	stop   func() error
 	client *nostrClient
 	owner  *relaytest.Key
-	states int // published
+	states int // number of published states
 	newest *nostr.Event
 	trace  gitTrace
 }
@@ -423,7 +425,6 @@ func newPushServer(r *run, from *history) (_ *pushServer, err error) {
 	return s, s.start(r.ctx, "git")
 }
 
-// listen serves on a loopback address.
 func listen(h http.Handler) (*http.Server, string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -434,7 +435,7 @@ func listen(h http.Handler) (*http.Server, string, error) {
 	return front, l.Addr().String(), nil
 }
 
-// start starts the server with a program as its git.
+// start starts the server with git as its git program.
 func (s *pushServer) start(ctx context.Context, git string) error {
 	own, err := netip.ParseAddrPort(s.addr)
 	if err != nil {
@@ -458,7 +459,7 @@ func (s *pushServer) start(ctx context.Context, git string) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Run(running) // it says that it was ended
+		_ = server.Run(running) // its error is the end of the context
 	}()
 	s.stop = func() error {
 		cancel()
@@ -469,7 +470,7 @@ func (s *pushServer) start(ctx context.Context, git string) error {
 	return err
 }
 
-// end is for what was started.
+// end stops what start started.
 func (s *pushServer) end() (err error) {
 	if s.client != nil {
 		s.client.close()
@@ -483,7 +484,7 @@ func (s *pushServer) end() (err error) {
 }
 
 func (s *pushServer) close() {
-	_ = s.end() // nothing is measured any more
+	_ = s.end() // the measurement has ended
 	if s.front != nil {
 		_ = s.front.Close()
 	}
@@ -513,7 +514,7 @@ func (s *pushServer) fill(ctx context.Context, commit string) error {
 	return err
 }
 
-// announce publishes a state, which must not be served before it is pushed to.
+// announce publishes a state, which must not be served before the push.
 func (s *pushServer) announce(ctx context.Context, commit string) (served func(ctx context.Context) error, err error) {
 	s.states++
 	ev := s.owner.State(nostr.Now()-900+nostr.Timestamp(s.states), pushRepo, map[string]string{"refs/heads/main": commit}, "main")
@@ -528,7 +529,7 @@ func (s *pushServer) announce(ctx context.Context, commit string) (served func(c
 	return func(ctx context.Context) error { return s.client.await(ctx, ev.ID) }, err
 }
 
-// count starts the server again, with a git that is traced.
+// count restarts the server with a traced git.
 func (s *pushServer) count(ctx context.Context) error {
 	if err := s.end(); err != nil {
 		return err
@@ -586,11 +587,11 @@ func newPlainServer(r *run, from *history) (*plainServer, error) {
 	return s, err
 }
 
-func (s *plainServer) close() { _ = s.front.Close() } // nothing is measured any more
+func (s *plainServer) close() { _ = s.front.Close() } // the measurement has ended
 
 func (s *plainServer) url() string { return "http://" + s.addr + "/repo.git" }
 
-// fill pushes to the folder: net/http/cgi takes no body of an unknown length.
+// fill pushes to the folder, because net/http/cgi accepts no body of unknown length.
 func (s *plainServer) fill(ctx context.Context, commit string) error {
 	ctx, cancel := context.WithTimeout(ctx, pushMost)
 	defer cancel()
@@ -626,7 +627,7 @@ func (s *plainServer) check(ctx context.Context, commit string) error {
 	return err
 }
 
-// nostrClient is a client of a relay, for one goroutine.
+// nostrClient is a client of a relay. Only one goroutine uses it.
 type nostrClient struct{ conn *websocket.Conn }
 
 func dialNostr(ctx context.Context, url string) (*nostrClient, error) {
@@ -640,7 +641,7 @@ func (c *nostrClient) close() {
 	}
 }
 
-// publish fails unless the relay takes the event.
+// publish fails unless the relay accepts the event.
 func (c *nostrClient) publish(ctx context.Context, ev *nostr.Event) error {
 	if err := c.write(ctx, "EVENT", ev); err != nil {
 		return err
@@ -659,7 +660,7 @@ func (c *nostrClient) publish(ctx context.Context, ev *nostr.Event) error {
 	}
 }
 
-// ask subscribes to an event, and reports whether it is stored.
+// ask subscribes to an event and reports whether it is stored.
 func (c *nostrClient) ask(ctx context.Context, id string) (there bool, err error) {
 	if err := c.write(ctx, "REQ", id, nostr.Filter{IDs: []string{id}}); err != nil {
 		return false, err
@@ -682,7 +683,7 @@ func (c *nostrClient) ask(ctx context.Context, id string) (there bool, err error
 	}
 }
 
-// await waits for an event that was asked for, and ends the subscription.
+// await waits for an event that ask subscribed to, and ends the subscription.
 func (c *nostrClient) await(ctx context.Context, id string) error {
 	for {
 		answer, err := c.read(ctx)

@@ -20,25 +20,25 @@ import (
 	"github.com/graspsync/graspsync/internal/cputime"
 )
 
-// relayProcess in the environment makes this program the process of the relays.
+// relayProcess is the environment variable that makes this command the process of the relays.
 const relayProcess = "GRASPSYNC_BENCH_RELAY"
 
-// order is what the process of the relays is told, on a line. What it answers is on a line too.
+// order is a command for the process of the relays, one per line, as are its answers.
 type order struct {
 	Do       string
-	Path     string   // load: of the file
-	Forged   int      // load: so many events besides have a signature that is not their author's
+	Path     string   // load: file
+	Forged   int      // load: number of additional events with the signature of another author
 	Software software // be
-	Relays   int      // be: so many
+	Relays   int      // be: number of relays
 }
 
 const (
 	doLoad  = "load"
-	doBe    = "be"    // cut connections, count anew, and be these relays; answer with their addresses
+	doBe    = "be"    // cut connections, reset counters, become these relays, and answer with their addresses
 	doUsage = "usage" // answer with a usage
 )
 
-// software is what a relay is.
+// software is the program of a relay.
 type software string
 
 const (
@@ -49,32 +49,31 @@ const (
 )
 
 const (
-	maxPage     = 500 // events in one answer
+	maxPage     = 500 // events per answer
 	unlimited   = 1 << 30
 	maxLine     = 1 << 20
 	headTimeout = 5 * time.Second
 )
 
-// usage is what has passed between relays and clients, and what that has taken of the
-// relays, since they are what they are.
+// usage is the traffic and the cost of the relays since the last doBe.
 type usage struct {
 	In, Out int64         // bytes on the connections, from and to the relays
 	CPU     time.Duration // of the process of the relays
-	Traffic traffic       // of what is canned only
-	Last    time.Time     // when the last answer of what is canned was ready
+	Traffic traffic       // of canned relays
+	Last    time.Time     // time of the last answer of canned relays
 }
 
-// process are relays in a process of their own: khatru, behind a proxy that counts bytes,
-// and canned ones.
+// process contains the relays of a separate process: khatru behind a proxy that counts bytes, and
+// canned relays.
 type process struct {
 	proxy   *proxy
 	archive *archive
 	khatru  map[software]string // addresses
 	canned  []*canned
-	used    time.Duration // CPU time until now
+	used    time.Duration // CPU time at the last doBe
 }
 
-// serve is told what to do by its input, line by line, and ends with it.
+// serve executes orders from its input until it ends.
 func serve(in io.Reader, out io.Writer) error {
 	proxy, err := newProxy()
 	if err != nil {
@@ -125,7 +124,7 @@ func (p *process) usage() usage {
 	return u
 }
 
-// load reads events, and makes so many of them whose signature is not their author's.
+// load reads events and adds forged events with the signature of another author.
 func (p *process) load(path string, forged int) error {
 	var records []record
 	for line, err := range linesOf(path) {
@@ -179,7 +178,7 @@ func (p *process) be(s software, n int) (addresses []string, err error) {
 	return addresses, nil
 }
 
-// startKhatru starts a relay that lasts as long as the process.
+// startKhatru starts a relay that ends with the process.
 func startKhatru(a *archive, nip77 bool) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

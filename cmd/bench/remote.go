@@ -10,16 +10,16 @@ import (
 	"os/exec"
 )
 
-// remote is the process of the relays as seen from here. It is used by one goroutine.
+// remote controls the process of the relays. Only one goroutine uses it.
 type remote struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Scanner
-	data *dataset // that the relays have
+	data *dataset // content of the relays
 }
 
-// startRemote starts the process with the events of a data set, and with others whose
-// signature is not their author's.
+// startRemote starts the process with the events of a data set, and forged events with the
+// signature of another author.
 func startRemote(ctx context.Context, d *dataset, forged int) (_ *remote, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -46,12 +46,11 @@ func startRemote(ctx context.Context, d *dataset, forged int) (_ *remote, err er
 	return r, nil
 }
 
-// close ends the process.
 func (r *remote) close() error {
 	return errors.Join(r.in.Close(), r.cmd.Wait())
 }
 
-// ask gives an order and takes the answer.
+// ask sends an order and reads the answer.
 func (r *remote) ask(o order, answer any) error {
 	if err := json.NewEncoder(r.in).Encode(o); err != nil {
 		return err
@@ -65,7 +64,7 @@ func (r *remote) ask(o order, answer any) error {
 	return json.Unmarshal(r.out.Bytes(), answer)
 }
 
-// be makes it so many relays, of one kind, and cuts all connections. It returns their URLs.
+// be cuts all connections, starts n relays of one kind, and returns their URLs.
 func (r *remote) be(s software, n int) (urls []string, err error) {
 	var addresses []string
 	err = r.ask(order{Do: doBe, Software: s, Relays: n}, &addresses)
@@ -75,7 +74,7 @@ func (r *remote) be(s software, n int) (urls []string, err error) {
 	return urls, err
 }
 
-// usage returns what has happened since be.
+// usage returns the usage since the last be.
 func (r *remote) usage() (u usage, err error) {
 	err = r.ask(order{Do: doUsage}, &u)
 	return u, err

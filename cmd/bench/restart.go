@@ -11,7 +11,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// restartRow is a start with much in the store.
+// restartRow measures a start with a large store.
 func restartRow() row {
 	return row{
 		name: "restart", work: "Restart with 500,000 stored events and 20,000 repositories on 5 of 100 relays each",
@@ -34,7 +34,7 @@ func measureRestart(r *run) error {
 	if err := save(r.ctx, store, w.events); err != nil {
 		return err
 	}
-	news := make([]graspsync.Event, 1000) // what clients submit meanwhile, one after the other
+	news := make([]graspsync.Event, 1000) // submitted by clients at the same time, one after the other
 	for i := range news {
 		if news[i], err = graspsync.ParseEvent(w.issue(i%w.repos, w.issues+i/w.repos)); err != nil {
 			return err
@@ -86,9 +86,9 @@ func measureRestart(r *run) error {
 	return nil
 }
 
-// submit reports a stored event about every millisecond until ctx ends, and returns how long
-// each call took, in order. The same is done with a call that does nothing: as long as that
-// takes, others had the processor.
+// submit reports a stored event about every millisecond until ctx ends, and returns the sorted
+// durations of the calls. It also times a call that does nothing, which measures the delay by other
+// goroutines.
 func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Event) (stored, nothing []time.Duration) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Ev
 //go:noinline
 func nobody() {}
 
-// following waits until so many relays are followed, and returns when that was.
+// following waits until relays relays are followed, and returns the time.
 func (f *follower) following(ctx context.Context, relays int, limit time.Duration) (time.Time, error) {
 	deadline := time.After(limit)
 	look := time.NewTicker(10 * time.Millisecond)
@@ -122,7 +122,7 @@ func (f *follower) following(ctx context.Context, relays int, limit time.Duratio
 		case <-look.C:
 			n := 0
 			for _, r := range f.manager.Status().Relays {
-				if r.LiveFilters > 1 { // more than what is asked of all
+				if r.LiveFilters > 1 { // not only the filters that every relay gets
 					n++
 				}
 			}

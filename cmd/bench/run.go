@@ -7,41 +7,41 @@ import (
 	"strings"
 )
 
-// run is what a row measures with, and where its figures go.
+// run is the environment of a row and its results.
 type run struct {
 	ctx   context.Context
 	quick bool
 	cache string // folder of data sets
-	dir   string // folder for this row only, which goes afterwards
-	count int    // how often what is compared is measured
+	dir   string // temporary folder of this row
+	count int    // number of repetitions of compared works
 
 	profiles profiles
 
 	figures []figure
 }
 
-// figure is one thing that was measured.
+// figure is one measured value.
 type figure struct {
 	what   string
 	value  float64
 	unit   string // "" for a ratio
-	target string // in words, as "at most 0.25"; "" for a figure that explains another
+	target string // such as "at most 0.25"; "" for a figure that explains another
 	met    bool
 }
 
-// figure takes a figure in that has no target.
+// figure adds a figure without target.
 func (r *run) figure(what string, value float64, unit string) {
 	r.figures = append(r.figures, figure{what: what, value: value, unit: unit})
 }
 
-// atMost takes a figure in that is to be no larger than most.
+// atMost adds a figure with the target most.
 func (r *run) atMost(what string, value float64, unit string, most float64) {
 	r.figures = append(r.figures, figure{
 		what: what, value: value, unit: unit, target: fmt.Sprintf("at most %v", most), met: value <= most,
 	})
 }
 
-// pick returns large, or small for a quick run.
+// pick returns large, or small in a quick run.
 func (r *run) pick(large, small int) int {
 	if r.quick {
 		return small
@@ -49,7 +49,6 @@ func (r *run) pick(large, small int) int {
 	return large
 }
 
-// measure measures a row.
 func (r *run) measure(one row) (err error) {
 	if r.dir, err = os.MkdirTemp("", "graspsync-bench-"); err != nil {
 		return err
@@ -58,10 +57,10 @@ func (r *run) measure(one row) (err error) {
 	return one.measure(r)
 }
 
-// table has the figures as a Markdown table.
+// table returns the figures as a Markdown table.
 func (r *run) table(one row) string {
 	var b strings.Builder
-	if r.quick { // targets are for all of it
+	if r.quick { // targets are for full runs
 		fmt.Fprintf(&b, "\nA small part of: %s (%s)\n\n| what | measured |\n|---|---|\n", one.work, one.name)
 	} else {
 		fmt.Fprintf(&b, "\n%s (%s)\n\n| what | measured | target | |\n|---|---|---|---|\n", one.work, one.name)
@@ -86,7 +85,7 @@ func (f figure) verdict() string {
 	return "not met"
 }
 
-// number writes three digits that count, or all before the point.
+// number formats a value with three significant digits, or as an integer.
 func number(v float64) string {
 	switch {
 	case v >= 100 || v == 0:

@@ -12,7 +12,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// store is any Store that notices when it has got as many events as are to come.
+// store is a Store that reports when it contains the expected number of events.
 type store struct {
 	relaysync.Store
 	left atomic.Int64
@@ -36,11 +36,11 @@ func (s *store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, err
 }
 
-// saveBatch is how many events a SyncManager gives to a Store at once.
+// saveBatch is the batch size of a SyncManager.
 const saveBatch = 256
 
-// fill saves events of a data set in batches, all but every one in so many; 0 for all. It
-// returns how many it has left out.
+// fill saves the events of a data set in batches, except every but-th event; 0 saves all. It
+// returns the number of events left out.
 func fill(ctx context.Context, s relaysync.Store, d *dataset, but int) (left int, err error) {
 	var batch []graspsync.Incoming
 	i := 0
@@ -62,7 +62,7 @@ func fill(ctx context.Context, s relaysync.Store, d *dataset, but int) (left int
 	return left, saveAll(ctx, s, batch)
 }
 
-// saveAll saves events of which none was there.
+// saveAll saves new events.
 func saveAll(ctx context.Context, s relaysync.Store, batch []graspsync.Incoming) error {
 	outcomes, err := s.Save(ctx, batch)
 	for _, o := range outcomes {
@@ -73,8 +73,7 @@ func saveAll(ctx context.Context, s relaysync.Store, batch []graspsync.Incoming)
 	return err
 }
 
-// check returns an error unless the store has the events of a data set, unchanged, and no
-// others.
+// check returns an error unless the store contains exactly the unchanged events of a data set.
 func check(ctx context.Context, s relaysync.Store, d *dataset) error {
 	n := 0
 	for ev, err := range s.Events(ctx, nostr.Filter{}) {

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// backend is a database as some server has it.
+// backend is a database configuration of some server.
 type backend struct {
 	name    string
 	options func(badger.Options) badger.Options
@@ -28,7 +28,7 @@ func backends() []backend {
 			"badger", func(o badger.Options) badger.Options { return o.WithLogger(nil) },
 			func() (eventstoreadapter.Config, error) { return eventstoreadapter.Config{}, nil },
 		},
-		{ // as cmd/graspserver and the adapters that it uses have it
+		{ // configuration of cmd/graspserver and its adapters
 			"the store of graspserver", func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
 			func() (c eventstoreadapter.Config, err error) {
 				c.Identity, err = nip34.ParseIdentity(ourHost)
@@ -38,7 +38,7 @@ func backends() []backend {
 	}
 }
 
-// open opens an empty database. What closes it has all written that was put off.
+// open opens an empty database. end closes it, which writes delayed data.
 func (b backend) open(within string) (s *eventstoreadapter.Store, end func() error, err error) {
 	cfg, err := b.config()
 	if err != nil {
@@ -64,8 +64,7 @@ func (b backend) database(within string) (db *eventbadger.BadgerBackend, end fun
 	}, db.Init()
 }
 
-// measureStores has ours catch up into databases, and compares that with writing the same
-// events in batches and nothing else.
+// measureStores compares our catch-up into databases with only writing the same events in batches.
 func measureStores(r *run) error {
 	d, relays, err := startHub(r, r.pick(20_000, 500), 1)
 	if err != nil {
@@ -111,7 +110,7 @@ func (b backend) measure(r *run, d *dataset, relays *remote) error {
 	return nil
 }
 
-// writeAlone saves events that are in memory.
+// writeAlone saves events from memory.
 func (b backend) writeAlone(r *run, d *dataset) (m sample, err error) {
 	s, end, err := b.open(r.dir)
 	if err != nil {
@@ -145,7 +144,7 @@ func (b backend) writeAlone(r *run, d *dataset) (m sample, err error) {
 	return m, err
 }
 
-// writeBare saves events that are in memory as who has only the database does.
+// writeBare saves events from memory with the database alone.
 func (b backend) writeBare(r *run, d *dataset) (m sample, err error) {
 	db, end, err := b.database(r.dir)
 	if err != nil {
