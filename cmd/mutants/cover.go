@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// covered is a test, how long it takes, and which lines of its package it runs.
+// covered is a test with its duration and the lines of its package that it runs.
 type covered struct {
 	test string
 	took time.Duration
-	runs map[string][][2]int // first and last lines, by file
+	runs map[string][][2]int // first and last lines by file
 }
 
-// reaches reports whether a test runs anything of the declaration that a point is in. What is
-// in no function every test may use.
+// reaches reports whether a test runs the declaration of a point. Points outside functions count as
+// reached by every test.
 func (c covered) reaches(p point) bool {
 	return !p.inner || slices.ContainsFunc(c.runs[path.Base(p.file)], func(b [2]int) bool { return b[0] <= p.last && p.first <= b[1] })
 }
 
-// measure runs each test of some packages alone, and returns what they run, the shortest
-// first. A test that fails is told: what it would catch says nothing.
+// measure runs each test of pkgs alone and returns their coverage, the fastest first. Tests that
+// fail are reported, because they cannot judge a mutation.
 func measure(ctx context.Context, root string, pkgs []string, workers int) (map[string][]covered, error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -68,7 +68,7 @@ func measure(ctx context.Context, root string, pkgs []string, workers int) (map[
 		list.Dir = filepath.Join(root, pkg)
 		names, err := list.Output()
 		if err != nil {
-			continue // it has no tests
+			continue // no tests
 		}
 		for _, name := range strings.Fields(string(names)) {
 			jobs <- job{pkg, bin, name}

@@ -1,12 +1,11 @@
-// Mutants draws mutations of the product code at random, and says which of them no test of
-// their package catches: an operator or a condition that is another one, a number that is one
-// more, an error that is nil, a call, an assignment or a way out that is gone. It is run in the
-// root of the module:
+// Mutants applies random mutations to the product code and reports those that no test of their
+// package catches. A mutation replaces an operator or condition, increments a number, sets an error
+// to nil, or removes a call, an assignment or a return. Run it in the root of the module:
 //
 //	go run ./cmd/mutants -n 200 -seed 1
 //
-// Each test is run alone first, to know what it reaches; for all packages that takes a quarter
-// of an hour. It changes no file.
+// First it runs each test alone to measure its coverage. For all packages this takes 15 minutes. It
+// changes no file.
 package main
 
 import (
@@ -50,7 +49,7 @@ func draw() error {
 	fmt.Println(len(all), "points")
 	rng := rand.New(rand.NewPCG(*seed, *seed)) //nolint:gosec // a draw that can be made again
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	drawn := all[:min(len(all), *n+*n/4)] // some do not compile
+	drawn := all[:min(len(all), *n+*n/4)] // more than n, because some do not compile
 	if *list {
 		for _, p := range drawn {
 			fmt.Println(p)
@@ -70,7 +69,7 @@ func draw() error {
 	return judge(ctx, drawn, tests, *n, *workers, *limit)
 }
 
-// judge tries mutations until so many are judged, and tells each verdict.
+// judge tries mutations until n are judged, and prints each verdict.
 func judge(ctx context.Context, drawn []point, tests map[string][]covered, n, workers int, limit time.Duration) error {
 	var (
 		mu     sync.Mutex

@@ -15,32 +15,32 @@ import (
 	"strings"
 )
 
-// point is a place in a file and what a mutation writes there.
+// point is a mutation at a place in a file.
 type point struct {
-	file  string // from the root of the module
+	file  string // relative to the root of the module
 	line  int
 	kind  string
-	from  int // offsets of what is replaced
+	from  int // offsets of the replaced text
 	to    int
-	text  string // instead of that
-	first int    // lines of the declaration that it is in
+	text  string // replacement
+	first int    // lines of its declaration
 	last  int
-	inner bool // in a function: a profile of coverage tells who runs it
+	inner bool // in a function, so that coverage profiles apply
 }
 
-// pkg is the folder of the package that the point is in.
+// pkg returns the folder of the point's package.
 func (p point) pkg() string { return filepath.Dir(p.file) }
 
 func (p point) String() string { return fmt.Sprintf("%s:%d %s", p.file, p.line, p.kind) }
 
-// support are parts of paths of what is for tests, examples and tools only.
+// support are parts of the paths of tests, examples and tools.
 var support = []string{
 	"mock", "relaytest", "storetest", "statetest", "fetchtest", "memstore", "examples", "goldentest", "doctest", "cmd/bench",
 	"cmd/internal/museum", "internal/supply", "cmd/mutants", "cmd/internal/conformance",
 }
 
-// points returns all mutations of the product code below root, in order; only of some
-// packages if any are named.
+// points returns all mutations of the product code below root in order, or only those of the
+// packages in only.
 func points(root string, only []string) (out []point, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -85,7 +85,7 @@ type reader struct {
 	out  []point
 }
 
-// ofFile returns the points of a file, unless it is generated or for other systems.
+// ofFile returns the points of a file, except generated files and files with a build constraint.
 func ofFile(file string, src []byte) ([]point, error) {
 	r := &reader{file: file, src: src, set: token.NewFileSet()}
 	parsed, err := parser.ParseFile(r.set, file, src, parser.ParseComments)
@@ -124,7 +124,7 @@ func (r *reader) replace(kind string, n ast.Node, text string) {
 	r.add(kind, n.Pos(), int(n.End()-n.Pos()), text)
 }
 
-// operators are what is written instead of an operator, and the kind of that.
+// operators maps an operator to the kind of its mutation and its replacement.
 var operators = map[token.Token][2]string{
 	token.LAND: {"and-or", "||"}, token.LOR: {"and-or", "&&"},
 	token.LSS: {"comparison", "<="}, token.LEQ: {"comparison", "<"}, token.GTR: {"comparison", ">="}, token.GEQ: {"comparison", ">"},
@@ -168,8 +168,8 @@ func (r *reader) visit(n ast.Node) {
 	}
 }
 
-// visitIf negates a condition, unless a comparison in it does that, and drops the way out of
-// a guard.
+// visitIf negates a condition, unless the mutation of its comparison does so, and removes the
+// return of a guard.
 func (r *reader) visitIf(x *ast.IfStmt) {
 	if b, is := x.Cond.(*ast.BinaryExpr); !is || b.Op != token.EQL && b.Op != token.NEQ {
 		r.replace("negate-if", x.Cond, "!("+string(r.src[r.offset(x.Cond.Pos()):r.offset(x.Cond.End())])+")")
@@ -193,7 +193,7 @@ func isPanic(c *ast.CallExpr) bool {
 	return is && name.Name == "panic"
 }
 
-// isError reports whether an expression is an error, by how it is written.
+// isError reports whether an expression looks like an error.
 func isError(e ast.Expr) bool {
 	switch x := e.(type) {
 	case *ast.Ident:

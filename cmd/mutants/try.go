@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// verdict is what became of a mutation.
+// verdict is the result of a mutation.
 type verdict string
 
 const (
 	killed   verdict = "killed"
-	timeout  verdict = "timeout" // that kills as well
+	timeout  verdict = "timeout" // counts as killed
 	survived verdict = "survived"
 	invalid  verdict = "does not compile"
 )
 
-// run is how tests ended.
+// run is the result of tests.
 type run struct {
 	err  error
-	late bool   // they were stopped
-	by   string // the first line that says what failed
+	late bool   // timed out
+	by   string // first line that reports a failure
 }
 
-// try judges a mutation by the tests that reach it, the shortest first.
+// try judges a mutation by the tests that reach it, the fastest first.
 func try(ctx context.Context, root string, p point, tests []covered, limit time.Duration) (verdict, string, error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -59,7 +59,7 @@ func try(ctx context.Context, root string, p point, tests []covered, limit time.
 	return survived, "", nil
 }
 
-// mutate writes a file as a mutation has it, and returns the overlay that says so.
+// mutate writes the mutated file and returns the overlay for go test.
 func mutate(root string, p point, dir string) (overlay string, err error) {
 	path, err := filepath.Abs(filepath.Join(root, p.file))
 	if err != nil {
@@ -82,8 +82,8 @@ func mutate(root string, p point, dir string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, replaced, 0o600)
 }
 
-// batches are the names of the tests that reach a point, in batches that take longer and
-// longer: most mutations are caught by the first.
+// batches returns the names of the tests that reach a point, in batches of increasing duration,
+// because the first batch catches most mutations.
 func batches(p point, tests []covered) (out [][]string) {
 	var names []string
 	sum, limit := time.Duration(0), 2*time.Second
@@ -107,7 +107,7 @@ func runTests(ctx context.Context, dir, bin, scratch string, limit time.Duration
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
-	cmd.Env = append(os.Environ(), "TMPDIR="+scratch, "GRASPSYNC_ROUNDS=3") // all cases, not some that are drawn
+	cmd.Env = append(os.Environ(), "TMPDIR="+scratch, "GRASPSYNC_ROUNDS=3") // all cases, not a random sample
 	text, err := cmd.CombinedOutput()
 	r.err, r.late = err, ctx.Err() != nil
 	for line := range strings.Lines(string(text)) {

@@ -1,5 +1,5 @@
-// Package browsertest has a real browser look at our pages: headless Chromium, by the DevTools
-// protocol. Tests that need one are skipped where there is none.
+// Package browsertest tests pages in headless Chromium by the DevTools protocol. Tests are skipped
+// if Chromium is not installed.
 package browsertest
 
 import (
@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	startTimeout = 30 * time.Second // a cold one on a busy machine
+	startTimeout = 30 * time.Second // cold start on a busy machine
 	callTimeout  = 20 * time.Second
 )
 
-// Browser is a Chromium that is running.
+// Browser is a running Chromium.
 type Browser struct {
 	conn *websocket.Conn
 
@@ -37,7 +37,7 @@ type Browser struct {
 	ended   error
 }
 
-// reply is what a browser answers, or tells by itself.
+// reply is an answer or an event of the browser.
 type reply struct {
 	ID     int             `json:"id"`
 	Result json.RawMessage `json:"result"`
@@ -49,8 +49,8 @@ type reply struct {
 	Session string          `json:"sessionId"`
 }
 
-// Start runs a browser until the test ends. The test is skipped if there is none: Debian has it as
-// the package chromium.
+// Start runs a browser until the test ends. It skips the test if there is none. The Debian package
+// is chromium.
 func Start(t *testing.T) *Browser {
 	t.Helper()
 	var program string
@@ -63,13 +63,13 @@ func Start(t *testing.T) *Browser {
 	if program == "" {
 		t.Skip("no chromium is installed: the pages are not looked at in a browser")
 	}
-	dir, err := os.MkdirTemp("", "browser") // not of the test: it may be written to for a moment longer
+	dir, err := os.MkdirTemp("", "browser") // not t.TempDir, because Chromium may write a moment longer
 	require.NoError(t, err)
 	cmd := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0",
 		"--user-data-dir="+dir, "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
 		"--disable-sync", "--disable-default-apps", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has children
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its children too
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -98,7 +98,7 @@ func Start(t *testing.T) *Browser {
 	return b
 }
 
-// address reads where a browser listens, once it does.
+// address waits for the address at which the browser listens.
 func address(t *testing.T, file string) string {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < startTimeout; time.Sleep(20 * time.Millisecond) {
@@ -123,7 +123,7 @@ func address(t *testing.T, file string) string {
 	return ""
 }
 
-// read passes on what comes until the connection ends.
+// read dispatches messages until the connection ends.
 func (b *Browser) read() {
 	for {
 		_, data, err := b.conn.Read(context.Background())
@@ -152,7 +152,7 @@ func (b *Browser) read() {
 	}
 }
 
-// call asks a browser to do something, for a session if that is not empty.
+// call calls a method of the browser, or of a session if it is not empty.
 func (b *Browser) call(ctx context.Context, session, method string, params, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

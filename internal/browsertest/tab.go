@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tab is one page of a browser. What goes wrong in it ends the test.
+// Tab is a page of a browser. Failures end the test.
 type Tab struct {
 	t       *testing.T
 	browser *Browser
@@ -21,9 +21,9 @@ type Tab struct {
 	problems []string // guarded by browser.mu
 }
 
-// Look is how a page is looked at.
+// Look is the view of a page.
 type Look struct {
-	Width, Height int // of the window, in pixels; 0: 1200 by 900
+	Width, Height int // of the window in pixels; defaults to 1200 by 900
 	Dark          bool
 	NoScript      bool
 }
@@ -64,7 +64,7 @@ func (b *Browser) Tab(t *testing.T, how Look) *Tab {
 	return tab
 }
 
-// told takes note of what a page complains about. It is called with mu of the browser.
+// told records problems of a page. The caller holds mu of the browser.
 func (tab *Tab) told(method string, params json.RawMessage) {
 	var p struct {
 		Type  string `json:"type"`
@@ -95,7 +95,7 @@ func (tab *Tab) told(method string, params json.RawMessage) {
 		said = p.ExceptionDetails.Text + " " + p.ExceptionDetails.Exception.Description
 	case method == "Runtime.consoleAPICalled" && (p.Type == "error" || p.Type == "warning" || p.Type == "assert"):
 		said = fmt.Sprint("console: ", p.Args)
-	case method == "Audits.issueAdded" && !strings.Contains(string(p.Issue.Details), "NavigationEntryMarkedSkippable"): // nobody clicked
+	case method == "Audits.issueAdded" && !strings.Contains(string(p.Issue.Details), "NavigationEntryMarkedSkippable"): // because no user has clicked
 		said = "issue: " + p.Issue.Code + " " + string(p.Issue.Details)
 	default:
 		return
@@ -103,8 +103,8 @@ func (tab *Tab) told(method string, params json.RawMessage) {
 	tab.problems = append(tab.problems, said)
 }
 
-// Problems returns what the browser complained about since it was asked last: errors and warnings of
-// the console, exceptions, what the policy of the page (CSP) kept out, what could not be loaded.
+// Problems returns the problems since the last call: console errors and warnings, exceptions, CSP
+// violations, and failed loads.
 func (tab *Tab) Problems() []string {
 	tab.browser.mu.Lock()
 	defer tab.browser.mu.Unlock()
@@ -124,7 +124,7 @@ func (tab *Tab) Open(url string) {
 	tab.Await(`document.readyState === "complete" && location.href !== "about:blank"`)
 }
 
-// Eval returns what a script in the page comes to, also in one whose own scripts do not run.
+// Eval returns the result of a script, even in a page whose own scripts are blocked.
 func (tab *Tab) Eval(script string) any {
 	tab.t.Helper()
 	v, err := tab.eval(script)
@@ -151,7 +151,7 @@ func (tab *Tab) eval(script string) (any, error) {
 	return got.Result.Value, err
 }
 
-// Await waits until a script in the page comes to true.
+// Await waits until a script returns true.
 func (tab *Tab) Await(script string) {
 	tab.t.Helper()
 	var v any
@@ -164,13 +164,13 @@ func (tab *Tab) Await(script string) {
 	require.FailNow(tab.t, "waited in vain", "for %s, which is %v, %v", script, v, err)
 }
 
-// Click clicks on what a selector finds.
+// Click clicks on the first match of a selector.
 func (tab *Tab) Click(selector string) {
 	tab.t.Helper()
 	tab.Eval(fmt.Sprintf(`document.querySelector(%q).click()`, selector))
 }
 
-// Press presses a key: its name and what it types, as in KeyboardEvent.
+// Press presses a key. key, text and code are its name, text and key code as in KeyboardEvent.
 func (tab *Tab) Press(key, text string, code int) {
 	tab.t.Helper()
 	for _, typ := range []string{"keyDown", "keyUp"} {
@@ -182,13 +182,13 @@ func (tab *Tab) Press(key, text string, code int) {
 	}
 }
 
-// Type types a text where the focus is.
+// Type types a text at the focus.
 func (tab *Tab) Type(text string) {
 	tab.t.Helper()
 	tab.do("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// Shot saves a picture of the whole page.
+// Shot saves a screenshot of the whole page.
 func (tab *Tab) Shot(file string) {
 	tab.t.Helper()
 	var got struct {

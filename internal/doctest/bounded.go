@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// groups are the fields of a configuration that hold others.
+// groups are fields of a configuration that contain other fields.
 var groups = []string{"Times", "Limits", "fixed"}
 
-// Bounded checks that somebody looks at each signed number of a configuration, in its groups
-// and what is fixed as well: what is set stays when defaults are filled in, and what is less
-// than nothing is refused by name. good is one with defaults. What derived names is made larger
-// by others if need be.
+// Bounded checks each signed number of a configuration, also in groups: withDefaults keeps a set
+// value, and validate refuses a negative value by name. good is a configuration with defaults.
+// derived names fields that withDefaults may raise because of others.
 func Bounded[C any](t *testing.T, good C, withDefaults func(C) C, validate func(C) error, derived ...string) {
 	t.Helper()
 	require.NoError(t, validate(good))
@@ -39,7 +38,7 @@ func Bounded[C any](t *testing.T, good C, withDefaults func(C) C, validate func(
 	require.NotZero(t, numbers)
 }
 
-// OneWillDo checks that each signed number of a configuration may be as little as 1.
+// OneWillDo checks that validate accepts 1 for each signed number of a configuration.
 func OneWillDo[C any](t *testing.T, good C, validate func(C) error) {
 	t.Helper()
 	each(&good, func(name string, at func(*C) reflect.Value) {
@@ -64,7 +63,7 @@ func each[C any](of *C, f func(name string, at func(*C) reflect.Value)) {
 		if g := whole(of).FieldByName(name); g.IsValid() {
 			walk(g.Type(), func(c *C) reflect.Value {
 				g := whole(c).FieldByName(name)
-				return reflect.NewAt(g.Type(), unsafe.Pointer(g.UnsafeAddr())).Elem() // it may not be exported
+				return reflect.NewAt(g.Type(), unsafe.Pointer(g.UnsafeAddr())).Elem() // the field may be unexported
 			})
 		}
 	}

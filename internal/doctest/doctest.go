@@ -1,4 +1,4 @@
-// Package doctest holds a struct's documentation to what its code does.
+// Package doctest compares the documentation of structs with their code.
 package doctest
 
 import (
@@ -22,19 +22,17 @@ var (
 	quantity = regexp.MustCompile(`(?:^|[ (])(\+ )?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?: ([A-Za-z]+))?`)
 )
 
-// units are those of bytes and of time, as the documentation spells them; a number of
-// anything else is itself.
+// units are units of bytes and time as documentation spells them. Other numbers have no unit.
 var units = map[string]float64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
 	"ms": float64(time.Millisecond), "s": float64(time.Second), "min": float64(time.Minute), "h": float64(time.Hour),
 	"day": 24 * float64(time.Hour), "days": 24 * float64(time.Hour),
 }
 
-// Defaults checks that the numbers of a struct, whose fields have their defaults, are those
-// that its documentation in a file of this folder gives: "Defaults to 4 GiB", or for fields
-// documented together "Default to 5,000 and 100". A field whose default is not 0 must have
-// one there, unless it is said in words. The same holds for its groups, Times,
-// Limits and what is fixed, whose types may be in any file of the folder.
+// Defaults compares the numbers of a struct with defaults with its documentation in file: "Defaults
+// to 4 GiB", or for several fields "Default to 5,000 and 100". A field with a default other than 0
+// needs such a sentence, in numbers or words. The same applies to its groups Times, Limits and
+// fixed, whose types can be in any file of the folder.
 func Defaults(t testing.TB, file string, withDefaults any) {
 	t.Helper()
 	value := reflect.ValueOf(withDefaults)
@@ -47,7 +45,7 @@ func Defaults(t testing.TB, file string, withDefaults any) {
 	require.NotZero(t, checked, "%s documents no default of %s", file, value.Type())
 }
 
-// home returns the file of this folder that has a type.
+// home returns the file of this folder that declares a type.
 func home(t testing.TB, typ string) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -61,7 +59,7 @@ func home(t testing.TB, typ string) string {
 	return ""
 }
 
-// check returns how many defaults it found documented.
+// check compares one struct and returns the number of documented defaults.
 func check(t testing.TB, file string, value reflect.Value) (checked int) {
 	t.Helper()
 	for _, group := range documented(t, file, value.Type().Name()) {
@@ -81,7 +79,7 @@ func check(t testing.TB, file string, value reflect.Value) (checked int) {
 	return checked
 }
 
-// group is fields with one documentation.
+// group is a group of fields with one documentation.
 type group struct {
 	doc    string
 	fields []string
@@ -122,7 +120,7 @@ func fields(spec *ast.TypeSpec) (groups []group) {
 	return groups
 }
 
-// said returns the defaults that a documentation names, or that it says them in words.
+// said returns the defaults in a documentation, and whether it describes them in words.
 func said(doc string) (numbers []float64, inWords bool) {
 	for _, sentence := range defaults.FindAllStringSubmatch(doc, -1) {
 		for _, q := range quantity.FindAllStringSubmatch(sentence[1], -1) {

@@ -1,18 +1,16 @@
-// Package fieldhub makes a hub of repositories as large, and as uneven, as the largest
-// GRASP servers of November 2026, for tests and benchmarks. The same [Config] makes the
-// same events, always.
+// Package fieldhub generates a hub with the size and distribution of the largest GRASP servers of
+// November 2026, for tests and benchmarks. The same [Config] always gives the same events.
 //
 //	hub := fieldhub.New(fieldhub.Config{Size: fieldhub.Production.Part(10), Server: "grasp.example"})
 //	relay := network.Add("wss://"+hub.Host, relaytest.GraspRelay())
 //	relay.Publish(hub.Events...)
 //
-// What is measured and what is made up: the number of repositories, of patches, issues
-// and pull requests, of identifiers that several owners use, of deletion requests, of
-// relays that are listed and of those that answer, the largest event, the author with
-// 983 relays and the repository whose state names hundreds of commits that nobody has are
-// the field's. The rest follows from them: few repositories have most of what is written,
-// few authors own many repositories. The 10,500 roots and the 60,000 events with 50,000
-// deletion requests are of two servers, so all of it comes to 70,000 events.
+// These numbers were measured: repositories; patches, issues and pull requests; identifiers of
+// several owners; deletion requests; listed and answering relays; the largest event; an author with
+// 983 relays; and a state with hundreds of commits that no server stores. The rest is derived: few
+// repositories have most of the events, and few authors own many repositories. The 10,500 roots are
+// from one server, the 60,000 events with 50,000 deletion requests from another, so the total is
+// 70,000 events.
 package fieldhub
 
 import (
@@ -31,28 +29,28 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Size is how much there is of everything.
+// Size contains the numbers of a hub.
 type Size struct {
-	Repositories int // each with an owner and an announcement; three of four have a state
-	Shared       int // repositories that have the identifier of another one
+	Repositories int // each with an owner and an announcement, three of four with a state
+	Shared       int // repositories with the identifier of another
 	Roots        int // issues, pull requests and patches
-	Comments     int // and statuses
-	Deletions    int // requests; nearly all of what nobody has
+	Comments     int // including statuses
+	Deletions    int // requests, nearly all for unknown events
 	Authors      int
-	Relays       int // that announcements list besides the hub
-	Answering    int // of these
-	Tips         int // commits of one state that no server has
+	Relays       int // in announcements, without the hub
+	Answering    int // relays that answer
+	Tips         int // commits of one state that no server stores
 	LargeEvent   int // bytes of one patch
-	AuthorRelays int // that one author lists (kind 10002)
+	AuthorRelays int // in the relay list (kind 10002) of one author
 }
 
-// Production is the size that is seen in production.
+// Production is the size of a hub in production.
 var Production = Size{
 	Repositories: 2500, Shared: 280, Roots: 10_500, Comments: 4500, Deletions: 50_000, Authors: 750,
 	Relays: 200, Answering: 12, Tips: 400, LargeEvent: 149 << 10, AuthorRelays: 983,
 }
 
-// Part is an nth of a size. What there is one of stays as large as it is.
+// Part returns a size divided by n. Sizes of single items do not change.
 func (s Size) Part(n int) Size {
 	for _, v := range []*int{
 		&s.Repositories, &s.Shared, &s.Roots, &s.Comments, &s.Deletions, &s.Authors, &s.Relays, &s.Answering,
@@ -62,51 +60,51 @@ func (s Size) Part(n int) Size {
 	return s
 }
 
-// Config says what hub to make.
+// Config is the configuration of a [Hub].
 type Config struct {
 	Size Size
-	// Server is the host of the server that is to sync; all announcements list it.
+	// Server is the host of the syncing server. All announcements list it.
 	Server string
 	// Host is the host of the hub's relay. Defaults to "hub.example".
 	Host string
-	// Now is when the newest event was made; the oldest is two years older. Defaults to
-	// the first of November 2026.
+	// Now is the time of the newest event. The oldest is two years older. Defaults to the first of
+	// November 2026.
 	Now time.Time
-	// Key makes the authors. Defaults to relaytest.NewCheapKey; with relaytest.NewKey
-	// the signatures are real, and take 0.1 ms each.
+	// Key creates the authors. Defaults to relaytest.NewCheapKey. With relaytest.NewKey, signatures
+	// are real and take 0.1 ms each.
 	Key func(seed string) *relaytest.Key
-	// GitServers are base URLs, such as "http://git.example:8080": each repository is on the next
-	// one, and its announcement lists that and no other host's but the server's. Then each has a
+	// GitServers are base URLs such as "http://git.example:8080". Each repository is on the next
+	// server in turn. Its announcement lists that server and Server only, and each repository has a
 	// state. Defaults to the hub and the relays around it.
 	GitServers []string
-	// Commit says which commit a ref of the ith repository is at: "main", "v0.1", or "pull-7" for
-	// the tip of a pull request. Defaults to commits that nobody has.
+	// Commit returns the commit of a ref of the ith repository. name is "main", "v0.1", or "pull-7"
+	// for the tip of a pull request. Defaults to commits that no server stores.
 	Commit func(repo int, name string) string
-	// Seed makes another hub of the same size.
+	// Seed selects another hub of the same size.
 	Seed uint64
 }
 
-// Relay is a relay that announcements list besides the hub.
+// Relay is a relay other than the hub in announcements.
 type Relay struct {
 	URL string
-	// Answers says that it can be reached, and then has these events, some of which are
-	// nowhere else.
+	// Answers reports whether the relay is reachable. It then stores Events, some of which no other
+	// relay stores.
 	Answers bool
 	Events  []*nostr.Event
 }
 
-// Hub is what a hub's relay has, and the relays around it.
+// Hub contains the events of a hub and the relays around it.
 type Hub struct {
 	Host   string
 	Events []*nostr.Event // on the hub, oldest first
 	Relays []*Relay
-	// Wanted is what a server has to have when it has synced: what belongs to the
-	// repositories that list it, wherever it is, without what its author deleted.
+	// Wanted contains the events that the server must store after a sync: all events of the
+	// repositories that list it, on any relay, except events that their authors deleted.
 	Wanted []*nostr.Event
 
 	cfg     Config
 	authors []*relaytest.Key
-	repos   []*repository // in the order in which they were made
+	repos   []*repository // in order of creation
 	roots   []*nostr.Event
 	gone    map[string]bool        // ids of deleted events
 	byRef   map[string]*repository // by address
@@ -114,18 +112,18 @@ type Hub struct {
 }
 
 type repository struct {
-	index      int // in all
+	index      int // in Hub.repos
 	owner      *relaytest.Key
 	name       string
 	identifier graspsync.RepoRef
-	relays     []*Relay // besides the hub
+	relays     []*Relay // other than the hub
 	announced  nostr.Timestamp
 }
 
 // twoYears is the age of the oldest event, in seconds.
 const twoYears = 2 * 365 * 86_400
 
-// New makes a hub.
+// New returns a hub.
 func New(cfg Config) *Hub {
 	cfg.Host = cmp.Or(cfg.Host, "hub.example")
 	if cfg.Now.IsZero() {
@@ -159,7 +157,7 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// parallel makes n things on all processors.
+// parallel returns n results of make1, which runs on all processors.
 func parallel[T any](n int, make1 func(i int) T) []T {
 	all := make([]T, n)
 	var wg sync.WaitGroup
@@ -175,7 +173,8 @@ func parallel[T any](n int, make1 func(i int) T) []T {
 	return all
 }
 
-// dice are the chances of the ith thing of a sort, whoever makes it and when.
+// dice returns the random numbers of the ith item of a sort. They do not depend on the order of
+// creation.
 func (h *Hub) dice(sort string, i int) *rand.Rand {
 	n := h.cfg.Seed
 	for _, c := range []byte(sort) {
@@ -184,7 +183,7 @@ func (h *Hub) dice(sort string, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(n, uint64(i)))
 }
 
-// few picks one of n, the first ones far more often.
+// few returns a random number below n, mostly a small one.
 func few(rng *rand.Rand, n int) int {
 	x := rng.Float64()
 	return int(x * x * x * float64(n))
@@ -192,7 +191,7 @@ func few(rng *rand.Rand, n int) int {
 
 func (h *Hub) now() nostr.Timestamp { return nostr.Timestamp(h.cfg.Now.Unix()) }
 
-// found decides on the repositories and on the relays that they list.
+// found creates the repositories and chooses their relays.
 func (h *Hub) found() {
 	size := h.cfg.Size
 	for i := range size.Relays {
@@ -203,10 +202,10 @@ func (h *Hub) found() {
 		rng := h.dice("repository", i)
 		r := &repository{index: i, owner: h.authors[few(rng, len(h.authors))], name: fmt.Sprintf("project-%d", i)}
 		if i == 0 {
-			r.name = "market" // whose state names what nobody has
+			r.name = "market" // its state names commits that no server stores
 		}
 		if first := size.Repositories - size.Shared; i >= first {
-			// The same name with another owner; the owner that comes last has it once.
+			// The same name with another owner, from the end of the list of authors.
 			r.name = h.repos[rng.IntN(first)].name
 			r.owner = h.authors[len(h.authors)-1-(i-first)%(len(h.authors)/2)]
 		}
@@ -223,7 +222,7 @@ func (h *Hub) found() {
 		r.identifier = r.owner.Ref(r.name)
 		h.repos = append(h.repos, r)
 	}
-	// One owner has a name only once: a later repository would be a newer version.
+	// An owner can have a name only once, because a second repository would be a newer version.
 	seen := make(map[graspsync.RepoRef]int)
 	for _, r := range h.repos {
 		if seen[r.identifier]++; seen[r.identifier] > 1 {
@@ -248,7 +247,7 @@ func (h *Hub) announcement(r *repository) *nostr.Event {
 	return r.owner.Hosted(r.announced, r.name, hosts...)
 }
 
-// relayURL is that of a host, or of one with its scheme.
+// relayURL returns the relay URL of a host with or without scheme.
 func relayURL(host string) string {
 	if strings.Contains(host, "://") {
 		return host
@@ -256,22 +255,22 @@ func relayURL(host string) string {
 	return "wss://" + host
 }
 
-// CloneURL returns where the ith repository is on its git server.
+// CloneURL returns the URL of the ith repository on its git server.
 func (h *Hub) CloneURL(i int) string {
 	r, server := h.repos[i], h.cfg.GitServers[i%len(h.cfg.GitServers)]
 	return r.owner.CloneURL(strings.Replace(server, "http", "ws", 1), r.name)
 }
 
-// commit returns where a ref of a repository is.
+// commit returns the commit of a ref.
 func (h *Hub) commit(rng *rand.Rand, repo int, name string) string {
-	made := commit(rng) // in any case: the chances of what follows are the same
+	made := commit(rng) // always called, so that later random numbers stay the same
 	if h.cfg.Commit == nil {
 		return made
 	}
 	return h.cfg.Commit(repo, name)
 }
 
-// state returns a state of the ith repository, nil for one of four.
+// state returns a state of the ith repository, or nil for one of four.
 func (h *Hub) state(i int) *nostr.Event {
 	rng, r := h.dice("state", i), h.repos[i]
 	refs := map[string]string{"refs/heads/main": h.commit(rng, i, "main")}
@@ -295,7 +294,7 @@ func commit(rng *rand.Rand) string {
 	return fmt.Sprintf("%016x%016x%08x", rng.Uint64(), rng.Uint64(), rng.Uint32())
 }
 
-// later is some time between then and now.
+// later returns a random time between then and now.
 func (h *Hub) later(rng *rand.Rand, then nostr.Timestamp) nostr.Timestamp {
 	return then + nostr.Timestamp(rng.Int64N(int64(max(1, h.now()-then))))
 }
@@ -332,8 +331,8 @@ func (h *Hub) comment(i int) *nostr.Event {
 	return author.Comment(at, root, words(rng, 60))
 }
 
-// own returns the comment that the ith deletion request deletes, nil for most: they
-// delete what nobody has.
+// own returns the comment that the ith deletion request deletes. It is nil for most requests, which
+// name unknown events.
 func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
 	if i%500 != 0 || len(comments) == 0 {
 		return nil
@@ -355,13 +354,14 @@ func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	at := h.now() - nostr.Timestamp(rng.IntN(twoYears))
 	tags := nostr.Tags{{"e", commit(rng) + commit(rng)[:24]}, {"k", "1111"}}
 	if r := h.repos[few(rng, len(h.repos))]; rng.IntN(10) == 0 && r.owner != author {
-		// It names somebody else's repository, so that it is asked for, and deletes nothing.
+		// The request names the repository of another author, so that filters match it, and deletes
+		// nothing.
 		tags = append(tags, nostr.Tag{"a", r.identifier.String()})
 	}
 	return author.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
-// gossip is the relay list of an author who lists every relay there is.
+// gossip returns the relay list of an author who lists every relay.
 func (h *Hub) gossip() *nostr.Event {
 	var tags nostr.Tags
 	for i := range h.cfg.Size.AuthorRelays {
@@ -370,8 +370,8 @@ func (h *Hub) gossip() *nostr.Event {
 	return h.authors[0].Event(h.now()-86_400, 10_002, "", tags...)
 }
 
-// place puts events on the hub, and on the relays of their repositories that answer; if
-// some may stray, one of fifty of these is not on the hub.
+// place puts events on the hub and on the answering relays of their repositories. If stray is true,
+// one of fifty is missing on the hub.
 func (h *Hub) place(events []*nostr.Event, stray bool) {
 	for i, ev := range events {
 		if ev == nil {
@@ -426,7 +426,7 @@ func value(ev *nostr.Event, name string) string {
 	return ""
 }
 
-// words makes a text of up to n words.
+// words returns a text of at most n words.
 func words(rng *rand.Rand, n int) string {
 	some := []string{"the", "build", "fails", "when", "a", "merge", "is", "pushed", "and", "relay", "tests", "pass"}
 	var b strings.Builder

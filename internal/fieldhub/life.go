@@ -7,17 +7,17 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Update is something that is published while a hub lives.
+// Update is an event that is published later.
 type Update struct {
 	At    time.Time
 	Event *nostr.Event
-	// Relay is the only relay that gets it, nil for the hub.
+	// Relay is the only relay that receives Event, nil for the hub.
 	Relay *Relay
 }
 
-// Live makes n events that are published at even intervals between two times: comments,
-// statuses, issues, states and new repositories. Events of one day are not made again for
-// another; the times say which they are.
+// Live returns n events that are published at even intervals from from to to: comments, statuses,
+// issues, states and new repositories. Events depend on their times, so that different days have
+// different events.
 func (h *Hub) Live(n int, from, to time.Time) []Update {
 	var all []Update
 	for i := range n {

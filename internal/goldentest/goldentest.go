@@ -1,11 +1,11 @@
-// Package goldentest compares output with the golden output of a file, and plays
-// scripts that hold both: a line of input, and below it what comes of it.
+// Package goldentest compares output with a file, and plays scripts that contain lines of input
+// with their expected output.
 //
 //	# a comment
 //	1m connected a
 //	> what the player says to that
 //
-// With the flag -update golden output is written anew, and the test passes:
+// With the flag -update the expected output is written and the test passes:
 //
 //	go test ./health -run TestScripts -update
 package goldentest
@@ -24,12 +24,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden output of testdata anew")
 
-// A Player performs one line of a script, given as its words, and returns the lines of
-// its output. An error means that the line is wrong; it ends the test.
+// A Player executes one line of a script, given as words, and returns lines of output. An error
+// means that the line is invalid and ends the test.
 type Player func(words []string) (output []string, err error)
 
-// Play runs each script of testdata as a subtest, with a player of its own, and compares
-// the output with the golden one.
+// Play runs each script of testdata as a subtest with its own player and compares the output.
 func Play(t *testing.T, begin func(t *testing.T) Player) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -44,7 +43,7 @@ func Play(t *testing.T, begin func(t *testing.T) Player) {
 	}
 }
 
-// Equal checks that this is the content of a file.
+// Equal compares got with the content of a file.
 func Equal(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -55,7 +54,7 @@ func Equal(t *testing.T, file, got string) {
 	assert.Equal(t, string(golden), got)
 }
 
-// play returns the script with the output of this player.
+// play returns the script with the output of a player.
 func play(t *testing.T, script string, command Player) string {
 	t.Helper()
 	var out strings.Builder

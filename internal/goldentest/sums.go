@@ -12,19 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Sums compares outputs that are too long to be kept with sums of them in a file, one for
-// each part of an output. They tell that something goes another way than it went before,
-// and where that begins; whether it is meant is for who changed it to say. To see what was
-// there before, play the same with the code of before.
+// Sums compares long outputs with checksums in a file, one for each part of an output. A failure
+// shows where the output begins to differ. To see the old output, run the old code.
 type Sums struct {
 	file   string
 	golden map[string]string
 }
 
-// partLines is how many lines have one sum.
+// partLines is the number of lines per checksum.
 const partLines = 100
 
-// NewSums returns the sums of a file.
+// NewSums reads the sums of a file.
 func NewSums(t *testing.T, file string) *Sums {
 	t.Helper()
 	s := &Sums{file: file, golden: make(map[string]string)}
@@ -42,15 +40,15 @@ func NewSums(t *testing.T, file string) *Sums {
 	return s
 }
 
-// Updating reports whether outputs are written anew.
+// Updating reports whether the flag -update is set.
 func (s *Sums) Updating() bool { return *update }
 
-// Same reports whether these are the lines of the output of this name, or it is written anew.
+// Same reports whether the output named name has these lines. With -update it is always true.
 func (s *Sums) Same(name string, lines []string) bool {
 	return *update || differ(strings.Fields(s.golden[name]), sum(lines)) < 0
 }
 
-// Equal checks that these are the lines of the output of this name.
+// Equal checks that the output named name has these lines.
 func (s *Sums) Equal(t testing.TB, name string, lines []string) {
 	t.Helper()
 	got := sum(lines)
@@ -73,7 +71,7 @@ func (s *Sums) String() string {
 	return out.String()
 }
 
-// sum returns the sums of the parts of an output.
+// sum returns the checksums of the parts of an output.
 func sum(lines []string) (out []string) {
 	for part := range slices.Chunk(lines, partLines) {
 		h := crc32.NewIEEE()
@@ -85,7 +83,7 @@ func sum(lines []string) (out []string) {
 	return out
 }
 
-// differ returns the first part that is not the same, -1 if there is none.
+// differ returns the first different part, or -1.
 func differ(a, b []string) int {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {

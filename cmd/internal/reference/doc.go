@@ -1,5 +1,5 @@
-// Package reference makes those parts of docs that say what the code says, and checks that they
-// are of now:
+// Package reference generates the parts of docs that repeat the code, and checks that they are
+// current:
 //
 //	go test ./cmd/internal/reference -update
 package reference
