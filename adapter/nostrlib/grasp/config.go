@@ -42,7 +42,7 @@ type Config struct {
 	Audit func(admin.Entry)
 	// Logger is the logger of every part without its own. Defaults to discarding.
 	Logger *slog.Logger
-	// MaxQuery is MaxQuery of khatruadapter.Config. Defaults to 500.
+	// MaxQuery is MaxQuery of khatruadapter.Config.
 	MaxQuery int
 
 	// Sync configures the SyncManager. New sets its State and Rules. Its Policy decides before
