@@ -40,7 +40,6 @@ type front struct {
 	criteria, curation string
 }
 
-// nip05 is the path where clients look up the key of a name (NIP-05).
 const nip05 = "/.well-known/nostr.json"
 
 // ServeHTTP implements [http.Handler].

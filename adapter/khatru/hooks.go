@@ -109,7 +109,6 @@ type (
 	query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 )
 
-// wire adds our hooks to the relay.
 func (s *Sync) wire() {
 	r := s.relay
 	s.elsewhere = slices.Clone(r.QueryEvents)
@@ -184,7 +183,6 @@ func (s *Sync) overheard(theirs judge) judge {
 	}
 }
 
-// reject is our RejectEvent hook.
 func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg string) {
 	if IsSynced(ctx) {
 		return false, ""
@@ -260,7 +258,6 @@ func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	s.core.DeleteElsewhere(context.WithoutCancel(ctx), parsed)
 }
 
-// followRemoved calls the DeleteEvent hooks for an event that left the backend.
 func (s *Sync) followRemoved(ctx context.Context, e graspsync.Event) {
 	s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e.Event)
 }
@@ -287,7 +284,6 @@ func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Eve
 	}
 }
 
-// admit calls the RejectEvent hooks.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	err := embedding.Protect(func() {
 		for _, hook := range s.relay.RejectEvent {

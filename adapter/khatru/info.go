@@ -35,7 +35,6 @@ func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	})
 }
 
-// document records an answer.
 type document struct {
 	header http.Header
 	body   []byte

@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// refuse is a filter hook that refuses all queries after Close.
 func (s *Sync) refuse(context.Context, nostr.Filter) (reject bool, msg string) {
 	return s.core.Questions.Closed(), embedding.MsgEnding
 }

@@ -82,7 +82,6 @@ func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 		(f.Kinds == nil || len(out.Kinds) > 0) && (f.Until == nil || *f.Until > 0)
 }
 
-// converted returns the values that have a valid conversion.
 func converted[A, B any](values []A, as func(A) (B, bool)) []B {
 	out := make([]B, 0, len(values))
 	for _, v := range values {

@@ -142,7 +142,6 @@ func (p *Policy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: answer.Reason, DependsOn: p.again(ev, answer.Reason)}, nil
 }
 
-// ask calls the inner policy.
 func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	v, err := p.inner.Judge(ctx, ev, src, view)
 	if err == nil && v.Decision == graspsync.Hold {
@@ -151,7 +150,6 @@ func (p *Policy) ask(ctx context.Context, ev graspsync.Event, src graspsync.Sour
 	return v, err
 }
 
-// isServed reports whether an event is stored already.
 func isServed(ctx context.Context, view relaysync.View, ev graspsync.Event) (bool, error) {
 	stored, err := view.Event(ctx, ev.ID)
 	return !stored.IsZero(), err
@@ -341,7 +339,6 @@ func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 // heldView is a view of all held and stored events, so that deletions of held events are accepted.
 type heldView struct{ waitingView }
 
-// event returns a held event.
 func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) {
 	ev = v.where.Event(id)
 	return ev, !ev.IsZero()

@@ -193,7 +193,6 @@ func ratio[T ~int64](a, b T) float64 {
 	return float64(a) / float64(b)
 }
 
-// explain adds the figures of a sample.
 func (r *run) explain(what string, m sample) {
 	r.figure(what+": until all is saved", m.saved.Seconds(), "s")
 	r.figure(what+": until it says so", m.done.Seconds(), "s")

@@ -69,7 +69,6 @@ func startCanned(a *archive, i int, nip77 bool) (*canned, error) {
 
 func (c *canned) addr() string { return c.listener.Addr().String() }
 
-// close ends all connections.
 func (c *canned) close() {
 	c.server.Close()
 	c.mu.Lock()

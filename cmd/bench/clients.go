@@ -36,7 +36,6 @@ var (
 	theirClients = []client{theirSync, theirWalk}
 )
 
-// atCanned returns the client for a canned relay.
 func (c client) atCanned() client {
 	c.relay = map[software]software{khatruNIP77: cannedNIP77, khatruPages: cannedPages}[c.relay]
 	return c
@@ -155,7 +154,6 @@ func (b *batches) observe(o relaysync.Observation) {
 	}
 }
 
-// eventually waits until so returns true.
 func eventually(ctx context.Context, so func() bool) error {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()

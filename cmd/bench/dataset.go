@@ -115,7 +115,6 @@ func (d *dataset) readIDs() error {
 
 func compareIDs(a, b graspsync.EventID) int { return bytes.Compare(a[:], b[:]) }
 
-// has reports whether the data set contains an event.
 func (d *dataset) has(id graspsync.EventID) bool {
 	_, ok := slices.BinarySearchFunc(d.ids, id, compareIDs)
 	return ok
@@ -124,7 +123,6 @@ func (d *dataset) has(id graspsync.EventID) bool {
 // lines yields the JSON of the events. A line is valid until the next one.
 func (d *dataset) lines() iter.Seq2[[]byte, error] { return linesOf(d.path) }
 
-// events yields the parsed events.
 func (d *dataset) events() iter.Seq2[graspsync.Event, error] {
 	return func(yield func(graspsync.Event, error) bool) {
 		for line, err := range d.lines() {

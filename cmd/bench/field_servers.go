@@ -38,7 +38,6 @@ type fieldServers struct {
 	in  io.Closer
 }
 
-// startServers returns when the servers accept connections.
 func startServers(kept string) (*fieldServers, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -36,7 +36,6 @@ type world struct {
 // worldDate is the time of the first event.
 const worldDate = 1_750_000_000
 
-// owner returns the owner of a repository.
 func (world) owner(repo int) string {
 	key := sha256.Sum256(fmt.Appendf(nil, "owner %d", repo))
 	return hex.EncodeToString(key[:])
@@ -69,7 +68,6 @@ func (w world) announcement(repo int) *nostr.Event {
 		nostr.Tag{"clone", "https://" + serviceHost + "/" + npub + "/" + w.name(repo) + ".git"}, urls)
 }
 
-// issue returns an issue of a repository.
 func (w world) issue(repo, n int) *nostr.Event {
 	return w.event(graspsync.KindIssue, w.owner(repo), repo*100+n, fmt.Sprint("issue ", n), nostr.Tag{"a", w.address(repo)})
 }
@@ -97,7 +95,6 @@ func save(ctx context.Context, store relaysync.Store, events func(yield func(*no
 	return saveAll(ctx, store, batch)
 }
 
-// events yields all events of a world.
 func (w world) events(yield func(*nostr.Event) bool) {
 	for repo := range w.repos {
 		if !yield(w.announcement(repo)) {
@@ -111,7 +108,6 @@ func (w world) events(yield func(*nostr.Event) bool) {
 	}
 }
 
-// follower is a manager that follows a crowd.
 type follower struct {
 	manager *relaysync.SyncManager
 	stop    func() // stops the manager and waits

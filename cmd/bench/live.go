@@ -128,7 +128,6 @@ func spoken(w world, c *crowdRemote, n int) ([]publication, error) {
 	return all, nil
 }
 
-// clockedStore records when events were stored.
 type clockedStore struct {
 	*memstore.Store
 

@@ -60,7 +60,6 @@ func liveNow() int64 {
 	}
 }
 
-// heapOfStore returns the bytes of a Store with the events of a data set.
 func heapOfStore(r *run, d *dataset) (int64, error) {
 	before := liveNow()
 	s := memstore.New()

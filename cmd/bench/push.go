@@ -136,7 +136,6 @@ type pushCost struct {
 
 type pushCosts []pushCost
 
-// median returns the median of each quantity.
 func (all pushCosts) median() (m pushCost) {
 	m.time, m.cpu = middle(all, func(c pushCost) time.Duration { return c.time }), middle(all, func(c pushCost) time.Duration { return c.cpu })
 	m.before = middle(all, func(c pushCost) time.Duration { return c.before })
@@ -169,7 +168,6 @@ type pushed interface {
 	check(ctx context.Context, commit string) error
 }
 
-// pushOnce pushes a commit and returns its cost.
 func pushOnce(ctx context.Context, to pushed, from *history, commit string) (c pushCost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pushMost)
 	defer cancel()
@@ -271,7 +269,6 @@ func (h *history) make(ctx context.Context, commits int) error {
 	return err
 }
 
-// writeHistory writes commits for git fast-import.
 func writeHistory(w io.Writer, commits int) error {
 	var b bytes.Buffer
 	for i := range commits {
@@ -435,7 +432,6 @@ func listen(h http.Handler) (*http.Server, string, error) {
 	return front, l.Addr().String(), nil
 }
 
-// start starts the server with git as its git program.
 func (s *pushServer) start(ctx context.Context, git string) error {
 	own, err := netip.ParseAddrPort(s.addr)
 	if err != nil {
@@ -470,7 +466,6 @@ func (s *pushServer) start(ctx context.Context, git string) error {
 	return err
 }
 
-// end stops what start started.
 func (s *pushServer) end() (err error) {
 	if s.client != nil {
 		s.client.close()
@@ -641,7 +636,6 @@ func (c *nostrClient) close() {
 	}
 }
 
-// publish fails unless the relay accepts the event.
 func (c *nostrClient) publish(ctx context.Context, ev *nostr.Event) error {
 	if err := c.write(ctx, "EVENT", ev); err != nil {
 		return err

@@ -38,7 +38,6 @@ const (
 	doUsage = "usage" // answer with a usage
 )
 
-// software is the program of a relay.
 type software string
 
 const (

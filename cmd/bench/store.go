@@ -62,7 +62,6 @@ func fill(ctx context.Context, s relaysync.Store, d *dataset, but int) (left int
 	return left, saveAll(ctx, s, batch)
 }
 
-// saveAll saves new events.
 func saveAll(ctx context.Context, s relaysync.Store, batch []graspsync.Incoming) error {
 	outcomes, err := s.Save(ctx, batch)
 	for _, o := range outcomes {

@@ -110,7 +110,6 @@ func (b backend) measure(r *run, d *dataset, relays *remote) error {
 	return nil
 }
 
-// writeAlone saves events from memory.
 func (b backend) writeAlone(r *run, d *dataset) (m sample, err error) {
 	s, end, err := b.open(r.dir)
 	if err != nil {

@@ -115,7 +115,6 @@ func lists(f nostr.Filter) []list {
 	return append(all, list{name: "authors", items: f.Authors}, list{name: "ids", items: f.IDs})
 }
 
-// bytes returns the total length of the distinct items.
 func (l list) bytes() int {
 	n := 0
 	seen := make(map[string]struct{}, len(l.items))

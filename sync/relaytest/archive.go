@@ -9,7 +9,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// record is a stored event with cached values.
 type record struct {
 	ev        *nostr.Event
 	size      int          // bytes of its JSON

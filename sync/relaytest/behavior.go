@@ -255,7 +255,6 @@ const (
 	NegHugeList
 )
 
-// refuseFilters checks the filters of a REQ.
 func (b *Behavior) refuseFilters(fs []nostr.Filter) *refusal {
 	if exceeds(len(fs), b.MaxFilters) {
 		return &refusal{text: "bad req: too many filters"}
@@ -298,7 +297,6 @@ func (b Behavior) refuseOther(fs []nostr.Filter) *refusal {
 	return b.refuseFilters(fs)
 }
 
-// off reports whether the relay does not support NIP-77.
 func (b *Behavior) off() bool {
 	switch b.Negentropy {
 	case NegNotice, NegErr, NegError, NegClosed, NegSilent:

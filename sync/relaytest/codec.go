@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// quote returns s as a JSON string.
 func quote(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -23,7 +22,6 @@ func quote(s string) string {
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-// encode returns a frame as text.
 func encode(f frame) []byte {
 	m := &f.msg
 	array := func(label string, parts ...string) []byte {
@@ -70,7 +68,6 @@ func encode(f frame) []byte {
 
 var errMalformed = errors.New("malformed")
 
-// decode parses a message of a client.
 func decode(text []byte) (req wire.Request, err error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(text, &parts); err != nil || len(parts) < 2 {

@@ -26,7 +26,6 @@ var (
 	errBusy   = fmt.Errorf("%w by the relay: too many messages", relaysync.ErrClosed)
 )
 
-// subscription is an open REQ.
 type subscription struct {
 	id       string
 	filters  []nostr.Filter
@@ -135,7 +134,6 @@ func (c *Conn) end(cause error) {
 	})
 }
 
-// ended returns why the connection ended, or nil while it is open.
 func (c *Conn) ended() error {
 	select {
 	case <-c.done:
@@ -264,7 +262,6 @@ func (c *Conn) live(rec *record) bool {
 	return hit
 }
 
-// follows reports whether the connection receives a new event.
 func (c *Conn) follows(rec *record) bool {
 	for _, s := range c.subs {
 		if s.follows && s.match(rec.ev) {
@@ -363,7 +360,6 @@ func (c *Conn) SendText(ctx context.Context, text []byte) error {
 	return c.send(ctx, req, len(text))
 }
 
-// greet starts a new connection.
 func (c *Conn) greet() {
 	r := c.relay
 	r.mu.Lock()
@@ -440,10 +436,8 @@ func (c *Conn) say(m wire.Message) {
 	c.push(&answer{frames: []frame{{msg: m}}, due: c.soon()})
 }
 
-// soon returns the time of an answer to a message received now. The caller holds relay.mu.
 func (c *Conn) soon() time.Time { return time.Now().Add(c.relay.behavior.Latency) }
 
-// accept answers an EVENT of size bytes.
 func (c *Conn) accept(ev *nostr.Event, size int) {
 	id, err := graspsync.ParseEventID(ev.ID)
 	if err != nil {
@@ -476,7 +470,6 @@ func (c *Conn) accept(ev *nostr.Event, size int) {
 	c.say(wire.Message{Type: wire.TypeOK, ID: id, Accepted: out.accepted, Text: out.text})
 }
 
-// authenticate answers an AUTH.
 func (c *Conn) authenticate(ev *nostr.Event) {
 	id, idErr := graspsync.ParseEventID(ev.ID)
 	genuine := idErr == nil && ev.CheckID() && signed(ev)
@@ -512,7 +505,6 @@ func (c *Conn) authFault(ev *nostr.Event, genuine bool, age time.Duration) strin
 	return ""
 }
 
-// negOpen answers NEG-OPEN.
 func (c *Conn) negOpen(req wire.Request) {
 	r := c.relay
 	r.mu.Lock()
@@ -564,7 +556,6 @@ func (c *Conn) refuseNeg(sub string) bool {
 	return true
 }
 
-// negSend answers NEG-MSG.
 func (c *Conn) negSend(req wire.Request) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -589,7 +580,6 @@ func (c *Conn) negSend(req wire.Request) {
 	c.negAnswer(req)
 }
 
-// negAnswer answers a message of an open session.
 func (c *Conn) negAnswer(req wire.Request) {
 	b := &c.relay.behavior
 	s := c.negs[req.Sub]
@@ -611,7 +601,6 @@ func (c *Conn) negAnswer(req wire.Request) {
 	})
 }
 
-// request answers a REQ of size bytes.
 func (c *Conn) request(req wire.Request, size int) {
 	r := c.relay
 	scripted := r.scriptedRefusal(req)
@@ -718,7 +707,6 @@ func (c *Conn) stream(s *subscription, a *answer, records []*record, complete bo
 	}
 }
 
-// unsubscribe processes a CLOSE.
 func (c *Conn) unsubscribe(id string) {
 	c.relay.mu.Lock()
 	defer c.relay.mu.Unlock()
@@ -902,7 +890,6 @@ func (c *Conn) openSubs(but string) (n, size int) {
 	return n, size
 }
 
-// tooManyNegs reports whether a new NEG session exceeds the maximum.
 func (c *Conn) tooManyNegs(sub string) bool {
 	most := c.relay.behavior.mostNegs()
 	return most > 0 && c.negs[sub] == nil && len(c.negs) >= most
@@ -977,10 +964,8 @@ func (c *Conn) refused(typ wire.Type, sub string, no *refusal) []frame {
 	return frames
 }
 
-// exceeds reports whether n is above a limit; limit 0 means none.
 func exceeds(n, limit int) bool { return limit > 0 && n > limit }
 
-// signed reports whether an event has a valid or a cheap signature.
 func signed(ev *nostr.Event) bool {
 	if cheap(ev) {
 		return true

@@ -139,7 +139,6 @@ func (k *Key) Deletion(at nostr.Timestamp, targets ...*nostr.Event) *nostr.Event
 	return k.Event(at, graspsync.KindDeletion, "", tags...)
 }
 
-// appendTag appends a tag unless values is empty.
 func appendTag(tags nostr.Tags, name string, values []string) nostr.Tags {
 	if len(values) == 0 {
 		return tags

@@ -28,7 +28,6 @@ func eventMessage(sub string, ev *nostr.Event) wire.Message {
 	return wire.Message{Type: wire.TypeEvent, Sub: sub, Event: eventtest.Of(ev)}
 }
 
-// forge returns a forged copy of an event with the same id.
 func forge(rec *record, how Forgery) *nostr.Event {
 	if rec.forged != nil && rec.forgedHow == how {
 		return rec.forged

@@ -45,7 +45,6 @@ func KhatruDefaults() Behavior {
 	return b
 }
 
-// khatru is the program of [Khatru].
 type khatru struct{}
 
 var khatruManners = manners{

@@ -73,7 +73,6 @@ func GraspRelay() Behavior {
 	return b
 }
 
-// rustNostr is the program of [LocalRelay].
 type rustNostr struct{}
 
 var rustManners = manners{

@@ -8,7 +8,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
-// negSession is an open NEG session of a connection.
 type negSession struct {
 	set      *negentropy.Set
 	inFlight bool // the last answer was not delivered yet

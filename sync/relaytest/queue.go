@@ -10,7 +10,6 @@ import (
 // maxUnread is the number of unread answers at which Send blocks.
 const maxUnread = 256
 
-// frame is a message to the client.
 type frame struct {
 	msg       wire.Message
 	eventSize int // bytes of the event's JSON, 0 if unknown
@@ -148,7 +147,6 @@ func (c *Conn) push(a *answer) {
 	}
 }
 
-// account records the delivery of a frame.
 func (c *Conn) account(f *frame, now time.Time) {
 	b := &c.relay.behavior
 	f.msg.Size = f.size()

@@ -1,6 +1,5 @@
 package relaytest
 
-// refusal is the refusal of a request.
 type refusal struct {
 	text      string
 	notice    bool // NOTICE instead of CLOSED or NEG-ERR

@@ -238,7 +238,6 @@ func (r *Relay) dial(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// remember appends to a bounded list.
 func remember[T any](list []T, item T) []T {
 	if len(list) >= maxRecords {
 		list = slices.Delete(list, 0, maxRecords/2)
@@ -327,7 +326,6 @@ func (r *Relay) source(burst int) meter {
 	return m
 }
 
-// items returns the records of a filter.
 func (r *Relay) items(f nostr.Filter) []negentropy.Item {
 	found := r.store.query(f)
 	items := make([]negentropy.Item, 0, len(found))

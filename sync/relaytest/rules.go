@@ -81,7 +81,6 @@ func (v Violation) String() string {
 	return fmt.Sprintf("connection %d, %q: %s: %s", v.Conn, v.Sub, v.Kind, v.Detail)
 }
 
-// or returns n, or def if n is 0.
 func or(n, def int) int {
 	if n == 0 {
 		return def

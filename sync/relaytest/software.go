@@ -75,7 +75,6 @@ type manners struct {
 	outcomes          map[string]outcome // of events that are not stored, by the archive's reason
 }
 
-// outcome is the content of an OK.
 type outcome struct {
 	accepted bool
 	text     string

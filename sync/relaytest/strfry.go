@@ -88,7 +88,6 @@ type FilterValidation struct {
 	RequireAuthorOrTag bool
 }
 
-// strfry is the program of [Strfry].
 type strfry struct{ old bool }
 
 var strfryManners = manners{
@@ -209,7 +208,6 @@ func (p strfry) negOpen(c *Conn, req wire.Request, found func() int) *refusal {
 
 func (strfry) negSend(c *Conn) *refusal { return anyProgram{}.negSend(c) }
 
-// bad refuses a REQ.
 func (p strfry) bad(b *Behavior, why string) *refusal {
 	return &refusal{text: "ERROR: bad req: " + why, notice: p.old || b.RefuseByNotice}
 }
@@ -299,7 +297,6 @@ func (v *FilterValidation) judge(fs []nostr.Filter) string {
 	return ""
 }
 
-// findsNothing reports whether a filter has an empty list.
 func findsNothing(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 || f.Authors != nil && len(f.Authors) == 0 || f.Kinds != nil && len(f.Kinds) == 0 {
 		return true

@@ -20,7 +20,6 @@ func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// clone returns a deep copy of an event.
 func clone(ev *nostr.Event) *nostr.Event {
 	c := *ev
 	n := 0
@@ -75,7 +74,6 @@ func copyTime(t *nostr.Timestamp) *nostr.Timestamp {
 	return &c
 }
 
-// size returns the number of bytes of the frame on the wire.
 func (f *frame) size() int {
 	if f.raw != nil {
 		return len(f.raw)
@@ -91,7 +89,6 @@ func (f *frame) size() int {
 	return len(encode(*f))
 }
 
-// requestSize returns the number of bytes of a request on the wire.
 func requestSize(req wire.Request) int {
 	n := len(`[""]`)
 	switch req.Type {

@@ -19,7 +19,6 @@ type subject struct {
 	ctx context.Context
 }
 
-// save saves one event and checks its outcome.
 func (s subject) save(e *nostr.Event, want graspsync.Result) error {
 	return s.saveAll([]*nostr.Event{e}, want)
 }
@@ -64,7 +63,6 @@ func (s subject) deliver(g *gen, events []*nostr.Event) error {
 	return nil
 }
 
-// fill saves new events.
 func (s subject) fill(events []*nostr.Event) error {
 	for batch := range slices.Chunk(events, 500) {
 		if err := s.saveAll(batch, graspsync.Stored); err != nil {

@@ -75,7 +75,6 @@ func checkDeletionOfDeletion(ctx context.Context, store relaysync.Store) error {
 		step{second, stored}, step{target, deleted}, step{first, duplicate}, step{second, duplicate})
 }
 
-// checkDeletionInBatch saves a deletion and its targets in one batch.
 func checkDeletionInBatch(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(10)
 	a, d := g.key(), nostr.Tag{"d", "repo"}

@@ -19,7 +19,6 @@ const (
 	refused    = graspsync.Refused
 )
 
-// step is an event to save and its expected result.
 type step struct {
 	event *nostr.Event
 	want  graspsync.Result

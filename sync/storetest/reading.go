@@ -141,7 +141,6 @@ func checkFullSecond(ctx context.Context, store relaysync.Store) error {
 	return nil
 }
 
-// checkManyValues uses filters with many values.
 func checkManyValues(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(22)
 	authors := keys(g, 250)

@@ -33,7 +33,6 @@ func RunAs(t *testing.T, identity nip34.Identity, open func(t *testing.T) relays
 	})
 }
 
-// check is one part of the suite. It returns the first failure.
 type check struct {
 	name string
 	run  func(ctx context.Context, s relaysync.Store) error

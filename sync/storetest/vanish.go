@@ -58,7 +58,6 @@ func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identi
 	return s.deleted(gone, true)
 }
 
-// checkVanishInBatch saves a request to vanish and its targets in one batch.
 func checkVanishInBatch(ctx context.Context, store relaysync.Store) error {
 	s, g := subject{store, ctx}, newGen(13)
 	a := g.key()

@@ -34,7 +34,6 @@ type deadline struct {
 	id string
 }
 
-// deadlines is a heap with the earliest deadline first.
 type deadlines []deadline
 
 func (d deadlines) Len() int           { return len(d) }

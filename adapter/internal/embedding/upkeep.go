@@ -123,7 +123,6 @@ func (u *Upkeep) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// runExpiry removes expired events.
 func (u *Upkeep) runExpiry(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -40,7 +40,6 @@ type readiness struct {
 	err error     // the last answer
 }
 
-// newReadiness returns a readiness. See the fields of readiness for the arguments.
 func newReadiness(read <-chan struct{}, store func() error, records state.Store, git func() error) *readiness {
 	return &readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
 }
@@ -104,7 +103,6 @@ func (r *readiness) record(ctx context.Context) error {
 	return nil
 }
 
-// readyCollector exports readiness as a metric.
 type readyCollector struct {
 	*readiness
 	desc *prometheus.Desc

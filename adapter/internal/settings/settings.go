@@ -99,7 +99,6 @@ type Opened interface {
 	Collector(namespace string) prometheus.Collector
 }
 
-// both are the records of a server and of its rules.
 type both struct{ records, rules *state.DB }
 
 // Close implements [io.Closer].

@@ -66,7 +66,6 @@ type Config struct {
 // ErrConfig is wrapped by the error of [New] for invalid arguments.
 var ErrConfig = server.ErrConfig
 
-// wrong returns errors for invalid arguments of New.
 func wrong(gs *grasp.GraspServer, identity nip34.Identity) (errs []error) {
 	switch {
 	case gs == nil:

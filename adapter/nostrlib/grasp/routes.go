@@ -42,7 +42,6 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, iden
 	return mux
 }
 
-// hook is OnRead or OnWrite of a GraspServer.
 type hook func(ctx context.Context, owner nostr.PubKey, identifier string) (reject bool, reason string)
 
 func serve(w http.ResponseWriter, r *http.Request, base http.Handler, git *gitserve.Handler, hooks ...hook) {

@@ -96,7 +96,6 @@ func (s *Sync) misread(deletion graspsync.Event) (msg string) {
 	return ""
 }
 
-// msgForeign is also khatru's message.
 const msgForeign = "blocked: you are not the author of this event"
 
 // mayDelete checks a deletion before it is stored. khatru itself checks afterwards.

@@ -52,7 +52,6 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 	return s.reject(ctx, e)
 }
 
-// reject applies our own rules to a published event.
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	parsed, err := nostrlib.FromEvent(e)
 	msg = s.core.Reject(ctx, int(e.Kind), parsed, err, func() string {
@@ -207,19 +206,16 @@ func (*Sync) tell(whom func(graspsync.Event), e graspsync.Event) {
 	}
 }
 
-// send broadcasts an event to subscribers.
 func (s *Sync) send(e graspsync.Event) {
 	if theirs, err := nostrlib.ToEvent(e); err == nil { // cannot fail for a stored event
 		s.relay.BroadcastEvent(theirs)
 	}
 }
 
-// onRequest is the OnRequest hook.
 func (s *Sync) onRequest(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
 	return s.asked(ctx, f, s.theirs.onRequest)
 }
 
-// onCount is the OnCount hook.
 func (s *Sync) onCount(ctx context.Context, f nostr.Filter) (reject bool, msg string) {
 	return s.asked(ctx, f, s.theirs.onCount)
 }
@@ -302,7 +298,6 @@ func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	return n, nil
 }
 
-// lookUp returns a stored event, or the zero Event.
 func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsync.Event, err error) {
 	for e, err := range s.store.Events(ctx, filterOf(id)) {
 		if err != nil {
@@ -313,7 +308,6 @@ func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsyn
 	return found, nil
 }
 
-// admit calls the OnEvent hook.
 func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	theirs, err := nostrlib.ToEvent(in.Event)
 	switch {

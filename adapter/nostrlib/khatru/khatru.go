@@ -19,7 +19,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// defaultMaxQuery is the default of Config.MaxQuery.
 const defaultMaxQuery = 500
 
 // Config is the configuration of a [Sync]. The zero Config is valid.

@@ -45,7 +45,6 @@ func hooksOf(r *khatru.Relay) hooks {
 	}
 }
 
-// wire wraps the hooks of the relay.
 func (s *Sync) wire() {
 	r := s.relay
 	r.OnEvent = s.onEvent

@@ -30,7 +30,6 @@ func among(f nostr.Filter) []nostr.Kind {
 	return slices.DeleteFunc(slices.Clone(stays), func(k nostr.Kind) bool { return !slices.Contains(f.Kinds, k) })
 }
 
-// is reports whether an event is hidden.
 func (w withheld) is(e nostr.Event) bool {
 	if w.names == nil || !slices.Contains(stays, e.Kind) {
 		return false

@@ -1,6 +1,5 @@
-// Package relayserver serves a [relaytest.Relay] over a real socket: websocket and
-// NIP-11 document at any path of a loopback address. What the relay's Behavior
-// says happens on the wire, byte by byte.
+// Package relayserver serves a [relaytest.Relay] on a real socket: websocket and NIP-11 document,
+// at any path of a loopback address.
 //
 //	hub := relaytest.New("wss://hub.example", relaytest.Behavior{Cap: 100})
 //	server, err := relayserver.Start(hub)
@@ -25,8 +24,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Server serves one relay. It is an [http.Handler] as well, for those who bring
-// their own listener.
+// Server serves one relay. It is an [http.Handler], for use with another listener.
 type Server struct {
 	relay *relaytest.Relay
 	url   graspsync.RelayURL
@@ -38,7 +36,7 @@ type Server struct {
 	running sync.WaitGroup // added to under mu while not closed
 }
 
-// Start serves the relay at a free port of 127.0.0.1.
+// Start serves a relay at a free port of 127.0.0.1.
 func Start(r *relaytest.Relay) (*Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,21 +50,21 @@ func Start(r *relaytest.Relay) (*Server, error) {
 	}
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	s.running.Go(func() {
-		// Always an error: it says that Close was called.
+		// The error is always that of Close.
 		_ = s.http.Serve(l)
 	})
 	return s, nil
 }
 
-// New returns a handler for the relay that listens nowhere.
+// New returns a Server without a listener.
 func New(r *relaytest.Relay) *Server {
 	return &Server{relay: r, stop: make(chan struct{})}
 }
 
-// URL returns where the relay is served, the zero value after New.
+// URL returns the URL of the relay, or the zero value after New.
 func (s *Server) URL() graspsync.RelayURL { return s.url }
 
-// Close ends all connections and waits until nothing runs any more.
+// Close ends all connections and waits for their goroutines.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -80,7 +78,7 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// ServeHTTP answers with the NIP-11 document or upgrades to a websocket.
+// ServeHTTP serves the NIP-11 document or a websocket.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	if s.closed {
@@ -114,12 +112,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer func() { _ = conn.Close() }()
 	ws, err := websocket.Accept(w, req, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
-		return // Accept has answered
+		return // Accept has sent an error
 	}
 	relay(ctx, ws, conn)
 }
 
-// relay moves texts both ways until either side ends.
+// relay forwards messages in both directions until one side ends.
 func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
 	ws.SetReadLimit(-1)
 	var wg sync.WaitGroup
@@ -130,7 +128,7 @@ func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
 		case <-ctx.Done():
 			_ = conn.Close()
 		}
-		// Unblocks reading and writing; a relay that cuts sends no close frame.
+		// Unblocks reads and writes. A relay that cuts a connection sends no close frame.
 		_ = ws.CloseNow()
 	})
 	wg.Go(func() {
@@ -151,7 +149,6 @@ func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
 	}
 }
 
-// inform answers with the NIP-11 document.
 func (s *Server) inform(ctx context.Context, w http.ResponseWriter) {
 	b := s.relay.Behavior()
 	if b.InfoDelay > 0 {
@@ -192,7 +189,7 @@ func document(b relaytest.Behavior) string {
 		doc["supported_nips"] = b.Info.NIPs
 	}
 	text, err := json.Marshal(doc)
-	if err != nil { // made of strings and numbers only
+	if err != nil { // cannot fail for strings and numbers
 		return "{}"
 	}
 	return string(text)
