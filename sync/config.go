@@ -14,123 +14,115 @@ import (
 	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
-// Config holds what may be set about a [SyncManager]. The zero value works: a field
-// that is zero has its default, a negative one is refused.
+// Config contains the options of a [SyncManager]. The zero value works. A zero field has its
+// default, and a negative one is refused.
 type Config struct {
-	// Bootstrap relays are asked for announcements and states (layer 1) whether or not a
-	// repository lists them, and never forgotten; for more only where one does. Our own relay among them is an error. Defaults to none: what
-	// is in the Store says where to begin.
+	// Bootstrap relays are asked for announcements and states (layer 1) even if no repository lists
+	// them, and never forgotten. Other events are fetched only from listed relays. The own relay
+	// must not be in the list. Defaults to none, because the Store lists the relays.
 	Bootstrap []graspsync.RelayURL
-	// AllowPlaintext lets ws:// relays be followed. What they send is signed, but
-	// whoever is between sees it. Defaults to false: they are ignored and counted.
+	// AllowPlaintext allows ws:// relays. Their events are signed but visible on the network.
+	// Defaults to false: such relays are ignored and counted.
 	AllowPlaintext bool
-	// NarrowLayer1 has relays asked for announcements, and for the states of our
-	// repositories by identifier, each relay for those that list it. It pays with relays
-	// that hold very many states of foreign repositories: those are not fetched any more,
-	// for one more filter for every hundred repositories of a relay. Where so much finds
-	// no room that a relay is followed by kinds, all its new states still come. After a
-	// restart with another value announcements and states are fetched in full. Defaults
-	// to false: both are asked for by one filter, {"kinds":[30617,30618]}.
+	// NarrowLayer1 asks each relay for announcements, and for the states of only those repositories
+	// that list it. It helps with relays that store very many states of other repositories, and
+	// costs one more filter per hundred repositories of a relay. A relay without room for these
+	// filters is followed by kinds and still sends all new states. After a restart with another
+	// value announcements and states are fetched in full. Defaults to false: one filter
+	// {"kinds":[30617,30618]} asks for both.
 	NarrowLayer1 bool
-	// Policy decides which events we have. Defaults to [NewGRASPPolicy].
+	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
-	// PolicyVersion is a text of yours that differs whenever Policy would decide otherwise about
-	// what it has rejected: another setting, or other code. What State remembers of rejections
-	// counts only for the identity and the version that it was kept under; with others it is
-	// forgotten, and all relays are compared in full. Defaults to "".
+	// PolicyVersion is a text that must change whenever Policy might decide differently about
+	// rejected events, because of other settings or code. State keeps rejections for the identity
+	// and this version only. After a change they are forgotten, and all relays are compared in
+	// full. Defaults to "".
 	PolicyVersion string
-	// Holder is where Policy keeps what it holds back. A Policy that never answers
-	// [graspsync.Hold] needs none; without it such an answer is no verdict: it is logged, and
-	// the event is judged again. Defaults to none.
+	// Holder stores the events that Policy holds. It is required if Policy returns
+	// [graspsync.Hold]. Without it such a verdict is logged, and the event is judged again.
+	// Defaults to none.
 	Holder Holder
-	// Lacking returns the repositories that lack git data, each with whether a git server may
-	// still have it. Those whose announcements are held are among them. It must be safe for
-	// concurrent use and must not block. Defaults to none: [Status].Synced is about events only.
+	// Lacking returns the repositories without their git data, each with true if a git server may
+	// still have the data. Repositories with held announcements are included. It must be safe for
+	// concurrent use and must not block. Defaults to none: then [Status].Synced is about events
+	// only.
 	Lacking func() map[graspsync.RepoRef]bool
-	// Rules are what the operator has blocked. They are asked before Policy is, and may change
-	// while Run runs: [SyncManager.Reconsider]. Defaults to none.
+	// Rules are the operator's blocks. They are checked before Policy and may change while Run
+	// runs, see [SyncManager.Reconsider]. Defaults to none.
 	Rules Rules
-	// Verifier checks signatures. Defaults to one that checks many at a time where many
-	// are at hand, see package batchverify; whoever sends it bad ones can't make that
-	// dearer than to check one by one.
+	// Verifier checks signatures. Defaults to a batch verifier (package batchverify), which costs
+	// at most slightly more than single checks, even with hostile input.
 	Verifier Verifier
-	// State keeps what is to survive a restart: the health of relays, what was learned
-	// about them, what is confirmed. Its keys begin with "sync/"; no other manager may
-	// use it. The caller closes it after Run has returned. While it can't be written
-	// to, relays that never worked are not dialed. Defaults to none: a restart begins
-	// with nothing, and a crash loop dials every relay each time.
+	// State persists the health of relays, learned limits and progress over restarts. Its keys
+	// begin with "sync/", and only one manager may use it. The caller closes it after Run has
+	// returned. While it cannot be written, relays that never worked are not dialed. Defaults to
+	// none: each restart begins without state, and a crash loop dials every relay each time.
 	State state.Store
-	// Signer signs for relays that want to know who we are (NIP-42), with a key kept
-	// for that purpose: only if they refuse a request for want of it, and at most
-	// once per connection. Defaults to none: what such relays refuse is not fetched,
-	// and asked for again an hour later at most.
+	// Signer signs authentication events for relays (NIP-42). It is used at most once per
+	// connection, after a relay refused a request without authentication. Defaults to none: such
+	// requests fail and are repeated after at most an hour.
 	Signer Signer
-	// Health says how soon a relay that failed is tried again. Its MaxRecords is at most as
-	// many relays as are known, 50,000: a State need not have room for more.
+	// Health configures the backoff of failed relays. Health.MaxRecords is at most 50,000, the
+	// maximum number of known relays, which is also its default.
 	Health health.Config
-	// Logger gets what happens. Defaults to discarding it.
+	// Logger receives log records. Defaults to no logging.
 	Logger *slog.Logger
-	// Observe is told what happens, as one of the [Observation] types. It is called on
-	// one goroutine of Run, in order, and no more after Run has returned. It may take
-	// its time and call any method of the manager but Run: what comes meanwhile waits
-	// in a queue, and what finds that full is dropped and counted ("observations").
-	// Run waits for a call under way when it ends, so a call must not block for ever. A
-	// panic in it is contained and logged. Defaults to nobody.
+	// Observe receives [Observation] values. It is called on one goroutine of Run, in order, and
+	// never after Run has returned. It may call any method of the manager except Run. While it
+	// runs, further observations are queued. If the queue is full, they are dropped and counted
+	// ("observations"). Run waits for a running call, so Observe must return eventually. A panic is
+	// recovered and logged. Defaults to none.
 	Observe func(Observation)
-	// OwnRelay is the URL of our own relay where it is another process than this:
-	// its announcements, root events and deletions are then read and followed over
-	// OwnTransport, instead of being reported by [SyncManager.Stored]. It is trusted
-	// to have checked signatures. It may be an internal address; what announcements
-	// call us is a matter of the identity. Defaults to none.
+	// OwnRelay is the URL of the own relay if it is another process. Its announcements, root events
+	// and deletions are then read and followed over OwnTransport instead of calls of
+	// [SyncManager.Stored]. It must have verified signatures. It may be an internal address,
+	// because clients use the URL of the identity. Defaults to none.
 	OwnRelay graspsync.RelayURL
-	// OwnTransport is what reaches OwnRelay. A transport that refuses addresses that
-	// are not public, or our own, as one for strangers' URLs must, may not. Defaults
-	// to the transport for all other relays.
+	// OwnTransport connects to OwnRelay. A transport for public relays refuses internal and own
+	// addresses, so OwnRelay may need another one. Defaults to the transport for all relays.
 	OwnTransport Transport
 
 	fixed constants
 
-	// Times are how long things may take or wait.
+	// Times are durations and intervals.
 	Times Times
-	// Limits are how much there may be of what costs memory, connections or work.
+	// Limits are the limits for memory, connections and work.
 	Limits Limits
 }
 
-// Times are the times of a [SyncManager] about which two operators may differ.
+// Times are the durations and intervals of a [SyncManager] that operators may change.
 type Times struct {
-	// BatchWindow is how long changes of what is wanted are gathered before they
-	// are acted upon. A short one makes many small requests of what could be one.
-	// Defaults to 5 s.
+	// BatchWindow is the time in which changes of the targets are collected before requests are
+	// sent. A short window causes many small requests. Defaults to 5 s.
 	BatchWindow time.Duration
-	// PassEvery is how long it takes from one pass over the whole history of a relay to the
-	// next one, up to a 24th less or more. A short one costs relays and us more, a long one
-	// finds later what they have without having sent it live. Defaults to 24 h.
+	// PassEvery is the time between two passes over the whole history of a relay, plus or minus
+	// 1/24. A shorter time costs more traffic. A longer time finds events later that were missed
+	// live. Defaults to 24 h.
 	PassEvery time.Duration
 }
 
-// Limits bound what a [SyncManager] keeps and does at once.
+// Limits are the limits of a [SyncManager].
 type Limits struct {
-	// MaxConnections bounds the relays that we are connected to, attempts included, of
-	// which there are 10 at once. Attempts that are older than a second make room for others
-	// and go on beside them: 80 at most, and a third of MaxConnections. Defaults to 256.
+	// MaxConnections is the maximum number of relay connections, including attempts. At most 10
+	// attempts start concurrently. Attempts older than a second free their slot and continue, at
+	// most 80 and at most a third of MaxConnections. Defaults to 256.
 	MaxConnections int
-	// MaxRelaysPerRepo is how many relays of one announcement are followed: the first
-	// distinct ones that it lists, ourselves among them. Of those that only people name whom
-	// the owner lists ([nip34.Family.Targets]) as many are followed besides. The rest is left
-	// out, and counted as dropped, "relays_listed" and "relays_others". A large one lets an announcement make us
-	// dial as many. Defaults to 16; at most 64.
+	// MaxRelaysPerRepo is the maximum number of relays followed per announcement: the first
+	// distinct relays that it lists, including this server. The same number of relays listed only
+	// by other maintainers ([nip34.Family.Targets]) is followed in addition. Further relays are
+	// ignored and counted as dropped ("relays_listed", "relays_others"). A large value lets one
+	// announcement cause many connections. Defaults to 16, at most 64.
 	MaxRelaysPerRepo int
-	// MaxRootsPerRepo bounds the patches, pull requests and issues followed of one
+	// MaxRootsPerRepo is the maximum number of patches, pull requests and issues followed per
 	// repository. Defaults to 5,000.
 	MaxRootsPerRepo int
-	// InFlight bounds the bytes of the events on their way into the Store, over all
-	// relays. One relay host has at most a quarter of it. A relay is not read while its events find no
-	// room. Messages that are being read come on top: package wstransport has 16 MiB for them.
-	// Defaults to 48 MiB; at least 4 MiB.
+	// InFlight is the maximum size of all events in the pipeline in bytes. A relay host may use a
+	// quarter of it. A relay is not read while its events have no room. Messages being read are not
+	// included; package wstransport has 16 MiB for them. Defaults to 48 MiB, at least 4 MiB.
 	InFlight int64
 }
 
-// ErrConfig is wrapped by what [New] says of its arguments.
+// ErrConfig is wrapped by errors of [New] about its arguments.
 var ErrConfig = errors.New("invalid configuration")
 
 // withDefaults returns a copy with every unset field set.

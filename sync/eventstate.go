@@ -15,58 +15,59 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// EventCode is what became of an event.
+// EventCode classifies an event.
 type EventCode string
 
-// The codes of an [EventState].
+// Codes of an [EventState].
 const (
 	IsStored     EventCode = "stored"
 	IsHeld       EventCode = "held"       // by the Policy
-	IsInFlight   EventCode = "in flight"  // it is being judged or saved
-	IsFailing    EventCode = "failing"    // judging or saving it failed, which is retried
-	IsWaiting    EventCode = "waiting"    // for its dependencies, which Detail names
-	IsPostponed  EventCode = "postponed"  // it is judged again later
+	IsInFlight   EventCode = "in flight"  // being judged or saved
+	IsFailing    EventCode = "failing"    // judging or saving failed and is retried
+	IsWaiting    EventCode = "waiting"    // for its dependencies, see Detail
+	IsPostponed  EventCode = "postponed"  // judged again later
 	IsRejected   EventCode = "rejected"   // by the Policy
-	IsRefused    EventCode = "refused"    // by the Store, or by the relay that the manager is part of
+	IsRefused    EventCode = "refused"    // by the Store, or by the relay of the manager
 	IsSuperseded EventCode = "superseded" // a newer version is stored
-	IsDeleted    EventCode = "deleted"    // its author asked for that
+	IsDeleted    EventCode = "deleted"    // deleted by its author
 	IsRemoved    EventCode = "removed"    // by moderation or expiry
-	IsGone       EventCode = "gone"       // it was accepted once, and is not stored any more
-	IsUnknown    EventCode = "unknown"    // it never arrived, or no record of it is left
+	IsGone       EventCode = "gone"       // accepted once and no longer stored
+	IsUnknown    EventCode = "unknown"    // never arrived, or no record is left
 )
 
-// EventState is what became of one event, as far as a [SyncManager] knows.
+// EventState is the known state of one event.
 type EventState struct {
-	Now time.Time         `json:"now,omitzero"` // when the state was read
+	Now time.Time         `json:"now,omitzero"` // time of the answer
 	ID  graspsync.EventID `json:"id"`
 	Is  EventCode         `json:"is"`
-	// Reason is why the event is not stored: the reason of the verdict, as in an OK message. Detail is the part of the
-	// reason that concerns this event: an error, the wanted and the found URLs, or the dependencies.
+	// Reason is the reason why the event is not stored, as in an OK message. Detail is the part
+	// that concerns this event: an error, the expected and the found URLs, or the dependencies.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Rule is the subject of the one of [Config].Rules that blocks the event, as [graspsync.OnLifted] has it.
+	// Rule is the subject of the [Config].Rules rule that blocks the event, see
+	// [graspsync.OnLifted].
 	Rule string `json:"rule,omitempty"`
-	// At is when Is became true, zero if no record of that is left.
+	// At is the time of the change to Is, zero if unknown.
 	At time.Time `json:"at,omitzero"`
 	// Event is nil if only the id is known.
 	Event *EventHead `json:"event,omitempty"`
-	// Source is how the event arrived, as in [EventStatus].Sources, and Relay from which relay.
+	// Source is the way of arrival, as in [EventStatus].Sources, and Relay the relay.
 	Source string             `json:"source,omitempty"`
 	Relay  graspsync.RelayURL `json:"relay,omitzero"`
-	// DeletedBy is a stored deletion (NIP-09) of the event by its author. NamedBy is a stored deletion
-	// of the event if the author of the event is unknown.
+	// DeletedBy is a stored deletion (NIP-09) by the author. NamedBy is a stored deletion that
+	// names the event, if the event's author is unknown.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
 	NamedBy   graspsync.EventID `json:"named_by,omitzero"`
-	// Again reports whether the event is judged again when one of its dependencies changes, or later.
+	// Again reports whether the event is judged again later or after a change of a dependency.
 	Again bool `json:"again,omitempty"`
-	// Since is the time since which the states of all events are known, zero if some were evicted. It
-	// is set for an unknown event.
+	// Since is set for an unknown event. It is the time since which the states of all events are
+	// known, zero if some were evicted.
 	Since time.Time `json:"since,omitzero"`
 
 	awaits []pending.Key
 }
 
-// EventHead is what is known of an event besides its id.
+// EventHead contains the known fields of an event, without its id.
 type EventHead struct {
 	Kind       int              `json:"kind"`
 	Author     graspsync.PubKey `json:"author,omitzero"`
@@ -74,8 +75,8 @@ type EventHead struct {
 	Identifier string           `json:"identifier,omitempty"` // of an addressable event
 }
 
-// Awaits reports whether the event, which is not stored, is judged again when d is fulfilled. With
-// [graspsync.OnLifted] it reports, also after a restart, whether a rule keeps the event out.
+// Awaits reports whether an event that is not stored is judged again when d is fulfilled. With
+// [graspsync.OnLifted] it reports whether a rule blocks the event, also after a restart.
 func (s EventState) Awaits(d graspsync.Dependency) bool {
 	return slices.Contains(s.awaits, pending.KeyOf(d))
 }

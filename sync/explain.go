@@ -12,9 +12,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// EventState returns what became of an event, and why. It asks the Store and the Holder, and works before Run and
-// after it. Reasons are kept of the last 20,000 events that were not stored, since the start; that an event arrived
-// is kept for a week. The error is that of ctx or the Store.
+// EventState returns the state of an event with reasons. It reads the Store and the Holder and
+// works before and after Run. Reasons are kept for the last 20,000 events that were not stored
+// since the start. The arrival of an event is remembered for a week. The error is that of ctx or
+// the Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
 	if why := m.unreadable(); why != "" {

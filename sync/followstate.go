@@ -14,98 +14,100 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// RepoCode is what a repository is for a [SyncManager].
+// RepoCode classifies a repository.
 type RepoCode string
 
-// The codes of a [RepoFollowState].
+// Codes of a [RepoFollowState].
 const (
-	RepoFollowed RepoCode = "followed" // it is ours
+	RepoFollowed RepoCode = "followed" // hosted
 	RepoHeld     RepoCode = "held"     // the Policy holds its announcement; its states are followed
-	RepoLeft     RepoCode = "left"     // its stored announcement does not list us
+	RepoLeft     RepoCode = "left"     // its stored announcement does not list this server
 	RepoRejected RepoCode = "rejected" // its announcement arrived and was not stored
-	RepoDeleted  RepoCode = "deleted"  // its owner has deleted it
-	RepoStarting RepoCode = "not read" // the Store was not read yet
-	RepoUnknown  RepoCode = "unknown"  // no announcement of it arrived
+	RepoDeleted  RepoCode = "deleted"  // its owner deleted it
+	RepoStarting RepoCode = "not read" // the Store has not been read
+	RepoUnknown  RepoCode = "unknown"  // none of its announcements arrived
 	RepoBlocked  RepoCode = "blocked"  // by [Config].Rules
 )
 
-// RepoFollowState is why a repository is followed, or is not.
+// RepoFollowState explains why a repository is followed or not.
 type RepoFollowState struct {
 	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
 	Is  RepoCode          `json:"is"`
-	// Reason is why a repository that is left or rejected is not ours, as in an OK message, or why the Store could
-	// not be read.
+	// Reason is the reason why a repository with code RepoLeft or RepoRejected is not hosted, as in
+	// an OK message, or the error of reading the Store.
 	Reason string `json:"reason,omitempty"`
 	// DeletedBy is the deletion of a deleted repository.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
-	// Kept reports whether the announcement of a repository that is left stays stored because the announcement of a
-	// repository of ours lists its author as a maintainer.
+	// Kept reports whether the announcement of a repository with code RepoLeft stays stored because
+	// a hosted repository lists its author as a maintainer.
 	Kept bool `json:"kept,omitempty"`
-	// Want is what the announcement must list: our relay URL and our clone URL.
+	// Want contains the relay URL and the clone URL that the announcement must list.
 	Want [2]string `json:"want"`
-	// Announcement is the newest announcement that is known, nil if there is none.
+	// Announcement is the newest known announcement, or nil.
 	Announcement *EventState `json:"announcement,omitempty"`
-	// Status is nil for a repository that is not followed.
+	// Status is nil if the repository is not followed.
 	Status *RepoStatus `json:"status,omitempty"`
-	// LeftOut are URLs of the announcement that are not used.
+	// LeftOut are the unused URLs of the announcement.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Refused are the states of at most 20 announcements and states of the owner that are not stored, the newest first.
+	// Refused are the states of at most 20 announcements and states of the owner that are not
+	// stored, newest first.
 	Refused []EventState `json:"refused,omitempty"`
 	// Waiting is the number of events that wait for the announcement.
 	Waiting int `json:"waiting"`
 }
 
-// RelayCode is what a relay is for a [SyncManager].
+// RelayCode classifies a relay.
 type RelayCode string
 
-// The codes of a [RelayFollowState].
+// Codes of a [RelayFollowState].
 const (
 	RelayFollowed    RelayCode = "followed"
-	RelayOurs        RelayCode = "ours"         // it is this server
-	RelayLeftOut     RelayCode = "left out"     // a repository lists it, and it is not followed
-	RelayNotFollowed RelayCode = "not followed" // no repository lists it
+	RelayOurs        RelayCode = "ours"         // this server
+	RelayLeftOut     RelayCode = "left out"     // listed by a repository but not followed
+	RelayNotFollowed RelayCode = "not followed" // not listed by any repository
 	RelayBlocked     RelayCode = "blocked"      // by [Config].Rules
-	RelayUnread      RelayCode = "not read"     // the Store was not read yet
+	RelayUnread      RelayCode = "not read"     // the Store has not been read
 )
 
-// RelayFollowState is why a relay is followed, or is not.
+// RelayFollowState explains why a relay is followed or not.
 type RelayFollowState struct {
 	Now time.Time          `json:"now,omitzero"`
 	URL graspsync.RelayURL `json:"url"`
 	Is  RelayCode          `json:"is"`
-	// Reason is why a relay that is left out or not followed can't be followed, "" if it could be.
+	// Reason is the reason why a relay that is not followed could not be followed, or "".
 	Reason OmitReason `json:"reason,omitempty"`
-	// Status is nil for a relay that is not followed.
+	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
-	// LeftOut are filters and values that the relay is not asked for.
+	// LeftOut are the filters and values that are not requested from the relay.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Listed is the number of our repositories that list the relay. Examples are up to 3 of them.
+	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
+	// them.
 	Listed   int                 `json:"listed"`
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 }
 
-// OmitReason is why a URL, a filter or a relay is left out.
+// OmitReason is the reason why a URL, a filter or a relay is not used.
 type OmitReason string
 
-// The reasons.
+// Values of OmitReason.
 const (
-	OmitUnresolvable OmitReason = "unresolvable" // public DNS has no such name
+	OmitUnresolvable OmitReason = "unresolvable" // not a name in public DNS
 	OmitPlaintext    OmitReason = "plaintext"    // not encrypted
-	OmitBeyond       OmitReason = "beyond limit" // only the first Limit count
-	OmitUnusable     OmitReason = "unusable"     // no valid URL, as Detail says
-	OmitUnnamed      OmitReason = "unnamed"      // more of the same; a state names 64
-	OmitNoRoom       OmitReason = "no room"      // more filters than the relay takes subscriptions, or more relays than are followed
-	OmitTooLarge     OmitReason = "too large"    // filters that are larger than the messages that the relay takes
-	OmitRefused      OmitReason = "refused"      // the relay refused to have it followed; repeated at At
-	OmitFailing      OmitReason = "failing"      // requests with this value fail; repeated at At
-	OmitUndialed     OmitReason = "undialed"     // waits since At for its turn to be dialed
+	OmitBeyond       OmitReason = "beyond limit" // only the first Limit are used
+	OmitUnusable     OmitReason = "unusable"     // invalid URL, see Detail
+	OmitUnnamed      OmitReason = "unnamed"      // further items; a list has at most 64
+	OmitNoRoom       OmitReason = "no room"      // more filters than the relay's subscriptions, or too many followed relays
+	OmitTooLarge     OmitReason = "too large"    // filters exceed the message size of the relay
+	OmitRefused      OmitReason = "refused"      // the relay refused to follow it; retried at At
+	OmitFailing      OmitReason = "failing"      // requests with this value fail; retried at At
+	OmitUndialed     OmitReason = "undialed"     // waits since At to be dialed
 	OmitWindow       OmitReason = "batch window" // followed when the batch window closes
 )
 
-// LeftOut is something that is not used.
+// LeftOut is an unused item.
 type LeftOut struct {
-	What   string     `json:"what,omitempty"` // printable; "" if Count are left out
+	What   string     `json:"what,omitempty"` // printable; "" if Count items are omitted
 	Count  int        `json:"count,omitempty"`
 	Reason OmitReason `json:"reason"`
 	Detail string     `json:"detail,omitempty"` // printable
@@ -121,8 +123,8 @@ const (
 // levelFull is that of [RepoStatus].
 const levelFull = "full"
 
-// RepoFollowState returns why a repository is followed, or is not. It waits as RepoStatus does. The error is that
-// of ctx or the Store, or [ErrNotRunning].
+// RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The
+// error is that of ctx or the Store, or [ErrNotRunning].
 func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
 	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.index.us.RelayURL(), m.index.us.CloneURL(ref)}}
 	if why := m.unreadable(); why != "" {
@@ -328,8 +330,8 @@ func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 	return out
 }
 
-// RelayFollowState returns why a relay is followed, or is not, and what it is not asked for. It waits as
-// RepoStatus does, and reads no Store. The error is that of ctx, or [ErrNotRunning].
+// RelayFollowState explains why a relay is followed or not, and which filters are omitted. It
+// blocks like RepoStatus and does not read the Store. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
 	x := RelayFollowState{Now: time.Now(), URL: u}
 	if err := m.ask(ctx, relayQuestion{&x}); err != nil {

@@ -13,51 +13,45 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// GRASPPolicy is the [Policy] of a GRASP server: repositories whose announcement
-// lists our service, and what belongs to them. It accepts
+// GRASPPolicy is the [Policy] of a GRASP server. It accepts:
 //
-//   - announcements that list our service in both relays and clone, unless Hosts refuses
-//     them, and other versions of such a one: the owner may take a repository from us,
-//   - announcements of those who are listed, recursively, by an accepted one with that
-//     identifier ([nip34.Family.Wanted], within [nip34.ServedBounds]): without theirs
-//     nobody is known to agree. They are served, and make no repository ours,
-//   - states by an author who has a say in the repository of an accepted announcement
-//     with that identifier ([nip34.Authority]),
-//   - other events of whatever kind that refer to an accepted event (a, A, q, e or E), or
-//     that an accepted event refers to: an answer to an answer to a comment on an issue as
-//     well, through up to 16 events that are stored,
-//   - deletions by the author of something that is here,
-//   - lists of preferred GRASP servers, if GRASPLists is set,
-//   - requests to vanish (NIP-62) that name us or all relays, by somebody who has
-//     something here.
+//   - announcements that list this service in relays and clone, unless Hosts refuses them, and
+//     other versions of such an announcement, because an owner may remove a repository from the
+//     service
+//   - announcements of authors listed, directly or indirectly, by an accepted announcement with the
+//     same identifier ([nip34.Family.Wanted], within [nip34.ServedBounds]). The maintainer set
+//     follows from them. They are served and do not make a repository hosted
+//   - states by members of the maintainer set ([nip34.Authority]) of a repository with an accepted
+//     announcement
+//   - other events that refer to an accepted event (a, A, q, e or E), or to which an accepted event
+//     refers, also through up to 16 stored events
+//   - deletions by the author of a stored event
+//   - lists of preferred GRASP servers, if GRASPLists is set
+//   - requests to vanish (NIP-62) to this service or all relays by authors of stored events
 //
-// What refers only to things that are not here depends on them; all else is
-// rejected, and with it ephemeral events, and protected ones (NIP-70) unless their
-// author's client submits them. Expired events (NIP-40) and those from the future
-// are not looked at: that takes a clock, which the caller has. So are quotas.
+// An event that refers only to events that are not stored depends on them. All other events are
+// rejected, as are ephemeral events, and protected events (NIP-70) not submitted by their author's
+// client. Expired events (NIP-40), events from the future and quotas are left to the caller.
 //
-// What counts is who is a maintainer and what is accepted now, by what is stored. What is
-// gone lets nothing in any more: a comment on a deleted issue, an issue of a repository
-// that was deleted, left or was moderated, a state by who was a maintainer wait, and are
-// judged again should that come back. What was stored before stays until it is deleted.
-// So what belongs to our repositories is the same in whatever order things arrive; of
-// what does not any more, that depends on when it came.
+// The decision depends only on the stored events and their maintainer sets now. A comment on a
+// deleted issue, an issue of a removed repository, or a state by a former maintainer waits and is
+// judged again when its dependency returns. Stored events stay until they are deleted. So the
+// stored events of hosted repositories do not depend on the order of arrival.
 //
-// A GRASPPolicy is safe for concurrent use. It remembers nothing but what it has worked out of
-// who has a say under some identifiers, for as long as nothing changes there.
+// A GRASPPolicy is safe for concurrent use. It only caches the maintainer sets of some identifiers.
 type GRASPPolicy struct {
-	// Membership says who is a maintainer. It must not be changed once the policy is
-	// used, and must be that of purgatory where there is one.
+	// Membership computes the maintainer set. It must not change after the first use, and must
+	// equal that of purgatory.
 	Membership nip34.Membership
-	// GRASPLists has anybody's list of preferred GRASP servers (kind 10317) accepted, one of
-	// each author, of at most 32 KiB: clients look for servers by these. It must not be changed
-	// once the policy is used. Nobody is asked for them.
+	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, one per
+	// author of at most 32 KiB, because clients find servers by them. Relays are not asked for
+	// them. It must not change after the first use.
 	GRASPLists bool
-	// Hosts says which of the repositories whose announcements list our service are ours: an allow
-	// list is one function. An announcement that it refuses is treated like one that does not list
-	// us: a maintainer of a repository that is ours is heard all the same, and what they announce is
-	// kept for that. It must be a pure function of the announcement, is called concurrently, and must not
-	// be changed once the policy is used. Defaults to all.
+	// Hosts reports whether a repository whose announcement lists this service is hosted, for
+	// example by an allow list. A refused announcement is treated like one that does not list the
+	// service. A maintainer of a hosted repository keeps their role, and their announcement is
+	// stored. Hosts must be a pure function and safe for concurrent use, and must not change after
+	// the first use. Defaults to all.
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
@@ -66,14 +60,13 @@ type GRASPPolicy struct {
 
 var _ Policy = (*GRASPPolicy)(nil)
 
-// NewGRASPPolicy returns the policy of the service that is reached as identity.
-// With the zero Identity no repository is ever accepted.
+// NewGRASPPolicy returns the policy of the service with this identity. The zero Identity accepts no
+// repository.
 func NewGRASPPolicy(identity nip34.Identity) *GRASPPolicy {
 	return &GRASPPolicy{identity: identity}
 }
 
-// Version says what it decides by, for Config.PolicyVersion: the text differs where its fields do. Of what
-// Hosts decides nothing is known.
+// Version returns a text for Config.PolicyVersion that depends on the fields except Hosts.
 func (p *GRASPPolicy) Version() string {
 	return fmt.Sprintf("one-sided %t, lists %t", p.Membership.OneSided, p.GRASPLists)
 }
@@ -167,13 +160,13 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: w}
 }
 
-// Lists reports whether the announcement lists our service, and Hosts does not refuse it. Judge does
-// not ask a Policy that embeds this one.
+// Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
+// does not call the Lists method of an embedding Policy.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
 	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
 }
 
-// Judge decides about an event. An error is one of the view's.
+// Judge implements [Policy]. An error is one of the view.
 func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error) {
 	if nostr.IsEphemeralKind(ev.Kind) {
 		return reject(reasonEphemeral), nil

@@ -20,14 +20,13 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// ErrNotReady is returned by Judge as long as it is not known what the Store holds.
+// ErrNotReady is returned by Judge before the Store has been read.
 var ErrNotReady = errors.New("the store has not been read yet")
 
 // ErrRunning is returned by a second call of Run.
 var ErrRunning = errors.New("already run")
 
-// SyncManager keeps one relay in sync. Make one with [New]. All methods may be
-// called concurrently.
+// SyncManager keeps one relay in sync. Make one with [New]. All methods may be called concurrently.
 type SyncManager struct {
 	// set by New, read-only
 	cfg          *Config
@@ -59,9 +58,8 @@ type SyncManager struct {
 	ran atomic.Bool
 }
 
-// New returns a manager for the relay that is reached as identity and keeps its
-// events in store. It starts nothing. The error wraps [ErrConfig] and names every
-// argument and field that can't be used.
+// New returns a manager for the relay with this identity and event store. It starts nothing. The
+// error wraps [ErrConfig] and lists every invalid argument and field.
 func New(store Store, transport Transport, identity nip34.Identity, cfg Config) (*SyncManager, error) {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -138,9 +136,8 @@ func (m *SyncManager) isReady() bool {
 // endsWithin is what Run takes to return, where what it calls ends with its context.
 const endsWithin = 5 * time.Second
 
-// Run syncs until ctx ends. It first reads from the Store what there is to sync,
-// trying again while that fails. It returns the cause of ctx's end; [ErrRunning]
-// if it was called before.
+// Run syncs until ctx ends. It first reads the targets from the Store and retries after errors. It
+// returns the cause of the end of ctx, or [ErrRunning] if it was called before.
 func (m *SyncManager) Run(ctx context.Context) error {
 	if m.ran.Swap(true) {
 		return ErrRunning
@@ -187,11 +184,10 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	}
 }
 
-// Stored reports an event that a client submitted and that our relay has stored:
-// the own feed. It never blocks, but for what 256 events take that came all at once. What it
-// reports is known to Judge, and to the calls that report something else, when it returns, and
-// to the rest a moment later. Events that we saved ourselves need not, but may
-// be reported; so may superseded ones.
+// Stored reports an event that a client submitted and the relay has stored. It blocks only while
+// 256 earlier events wait. Later calls of Judge, Removed and similar methods see the event, all
+// others a moment later. Events saved by the manager and superseded events may be reported and need
+// not be.
 func (m *SyncManager) Stored(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -213,11 +209,10 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 	m.ingest.fulfil(ev)
 }
 
-// Removed reports an event that our relay has removed other than by storing a
-// deletion or a newer version: by moderation, by expiry, or because what a [Policy]
-// held will not be released. It waits for no more than [SyncManager.Stored] may: until what that
-// reported is taken in, which asks Lists of the Policy. The event does not come back through
-// sync as long as its id is remembered.
+// Removed reports an event that the relay has removed without storing a deletion or a newer
+// version: by moderation, by expiry, or because a held event will not be released. It may block
+// until earlier events of [SyncManager.Stored] are processed, which calls Policy.Lists. Sync does
+// not fetch the event again while its id is remembered.
 func (m *SyncManager) Removed(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -232,17 +227,17 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.ingest.reprocess.withdrawn(event)
 }
 
-// Departed takes note, for [SyncManager.EventState], of an event that the Store has removed since
-// it stored a deletion or a newer version. It does not wait, and nothing else needs it.
+// Departed records for [SyncManager.EventState] that the Store removed an event after it stored a
+// deletion or a newer version. It does not block and has no other effect.
 func (m *SyncManager) Departed(event graspsync.Event) {
 	if !event.IsZero() {
 		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
-// Postponed reports an event that the [Policy] has held, and holds no more for want of room.
-// It waits like Removed. The event is kept and judged again like what is [graspsync.Later]; after a few times
-// only its id is, and a later daily pass brings it.
+// Postponed reports that the [Policy] no longer holds an event because of lack of room. It blocks
+// like Removed. The event is kept and judged again like one with [graspsync.Later]. After a few
+// times only its id is kept, and a later daily pass fetches it.
 func (m *SyncManager) Postponed(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -253,16 +248,15 @@ func (m *SyncManager) Postponed(event graspsync.Event) {
 	m.ingest.reprocess.withdrawn(event)
 }
 
-// HeldFrom returns where an event came from that the [Policy] holds, a direct submission
-// if nothing is known of it. After a restart the relay is not known any more.
+// HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if
+// unknown. After a restart the relay is unknown.
 func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).source
 }
 
-// NotReleased reports an event that the [Policy] has held and released, and that the Store
-// would not have: it is superseded, deleted or refused. That is counted, once more for
-// each report, and what the Store refuses is logged. It never blocks. [SyncManager.Removed]
-// then says that nobody holds it any more.
+// NotReleased reports that the Store did not accept an event that the [Policy] held and released.
+// The outcome is Superseded, Deleted or Refused. Each report is counted, and a refusal is logged.
+// It never blocks. Report the end of the hold with [SyncManager.Removed].
 func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
@@ -275,9 +269,8 @@ func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	}
 }
 
-// Held reports an event that the [Policy] holds, where it was not just asked: one that
-// has waited before and does again. It waits like [SyncManager.Removed]. The states of an announcement
-// that is held are followed.
+// Held reports an event that the [Policy] holds again without a call of Judge. It blocks like
+// [SyncManager.Removed]. The states of a held announcement are followed.
 func (m *SyncManager) Held(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -292,16 +285,16 @@ func (m *SyncManager) Held(event graspsync.Event) {
 	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
-// Ready is closed once Run has read the Store: from then on Judge can judge.
+// Ready returns a channel that is closed when Run has read the Store. From then on Judge works.
 func (m *SyncManager) Ready() <-chan struct{} { return m.ready }
 
-// Judge asks the Policy about an event that a client submits, with our view of
-// what there is. Its id and signature must have been verified. Until Run has read
-// the Store once it returns [ErrNotReady].
+// Judge asks the Policy about an event that a client submits. Its id and signature must be
+// verified. It returns [ErrNotReady] until Run has read the Store.
 //
-// What the client hears (NIP-01, OK) goes by the Decision. [graspsync.Accept]: store the event, call Stored, and say true
-// then. [graspsync.Hold]: true, and do not store it; it is kept, and comes to the Store when what it waits for is here. Any
-// other: false, with [graspsync.Verdict.Message].
+// The answer to the client (NIP-01, OK) depends on the Decision. After [graspsync.Accept] store the
+// event, call Stored and answer true. After [graspsync.Hold] answer true without storing it. The
+// Policy keeps the event and stores it when its git data has arrived. After any other decision
+// answer false with [graspsync.Verdict.Message].
 func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
@@ -344,9 +337,9 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	return waitedFor(deps)
 }
 
-// Refused reports an event that a client submitted and that the relay itself would not have,
-// with what the client heard: that is logged, remembered for [SyncManager.EventState], and counted
-// as rejected, by the rule's reason or as "refused by the relay". It never blocks.
+// Refused reports an event of a client that the relay itself refused, with the text of its answer.
+// It is logged, recorded for [SyncManager.EventState], and counted as rejected under the reason of
+// the blocking rule or "refused by the relay". It never blocks.
 func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -363,10 +356,9 @@ func (m *SyncManager) Refused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns what is known of all relays, as of at most a second ago while
-// anything happens (or what twenty snapshots take, with very many relays), and a minute
-// while nothing does. Its own time and those for which relays have been up and down are
-// of now. Before Run it is empty, after it what it was at the end.
+// Status returns the state of all relays. It is at most a second old during activity (longer with
+// very many relays), and at most a minute otherwise. Its time, uptimes and downtimes are current.
+// Before Run it is empty, and afterwards it is the final state.
 func (m *SyncManager) Status() Status {
 	s := m.snapshot.Load()
 	now := s.at(time.Now())
@@ -437,9 +429,9 @@ func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 	return m.cfg.Lacking(), nil
 }
 
-// StatusNow returns the Status of this moment, for who must not act by one of a second ago. It asks Run, so it
-// waits for it to be called. It takes some microseconds for each relay, and Run does nothing else
-// meanwhile: who only shows it calls [SyncManager.Status]. The error is that of ctx, or [ErrNotRunning].
+// StatusNow returns the current Status, for callers that must not act on an older one. It blocks
+// until Run has answered. The answer takes some microseconds per relay and blocks Run, so use
+// [SyncManager.Status] for display. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 	q := &statusQuestion{}
 	if err := m.ask(ctx, q); err != nil {
@@ -483,18 +475,16 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	m.tookIn(ev)
 }
 
-// Collector returns the metrics of the manager, computed from its Status when they
-// are asked for. The caller registers it on a registry of its own; a relay that is
-// forgotten leaves no series behind. Their names begin with namespace: a dashboard made for
-// this kind of server expects "ngit".
+// Collector returns the metrics of the manager, computed from its Status. The caller registers it
+// on a registry. Series of forgotten relays disappear. All names begin with namespace. Dashboards
+// for this kind of server expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 	return newCollector(namespace, m.Status, m.telemetry.bySource, m.telemetry.failing.Totals)
 }
 
-// RepoStatus returns what is known of one repository. It asks Run, so it waits for
-// it to be called, and then the Store: about as long as reading the stamps of the
-// repository's events. The error is that of ctx or the Store, [ErrNotRunning], or
-// wraps [ErrUnknownRepo].
+// RepoStatus returns the state of one repository. It blocks until Run has answered, and then reads
+// the stamps of the repository's events from the Store. The error is that of ctx or the Store,
+// [ErrNotRunning], or wraps [ErrUnknownRepo].
 func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
 	q := &reposQuestion{refs: []graspsync.RepoRef{ref}}
 	err := m.ask(ctx, q)
@@ -525,9 +515,9 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	return m.withGit([]RepoStatus{s})[0], nil
 }
 
-// Repositories yields what is known of each repository, in the order of their
-// addresses. What RepoStatus says about time and errors holds for each of them; after an
-// error nothing follows. One that is given up meanwhile is left out.
+// Repositories yields the state of each followed repository in the order of addresses. Each one
+// takes the time of a RepoStatus call. After an error nothing follows. A repository that is dropped
+// during the iteration is omitted.
 func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
 	return func(yield func(RepoStatus, error) bool) {
 		refs, err := m.Refs(ctx)
@@ -547,8 +537,8 @@ func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, er
 	}
 }
 
-// Refs returns the addresses of the repositories that are followed, in order. It asks Run, and
-// nobody else; the error is that of ctx, or [ErrNotRunning].
+// Refs returns the sorted addresses of the followed repositories. It blocks until Run has answered.
+// The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Refs(ctx context.Context) ([]graspsync.RepoRef, error) {
 	q := &refsQuestion{}
 	if err := m.ask(ctx, q); err != nil {
@@ -576,9 +566,9 @@ func (q *reposQuestion) handle(_ context.Context, l *loop) {
 	}
 }
 
-// Outlines returns of each of these repositories what RepoStatus says without the Store: Ours and
-// Coverage are 0, Authority is nil. What is not followed is left out. It asks Run once, which does
-// nothing else meanwhile: who shows many of them asks for as many as are looked at, not for all.
+// Outlines returns the states of those repositories that are followed, without the parts that
+// RepoStatus reads from the Store: Ours and Coverage are 0, and Maintainers is empty. It blocks
+// Run, so ask only for displayed repositories. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
 	q := &reposQuestion{refs: refs}
 	if err := m.ask(ctx, q); err != nil {

@@ -7,66 +7,62 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Observation is something that happened, told to [Config.Observe]: one of the
-// types below, by value. More types may be added, so a switch over them needs a
-// default that ignores what it does not know.
+// Observation is an occurrence reported to [Config.Observe], one of the types below by value. A
+// switch needs a default case because types may be added.
 type Observation interface{ observation() }
 
-// What happens with relays.
+// Observations of relays.
 type (
-	// RelayConnected says that an attempt succeeded.
+	// RelayConnected reports a successful connection attempt.
 	RelayConnected struct{ Relay graspsync.RelayURL }
-	// RelayFailed says that an attempt failed. Attempt counts the failures in a row,
-	// the next attempt is due after Backoff. A stranger may have written the text of
-	// Err.
+	// RelayFailed reports a failed attempt. Attempt is the number of consecutive failures. The next
+	// attempt is due after Backoff. Err may contain remote text.
 	RelayFailed struct {
 		Relay   graspsync.RelayURL
 		Attempt int
 		Backoff time.Duration
 		Err     error
 	}
-	// RelayLost says that a connection has ended. A stranger may have written the
-	// text of Err.
+	// RelayLost reports the end of a connection. Err may contain remote text.
 	RelayLost struct {
 		Relay graspsync.RelayURL
 		Err   error
 	}
-	// RelayDead says that a relay has done nothing but fail for a day (Since). It is
-	// told once; the relay is tried daily from now on.
+	// RelayDead reports once that a relay has failed for a day. Since is the time of the first
+	// failure. The relay is retried daily from then on.
 	RelayDead struct {
 		Relay graspsync.RelayURL
 		Since time.Time
 	}
-	// RelayForgotten says that nothing is wanted of a relay any more.
+	// RelayForgotten reports that a relay is no longer followed.
 	RelayForgotten struct{ Relay graspsync.RelayURL }
-	// RelayLearned says that a relay taught something about itself. Fact is a name as
-	// in [RelayStatus.Learned].
+	// RelayLearned reports a learned limit of a relay. Fact is a name of [RelayStatus.Learned].
 	RelayLearned struct {
 		Relay graspsync.RelayURL
 		Fact  string
 		Value int
 	}
-	// RelayHostile says that a connection was ended since its relay proved hostile.
+	// RelayHostile reports that a connection was closed because the relay was hostile.
 	RelayHostile struct{ Relay graspsync.RelayURL }
-	// RelaySynced says that everything wanted of a relay has been fetched, Duration
-	// after the connection was made. It is told again when that becomes true again.
+	// RelaySynced reports that all targets of a relay were fetched, Duration after the connection.
+	// It is repeated whenever this becomes true again.
 	RelaySynced struct {
 		Relay    graspsync.RelayURL
 		Duration time.Duration
 	}
 )
 
-// What happens with history.
+// Observations of history.
 type (
-	// PassStarted says that all history of a relay is fetched anew: daily, or since
-	// the relay was gone for longer than 15 min.
+	// PassStarted reports that the history of a relay is fetched again, daily or after more than 15
+	// min without a connection.
 	PassStarted struct {
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// BatchConfirmed says that a batch of requests has brought all that the relay
-	// has; with Gaps set, all that it would give. Kind is "history", "daily",
-	// "recent" or "deletions", Method as in [RelayStatus].
+	// BatchConfirmed reports that a batch of requests has fetched all events of the relay. With
+	// Gaps the relay may have more. Kind is "history", "daily", "recent" or "deletions". Method is
+	// as in [RelayStatus].
 	BatchConfirmed struct {
 		Relay    graspsync.RelayURL
 		Kind     string
@@ -76,16 +72,16 @@ type (
 		Gaps     bool
 		Duration time.Duration
 	}
-	// BatchFailed says that a batch stopped before its end; the rest will be asked
-	// for again. Reason may be the relay's, made safe to show.
+	// BatchFailed reports that a batch stopped early. The rest is requested again. Reason may be
+	// remote text, escaped.
 	BatchFailed struct {
 		Relay  graspsync.RelayURL
 		Kind   string
 		Items  int
 		Reason string
 	}
-	// GapFound says that history brought an event that a live subscription should
-	// have brought before; Lasting, that only the daily pass did.
+	// GapFound reports an event of history that a live subscription should have delivered. Lasting
+	// reports that only the daily pass found it.
 	GapFound struct {
 		Relay   graspsync.RelayURL
 		ID      graspsync.EventID
@@ -93,35 +89,32 @@ type (
 	}
 )
 
-// What happens with events.
+// Observations of events.
 type (
-	// EventStored says that the Store took an event that came by sync, which it did
-	// not have. The event must not be changed.
+	// EventStored reports a new event stored by sync. The event must not be changed.
 	EventStored struct {
 		Event  graspsync.Event
 		Source graspsync.Source
 	}
-	// EventRejected says that the Policy does not want an event, or not now. Reason is the
-	// policy's.
+	// EventRejected reports an event that the Policy rejected or postponed, with the reason of the
+	// verdict.
 	EventRejected struct {
 		ID     graspsync.EventID
 		Source graspsync.Source
 		Reason string
 	}
-	// StoreFailed says that the Store, or the Policy, could not do its work, at most once a
-	// minute. What it was about is tried again.
+	// StoreFailed reports a failed call of the Store or the Policy, at most once a minute. The call
+	// is retried.
 	StoreFailed struct{ Err error }
-	// Dropped says that a bound kept something out. Reason is one of the values of
-	// the label of ngit_sync_dropped_total.
+	// Dropped reports items dropped by a limit. Reason is a label value of ngit_sync_dropped_total.
 	Dropped struct {
 		Reason string
 		Count  int
 	}
-	// OwnFeedRead says that a reading of our own relay reached its end, having
-	// brought so many events.
+	// OwnFeedRead reports the end of a reading of the own relay and the number of its events.
 	OwnFeedRead struct{ Events int }
-	// OwnFeedLost says that the subscription to our own relay ended; it is made anew
-	// after Backoff.
+	// OwnFeedLost reports that the subscription to the own relay ended. It is renewed after
+	// Backoff.
 	OwnFeedLost struct {
 		Err     error
 		Backoff time.Duration

@@ -12,31 +12,30 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// Sentinels of what an operator wants done.
+// Errors of operator actions.
 var (
-	// ErrUnknownRelay is wrapped where a relay is not followed.
+	// ErrUnknownRelay reports that a relay is not followed.
 	ErrUnknownRelay = errors.New("relay not followed")
-	// ErrUnusableRelay is wrapped where a relay can't be one to begin with: it is ourselves, or
-	// is reached without encryption, and that is not allowed.
+	// ErrUnusableRelay reports that a relay cannot be followed because it is this server, or not
+	// encrypted although encryption is required.
 	ErrUnusableRelay = errors.New("relay can't be followed")
 )
 
-// Retry has a relay dialed as soon as there is room for one more attempt, however often it failed,
-// and what it failed to answer asked again. That the budget of its address allows the attempt
-// (package egress) is not for us to say. It waits for Run to be called and returns when that has
-// taken note. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay].
+// Retry makes a relay be dialed in the next free slot in spite of earlier failures, and repeats its
+// unanswered requests. The budget of its address (package egress) still applies. Retry blocks until
+// Run has accepted it. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay].
 func (m *SyncManager) Retry(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, &relayOrder{relay: relay, in: plan.Retry{Relay: relay}})
 }
 
-// Resync has everything compared again that a relay has for us: on the connection that stands, or
-// with the next one, which is tried at once. What it says of time and errors is that of Retry.
+// Resync compares all targets of a relay again, on the current connection or on the next one, which
+// is dialed immediately. Blocking and errors are as for Retry.
 func (m *SyncManager) Resync(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, &relayOrder{relay: relay, in: plan.Resync{Relay: relay}})
 }
 
-// ResyncRepository has all relays of a repository asked again for all that belongs to it. One that
-// is not connected is tried at once. The error is that of ctx, [ErrNotRunning], or wraps
+// ResyncRepository fetches all events of a repository again from all its relays. Disconnected
+// relays are dialed immediately. The error is that of ctx, [ErrNotRunning], or wraps
 // [ErrUnknownRepo].
 func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	q := &repoResync{ref: ref}
@@ -70,9 +69,9 @@ func (q *repoResync) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// AddBootstrap has a relay followed as [Config.Bootstrap] has it, until Run ends or RemoveBootstrap
-// is called. One that is blocked is once it is not any more. The error is that of ctx,
-// [ErrNotRunning], or wraps [ErrUnusableRelay].
+// AddBootstrap follows a relay like [Config.Bootstrap] until Run ends or RemoveBootstrap is called.
+// A blocked relay is followed after its block is lifted. The error is that of ctx, [ErrNotRunning],
+// or wraps [ErrUnusableRelay].
 func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
 	switch t := m.relayFilter; {
 	case relay.IsZero(), t.ours(relay):
@@ -83,8 +82,9 @@ func (m *SyncManager) AddBootstrap(ctx context.Context, relay graspsync.RelayURL
 	return m.ask(ctx, &bootstrapChange{relay: relay})
 }
 
-// RemoveBootstrap has a relay be one like any other: it is left unless a repository lists it. The
-// error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay] if it was no bootstrap relay.
+// RemoveBootstrap ends the special treatment of a bootstrap relay. The relay is dropped unless a
+// repository lists it. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay] if it
+// was no bootstrap relay.
 func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.RelayURL) error {
 	q := &bootstrapChange{relay: relay, remove: true}
 	err := m.ask(ctx, q)
@@ -94,10 +94,10 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 	return err
 }
 
-// Reconsider must be called after [Config.Rules] have changed. Relays that are blocked are left when
-// it returns; which repositories are ours is known a moment later, when the Store was read again.
-// What is fulfilled by lifted, as [graspsync.OnLifted] or [graspsync.OnAsked], is judged again, or asked for again. The
-// error is that of ctx, or [ErrNotRunning].
+// Reconsider must be called after a change of [Config.Rules]. When it returns, blocked relays are
+// disconnected. The hosted repositories are updated later, after the Store was read again. Events
+// that wait for one of lifted ([graspsync.OnLifted], [graspsync.OnAsked]) are judged or requested
+// again. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Dependency) error {
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err

@@ -11,14 +11,14 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// OwnFeedStatus is how the subscription to [Config.OwnRelay] is doing.
+// OwnFeedStatus is the state of the subscription to [Config.OwnRelay].
 type OwnFeedStatus struct {
 	URL       graspsync.RelayURL `json:"url"`
 	Connected bool               `json:"connected"`
-	Complete  bool               `json:"complete"` // all that is stored was read once
-	Events    uint64             `json:"events"`   // that came, copies included
-	Readings  uint64             `json:"readings"` // that reached their end
-	Losses    uint64             `json:"losses"`   // of the connection
+	Complete  bool               `json:"complete"` // all stored events were read once
+	Events    uint64             `json:"events"`   // received, copies included
+	Readings  uint64             `json:"readings"` // completed
+	Losses    uint64             `json:"losses"`   // lost connections
 	LastError string             `json:"last_error"`
 }
 

@@ -8,54 +8,52 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Sentinels of what is asked about repositories.
+// Errors of questions about repositories.
 var (
-	// ErrUnknownRepo is wrapped by what RepoStatus returns for a repository that is
-	// not followed.
+	// ErrUnknownRepo reports that a repository is not followed.
 	ErrUnknownRepo = errors.New("repository not followed")
-	// ErrNotRunning is returned by questions that only Run can answer, once it has
-	// returned.
+	// ErrNotRunning reports that Run has returned.
 	ErrNotRunning = errors.New("not running")
 )
 
-// RepoStatus is what is known of one repository.
+// RepoStatus is the state of one repository.
 type RepoStatus struct {
 	Ref graspsync.RepoRef `json:"ref"`
-	// Level is "full", or "state only" while its announcement is held by the Policy.
+	// Level is "full", or "state only" while the Policy holds its announcement.
 	Level string `json:"level"`
 	Roots int    `json:"roots"` // patches, pull requests and issues
-	// Git is "complete", "missing" or "unobtainable", as [GitStatus] counts the repository, and ""
-	// without [Config].Lacking.
+	// Git is "complete", "missing" or "unobtainable", see [GitStatus]. It is "" without
+	// [Config].Lacking.
 	Git string `json:"git,omitempty"`
 
-	// Items are the repository and its roots, of each relay; its states are one more
-	// with [Config].NarrowLayer1.
+	// Items are the repository and its roots at each relay. With [Config].NarrowLayer1 its states
+	// are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
 
-	// Maintainers are the authors that decide about its refs, and those that are invited to. Unled is why nobody decides, ""
-	// if somebody does. Both are zero if the Policy can't tell.
+	// Maintainers are the members of the maintainer set and the invited authors. Unled is the
+	// reason if no author may change the refs, else "". Both are zero if the Policy cannot tell.
 	Maintainers []Maintainer `json:"maintainers,omitempty"`
 	Unled       UnledReason  `json:"unled,omitempty"`
 
-	// Ours is how many events we have of it and its roots: those that tag them.
+	// Ours is the number of stored events that tag the repository or its roots.
 	Ours   int         `json:"ours"`
 	Relays []RepoRelay `json:"relays"`
 }
 
-// Maintainer is an author in the maintainer set of a repository, or one that is invited to it.
+// Maintainer is an author in the maintainer set of a repository, or an invited author.
 type Maintainer struct {
 	Key      graspsync.PubKey `json:"key"`
 	Role     MaintainerRole   `json:"role"`
-	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // the maintainer that lists Key; zero for the root
-	Lists    graspsync.PubKey `json:"lists,omitzero"`     // the maintainer that Key lists in return; zero if that is not needed
+	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // maintainer that lists Key; zero for the root
+	Lists    graspsync.PubKey `json:"lists,omitzero"`     // maintainer that Key lists in return; zero if not needed
 }
 
 // MaintainerRole is the role of a [Maintainer].
 type MaintainerRole string
 
-// The roles of a [Maintainer], as [nip34.Say] has them. Authors of the last three do not decide.
+// Roles of a [Maintainer], see [nip34.Say]. Authors of the last three roles may not change refs.
 const (
 	RoleRoot        MaintainerRole = "root"
 	RoleMember      MaintainerRole = "member"
@@ -64,10 +62,10 @@ const (
 	RoleResigned    MaintainerRole = "resigned"
 )
 
-// UnledReason is why nobody decides about the refs of a repository.
+// UnledReason is the reason why no author may change the refs of a repository.
 type UnledReason string
 
-// The reasons of [RepoStatus].Unled, as [nip34.Walk] has them.
+// Values of [RepoStatus].Unled, see [nip34.Walk].
 const (
 	UnledUnannounced UnledReason = "unannounced"
 	UnledNoRole      UnledReason = "no role"
@@ -94,26 +92,25 @@ func (s *RepoStatus) setAuthority(a *nip34.Authority) {
 	}
 }
 
-// RepoRelay is what one relay has to do with a repository.
+// RepoRelay is the state of a repository at one relay.
 type RepoRelay struct {
 	URL graspsync.RelayURL `json:"url"`
-	// ListedBy is whose announcement names it: the owner's, or that of somebody whom the
-	// owner lists, recursively. Of several who name it who comes first by right counts. It is
-	// zero if that has changed just now.
+	// ListedBy is the author whose announcement lists the relay: the owner, or a maintainer listed
+	// directly or indirectly. Of several authors the one with precedence counts. It is zero if the
+	// announcements have just changed.
 	ListedBy  graspsync.PubKey `json:"listed_by,omitzero"`
 	Phase     string           `json:"phase"` // as in [RelayStatus]
-	Live      bool             `json:"live"`  // all of it is followed live
+	Live      bool             `json:"live"`  // all items are followed live
 	Wanted    int              `json:"wanted"`
 	InFlight  int              `json:"in_flight"`
 	Confirmed int              `json:"confirmed"`
 
-	// Missed counts its events that the relay had and we should have had by then: of the relay's
-	// Gaps ([RelayStatus]) those of this repository.
+	// Missed is the number of events of this repository in the relay's Gaps ([RelayStatus]): events
+	// that should have arrived earlier.
 	Missed int `json:"missed"`
-	// Lacks counts the events that we have and the relay has not, as of ComparedAt,
-	// when its last reconciliation ended. What we had had for less than ten minutes then does
-	// not count: it was on its way. Coverage is the share that it has, from 0 to
-	// 1. All three are zero for a relay without NIP-77: nobody knows.
+	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
+	// reconciliation. Events stored for less than ten minutes do not count. Coverage is the share
+	// that the relay has, from 0 to 1. All three are zero for a relay without NIP-77.
 	Lacks      int       `json:"lacks"`
 	Coverage   float64   `json:"coverage"`
 	ComparedAt time.Time `json:"compared_at,omitzero"`

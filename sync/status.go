@@ -12,23 +12,24 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// Status is what a [SyncManager] knows at one moment. It must not be changed.
+// Status is a snapshot of a [SyncManager]. It must not be changed.
 type Status struct {
 	At time.Time `json:"at"`
-	// Synced reports whether nothing is missing that could be fetched: at least one relay is
-	// followed, each relay that can be reached was fetched from to its end and brings its new
-	// events, all received events were dealt with, and Git.Missing is 0.
+	// Synced reports whether everything obtainable is stored. At least one relay is followed, each
+	// reachable relay was fetched completely and is followed live, no received event waits in the
+	// pipeline, and Git.Missing is 0.
 	Synced bool `json:"synced"`
 	// Git counts the repositories by their git data. It is zero without [Config].Lacking.
 	Git   GitStatus `json:"git"`
-	Repos int       `json:"repos"` // followed in full
-	Roots int       `json:"roots"` // their patches, pull requests and issues
-	// Unread: what is stored was not read yet. Before that it is not known whom to follow.
+	Repos int       `json:"repos"` // repositories followed in full
+	Roots int       `json:"roots"` // patches, pull requests and issues of these repositories
+	// Unread reports that the Store has not been read since the start, so the targets are unknown.
 	Unread bool `json:"unread,omitempty"`
-	// StoreError is why the Store could not be read last, "" if it could. It is tried again.
+	// StoreError is the error of the last attempt to read the Store, "" after a success. Reading is
+	// retried.
 	StoreError string `json:"store_error,omitempty"`
-	// Failures are the dependencies whose last call failed, such as "store save", "policy judge" and
-	// "state write".
+	// Failures are the dependencies whose last call failed, such as "store save", "policy judge"
+	// and "state write".
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 	Relays   []RelayStatus       `json:"relays"`
 	Events   EventStatus         `json:"events"`
@@ -40,19 +41,18 @@ type Status struct {
 	last    bool        // Run has returned
 }
 
-// GitStatus counts the repositories whose stored or held announcements list us.
+// GitStatus counts the repositories whose stored or held announcements list this server.
 type GitStatus struct {
 	Complete int `json:"complete"` // have the git data of their newest state and pull requests
 	Missing  int `json:"missing"`  // lack git data that a git server may still have
-	// Unobtainable repositories lack git data that none of their git servers gave when it was
-	// asked, or that no event names.
+	// Unobtainable repositories lack git data that none of their git servers returned, or that no
+	// event names.
 	Unobtainable int `json:"unobtainable"`
-	// SecondsLeft is about how long it takes until Missing is 0, at the pace seen so far.
-	// It is 0 if the pace is unknown.
+	// SecondsLeft is the estimated time until Missing is 0, in seconds. It is 0 if unknown.
 	SecondsLeft int64 `json:"seconds_left,omitempty"`
 }
 
-// All returns the number of repositories.
+// All returns the total number of repositories.
 func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
 
 // gitPace is when the number of complete repositories was first seen since no git data was
@@ -111,99 +111,98 @@ func (s *Status) at(now time.Time) *Status {
 
 // EventStatus counts events since the start.
 type EventStatus struct {
-	Received   uint64            `json:"received"`   // from relays, copies included
-	Duplicates uint64            `json:"duplicates"` // dropped before their signature was checked
+	Received   uint64            `json:"received"`   // received from relays, copies included
+	Duplicates uint64            `json:"duplicates"` // dropped before the signature check
 	Verified   uint64            `json:"verified"`   // signatures checked
 	Forged     uint64            `json:"forged"`     // wrong id or signature
-	Stored     uint64            `json:"stored"`     // newly
+	Stored     uint64            `json:"stored"`     // newly stored
 	Superseded uint64            `json:"superseded"`
 	Deleted    uint64            `json:"deleted"`
-	Refused    uint64            `json:"refused"` // by the Store
-	Held       uint64            `json:"held"`    // by the Policy
-	Failed     uint64            `json:"failed"`  // could not be judged or saved; tried again
-	Claimed    uint64            `json:"claimed"` // ids that one relay was asked for, and no other meanwhile
-	Lapsed     uint64            `json:"lapsed"`  // times that a relay sent too little of what was claimed for it
+	Refused    uint64            `json:"refused"` // refused by the Store
+	Held       uint64            `json:"held"`    // held by the Policy
+	Failed     uint64            `json:"failed"`  // could not be judged or saved; retried
+	Claimed    uint64            `json:"claimed"` // ids requested from one of several relays that have them
+	Lapsed     uint64            `json:"lapsed"`  // requests that returned too few of these ids
 	InFlight   int64             `json:"in_flight"`
-	Waiting    int64             `json:"waiting"` // for what they depend on
+	Waiting    int64             `json:"waiting"` // events that wait for their dependencies
 	Rejected   map[string]uint64 `json:"rejected"`
-	Dropped    map[string]uint64 `json:"dropped"` // by a bound
-	Panics     map[string]uint64 `json:"panics"`  // contained, by whose code: store, policy, ..., connection
-	Learned    map[string]uint64 `json:"learned"` // from relays, by fact
-	// Sources counts what was newly stored by the way it came: direct, live, catchup,
-	// daily.
+	Dropped    map[string]uint64 `json:"dropped"` // dropped by a limit, by reason
+	Panics     map[string]uint64 `json:"panics"`  // recovered panics by component: store, policy, ..., connection
+	Learned    map[string]uint64 `json:"learned"` // learned limits of relays, by name
+	// Sources counts newly stored events by source: direct, live, catchup, daily.
 	Sources map[string]uint64 `json:"sources"`
 }
 
-// RelayStatus is what is known of one relay.
+// RelayStatus is the state of one relay.
 type RelayStatus struct {
 	URL       graspsync.RelayURL `json:"url"`
 	Phase     string             `json:"phase"`  // disconnected, connecting, syncing, live, live with gaps
 	Health    string             `json:"health"` // healthy, disconnected, degraded, dead, rate limited
 	Bootstrap bool               `json:"bootstrap"`
-	Repos     int                `json:"repos"` // that list it
-	// Examples are up to three of these.
+	Repos     int                `json:"repos"` // number of repositories that list it
+	// Examples are up to three of these repositories.
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 	Synced   bool                `json:"synced"`
 
-	// Items: layer 1, repositories and root events; the states of each repository with
-	// [Config].NarrowLayer1.
+	// Items are repositories and root events (layer 1). With [Config].NarrowLayer1 the states of
+	// each repository are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
-	// Batches of items are under way; Queries, their filters, have not ended; of
-	// these so many Requests for pages and ids are open, and so many reconcile.
+	// Batches is the number of running batches of items, Queries the number of their unfinished
+	// filters. Requests is the number of open requests for pages and ids, Reconciling the number of
+	// filters in a reconciliation.
 	Batches     int `json:"batches"`
 	Queries     int `json:"queries"`
 	Requests    int `json:"requests"`
 	Reconciling int `json:"reconciling"`
-	Parked      int `json:"parked"`      // batches that failed and wait to be tried again
+	Parked      int `json:"parked"`      // failed batches that wait for a retry
 	GapBatches  int `json:"gap_batches"` // batches of this pass that ended with gaps
 
-	// Descendants are answers to root events, answers to these, and so on, about which it is
-	// asked besides; DescendantsLive of these are followed, the others asked about in turn.
+	// Descendants is the number of replies to root events, directly or through other replies, for
+	// which the relay is also asked. DescendantsLive of them are followed live, the others are
+	// polled.
 	Descendants     int `json:"descendants"`
 	DescendantsLive int `json:"descendants_live"`
 
 	LiveSubscriptions int `json:"live_subscriptions"`
 	LiveFilters       int `json:"live_filters"`
-	Unfollowed        int `json:"unfollowed"` // filters that found no room, or that the relay refuses
-	// Following says how what is wanted is followed: "live" by standing
-	// subscriptions; where the relay has no room for all, "live+kinds" by one for all
-	// that is of our kinds, or "live+polling" by asking in rotation; "live in part" if
-	// some filters can't be sent at all; "" while nothing is, since it is not connected, or
-	// refuses all.
+	Unfollowed        int `json:"unfollowed"` // filters without room or refused by the relay
+	// Following is the way in which new events arrive. "live" means subscriptions for all targets.
+	// If the relay has no room, "live+kinds" means one subscription for all kinds, and
+	// "live+polling" means polling in turn. "live in part" means that some filters cannot be sent.
+	// "" means no connection, or that the relay refuses all subscriptions.
 	Following string `json:"following"`
 
-	// Learned is what the relay taught by refusing and answering, by name:
-	// no_negentropy, max_filters, page_size, ... It is believed for a while.
+	// Learned contains limits learned from answers and refusals by name, such as no_negentropy,
+	// max_filters and page_size. They expire.
 	Learned map[string]int `json:"learned,omitempty"`
 
 	Method   string `json:"method"` // REQ, NIP-77 or both
 	Software string `json:"software"`
 	Events   uint64 `json:"events"`       // received
-	Stored   uint64 `json:"stored"`       // newly, that came from here first
+	Stored   uint64 `json:"stored"`       // newly stored, first received from this relay
 	Bytes    uint64 `json:"bytes"`        // received
-	Unserved uint64 `json:"unserved"`     // events that it has by its own word and did not serve when asked for them
-	Seconds  uint64 `json:"full_seconds"` // that hold more events than a page
-	Gaps     uint64 `json:"gaps"`         // events that came as history, and that a live subscription should have brought
-	Lasting  uint64 `json:"lasting_gaps"` // of these, found by the daily pass only
-	// Lacks counts what is the relay's own loss: events of repositories that list it which we
-	// have and it does not, as reconciliations found (NIP-77), the last at ComparedAt (zero: it was
-	// never compared): that of a catch-up compares what is recent only. At most 2,048 are counted,
-	// and none that had been here for less than ten minutes.
+	Unserved uint64 `json:"unserved"`     // announced events that the relay did not serve on request
+	Seconds  uint64 `json:"full_seconds"` // seconds with more events than a page
+	Gaps     uint64 `json:"gaps"`         // events of history that a live subscription should have delivered
+	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
+	// Lacks is the number of stored events of its repositories that the relay lacked in the last
+	// reconciliation (NIP-77), at ComparedAt (zero: never). Catch-up compares only recent events.
+	// At most 2,048 events are counted, and only events stored for at least ten minutes.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
 	Strikes    uint64        `json:"strikes"` // proofs of hostility
 	SyncTime   time.Duration `json:"-"`       // sync_seconds: from connected to synced, 0 before
 
 	Attempts       uint64 `json:"attempts"`
-	Connects       uint64 `json:"connects"` // attempts that succeeded
+	Connects       uint64 `json:"connects"` // successful attempts
 	FailedAttempts uint64 `json:"failed_attempts"`
 	Disconnects    uint64 `json:"disconnects"`
 	Reconnects     uint64 `json:"reconnects"`
-	Failures       int    `json:"failures"` // in a row
-	// Uptime and Downtime are how long it was connected and not since the first
-	// attempt; UptimeShare is the share of the former, from 0 to 1.
+	Failures       int    `json:"failures"` // consecutive failures
+	// Uptime and Downtime are the connected and the disconnected time since the first attempt.
+	// UptimeShare is the connected share, from 0 to 1.
 	Uptime      time.Duration `json:"-"` // uptime_seconds
 	Downtime    time.Duration `json:"-"` // downtime_seconds
 	UptimeShare float64       `json:"uptime_share"`
@@ -212,17 +211,17 @@ type RelayStatus struct {
 	LastAttempt      time.Time `json:"last_attempt,omitzero"`
 	NextAttempt      time.Time `json:"next_attempt,omitzero"`
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
-	NextPass         time.Time `json:"next_pass,omitzero"` // over the whole history
+	NextPass         time.Time `json:"next_pass,omitzero"` // next pass over the whole history
 
 	phase    plan.Phase
 	health   health.State
 	labelled bool // it has metrics of its own
 }
 
-// plainRelayStatus is a RelayStatus without its methods.
+// plainRelayStatus is a RelayStatus without methods.
 type plainRelayStatus RelayStatus
 
-// relayStatusText is a RelayStatus as JSON has it.
+// relayStatusText is the JSON form of a RelayStatus.
 type relayStatusText struct {
 	plainRelayStatus
 	SyncTime seconds.Seconds `json:"sync_seconds"`
@@ -230,14 +229,14 @@ type relayStatusText struct {
 	Downtime seconds.Seconds `json:"downtime_seconds"`
 }
 
-// MarshalJSON has durations in seconds.
+// MarshalJSON encodes durations in seconds.
 func (r RelayStatus) MarshalJSON() ([]byte, error) {
 	return json.Marshal(relayStatusText{
 		plainRelayStatus(r), seconds.Seconds(r.SyncTime), seconds.Seconds(r.Uptime), seconds.Seconds(r.Downtime),
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON decodes the result of MarshalJSON.
 func (r *RelayStatus) UnmarshalJSON(text []byte) error {
 	var t relayStatusText
 	if err := json.Unmarshal(text, &t); err != nil {
@@ -248,13 +247,13 @@ func (r *RelayStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Connected reports whether the relay is connected. It goes by Phase: Health is about earlier
-// connections as well.
+// Connected reports whether the relay is connected. It depends on Phase, because Health also covers
+// earlier connections.
 func (r RelayStatus) Connected() bool {
 	return r.Phase == plan.Syncing.String() || r.Phase == plan.Live.String() || r.Phase == plan.LiveWithGaps.String()
 }
 
-// Missing returns the number of items that are not complete.
+// Missing returns the number of unconfirmed items.
 func (r RelayStatus) Missing() int { return max(0, r.Wanted-r.Confirmed) }
 
 func (r RelayStatus) dead() bool { return r.health == health.Dead }
