@@ -80,7 +80,6 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth boo
 	f.failedAt, f.wantsAuth = last, wantsAuth
 }
 
-// hung reports whether the relay has stopped sending.
 func (f *fruitless) hung(now time.Time) bool {
 	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }

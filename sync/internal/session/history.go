@@ -160,7 +160,6 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-// newPart makes a query for a part of q. q waits for its end.
 func (h *history) newPart(q *query, f nostr.Filter) *query {
 	c := &query{
 		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages, room: q.room,
@@ -171,7 +170,6 @@ func (h *history) newPart(q *query, f nostr.Filter) *query {
 	return c
 }
 
-// partEnded continues the query that waits for a part.
 func (h *history) partEnded(c *query, result plan.Result, why string) {
 	q := c.parent
 	switch {
@@ -241,7 +239,6 @@ func (h *history) dropOthers(q *query) {
 	}
 }
 
-// abandon ends a batch without a report.
 func (h *history) abandon(id plan.BatchID) {
 	b, ok := h.batches[id]
 	if !ok {
@@ -411,7 +408,6 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	h.goOn(q)
 }
 
-// goOn continues a walk after its full seconds were fetched.
 func (h *history) goOn(q *query) {
 	if q.walk.Done() {
 		h.end(q, plan.Complete, "")
@@ -480,7 +476,6 @@ func (h *history) nextSecond(q *query) bool {
 	return true
 }
 
-// splitFullSecond fetches a second by parts of its filter.
 func (h *history) splitFullSecond(q *query) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
@@ -533,7 +528,6 @@ func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result)
 // are not worth additional requests.
 const mixedPages = 2
 
-// isMixed reports whether the rest of a walk is fetched by kind.
 func (h *history) isMixed(q *query) bool {
 	return q.from == 0 && q.walk.Until() != 0 && q.b.report.Events >= mixedPages*h.cfg.PageLimit &&
 		len(q.filter.Kinds) > 1 && slices.Contains(q.filter.Kinds, graspsync.KindAnnouncement)
@@ -684,7 +678,6 @@ func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell boo
 	return true
 }
 
-// againIDs requests ids again in the current form.
 func (h *history) againIDs(x *request, tell bool) {
 	h.requests.drop(x, tell)
 	x.q.ids.again(x)

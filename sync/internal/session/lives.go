@@ -11,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// lives are the live subscriptions, each with its requests.
 type lives struct {
 	parts map[plan.LiveID][]*request
 	from  int64 // earliest openAt, 0 if none is open

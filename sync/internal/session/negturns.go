@@ -31,7 +31,6 @@ func (t *negTurns) next() *query {
 	return q
 }
 
-// grant reserves the room of a query that has a place.
 func (t *negTurns) grant(q *query) {
 	t.granted += q.room - q.granted
 	q.granted = q.room
@@ -81,7 +80,6 @@ func (t *negTurns) doubt() bool {
 	return true
 }
 
-// stop records that the relay does not reconcile and returns the waiting queries.
 func (t *negTurns) stop() []*query {
 	waiting := t.waiting
 	t.offered, t.waiting = false, nil

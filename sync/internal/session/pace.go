@@ -66,7 +66,6 @@ func (p *pacing) cooling(now time.Time) bool {
 	return false
 }
 
-// pass allows the next historic request if its time has come.
 func (p *pacing) pass(now time.Time) {
 	if !now.Before(p.next) {
 		p.next = time.Time{}

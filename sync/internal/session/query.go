@@ -24,7 +24,6 @@ const (
 	qDating                        // created_at of events from other relays is being read
 )
 
-// query fetches one filter to its end.
 type query struct {
 	id     QueryID
 	b      *batch

@@ -171,7 +171,6 @@ func (p *repair) again(x *request, tell bool) {
 	p.history.repeat(x)
 }
 
-// giveUp ends a request and its query or live subscription.
 func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	switch why {
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
@@ -326,7 +325,6 @@ func (p *repair) bisectNext() {
 	}
 }
 
-// nextProbe sends the next probe, or concludes.
 func (p *repair) nextProbe() {
 	if piece := p.bisection.next(); piece != nil {
 		p.requests.enqueueFirst(p.bisection.probe(piece))

@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// requestKind is the purpose of a request.
 type requestKind uint8
 
 const (
@@ -29,7 +28,6 @@ const (
 	reqProbe
 )
 
-// request is a request that is open or waits.
 type request struct {
 	kind      requestKind
 	id        string           // subscription id, set when sent
@@ -409,7 +407,6 @@ func (r *requests) suspend(x *request, tell bool) {
 	r.suspended = append(r.suspended, x)
 }
 
-// resume ends the bisection of a request.
 func (r *requests) resume(x *request) {
 	r.bisected = nil
 	r.suspended = slices.DeleteFunc(r.suspended, func(y *request) bool { return y == x })
@@ -593,7 +590,6 @@ func (r *requests) turnAway() {
 	}
 }
 
-// makeRoom ends subscriptions of FollowLast to make room for x.
 func (r *requests) makeRoom(x *request) {
 	if x.kind == reqNeg || x.last {
 		return
@@ -612,7 +608,6 @@ func (r *requests) retains(x *request) bool {
 	return r.terms.MaxRetained == 0 || r.subs.retained()+x.size() <= r.terms.MaxRetained
 }
 
-// free returns the number of subscriptions that the relay still accepts.
 func (r *requests) free() int {
 	most := r.terms.MaxSubscriptions
 	if most == 0 {

@@ -67,7 +67,6 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// outbox collects the actions of one call.
 type outbox struct{ actions []Action }
 
 func (o *outbox) do(a Action) { o.actions = append(o.actions, a) }
@@ -395,7 +394,6 @@ func (s *Session) NextWake() (next time.Time, ok bool) {
 	return w.at, w.ok
 }
 
-// wake is the earliest considered time.
 type wake struct {
 	at time.Time
 	ok bool

@@ -8,7 +8,6 @@ import (
 // subscriptions are the open requests by subscription id.
 type subscriptions map[string]*request
 
-// where returns the requests for which is returns true, in sending order.
 func (s subscriptions) where(is func(x *request) bool) (out []*request) {
 	for _, x := range s {
 		if is(x) {
@@ -35,7 +34,6 @@ func (s subscriptions) excuse(d time.Duration) {
 	}
 }
 
-// unansweredNeg returns the oldest NEG-OPEN without an answer.
 func (s subscriptions) unansweredNeg() (oldest *request) {
 	for _, x := range s {
 		if x.kind == reqNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
@@ -45,7 +43,6 @@ func (s subscriptions) unansweredNeg() (oldest *request) {
 	return oldest
 }
 
-// late returns the requests whose answer is past its deadline, in sending order.
 func (s subscriptions) late(now time.Time) []*request {
 	late := make([]*request, 0, 4)
 	for _, x := range s {

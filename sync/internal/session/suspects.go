@@ -38,7 +38,6 @@ func (s *suspects) heard(x *request) {
 	})
 }
 
-// suspected reports whether a request may have caused a disconnect.
 func (s *suspects) suspected(x *request) bool {
 	return s.any(x, func(relaylimits.Form) bool { return true })
 }

@@ -107,7 +107,6 @@ func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
 	return out
 }
 
-// knownElsewhere reports whether f has such values and others.
 func (t *terms) knownElsewhere(f nostr.Filter) bool {
 	n := len(t.asideElsewhere(f))
 	_, all := filters.Longest(f, false)
@@ -136,7 +135,6 @@ func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool
 	return fs, less || len(tooLarge) > 0
 }
 
-// bounds are the limits of one filter.
 type bounds struct {
 	values  int // maximum length of a list, 0 for no maximum
 	room    int // maximum size in bytes
@@ -156,7 +154,6 @@ func (t *terms) liveBounds() bounds {
 	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
-// livePart is one request of a live subscription.
 type livePart struct {
 	filters standing.Filters
 	size    int // bytes
