@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flipSig spoils the event's signature without spoiling its parse: a bit of s.
+// flipSig makes the signature invalid without parse errors: it flips a bit of s.
 func flipSig(ev *nostr.Event) *nostr.Event {
 	bad := *ev
 	last := bad.Sig[127]
@@ -67,7 +67,7 @@ func BenchmarkVerify(b *testing.B) {
 	})
 }
 
-// BenchmarkHostile measures what senders of bad signatures can make of it.
+// BenchmarkHostile measures the cost of bad signatures.
 func BenchmarkHostile(b *testing.B) {
 	for _, size := range []int{16, 64, 256} {
 		for _, bad := range []int{1, 2, 4, size / 4, size} {
@@ -80,7 +80,7 @@ func BenchmarkHostile(b *testing.B) {
 				b.Run(fmt.Sprintf("events=%d/bad=%d/account=%t", size, bad, full), func(b *testing.B) {
 					v := New()
 					for b.Loop() {
-						if full { // the dearest moment
+						if full { // the most expensive state
 							v.account.add(accountMax)
 						}
 						v.Verify(events)

@@ -16,7 +16,7 @@ func secretKey(n int) string {
 	return hex.EncodeToString(key[:])
 }
 
-// signedEvents returns events of that many authors in turn.
+// signedEvents returns events of a number of authors in turn.
 func signedEvents(n, authors int) []*nostr.Event {
 	events := make([]*nostr.Event, n)
 	for i := range events {

@@ -10,8 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A bad signature among good ones is found, and has a verdict of its own. The ids have to be
-// checked before.
+// A bad signature among good ones gets its own verdict. The ids must be verified before.
 func ExampleVerifier() {
 	alice := relaytest.NewKey("alice")
 	var events []*nostr.Event

@@ -18,7 +18,7 @@ func randomScalar(rng *rand.Rand) (s fr.Element) {
 	return scalarOf(words4{rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64()})
 }
 
-// The twin of all sums is another library's: these are its scalars and points.
+// The reference for all sums is another library. These are its scalars and points.
 
 func decredScalar(k *fr.Element) (s decred.ModNScalar) {
 	b := k.Bytes()
@@ -52,8 +52,8 @@ func requireSame(t *testing.T, want *decred.JacobianPoint, got *secp256k1.G1Jac,
 	require.True(t, p.EquivalentNonConst(want), args...)
 }
 
-// randomPoint returns a multiple of the generator, small ones often, so that points
-// repeat and cancel.
+// randomPoint returns a multiple of the generator, often a small one, so that points repeat and
+// cancel.
 func randomPoint(rng *rand.Rand) (a secp256k1.G1Affine) {
 	k := scalarOf(words4{1 + rng.Uint64N(6)})
 	if rng.IntN(2) == 0 {
@@ -101,7 +101,7 @@ func back(k1, k2 half) fr.Element {
 	return *second.Mul(&second, &lambda).Add(&second, &first)
 }
 
-// If a half did not fit, what is left of it would not add up.
+// If a half did not fit, the sum would be wrong.
 func TestSplit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	scalars := edgeScalars()
@@ -124,8 +124,7 @@ func TestEndomorphism(t *testing.T) {
 	assert.True(t, got.EquivalentNonConst(&want))
 }
 
-// The sum agrees with one multiplication after the other, for sizes that take each
-// width of window, and scalars at the ends of their range.
+// The sum equals single multiplications, for sizes with each window width and extreme scalars.
 func TestMultiexpAgreesWithTwin(t *testing.T) {
 	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -208,7 +207,7 @@ func TestAdderWithEqualAndOppositePoints(t *testing.T) {
 	}
 }
 
-// Windows cover each bit once, and fit what their digits are kept in.
+// Windows cover each bit once, and their digits fit the type.
 func TestWindowsCoverAllBits(t *testing.T) {
 	for _, points := range []int{1, 4, 100, 4096, 1 << 20} {
 		m := &multiexp{long: make([]part, points), short: make([]part, points)}

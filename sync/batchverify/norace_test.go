@@ -2,5 +2,5 @@
 
 package batchverify
 
-// thoroughness divides the number of rounds of tests that compare with a twin.
+// thoroughness divides the number of rounds of tests that compare with the reference.
 const thoroughness = 1

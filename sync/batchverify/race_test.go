@@ -2,6 +2,5 @@
 
 package batchverify
 
-// The race detector makes field arithmetic some ten times slower; it looks for other
-// things than wrong sums.
+// The race detector makes field arithmetic about ten times slower and cannot find wrong sums.
 const thoroughness = 40

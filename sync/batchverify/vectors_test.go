@@ -20,7 +20,7 @@ type vector struct {
 	event        *nostr.Event // nil unless the message has 32 bytes
 }
 
-// vectors reads those published with BIP-340.
+// vectors reads the vectors published with BIP-340.
 func vectors(t testing.TB) (all []vector) {
 	file, err := os.Open("testdata/bip340.csv")
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestVectorsOneByOne(t *testing.T) {
 	}
 }
 
-// Each vector by the equation of a batch that is good otherwise.
+// Each vector alone in a batch of valid signatures.
 func TestVectorsByEquation(t *testing.T) {
 	good := signedEvents(7, 3)
 	for _, vec := range vectors(t) {
@@ -81,7 +81,7 @@ func TestVectorsByEquation(t *testing.T) {
 	}
 }
 
-// All vectors whose message may be an id, in one call, each many times.
+// All vectors whose message may be an id, many times in one call.
 func TestVectorsInOneCall(t *testing.T) {
 	var events []*nostr.Event
 	var valid []bool

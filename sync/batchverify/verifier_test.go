@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// twin is the single check of another implementation, over the event's id.
+// twin is the single check by another implementation over the event's id.
 func twin(ev *nostr.Event) bool {
 	var fields [3][]byte
 	for i, text := range []string{ev.ID, ev.PubKey, ev.Sig} {
@@ -38,7 +38,7 @@ func twin(ev *nostr.Event) bool {
 	return err == nil && sig.Verify(fields[0], key)
 }
 
-// agree checks every verdict against the twin.
+// agree compares every verdict with the twin.
 func agree(t testing.TB, v *Verifier, events []*nostr.Event, known map[*nostr.Event]bool) {
 	t.Helper()
 	verdicts := v.Verify(events)
@@ -56,19 +56,19 @@ func agree(t testing.TB, v *Verifier, events []*nostr.Event, known map[*nostr.Ev
 	}
 }
 
-// flipBit flips a bit of a range of bytes in hex.
+// flipBit flips a bit in a range of hex bytes.
 func flipBit(rng *rand.Rand, text string, from, to int) string {
 	data, _ := hex.DecodeString(text)
 	data[from+rng.IntN(to-from)] ^= 1 << rng.IntN(8)
 	return hex.EncodeToString(data)
 }
 
-// spoil puts a spoilt copy in the place of an event, or of two.
+// spoil replaces one or two events by invalid copies.
 func spoil(rng *rand.Rand, events []*nostr.Event, at int) {
 	bad := *events[at]
 	other := rng.IntN(len(events))
 	if _, err := hex.DecodeString(bad.Sig); err != nil || len(bad.Sig) != 128 {
-		return // spoilt enough
+		return // already invalid
 	}
 	switch rng.IntN(9) {
 	case 0:
@@ -102,7 +102,7 @@ func spoil(rng *rand.Rand, events []*nostr.Event, at int) {
 	events[at] = &bad
 }
 
-// cancel makes two signatures invalid so that their errors add up to zero.
+// cancel makes two signatures invalid so that their errors cancel.
 func cancel(events []*nostr.Event, i, j int) {
 	first, second := *events[i], *events[j]
 	if _, err := hex.DecodeString(second.Sig); err != nil || i == j || len(second.Sig) != 128 {
@@ -123,7 +123,7 @@ func cancel(events []*nostr.Event, i, j int) {
 	events[i], events[j] = &first, &second
 }
 
-// The twin is slow, so untouched events of the pool are judged by it only once.
+// The twin is slow, so it judges unchanged events only once.
 func TestAgreesWithSingleChecks(t *testing.T) {
 	racetest.Amounts(t)
 	const pool, batches = 100, 1000 / thoroughness
@@ -222,9 +222,8 @@ func TestRefusesWhatDoesNotParse(t *testing.T) {
 	}
 }
 
-// Batch verification with factors that are equal, or that can be guessed, lets
-// through signatures crafted to cancel. The first half of the test shows that these
-// do cancel where the factors are known.
+// With equal or predictable factors, batch verification would accept signatures crafted to cancel.
+// The first half of the test shows that these signatures cancel for known factors.
 func TestCancellingSignaturesAreRefused(t *testing.T) {
 	events := signedEvents(16, 4)
 	cancel(events, 3, 11)
@@ -249,8 +248,8 @@ func TestCancellingSignaturesAreRefused(t *testing.T) {
 	}
 }
 
-// Factors have to be new in each batch, and each part of one: a sender may learn from
-// the time a call takes.
+// Factors must be new in each batch and each part, because a sender may learn from the duration of
+// a call.
 func TestFactorsAreFresh(t *testing.T) {
 	v := New()
 	seen := make(map[[factorSize]byte]bool)
@@ -274,8 +273,8 @@ func TestFactorsAreFresh(t *testing.T) {
 	require.Greater(t, calls, 3, "parts of the bad batch")
 }
 
-// costOf estimates the cost of all batches tried in a call, from what is asked of
-// random, which tells the size of each.
+// costOf estimates the cost of all batches of a call from the requests for random bytes, which show
+// their sizes.
 func costOf(v *Verifier, events []*nostr.Event, authors int) (batches int) {
 	random := v.random
 	v.random = func(b []byte) {
@@ -288,8 +287,8 @@ func costOf(v *Verifier, events []*nostr.Event, authors int) (batches int) {
 	return batches
 }
 
-// Whatever is bad in a call, its batches cost at most a quarter of the single checks
-// or one attempt; and a stream of bad calls ends up with no attempts at all.
+// With any bad signatures, the batches of a call cost at most a quarter of its single checks, or
+// one attempt. After many bad calls no batch is attempted.
 func TestHostileInputIsBounded(t *testing.T) {
 	racetest.Amounts(t)
 	const authors = 5
@@ -313,9 +312,8 @@ func TestHostileInputIsBounded(t *testing.T) {
 	}
 }
 
-// However many calls there are with a bad signature in each part that a batch is cut
-// into, and good ones around it, all batches that fail cost a fiftieth of the single
-// checks, once what was in the account is used up.
+// With a bad signature in each part of a batch among good ones, failed batches cost a fiftieth of
+// the single checks after the account is empty.
 func TestALongRunOfBadCallsCostsSingleChecks(t *testing.T) {
 	racetest.Amounts(t)
 	const authors, calls = 5, 40
@@ -412,8 +410,8 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzVerify makes a batch of good events, overwrites bytes of some as the input says,
-// and compares with the twin.
+// FuzzVerify makes a batch of good events, overwrites bytes of some as the input says, and compares
+// with the twin.
 func FuzzVerify(f *testing.F) {
 	good := signedEvents(40, 6)
 	known := make(map[*nostr.Event]bool)

@@ -29,7 +29,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A Finder finds what a map finds.
+// A Finder agrees with a map.
 func TestFinderTwin(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -73,7 +73,7 @@ func TestFinderTwin(t *testing.T) {
 	}
 }
 
-// A Map has what a map has.
+// A Map agrees with a map.
 func TestMapTwin(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -156,8 +156,7 @@ func BenchmarkFinderAsMap(b *testing.B) {
 	}
 }
 
-// What is put into a map in the order in which another one has it does not crowd there: that took
-// time by the square of how much it is.
+// Copying a Map in its own order took quadratic time because entries crowded at the beginning.
 func BenchmarkMapFromMap(b *testing.B) {
 	var from numbers
 	for n := range uint32(many) {

@@ -21,7 +21,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Marks that were cut off anywhere are told from whole ones.
+// Truncated marks are detected at any length.
 func TestMarksThatWereCut(t *testing.T) {
 	u, v := relay(t, 1), relay(t, 2)
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -51,18 +51,17 @@ func TestMarksThatWereCut(t *testing.T) {
 	require.ErrorIs(t, err, errVersion)
 }
 
-// fate is what becomes of something that was kept.
+// fate is the treatment of a stored value.
 type fate int
 
 const (
 	used    fate = iota
-	left         // what is not understood may be of a later version
-	gone         // removed, since it is of no use
-	dropped      // removed, counted and said, since it can't be what we wrote
+	left         // kept, because a later version may have written it
+	gone         // removed as obsolete
+	dropped      // removed, counted and logged as invalid
 )
 
-// Everything that a store may hold is used, left alone, or removed; what can't have been
-// written by us is counted and said.
+// Every stored value is used, left alone or removed. Invalid values are counted and logged.
 func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 	const host = "sync/host/"
 	u := relay(t, 1)
@@ -97,7 +96,7 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 			key   string
 			value []byte
 			want  fate
-			err   error // with dropped; nil: any
+			err   error // with dropped; nil: any error
 		}{
 			{"sync/health/" + url, js(record(month)), used, nil},
 			{"sync/health/" + url, js(record(month + 1)), gone, nil},
@@ -187,7 +186,7 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 	})
 }
 
-// holding returns a store that holds so much.
+// holding returns a store with these records.
 func holding(t *testing.T, values map[string][]byte) *state.Memory {
 	t.Helper()
 	store := state.NewMemory()
@@ -198,7 +197,7 @@ func holding(t *testing.T, values map[string][]byte) *state.Memory {
 	return store
 }
 
-// reports are what a Memory has said and counted.
+// reports are the log and the counts of a Memory.
 type reports struct {
 	mu      sync.Mutex
 	text    strings.Builder // guarded by mu

@@ -31,15 +31,14 @@ func relay(t testing.TB, n int) graspsync.RelayURL {
 	return u
 }
 
-// write is one that a store has made.
+// write is one write to a store.
 type write struct {
 	key   string
 	value []byte
 	gone  bool
 }
 
-// notebook is a store that fails and takes its time when told to, and notes its
-// writes.
+// notebook is a store that can fail or block and records its writes.
 type notebook struct {
 	*state.Memory
 	slow time.Duration
@@ -101,8 +100,7 @@ func (n *notebook) count() int {
 	return len(n.writes)
 }
 
-// running returns a Memory that has loaded and runs until the returned function is
-// called.
+// running returns a loaded Memory that runs until the returned function is called.
 func running(t *testing.T, store state.Store, cfg Config) (*Memory, Loaded, func()) {
 	t.Helper()
 	m := New(store, cfg)
@@ -201,8 +199,8 @@ func TestWithoutAStore(t *testing.T) {
 	require.NoError(t, m.SaveChunks(t.Context(), "x", [][]byte{nil}))
 }
 
-// Who waits is told when it is durable, not before; those who wait together share
-// the wait; and nobody who writes lazily is in the way.
+// SaveHealth returns after its records are durable. Concurrent calls share a write, and queued
+// changes do not delay them.
 func TestSaveHealthIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
@@ -290,8 +288,7 @@ func TestStoreThatFails(t *testing.T) {
 	})
 }
 
-// What was to be removed while the store failed is removed once it works again, whether
-// the removal failed or what was written before it.
+// A removal that failed, or followed a failed write, is repeated when the store works again.
 func TestRemovedAfterAFailure(t *testing.T) {
 	for _, rewritten := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -324,8 +321,8 @@ func TestRemovedAfterAFailure(t *testing.T) {
 	}
 }
 
-// Whatever was written when the process ended, in whatever order, and whatever write
-// failed: what is loaded has a mark at which exactly these items were confirmed.
+// After any interruption and any failed writes, the loaded mark is a time at which exactly the
+// loaded items were confirmed.
 func TestMarkNeverMeetsOtherItems(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
@@ -333,7 +330,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 			store := newNotebook()
 			m, _, stop := running(t, store, Config{MaxQueue: 4})
 			u, v := relay(t, 1), relay(t, 2)
-			items := make(map[int64][]uint64) // of u, by mark
+			items := make(map[int64][]uint64) // items of u by mark
 			var current []uint64
 			for step := range 40 {
 				now := time.Now()
@@ -381,8 +378,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 	}
 }
 
-// A clock that was wrong: marks from the future are worth nothing, small steps are
-// borne.
+// A wrong clock: marks in the future are ignored, small steps are tolerated.
 func TestClock(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -398,7 +394,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// What nobody has needed for long is removed.
+// Values unused for longer than Keep are removed.
 func TestOldThingsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
@@ -421,7 +417,7 @@ func TestOldThingsGo(t *testing.T) {
 	})
 }
 
-// Whatever the store holds is loaded without harm.
+// Any content of the store is loaded safely.
 func FuzzLoad(f *testing.F) {
 	now := time.Now()
 	var facts relaylimits.Facts

@@ -44,7 +44,7 @@ func req(t *testing.T, r Result) wire.Request {
 	return r.Send[i]
 }
 
-// A conversation as it should go: live first, then all there is.
+// A normal connection: the live subscription first, then all stored events.
 func TestLiveFirstThenEverything(t *testing.T) {
 	f := New(defaults())
 	_, ok := f.NextWake()
@@ -54,7 +54,7 @@ func TestLiveFirstThenEverything(t *testing.T) {
 	require.Equal(t, Kinds(), live.Filters[0].Kinds)
 	require.Equal(t, []int{30617, 1617, 1618, 1621, 5, 62}, Kinds())
 
-	// Some relays answer limit 0 with what is stored. That is not new.
+	// Some relays answer limit 0 with stored events. These are not new.
 	r := f.Receive(start, msg(live.Sub, event(1, 1621, start.Add(-time.Hour))))
 	require.False(t, r.Event.IsZero())
 	require.False(t, r.Live)
@@ -81,7 +81,7 @@ func TestLiveFirstThenEverything(t *testing.T) {
 	require.Equal(t, start.Add(-15*time.Minute).Unix(), int64(*recent.Filters[0].Since))
 }
 
-// T11: a feed that was lost for a while is read again from before the loss.
+// T11: after a lost connection events are read again from before the loss.
 func TestTrapT11_ReadAgainFromBeforeTheLoss(t *testing.T) {
 	f := New(defaults())
 	f.Lost(time.Time{}) // the first attempt failed
@@ -91,7 +91,7 @@ func TestTrapT11_ReadAgainFromBeforeTheLoss(t *testing.T) {
 	f.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: page.Sub, Hint: wire.HintFinish})
 	lost := start.Add(3 * time.Minute)
 	f.Lost(lost)
-	f.Lost(time.Time{}) // attempts between
+	f.Lost(time.Time{}) // attempts in between
 	later := lost.Add(10 * time.Hour)
 	live = req(t, f.Connected(later))
 	page = req(t, f.Receive(later, eose(live.Sub)))
@@ -113,7 +113,7 @@ func TestRefusedAndSilent(t *testing.T) {
 	}
 	f, _, page := connected()
 	require.ErrorIs(t, f.Tick(start.Add(30*time.Second)).Err, ErrSilent)
-	for i := range 20 { // it dribbles
+	for i := range 20 { // slow messages
 		require.NoError(t, f.Receive(start.Add(time.Duration(i)*20*time.Second), msg(page, event(i, 1621, start))).Err)
 	}
 	require.ErrorIs(t, f.Tick(start.Add(5*time.Minute)).Err, ErrSilent)
@@ -134,17 +134,17 @@ func TestRefusedAndSilent(t *testing.T) {
 	require.ErrorIs(t, err, ErrEndless)
 }
 
-// world is a relay that is capped and cuts connections, and what came of it.
+// world is a relay with a page cap that cuts connections, and the results.
 type world struct {
 	rng    *rand.Rand
 	now    time.Time
 	stored []*nostr.Event
 	got    map[string]bool
 	cap    int
-	lines  []string // all that the feed said
+	lines  []string // output of the feed
 }
 
-// answer returns what a relay says to a page.
+// answer returns the relay's answer to a page.
 func (w *world) answer(q wire.Request) []wire.Message {
 	var out []wire.Message
 	m := filters.Compile(q.Filters)
@@ -162,9 +162,8 @@ func (w *world) publish() *nostr.Event {
 	return ev
 }
 
-// However often the connection is lost, and whatever is stored meanwhile, all of it
-// comes in the end, and what was read is not read again for ever. What the feed says is
-// what it said before.
+// With any number of lost connections, all stored events arrive, and the past is not read forever.
+// The output of the feed equals the recorded one.
 func TestEverythingComes(t *testing.T) {
 	sums := goldentest.NewSums(t, "testdata/worlds.sums")
 	for seed := range uint64(20) {
@@ -190,7 +189,7 @@ func TestEverythingComes(t *testing.T) {
 	}
 }
 
-// connection lasts for so many messages.
+// connection runs for a number of messages.
 func (w *world) connection(t *testing.T, f *Feed, messages int) {
 	t.Helper()
 	say := (&told{feed: f}).tellAll

@@ -14,13 +14,13 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// told is a feed whose every answer is written down.
+// told is a feed that records its results.
 type told struct {
 	feed *Feed
 	now  time.Time
 }
 
-// tellAll returns all that follows from what happened, and what is waited for then.
+// tellAll returns the results of one call and the next deadline.
 func (o *told) tellAll(r Result) (out []string) {
 	for _, q := range r.Send {
 		line := map[wire.RequestType]string{wire.TypeReq: "REQ ", wire.TypeClose: "CLOSE "}[q.Type] + q.Sub
@@ -64,7 +64,7 @@ func (o *told) tellAll(r Result) (out []string) {
 	return append(out, fmt.Sprintf("wake %s complete %v spans %d", wake, o.feed.Complete(), len(o.feed.spans)))
 }
 
-// seconds says when that is, in seconds since the start; the times of a feed begin at 1.
+// seconds returns a time in seconds since the start. Times of a feed begin at 1.
 func seconds(t nostr.Timestamp) string {
 	if int64(t) < start.Unix()/2 {
 		return fmt.Sprint(int64(t), " of 1970")
@@ -72,13 +72,13 @@ func seconds(t nostr.Timestamp) string {
 	return strconv.FormatInt(int64(t)-start.Unix(), 10)
 }
 
-// play does one line of a script:
+// play runs one line of a script:
 //
-//	30s                      so much later
+//	30s                      time passes
 //	connected
-//	lost [never|30s]         that gave its last sign of life so long ago
-//	event SUB N [SECONDS [KIND]]  of so many seconds since the start
-//	events SUB N COUNT SECONDS    so many of that second
+//	lost [never|30s]         time since the last sign of life
+//	event SUB N [SECONDS [KIND]]  an event, created SECONDS after the start
+//	events SUB N COUNT SECONDS    COUNT events of one second
 //	odd SUB                  an event without an id
 //	eose SUB [finish|more]
 //	closed SUB REASON

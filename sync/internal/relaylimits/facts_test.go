@@ -34,8 +34,7 @@ func TestJSONKeepsEverything(t *testing.T) {
 	require.Equal(t, f, g)
 }
 
-// Whatever a disk holds is read without harm: unknown names, senseless values, and
-// times of a clock that ran ahead.
+// Any stored data is read safely: unknown names, invalid values, and times of a fast clock.
 func TestWhatADiskMayHold(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var f Facts
@@ -61,7 +60,7 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "kind(200)", Kind(200).String())
 }
 
-// What is kept says what is known and nothing else, and reading it forgets what was known.
+// The encoding contains exactly the known facts, and decoding replaces earlier facts.
 func TestWhatIsKept(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600))
 	var f Facts

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Which hang-ups are believed to be about the form of a request, and until when.
+// Checks which disconnects count against the form of a request, and for how long.
 func TestHangUps(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	const negs = 4 * time.Hour
@@ -21,7 +21,7 @@ func TestHangUps(t *testing.T) {
 	var o Observed
 	require.Empty(t, o.Suspects(now))
 
-	// The second time, of a probe the first.
+	// The second disconnect counts, of a probe the first.
 	for _, f := range []Form{req, neg, probe} {
 		o = Observed{}
 		o.HungUp(of(f), now, negs)
@@ -38,14 +38,14 @@ func TestHangUps(t *testing.T) {
 		require.Empty(t, o.forms)
 	}
 
-	// Of several it may be any.
+	// Of several requests each may be the cause.
 	o = Observed{}
 	for range 10 {
 		o.HungUp(of(req, probe), now, negs)
 		require.Equal(t, map[Form]bool{req: false, probe: false}, o.Suspects(now))
 	}
 
-	// An answer in between takes it all back, and for a day it takes six.
+	// An answer in between resets the count, and for a day six disconnects are needed.
 	o = Observed{}
 	for range 2 {
 		o.HungUp(of(neg), now, negs)
@@ -60,7 +60,7 @@ func TestHangUps(t *testing.T) {
 		require.Equal(t, map[Form]bool{neg: i == 5}, o.Suspects(now))
 	}
 
-	// Once is enough for what was believed before, and then all that was found out by it holds.
+	// Once is enough for a form that counted before, and then all earlier results apply.
 	for _, again := range []Forms{{Own: []Form{req}}, {Own: []Form{other}, Filters: []Form{probe}}} {
 		o = Observed{}
 		o.HungUp(of(req), now, negs)
@@ -73,7 +73,7 @@ func TestHangUps(t *testing.T) {
 		require.True(t, believed[req] && believed[probe], "%v", believed)
 	}
 
-	// They are bounded: the oldest go.
+	// The number of forms is limited; the oldest are evicted.
 	o = Observed{}
 	for i := range uint64(2 * maxForms) {
 		o.HungUp(of(Form{FormOfProbe, i}), now.Add(time.Duration(i)), negs)

@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// What was learned narrows what a relay says of itself, never below what every relay takes,
-// and for as long as it is believed.
+// Facts narrow the declared limits until they expire, never below the minimum of every relay.
 func TestNarrowedByWhatWasLearned(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	said := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
@@ -49,7 +48,7 @@ func TestNarrowedByWhatWasLearned(t *testing.T) {
 	}
 }
 
-// What is found out holds at once, if it is narrower than what was known.
+// A fact that is narrower than the known limit applies immediately.
 func TestNarrow(t *testing.T) {
 	l := Limits{Requests: Requests{MaxMessage: 65_536, MaxFilters: 20}}
 	for _, c := range []struct {
@@ -80,7 +79,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// A relay is believed what it says between what every relay takes and what none needs.
+// Declared limits are clamped between the minimum of every relay and the maximum that is needed.
 func TestDeclared(t *testing.T) {
 	usual := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
 	require.Equal(t, usual, Declared(wire.Info{}, usual))
@@ -90,7 +89,7 @@ func TestDeclared(t *testing.T) {
 		Declared(wire.Info{MaxMessageLength: 1 << 30, MaxFilters: 1 << 30, MaxSubscriptions: 1 << 30}, usual))
 }
 
-// A thousand values are set aside, each until its time, and those that are over make room.
+// A thousand values are set aside until they expire, and expired ones make room.
 func TestValuesSetAside(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	var s Observed
@@ -115,14 +114,14 @@ func TestValuesSetAside(t *testing.T) {
 	}
 }
 
-// Which cuts are believed to be about the size of requests, by all that has happened.
+// Checks which cuts count against the size of requests, for random histories.
 func TestCutsAgainstTheirTwin(t *testing.T) {
 	believedOnes := 0
 	for seed := range uint64(300) {
-		rnd := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // the same each time
+		rnd := rand.New(rand.NewPCG(seed, 6)) // deterministic
 		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		var s Observed
-		var row []int // sizes of the cuts in a row
+		var row []int // sizes of the consecutive cuts
 		smallest := func() int {
 			least := 0
 			for i, size := range row {
@@ -173,13 +172,13 @@ func TestCutsAgainstTheirTwin(t *testing.T) {
 	require.Greater(t, believedOnes, 500)
 }
 
-// A relay that dropped its connections now and then, a moment after a large request, was
-// asked in ever smaller ones, down to 1 KiB, though it had answered larger ones all day.
+// A relay that sometimes closed connections shortly after a large request got ever smaller
+// requests, down to 1 KiB, although it had answered larger ones all day.
 func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	most := func(s *Observed) int { return s.Facts.Value(MaxMessage, now) }
 	s := &Observed{}
-	for range 200 { // a day of it
+	for range 200 { // a day
 		now = now.Add(7 * time.Minute)
 		s.Answered(30_000, now)
 		for range 3 {
@@ -187,12 +186,12 @@ func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
 		}
 	}
 	require.Zero(t, most(s))
-	// It never answers any more: the size it is.
+	// It stops answering, so the size is the cause.
 	for range cutsDoubted {
 		s.Cut(30_000, now)
 	}
 	require.Equal(t, 15_000, most(s))
-	// One that has not answered as much: the second time.
+	// A relay without large answers: the second time.
 	s = &Observed{}
 	s.Answered(10_000, now)
 	s.Cut(40_000, now)
@@ -200,7 +199,7 @@ func TestFlakyRelayIsAskedAsBefore(t *testing.T) {
 	require.Zero(t, most(s))
 	s.Cut(30_000, now)
 	require.Equal(t, 15_000, most(s))
-	// What it did yesterday counts for nothing.
+	// Answers of the previous day do not count.
 	now = now.Add(25 * time.Hour)
 	s.Cut(18_000, now)
 	s.Cut(18_000, now)

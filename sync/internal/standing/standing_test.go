@@ -24,14 +24,14 @@ func eventID(n int) (id graspsync.EventID) {
 	return id
 }
 
-// texts are what a value of a tag may be: ids, what looks like one, addresses, anything.
+// texts are possible values of a tag: ids, similar texts, addresses and others.
 var texts = []string{
 	eventID(1).String(), eventID(2).String(), eventID(3).String(), eventID(4).String(),
 	strings.ToUpper(eventID(10).String()), eventID(1).String()[:63], "30617:" + eventID(5).String() + ":x",
 	"", "x", "y", "é\x00\xff",
 }
 
-// tagNames are those of one letter, and others.
+// tagNames are one-letter tags and others.
 var tagNames = []string{"e", "E", "a", "Z", "ee", "", "1"}
 
 func anyOf[T any](rng *rand.Rand, all []T, most int) (out []T) {
@@ -93,7 +93,7 @@ func randomEvent(rng *rand.Rand) *nostr.Event {
 	return ev
 }
 
-// inOrder returns a filter with its values in order, and lists that are empty, not nil.
+// inOrder returns a filter with sorted values and empty lists instead of nil.
 func inOrder(f nostr.Filter) nostr.Filter {
 	f = f.Clone()
 	for tag, vs := range f.Tags {
@@ -102,7 +102,7 @@ func inOrder(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// resembles reports whether an event has a value of a filter under any tag of one letter.
+// resembles reports whether an event has a value of a filter under any one-letter tag.
 func resembles(f nostr.Filter, ev *nostr.Event, like func(nostr.Filter) bool) bool {
 	for tag, vs := range f.Tags {
 		f.Tags = nil
@@ -113,14 +113,14 @@ func resembles(f nostr.Filter, ev *nostr.Event, like func(nostr.Filter) bool) bo
 	return like(f)
 }
 
-// What is kept asks for what it was made of, and matches what that does.
+// Filters return and match the same as the filters from which they were made.
 func TestSameQuestion(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 33))
 		fs := make([]nostr.Filter, rng.IntN(6))
 		for i := range fs {
 			fs[i] = randomFilter(rng)
-			if i > 0 && fs[i-1].Tags["e"] != nil && rng.IntN(3) == 0 { // as builders do
+			if i > 0 && fs[i-1].Tags["e"] != nil && rng.IntN(3) == 0 { // like the callers
 				fs[i].Tags = nostr.TagMap{"E": fs[i-1].Tags["e"]}
 			}
 		}
@@ -145,7 +145,7 @@ func TestSameQuestion(t *testing.T) {
 	}
 }
 
-// An event resembles what asks for one of its values under another tag.
+// An event with a requested value under another tag resembles the filter.
 func TestResemblesUnderAnyTag(t *testing.T) {
 	found := 0
 	for seed := range uint64(3000) {
@@ -172,7 +172,7 @@ func TestResemblesUnderAnyTag(t *testing.T) {
 	require.Greater(t, found, 1000)
 }
 
-// What was sealed stays what it is, whatever becomes of the filters that it was made of.
+// Sealed filters do not change when the original filters change.
 func TestSealedFiltersDoNotChange(t *testing.T) {
 	since := nostr.Timestamp(1)
 	f := nostr.Filter{
@@ -194,7 +194,7 @@ func TestSealedFiltersDoNotChange(t *testing.T) {
 	assert.Equal(t, before, spelled())
 }
 
-// Lists that begin at the same place are the same only if they are as long.
+// Lists with the same first element are equal only if they have the same length.
 func TestPartsOfLists(t *testing.T) {
 	all := []string{eventID(1).String(), eventID(2).String(), eventID(3).String()}
 	var fs []nostr.Filter
@@ -206,8 +206,8 @@ func TestPartsOfLists(t *testing.T) {
 	}
 }
 
-// What an event with many tags costs is to look at them once, however many filters there are: a
-// relay may send such ones all the time.
+// An event with many tags is parsed only once for any number of filters, because a relay may send
+// many such events.
 func TestManyTagsCostLittle(t *testing.T) {
 	var fs standing.Filters
 	for _, one := range hub(1, 1000) {
@@ -241,7 +241,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A filter is made anew of the same ids where it is asked for in another form.
+// A filter in another form reuses the same ids.
 func TestSealerOfFilters(t *testing.T) {
 	shared := eventID(1)
 	made := 0
@@ -252,20 +252,20 @@ func TestSealerOfFilters(t *testing.T) {
 	})
 	kept := sealer.Seal(filters.Roots([]graspsync.EventID{shared}))
 	assert.Equal(t, 1, made, "lists that are shared are looked at once")
-	shared = eventID(7) // what is shared must not change, but so it shows
+	shared = eventID(7) // shared ids must not change; the change shows the sharing
 	assert.Equal(t, []string{eventID(7).String()}, kept.Spell()[0].Tags["e"])
 	again := kept.Sealer().Seal([]nostr.Filter{{Tags: nostr.TagMap{"q": {eventID(7).String(), eventID(8).String()}}}})
 	shared = eventID(6)
 	assert.Equal(t, []string{eventID(6).String(), eventID(8).String()}, again.Spell()[0].Tags["q"])
 }
 
-// Lists of filters that are asked for together are spelled once.
+// Filters with the same list share the spelled list.
 func TestSpelledListsAreShared(t *testing.T) {
 	fs := standing.Of(filters.Roots([]graspsync.EventID{eventID(1), eventID(2)})...).Spell()
 	assert.Same(t, &fs[0].Tags["e"][0], &fs[2].Tags["q"][0])
 }
 
-// hub returns the live filters of so many relays that each follow the same root events.
+// hub returns the live filters of n relays that all follow the same root events.
 func hub(relays, roots int) (all []standing.Filters) {
 	ids := make(map[graspsync.EventID]*graspsync.EventID, roots)
 	list := make([]graspsync.EventID, roots)
@@ -283,7 +283,7 @@ func hub(relays, roots int) (all []standing.Filters) {
 	return all
 }
 
-// BenchmarkHub says how many bytes a value takes on each relay, as it is kept and spelled.
+// BenchmarkHub reports the bytes per value and relay, stored and spelled.
 func BenchmarkHub(b *testing.B) {
 	const relays, roots = 20, 5000
 	inUse := func() uint64 {
