@@ -17,7 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A New that failed leaves the relay to the next one: each event met the hooks of a server that is closed.
+// After a New that failed, events on the relay reached hooks of the closed server. Another New must
+// work.
 func TestNewAgainAfterAFailure(t *testing.T) {
 	relay, db := khatru.NewRelay(), &slicestore.SliceStore{}
 	require.NoError(t, db.Init())

@@ -17,7 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whoever asks about what is blocked hears that first: by whom, since when, why, and what lifts it.
+// Explain on a blocked subject begins with the rule: by whom, since when, why, and the command that
+// lifts it.
 func TestExplainBlocked(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -35,7 +36,7 @@ func TestExplainBlocked(t *testing.T) {
 	c.restart()
 	c.eventually("served", func() bool { return c.serves(issue) })
 
-	// What is here stays, and a file has no command that takes it back.
+	// Stored events stay. A rule from a file has no command that lifts it.
 	file, err := rules.ParseFile(strings.NewReader("block author " + stranger.Npub() + " # of the file"))
 	require.NoError(t, err)
 	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), reads(file)))
@@ -90,7 +91,8 @@ func TestExplainBlocked(t *testing.T) {
 		}
 		c.restart()
 	}
-	// What clients submitted is not remembered over a restart, and an id does not say whose it is: who asks may.
+	// After a restart the event of a client is forgotten, and an id does not show its author, so
+	// another submission is allowed.
 	x, err = c.server.Explain(t.Context(), theirs.ID)
 	require.NoError(t, err)
 	require.Nil(t, x.Blocked)
@@ -122,8 +124,7 @@ func TestExplainBlocked(t *testing.T) {
 	require.NotContains(t, x.String(), "Blocked")
 }
 
-// After a restart it was not known any more that what a relay had brought was refused for a rule: it was
-// rejected, and the reason not remembered.
+// After a restart, an event from a relay that a rule had refused was rejected without a reason.
 func TestExplainBlockedThatARelayBrought(t *testing.T) {
 	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	other, c := unstarted(t), newCommanded(t)

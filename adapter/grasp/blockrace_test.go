@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whoever blocked an author and took that back was warned that a look at a repository had failed, in two of four
-// times.
+// Blocking an author and lifting the block logged a failed survey of a repository in half of the
+// attempts.
 func TestCaseC19_BlockAndUnset(t *testing.T) {
 	c := newCommanded(t)
 	record := c.configure

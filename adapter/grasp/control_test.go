@@ -28,7 +28,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// commanded is a server with an owner, who commands it over HTTP.
+// commanded is a server with an owner who sends commands over HTTP.
 type commanded struct {
 	*rig
 	owner *relaytest.Key
@@ -56,14 +56,13 @@ func newCommanded(t *testing.T) *commanded {
 	return c
 }
 
-// restart ends the server and starts it again.
 func (c *commanded) restart() {
 	c.stop()
 	c.start()
 }
 
-// do has the owner command something. What was signed in the second in which a server was started is
-// not obeyed.
+// do executes a command of the owner. The server ignores commands that were signed in the second of
+// its start.
 func (c *commanded) do(method string, params ...string) (result string, err error) {
 	c.t.Helper()
 	client := admin.Client{URL: "http://" + c.addr, Key: c.owner.Secret()}
@@ -89,7 +88,7 @@ func (c *commanded) clonable(k *relaytest.Key) bool {
 	return err == nil
 }
 
-// An owner takes a repository down over HTTP, a stop included, and puts it back.
+// An owner blocks and unblocks a repository over HTTP, with a restart in between.
 func TestRepositoryIsBlockedAndRemoved(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -152,7 +151,7 @@ func TestRepositoryIsBlockedAndRemoved(t *testing.T) {
 	require.NotEmpty(t, entries[4].Error)
 }
 
-// folders returns where a repository may lie.
+// folders returns the possible folders of a repository.
 func (c *commanded) folders(k *relaytest.Key) (out []string) {
 	require.NoError(c.t, filepath.WalkDir(c.dir, func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasSuffix(path, ".git") && (strings.Contains(path, k.Npub()) || strings.Contains(path, k.Hex())) {
@@ -163,8 +162,8 @@ func (c *commanded) folders(k *relaytest.Key) (out []string) {
 	return out
 }
 
-// A blocked author writes nothing, pushes nothing, and what waits of them is let go of. The methods
-// are those of NIP-86.
+// A blocked author cannot publish or push, and their held events are dropped. The methods are those
+// of NIP-86.
 func TestAuthorIsBannedAndPurged(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -188,7 +187,7 @@ func TestAuthorIsBannedAndPurged(t *testing.T) {
 		}
 		require.Len(t, c.served(), 3)
 		c.eventually("counted", func() bool {
-			return c.server.Sync().Manager().Status().Events.Rejected["blocked: this server takes nothing by this author"] == 3 // of ephemeral ones nothing is kept
+			return c.server.Sync().Manager().Status().Events.Rejected["blocked: this server takes nothing by this author"] == 3 // ephemeral events are not recorded
 		})
 		c.restart()
 	}
@@ -206,7 +205,7 @@ func TestAuthorIsBannedAndPurged(t *testing.T) {
 	require.True(t, c.clonable(owner))
 }
 
-// commitOn makes one more commit.
+// commitOn adds a commit.
 func commitOn(c *commanded, work string) string {
 	c.git(work, "commit", "-q", "--allow-empty", "-m", "more")
 	return c.git(work, "rev-parse", "HEAD")
@@ -281,8 +280,8 @@ func TestOtherCommands(t *testing.T) {
 	require.NotEmpty(t, control.Usage())
 }
 
-// Git data is hunted for at once when somebody wants that, though a push was waited for, and not at a
-// host that is blocked; when it is not any more it does not count that it was broken.
+// A retry fetches git data immediately although a push is expected, but not from a blocked host.
+// After the block is lifted, earlier failures of the host do not count.
 func TestRefetchAndBlockedGitServer(t *testing.T) {
 	c := newCommanded(t)
 	_, commit := c.work()
@@ -313,12 +312,12 @@ func TestRefetchAndBlockedGitServer(t *testing.T) {
 	c.eventually("hunted for", func() bool { return asked.Load() > 0 })
 }
 
-// reads is a file of rules that says so.
+// reads returns a reader of f.
 func reads(f rules.File) func() (rules.File, error) {
 	return func() (rules.File, error) { return f, nil }
 }
 
-// A reload that failed half-way was never made good: the next one found nothing that had changed.
+// A failed reload was never completed, because the next reload found no changes.
 func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	c := newCommanded(t)
 	_, commit := c.work()
@@ -331,7 +330,7 @@ func TestReloadThatFailedIsMadeGood(t *testing.T) {
 	commands := c.server.Control("test")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for len(commands.Rules().All()) == 0 { // whichever of two things that are ready is taken
+	for len(commands.Rules().All()) == 0 { // select picks either ready case
 		require.ErrorIs(t, commands.Reload(over, reads(file)), context.Canceled)
 	}
 	require.NoError(t, commands.Reload(t.Context(), reads(file)))

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// newRig is a server that runs until the test ends, and a folder with one commit.
+// newRig returns a server that runs until the test ends, and a folder with one commit.
 func newRig(t *testing.T) (r *rig, work, commit string) {
 	t.Helper()
 	r = unstarted(t)
@@ -42,8 +42,8 @@ func (r *rig) work() (work, commit string) {
 	return work, r.git(work, "rev-parse", "HEAD")
 }
 
-// publish sends events as a client does and returns what is refused of them. It has a
-// websocket of its own: go-nostr's client closes with a data race.
+// publish sends events like a client and returns the refusals. It uses a websocket directly,
+// because closing go-nostr's client has a data race.
 func (r *rig) publish(events ...*nostr.Event) (refused []error) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -80,7 +80,7 @@ func (r *rig) eventually(what string, is func() bool) {
 	require.Eventually(r.t, is, time.Minute, 10*time.Millisecond, what)
 }
 
-// serve has a repository of the owner's announced and served.
+// serve announces a repository and pushes to it.
 func (r *rig) serve(work, commit string, owner *relaytest.Key) (announcement, state *nostr.Event) {
 	r.t.Helper()
 	announcement = owner.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
@@ -91,8 +91,7 @@ func (r *rig) serve(work, commit string, owner *relaytest.Key) (announcement, st
 	return announcement, state
 }
 
-// What was deleted while it waited was refused its deletion, and served once its data
-// came.
+// Deletions of held events were refused, and the events were served when their git data arrived.
 func TestDeletionOfWhatWaits(t *testing.T) {
 	everything := nostr.Tag{"relay", "ALL_RELAYS"}
 	for _, c := range []struct {
@@ -130,7 +129,7 @@ func TestDeletionOfWhatWaits(t *testing.T) {
 			r, work, commit := newRig(t)
 			owner := relaytest.NewKey("owner")
 			if c.name == "request to vanish" {
-				return // it would take the repository too
+				return // the deletion would include the repository
 			}
 			r.serve(work, commit, owner)
 			r.git(work, "commit", "-q", "--allow-empty", "-m", "second")
@@ -147,7 +146,7 @@ func TestDeletionOfWhatWaits(t *testing.T) {
 		})
 		t.Run("pull request, "+c.name, func(t *testing.T) {
 			if c.name == "by address" {
-				return // it has none
+				return // no repository
 			}
 			r, work, commit := newRig(t)
 			owner, stranger := relaytest.NewKey("owner"), relaytest.NewKey("stranger")

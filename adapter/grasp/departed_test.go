@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// out has it tested that a repository is out of service.
+// out checks that a repository is out of service.
 func (r *rig) out(work string, owner *relaytest.Key) {
 	r.t.Helper()
 	url := owner.CloneURL("ws://"+r.addr, "repo")
@@ -25,7 +25,7 @@ func (r *rig) out(work string, owner *relaytest.Key) {
 	require.Error(r.t, err, "it takes nothing")
 }
 
-// A repository was served, and took pushes, for ever after its announcement had gone.
+// A repository was served and accepted pushes forever after its announcement was gone.
 func TestRepositoryLeavesWithItsAnnouncement(t *testing.T) {
 	for name, leave := range map[string]func(r *rig, owner *relaytest.Key, ann *nostr.Event){
 		"deleted by address": func(r *rig, owner *relaytest.Key, _ *nostr.Event) {
@@ -69,7 +69,7 @@ func TestRepositoryLeavesWithItsAnnouncement(t *testing.T) {
 	}
 }
 
-// Who is banned while a push is under way must not be served by git either.
+// The repository of an author who is banned during a push must not be served.
 func TestBannedWhileWaitingIsOutOfService(t *testing.T) {
 	r := unstarted(t)
 	var banned ban

@@ -25,9 +25,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a client does at a GRASP server: it announces a repository, says what its branch is,
-// pushes, and finds both events served. Until then the server explains why they are not. A server that is to survive a restart has another backend
-// and state.Open.
+// A client announces a repository, publishes its state and pushes. Then both events are served.
+// Until then the server explains why they are not. A server that must survive a restart uses
+// another backend and state.Open.
 func Example_push() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

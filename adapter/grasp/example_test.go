@@ -18,7 +18,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// The server of the README: it is compiled, and compared with it below.
+// The server of the README.
 func Example() {
 	serve := func(ctx context.Context) error {
 		db := &badger.BadgerBackend{Path: "data/events"}
@@ -36,8 +36,8 @@ func Example() {
 	_ = serve
 }
 
-// The same with everything in sight: behind a proxy that names the client, with a ceiling for
-// each owner, and with records that the caller has opened.
+// A server with explicit settings: behind a proxy that reports the client's address, with a limit
+// for each owner, and with records that the caller has opened.
 func ExampleNew() {
 	serve := func(ctx context.Context, db *badger.BadgerBackend, records *state.DB) error {
 		identity, err := nip34.ParseIdentity("grasp.example.com")

@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What became of an event, a repository and a relay is answered in sentences, whichever spelling
-// is asked for: before its data is here and after that, and of what was refused.
+// Explain answers in sentences about an event, a repository and a relay in any spelling: before and
+// after git data arrives, and about refusals.
 func TestExplain(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 	require.NoError(t, r.db.Init())
@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, x.String(), "has no branch and no tag yet")
 	require.NotContains(t, x.String(), "attempt", "there is nobody to ask")
 
-	// A refusal says what was wanted and what was found.
+	// A refusal names the expected and the actual value.
 	wrong := alice.Hosted(nostr.Now(), "wrong", "ws://"+r.addr)
 	for i, tag := range wrong.Tags {
 		if tag[0] == "clone" {
@@ -89,7 +89,7 @@ func TestExplain(t *testing.T) {
 	require.ErrorContains(t, err, "/nowhere.git")
 	require.Contains(t, explain(issue.ID).String(), "/nowhere.git")
 
-	// A clone URL that nobody can be asked at is named with the cause, while its repository waits.
+	// An unusable clone URL is named with the cause while its repository is held.
 	odd := alice.Hosted(nostr.Now(), "odd", "ws://"+r.addr)
 	odd.Tags = append(odd.Tags, nostr.Tag{"clone", "http://127.0.0.1:9/odd.git"})
 	alice.Sign(odd)
@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 	require.EqualValues(t, 1, dropped["clones_unusable"])
 	require.Zero(t, dropped["clones"])
 
-	// Who is early hears that the announcement is right, and what to do.
+	// A client that is too early is told that the announcement is valid and when to submit again.
 	early := alice.Issue(nostr.Now(), alice.Ref("repo"), "early")
 	err = client.Publish(t.Context(), *early)
 	for _, want := range []string{"blocked: ", alice.Npub() + "/repo", "waits for its git data", "submit this again"} {
@@ -124,8 +124,7 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, x.String(), "1 branch, 0 tags, HEAD is refs/heads/main")
 	require.Contains(t, x.String(), "No git data of "+alice.Npub()+"/repo is missing")
 
-	// What was served says so after its author has replaced or deleted it, and a stranger's word for
-	// that does not count.
+	// A replaced or deleted event is explained as such. Claims of other authors do not count.
 	st2 := alice.State(nostr.Now()+1, "repo", map[string]string{"refs/heads/main": tip}, "main")
 	require.NoError(t, client.Publish(t.Context(), *st2))
 	require.Eventually(t, func() bool { return explain(st2.ID).Is == "stored" }, time.Minute, 20*time.Millisecond)
@@ -142,7 +141,7 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, x.String(), deletion.ID)
 	require.Equal(t, "deleted", explain(st2.ID).Is)
 
-	// What was served, and moderation has removed, is not answered with that it was released once.
+	// An event that moderation removed is not explained as released.
 	require.Equal(t, "stored", explain(announcement.ID).Is)
 	removed, err := graspsync.ParseEvent(announcement)
 	require.NoError(t, err)

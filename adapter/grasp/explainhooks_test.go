@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// explained asks a server about an event.
+// explained returns the explanation of an event.
 func (r *rig) explained(ev *nostr.Event) control.Explanation {
 	r.t.Helper()
 	x, err := r.server.Explain(r.t.Context(), ev.ID)
@@ -25,8 +25,8 @@ func (r *rig) explained(ev *nostr.Event) control.Explanation {
 	return x
 }
 
-// What a hook of the embedder's refused to a client "never arrived since the start", whatever the
-// client had heard.
+// An event that a hook of the embedder had refused to a client was explained as "never arrived
+// since the start".
 func TestExplainHookThatRefusesClients(t *testing.T) {
 	r := unstarted(t)
 	var banned ban
@@ -48,8 +48,7 @@ func TestExplainHookThatRefusesClients(t *testing.T) {
 	require.Contains(t, r.explained(never).String(), "never arrived since the start")
 }
 
-// A hook that does not know of an event that is served has no say in what is answered, nor has one
-// that refused it before.
+// A refusal by a hook does not affect the explanation of a served event.
 func TestExplainHookThatChangesItsMind(t *testing.T) {
 	r := unstarted(t)
 	refuses := true
@@ -74,12 +73,13 @@ func TestExplainHookThatChangesItsMind(t *testing.T) {
 	require.NotEqual(t, "refused", r.explained(ann).Is)
 }
 
-// What a relay brought and a hook refused was said to be refused by a hook, and not why.
+// The explanation of an event from a relay that a hook refused did not include the message of the
+// hook.
 func TestExplainHookThatRefusesRelays(t *testing.T) {
 	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	bad := relaytest.NewKey("bad")
 	other, us := unstarted(t), unstarted(t)
-	us.start() // for its address
+	us.start() // to have an address
 	us.stop()
 	other.start()
 	defer other.stop()

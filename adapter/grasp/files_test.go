@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// With 256 files that the process might open, idle websockets took all of them: no fetch was answered, and nothing was said. Idle
-// connections that ask nothing did the same.
+// With a limit of 256 open files, idle websockets or idle connections took all of them, no fetch
+// was answered, and nothing was logged.
 func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
 	if os.Getenv("GRASP_TEST_FILES") != "" {
 		serveUntilEOF(t)
@@ -68,7 +68,7 @@ func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
 			_, err = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 				"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 			require.NoError(t, err)
-			_, _ = c.Read(make([]byte, 64)) // what there is of an answer
+			_, _ = c.Read(make([]byte, 64)) // the beginning of an answer, if any
 		},
 		func(from net.Addr) {
 			dialer := net.Dialer{LocalAddr: from}
@@ -80,7 +80,8 @@ func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
 		for i := range 300 {
 			open(&net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i%100), byte(1+i/100))})
 		}
-		// A connection that has not sent its request yet may be among those that yield: clients try again.
+		// A connection that has not sent its request yet can be closed in favor of others. Clients
+		// then retry.
 		var (
 			refs string
 			c    *websocket.Conn
@@ -106,7 +107,7 @@ func TestCaseH8_IdleConnectionsLeaveFilesForOthers(t *testing.T) {
 	}
 }
 
-// serveUntilEOF serves a repository, and says where, until the standard input ends.
+// serveUntilEOF serves a repository and prints its address. It ends with the standard input.
 func serveUntilEOF(t *testing.T) {
 	t.Helper()
 	r := unstarted(t)
@@ -123,7 +124,7 @@ func serveUntilEOF(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// prefixed writes lines of a log to the standard output.
+// prefixed writes log lines to the standard output.
 type prefixed struct{}
 
 func (prefixed) Write(p []byte) (int, error) { return fmt.Print("log: " + string(p)) }

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// ask makes a request to a server.
+// ask sends a request to a server.
 func (r *rig) ask(method, path string, header ...string) (*http.Response, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.addr+path, nil)
@@ -36,8 +36,8 @@ func (r *rig) ask(method, path string, header ...string) (*http.Response, string
 	return resp, string(text)
 }
 
-// Pages of other sites could not be sure that they may ask: at / they were told POST only,
-// for the NIP-11 document and for what is not there something else.
+// CORS headers were inconsistent: POST only at /, and different ones for the NIP-11 document and
+// for missing pages.
 func TestPagesOfAllSitesMayAsk(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -63,8 +63,8 @@ func TestPagesOfAllSitesMayAsk(t *testing.T) {
 	}
 }
 
-// The branch that a state names by its name alone, as several clients do, did not become the
-// default one: who cloned got another one, or none.
+// Several clients name the branch of HEAD without refs/heads/. It did not become the default
+// branch, so that clones got another branch or none.
 func TestDefaultBranchInBothSpellings(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -85,7 +85,8 @@ func TestDefaultBranchInBothSpellings(t *testing.T) {
 	}
 }
 
-// Who cloned a repository whose data had not come yet began on main, whatever its state says.
+// A clone of a repository without git data began on main instead of the default branch in its
+// state.
 func TestDefaultBranchBeforeTheFirstPush(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -107,8 +108,8 @@ func TestDefaultBranchBeforeTheFirstPush(t *testing.T) {
 	require.Equal(t, "refs/heads/other", clone())
 }
 
-// Who reads right after a push found neither its events nor the new default branch, and the
-// repository of another maintainer as it was.
+// A read right after a push found neither its events nor the new default branch, and the repository
+// of another maintainer was unchanged.
 func TestPushEndsWhenItsEventsAreServed(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -138,13 +139,13 @@ func TestPushEndsWhenItsEventsAreServed(t *testing.T) {
 		for _, ev := range events[:min(i+1, 2)] {
 			require.True(t, r.serves(ev), "push %d", i)
 		}
-		for _, url := range urls[:min(i+1, 2)] { // before it is pushed to, bob's waits for itself
+		for _, url := range urls[:min(i+1, 2)] { // before its first push, bob's repository waits for itself
 			require.Contains(t, r.git(work, "ls-remote", "--symref", url), "ref: refs/heads/"+branch+"\tHEAD\n"+commit, "push %d", i)
 		}
 	}
 }
 
-// Who opened an address of a server in a browser learned nothing of what is there.
+// A browser at an address of the server got no page.
 func TestPages(t *testing.T) {
 	for _, base := range []string{"", "/git"} {
 		r := unstarted(t)
@@ -215,7 +216,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What the relay serves itself is not hidden behind our pages.
+// Pages of the relay take precedence over ours.
 func TestPagesOfTheRelayComeFirst(t *testing.T) {
 	r := unstarted(t)
 	r.later = func(relay *khatru.Relay) {
@@ -229,7 +230,7 @@ func TestPagesOfTheRelayComeFirst(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
-// The NIP-11 document said nothing of limits, nor of who is responsible and what is removed.
+// The NIP-11 document named no limits, operator or curation.
 func TestWhatAServerSaysOfItself(t *testing.T) {
 	r := unstarted(t)
 	r.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
@@ -267,7 +268,7 @@ func TestWhatAServerSaysOfItself(t *testing.T) {
 	require.NotContains(t, text, "curation", "only who curates says so")
 }
 
-// Whoever looked up who _ of a domain is learned nothing, though the relay says whose it is.
+// The server did not serve its operator's key as NIP-05 name "_".
 func TestNIP05(t *testing.T) {
 	const path = "/.well-known/nostr.json"
 	key := strings.Repeat("a", 64)
@@ -289,7 +290,7 @@ func TestNIP05(t *testing.T) {
 			defer r.stop()
 			for _, accept := range []string{"", "text/html", "application/json", "application/nostr+json"} {
 				if accept == "application/nostr+json" && c.status != http.StatusOK && c.base == "" {
-					continue // that is the NIP-11 document, as everywhere on a host of ours
+					continue // the NIP-11 document, as on every path of our host
 				}
 				resp, text := r.ask(http.MethodGet, c.ask+"?name=_", "Accept", accept)
 				require.Equal(t, c.status, resp.StatusCode, accept)
@@ -306,7 +307,7 @@ func TestNIP05(t *testing.T) {
 	}
 }
 
-// The relay's own answer comes first.
+// The relay's own route takes precedence.
 func TestNIP05OfTheRelay(t *testing.T) {
 	r := unstarted(t)
 	r.later = func(relay *khatru.Relay) {
@@ -319,7 +320,7 @@ func TestNIP05OfTheRelay(t *testing.T) {
 	require.Equal(t, "mine", text)
 }
 
-// A server under a path answered everywhere: for somebody else's addresses as well.
+// A server with a path also answered outside its path, at addresses of other services.
 func TestNothingOutsideOfAPath(t *testing.T) {
 	r := unstarted(t)
 	r.base = "/git"
@@ -362,7 +363,7 @@ func TestNothingOutsideOfAPath(t *testing.T) {
 		require.Equal(t, status == http.StatusSwitchingProtocols, strings.Contains(text, "GRASP-01"), path)
 	}
 
-	// Who serves us below a path in Go may take it away.
+	// An http.StripPrefix may remove the path.
 	stripped := http.StripPrefix("/git", r.server.Handler())
 	for path, status := range map[string]int{"/git": http.StatusOK, "/git/": http.StatusOK, "/git" + repo: http.StatusOK, "/git/other": http.StatusNotFound} {
 		answer := httptest.NewRecorder()
@@ -371,7 +372,7 @@ func TestNothingOutsideOfAPath(t *testing.T) {
 	}
 }
 
-// Of paths of ours one may be within another.
+// One path of the identity can be inside another.
 func TestPathWithinAPath(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -388,7 +389,7 @@ func TestPathWithinAPath(t *testing.T) {
 	}
 }
 
-// dial asks for a websocket.
+// dial opens a websocket.
 func (r *rig) dial(path string, header ...string) (*http.Response, error) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.addr+path, nil)

@@ -17,10 +17,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Limits held that the NIP-11 document did not name. Each that it names holds: what is just below is taken, what is above is not.
+// The server had limits that the NIP-11 document did not name. A value just below each published
+// limit must be accepted, and a value above it refused.
 func TestCaseC10_LimitsThatArePublishedHold(t *testing.T) {
 	t.Run("slicestore", func(t *testing.T) { limitsHold(t, nil) })
-	t.Run("badger", func(t *testing.T) { // which keeps 65,535 bytes of content
+	t.Run("badger", func(t *testing.T) { // stores at most 65,535 bytes of content
 		db := &badger.BadgerBackend{Path: t.TempDir()}
 		require.NoError(t, db.Init())
 		defer db.Close()
@@ -28,7 +29,7 @@ func TestCaseC10_LimitsThatArePublishedHold(t *testing.T) {
 	})
 }
 
-// limitsHold publishes below and above each limit that NIP-11 names.
+// limitsHold publishes values below and above each limit in NIP-11.
 func limitsHold(t *testing.T, backend eventstore.Store) {
 	r := unstarted(t)
 	r.other = backend
@@ -154,7 +155,7 @@ func limitsHold(t *testing.T, backend eventstore.Store) {
 	}
 }
 
-// What the database can't keep was accepted where it waits for git data, and was gone once that had come.
+// An event that the database cannot store was held, and was lost when its git data arrived.
 func TestCaseC10_WhatCannotBeStoredDoesNotWait(t *testing.T) {
 	db := &badger.BadgerBackend{Path: t.TempDir()}
 	require.NoError(t, db.Init())

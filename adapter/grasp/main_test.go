@@ -6,7 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// khatru starts a goroutine for each relay that it never ends.
+// khatru starts a goroutine for each relay and never stops it.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/fiatjaf/khatru.(*expirationManager).start"))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whoever had an announcement refused as "malformed event" had to guess what was wrong with it.
+// The refusal of an announcement as "malformed event" did not name its cause.
 func TestCaseC14_RefusalNamesItsCause(t *testing.T) {
 	r, work, commit := newRig(t)
 	owner, author := relaytest.NewKey("owner"), relaytest.NewKey("author")
@@ -54,7 +54,7 @@ func TestCaseC14_RefusalNamesItsCause(t *testing.T) {
 	}
 }
 
-// A state with a ref that could not be read had that ref deleted. Tags that say nothing about a branch or a tag are ignored.
+// A state with an unreadable ref deleted this ref. Tags that are not branches or tags are ignored.
 func TestCaseC14_NoRefDisappearsUnread(t *testing.T) {
 	r, work, commit := newRig(t)
 	owner := relaytest.NewKey("owner")
@@ -71,7 +71,8 @@ func TestCaseC14_NoRefDisappearsUnread(t *testing.T) {
 	require.Equal(t, before, refs())
 }
 
-// An announcement that had expired when it came was taken, and then given up as one whose git data never came.
+// An announcement that had expired before it arrived was held, and later dropped because its git
+// data never arrived.
 func TestCaseC14_ExpiredEventsAreRefused(t *testing.T) {
 	r, work, commit := newRig(t)
 	owner := relaytest.NewKey("owner")

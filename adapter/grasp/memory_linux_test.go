@@ -25,7 +25,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// residentOfGit watches the memory of all git children of this process until it is called: the largest sum.
+// residentOfGit measures the memory of all git children until most is called, which returns the
+// maximum.
 func residentOfGit(ctx context.Context) (most func() int64) {
 	ctx, cancel := context.WithCancel(ctx)
 	var peak atomic.Int64
@@ -36,7 +37,7 @@ func residentOfGit(ctx context.Context) (most func() int64) {
 			files, _ := filepath.Glob("/proc/[0-9]*/environ")
 			for _, file := range files {
 				environ, _ := os.ReadFile(file)
-				if !bytes.Contains(environ, []byte("GIT_ALLOC_LIMIT=")) { // those of clients have none
+				if !bytes.Contains(environ, []byte("GIT_ALLOC_LIMIT=")) { // not set for git clients
 					continue
 				}
 				status, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
@@ -58,7 +59,7 @@ func residentOfGit(ctx context.Context) (most func() int64) {
 	}
 }
 
-// commitTree commits a folder of so many files, which is small when it is packed.
+// commitTree commits a folder with many files, which is small when it is packed.
 func (r *rig) commitTree(work, blob string, from, files int, parent string) string {
 	r.t.Helper()
 	id, err := hex.DecodeString(blob)
@@ -71,7 +72,7 @@ func (r *rig) commitTree(work, blob string, from, files int, parent string) stri
 	return r.git(work, "commit-tree", "-m", "many", r.git(work, "hash-object", "-t", "tree", "-w", "tree"), "-p", parent)
 }
 
-// readClone reads the answer to a clone, whose last packet is empty if it is whole.
+// readClone reads the answer to a clone. If it is complete, its last packet is empty.
 func readClone(t *testing.T, url, tip, client string) (status int, last string) {
 	want := "want " + tip + " side-band-64k\n"
 	body := fmt.Sprintf("%04x%s00000009done\n", len(want)+4, want)
@@ -90,8 +91,8 @@ func readClone(t *testing.T, url, tip, client string) (status int, last string) 
 	return resp.StatusCode, string(text[max(0, len(text)-4):])
 }
 
-// Memory was bounded for each git child, and their number for another reason: 24 clones of a repository of 7 MB
-// took more than 7 GB. All git children together have a bound, of which one address has a quarter.
+// Memory was limited only for each git child, so that 24 clones of a repository of 7 MB took more
+// than 7 GB. All git children together now have a limit, and one address gets a quarter of it.
 func TestCaseH1_MemoryOfAllGitChildren(t *testing.T) {
 	racetest.Amounts(t)
 	const mib, total, clones = 1 << 20, 256 << 20, 16
@@ -116,11 +117,11 @@ func TestCaseH1_MemoryOfAllGitChildren(t *testing.T) {
 	}
 	small := serve("small", first)
 	tip := first
-	for i := range 5 { // of 2.5 MB each, when they are unpacked
+	for i := range 5 { // 2.5 MB each when unpacked
 		tip = r.commitTree(work, blob, i, 70_000, tip)
 	}
 	heavy := serve("heavy", tip)
-	bomb := serve("bomb", r.commitTree(work, blob, 0, 500_000, first)) // more than git may allocate for a clone, and less than for a push
+	bomb := serve("bomb", r.commitTree(work, blob, 0, 500_000, first)) // exceeds the memory limit of a clone, but not of a push
 	clone := func(url, client string) (string, error) {
 		return r.try(t.TempDir(), "-c", "http.extraHeader=X-Client: "+client, "clone", "-q", "--bare", url, "c")
 	}
@@ -154,7 +155,7 @@ func TestCaseH1_MemoryOfAllGitChildren(t *testing.T) {
 			list("203.0.113.9")
 			bound := int64(total)
 			if name == "one address" {
-				bound /= 2 // a quarter, and what is run for the others
+				bound /= 2 // a quarter, and the commands for the others
 				_, err := clone(small, "203.0.113.9")
 				require.NoError(t, err, "others have their part")
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// full is a store that has no room any more.
+// full is a store on a full disk.
 type full struct {
 	state.Store
 	is atomic.Bool
@@ -30,8 +30,7 @@ func (f *full) Put(ctx context.Context, records ...state.Record) error {
 	return f.Store.Put(ctx, records...)
 }
 
-// That a decision of the operator could not be kept was seen by who had decided, and by nobody who looks at
-// metrics; nor that a reload had failed.
+// A decision of the operator that could not be saved, and a failed reload, were missing in metrics.
 func TestRulesThatCanNotBeKeptAreCounted(t *testing.T) {
 	r := unstarted(t)
 	kept := &full{Store: state.NewMemory()}
@@ -71,7 +70,7 @@ func TestRulesThatCanNotBeKeptAreCounted(t *testing.T) {
 	require.Zero(t, value("x_rules_reload_failed"))
 }
 
-// The metrics of all parts fit on one registry, under the names of each.
+// The metrics of all parts fit in one registry.
 func TestCollector(t *testing.T) {
 	r, _, _ := newRig(t)
 	registry := prometheus.NewPedanticRegistry()

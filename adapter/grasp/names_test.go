@@ -17,8 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// authenticates dials with headers, is asked who it is for a protected event, and signs for a relay. It returns whether the
-// answer is OK true, and whether the event is not refused for want of that any more.
+// authenticates connects with headers, submits a protected event, and authenticates for relay. It
+// returns whether the OK is true, and whether the event no longer requires AUTH.
 func (r *rig) authenticates(host string, header http.Header, relay string) (ok, known bool) {
 	r.t.Helper()
 	c, _, err := websocket.Dial(r.t.Context(), "ws://"+r.addr, &websocket.DialOptions{Host: host, HTTPHeader: header})
@@ -53,8 +53,8 @@ func (r *rig) authenticates(host string, header http.Header, relay string) (ok, 
 	return ok, !strings.Contains(string(hear()[3]), "auth-required:")
 }
 
-// Whatever a client wrote into Host was taken for our name: what somebody had signed for another relay counted here. Behind a proxy
-// that rewrites Host nothing that was signed for us did.
+// The server took its name from the Host header. An AUTH for another relay was accepted, and behind
+// a proxy that rewrites Host no valid AUTH was.
 func TestCaseC4_SignedForOneOfOurNames(t *testing.T) {
 	r := unstarted(t)
 	r.names = []string{"grasp.example.com", "second.example:8443", "wss://third.example/git"}
@@ -74,7 +74,7 @@ func TestCaseC4_SignedForOneOfOurNames(t *testing.T) {
 	}
 }
 
-// Pages and the NIP-11 document named whatever a client had written into Host.
+// Pages and the NIP-11 document contained the Host header of the client.
 func TestCaseC4_PagesNameUs(t *testing.T) {
 	r := unstarted(t)
 	r.names = []string{"grasp.example.com", "second.example:8443"}
@@ -105,7 +105,8 @@ func TestCaseC4_PagesNameUs(t *testing.T) {
 	require.Contains(t, ask("second.example:8443", "Accept", "text/html", "X-Forwarded-Proto", "https"), "https://second.example:8443/")
 }
 
-// What is behind the repositories goes by Host as a client wrote it: pages of operators refuse names that point here.
+// Handlers behind the repositories see the Host header of the client, because pages for operators
+// refuse foreign names.
 func TestHostOfOtherHandlers(t *testing.T) {
 	r := unstarted(t)
 	r.start()

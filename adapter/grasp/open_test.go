@@ -28,7 +28,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// opened is a server as somebody has it who opens it the short way.
+// opened is a server started with Open.
 type opened struct {
 	server  *grasp.Server
 	address string
@@ -57,7 +57,7 @@ func open(t *testing.T, folder string, bootstrap ...string) opened {
 	return o
 }
 
-// What is pushed to one server is at the other, of which it was told a URL only.
+// A repository pushed to one server is synced by another that knows only its URL.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) string {
@@ -88,7 +88,7 @@ func TestOpen(t *testing.T) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// A folder is free again once its server is closed, and one that can't be had is said to be.
+// Closing a server releases its folder, and an unusable folder is reported.
 func TestOpenAgain(t *testing.T) {
 	folder := t.TempDir()
 	open(t, folder).stop()
@@ -98,7 +98,7 @@ func TestOpenAgain(t *testing.T) {
 	require.ErrorContains(t, err, folder)
 }
 
-// What an operator has decided outlives the rest that survives a restart.
+// Decisions of the operator survive the loss of the other records.
 func TestOpenKeepsRules(t *testing.T) {
 	folder, mallory := t.TempDir(), relaytest.NewKey("mallory")
 	o := open(t, folder)
@@ -110,7 +110,7 @@ func TestOpenKeepsRules(t *testing.T) {
 	require.True(t, o.server.Control("me").Rules().BlocksRepository(mallory.Ref("x")))
 }
 
-// All that is wrong is said at once, before anything is made.
+// Open reports all invalid arguments together, before it creates anything.
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	for want, args := range map[string][]string{
 		"the domain is empty":             {"", "data"},
@@ -128,8 +128,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An address that is taken, and a server that ends by itself, end the program: a process that
-// runs happily and serves nobody is found out by its users.
+// ListenAndServe fails if the address is in use or the server ends. Otherwise only users would
+// notice that the process does not serve.
 func TestListenAndServeFails(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestListenAndServeFails(t *testing.T) {
 	require.ErrorContains(t, gate.Serve(t.Context(), lost, http.NotFoundHandler(), forever), "serving")
 }
 
-// Whoever opens a server the short way has the metrics of its records as well: alerts are about these.
+// After Open the collector includes the metrics of the records, which alerts use.
 func TestOpenHasMetricsOfRecords(t *testing.T) {
 	o := open(t, t.TempDir())
 	defer o.stop()

@@ -18,12 +18,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// An answer from the store that exceeds what the gate may hold waits for a client that does not read yet: the client is
-// not disconnected, and gets all of it.
+// A stored answer that exceeds the gate's queue waits for a slow client, which is not disconnected
+// and gets all events.
 func TestStoredAnswersWait(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: t.TempDir(), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 	require.NoError(t, r.db.Init())
-	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Gate.MaxQueues = 32 << 20 } // an eighth for each
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Gate.MaxQueues = 32 << 20 } // an eighth for each client
 	for i := range 50 {
 		ev := relaytest.NewKey("somebody").Event(nostr.Timestamp(1_700_000_000+i), 1, strings.Repeat("x", 200_000))
 		require.NoError(t, r.db.SaveEvent(t.Context(), ev))

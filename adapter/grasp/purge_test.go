@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A removal that failed half-way left the ref of a pull request whose event was gone, and no command
-// removed it any more.
+// A purge that failed half-way left the ref of a pull request whose event was gone, and no command
+// removed the ref.
 func TestRefOfAnEventThatIsGoneIsRemoved(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -38,8 +38,8 @@ func TestRefOfAnEventThatIsGoneIsRemoved(t *testing.T) {
 	}
 }
 
-// A thousand events that are about other repositories as well kept one from being removed, its git data
-// included, and what was about it alone.
+// A thousand events that also belong to other repositories prevented the removal of a repository
+// with its git data and its own events.
 func TestManyThatBelongElsewhereKeepNothing(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -65,8 +65,8 @@ func TestManyThatBelongElsewhereKeepNothing(t *testing.T) {
 	require.False(t, c.serves(alone))
 }
 
-// What a repository had that its owner has taken out of service was kept for a week all the same when the
-// owner was removed, and came back with its announcement.
+// A retired repository was kept for a week although its owner was purged, and returned with its
+// announcement.
 func TestAuthorIsRemovedWithWhatHasLeft(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -85,8 +85,8 @@ func TestAuthorIsRemovedWithWhatHasLeft(t *testing.T) {
 	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("purge", "author", mallory.Npub()), "there is nothing else any more")
 }
 
-// Of more events in one second than the store gives at once nothing was removed, nor of anything else of
-// their author's.
+// If an author had more events in one second than a page of the store, the purge removed none of
+// the author's events.
 func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
 	racetest.Amounts(t)
 	c := newCommanded(t)
@@ -109,8 +109,8 @@ func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
 	require.Len(t, c.served(), 2)
 }
 
-// Deletions stay. Where they were all that the store gave of a second, removing their author failed for ever, with
-// what else they have of it left.
+// Deletions stay. If a page of the store contained only deletions of one second, the purge of their
+// author failed forever and left the other events.
 func TestAuthorOfManyDeletionsInOneSecondIsRemoved(t *testing.T) {
 	racetest.Amounts(t)
 	c := newCommanded(t)
@@ -131,7 +131,7 @@ func TestAuthorOfManyDeletionsInOneSecondIsRemoved(t *testing.T) {
 	}
 }
 
-// That git data could not be removed was forgotten where the store had to be read again.
+// A failure to remove git data was forgotten if the store had to be read again.
 func TestRepositoryThatStaysIsToldOf(t *testing.T) {
 	racetest.Amounts(t)
 	c := newCommanded(t)
@@ -139,7 +139,7 @@ func TestRepositoryThatStaysIsToldOf(t *testing.T) {
 	mallory := relaytest.NewKey("mallory")
 	c.serve(work, commit, mallory)
 	folder := c.folders(mallory)[0]
-	for _, in := range []string{"departed-since", "departed", "since"} { // what it can't be moved over
+	for _, in := range []string{"departed-since", "departed", "since"} { // prevent the move
 		require.NoError(t, os.MkdirAll(filepath.Join(folder, in, "x"), 0o700))
 	}
 	var all []*nostr.Event
@@ -152,7 +152,7 @@ func TestRepositoryThatStaysIsToldOf(t *testing.T) {
 	require.Error(t, err)
 }
 
-// stored is how many events the backend has of somebody.
+// stored returns the number of an author's events in the backend.
 func (c *commanded) stored(k *relaytest.Key) int64 {
 	n, err := c.db.CountEvents(c.t.Context(), nostr.Filter{Authors: []string{k.Hex()}})
 	require.NoError(c.t, err)

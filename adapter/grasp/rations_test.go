@@ -22,15 +22,15 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// incompressible is text that takes up so many bytes in a repository.
+// incompressible returns text that needs n bytes in a repository.
 func incompressible(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// Free keys removed the refs of honest pull requests, and stored as much as they liked in anybody's
-// repository, whether the event or its data came first.
+// With free keys, a client evicted the refs of honest pull requests and stored unlimited data in
+// any repository, whether event or git data came first.
 func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	racetest.Amounts(t)
 	const kib = 1 << 10
@@ -54,7 +54,7 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	proposes := func(name string, kind int, tip string) *nostr.Event {
 		n++
 		tags := nostr.Tags{{"a", owner.Ref("repo").String()}, {"c", tip}}
-		if kind == graspsync.KindPullRequestUpdate { // of somebody else's
+		if kind == graspsync.KindPullRequestUpdate { // of another author
 			tags = append(tags, nostr.Tag{"E", base + base[:24]}, nostr.Tag{"K", "1618"})
 		}
 		return relaytest.NewKey(name).Event(nostr.Now()-nostr.Timestamp(n), kind, fmt.Sprint(n), tags...)
@@ -89,7 +89,7 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 		honest = append(honest, ev)
 	}
 	small, refused := 0, 0
-	for i := range 24 { // each brings something of its own
+	for i := range 24 { // each with new data
 		size := kib
 		if i%2 == 0 {
 			size = 140 * kib
@@ -103,7 +103,7 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	}
 	require.Positive(t, small)
 	require.Positive(t, refused)
-	// And any number whose commit a branch has, at its tip or before that.
+	// Pull requests whose commit is part of a branch are unlimited.
 	var flood []*nostr.Event
 	for i := range 200 {
 		flood = append(flood, proposes(fmt.Sprint("mallory", i), graspsync.KindPullRequest, []string{base, first}[i%2]))
@@ -123,7 +123,7 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	require.Less(t, strings.Count(refs, "\n"), 30, "what a branch has needs no ref")
 	require.Zero(t, r.server.Purgatory().Status().Dropped["pull_displaced"])
 
-	// The owner's room is the owner's.
+	// The owner's quota stays available to the owner.
 	r.git(work, "switch", "-q", "main")
 	tip, _ := r.write(work, "large", incompressible(500*kib))
 	require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))
@@ -131,9 +131,9 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	require.NoError(t, err, out)
 }
 
-// What gave way stayed on the disk for weeks, named by a log, and counted for the owner: who
-// pushed again and again, which displaces what one has pushed before, filled it. Now that goes at once, after a grace, and
-// where its grace is not over nothing more gives way.
+// Evicted data stayed on disk for weeks because of a reflog and counted for the owner, so that
+// repeated pushes, each evicting the last, filled the quota. Now evicted data is removed after a
+// grace period, and nothing more is evicted before.
 func TestChurnOfStrangersIsBounded(t *testing.T) {
 	racetest.Amounts(t)
 	const kib, most = 1 << 10, 1000 << 10
@@ -156,7 +156,7 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 				packs, err := filepath.Glob(filepath.Join(r.dir, owner.PubKey().String(), "*.git", "objects", "pack", "*.pack"))
 				require.NoError(t, err)
 				for _, path := range packs {
-					if info, err := os.Stat(path); err == nil { // else it has just gone
+					if info, err := os.Stat(path); err == nil { // else it was just removed
 						sum += info.Size()
 					}
 				}
@@ -189,7 +189,7 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 			}
 			require.LessOrEqual(t, r.server.Purgatory().PullBytes(owner.PubKey()), int64(2*most), "what refs need, and what came since the last prune")
 
-			// It is not the owner's.
+			// The owner's quota is not affected.
 			r.git(work, "switch", "-q", "main")
 			tip, _ := r.write(work, "large", incompressible(1600*kib))
 			require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))

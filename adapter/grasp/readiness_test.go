@@ -13,7 +13,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 )
 
-// A server says that it can't do its work: without a folder to write to, and without room.
+// Ready reports a folder that is not writable and a full disk.
 func TestServerIsReady(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -33,7 +33,7 @@ func TestServerIsReady(t *testing.T) {
 	defer r.stop()
 	incoming := filepath.Join(r.dir, "incoming")
 	require.NoError(t, os.RemoveAll(incoming))
-	require.NoError(t, os.WriteFile(incoming, nil, 0o600)) // root may write anywhere, but not below a file
+	require.NoError(t, os.WriteFile(incoming, nil, 0o600)) // works for root too, who can write anywhere except below a file
 	require.Eventually(t, func() bool {
 		err := r.server.Ready(t.Context())
 		return err != nil && strings.Contains(err.Error(), "writing to the folder of repositories")

@@ -14,12 +14,13 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Who was killed in the middle of a block, or of anything else but a removal, found nothing of it in the
-// audit log. Each command that changes something has an entry before it, whether it is done or fails.
+// The audit log had no entry of a command, except a purge, during which the process was killed.
+// Each command that changes something has an entry before its execution, whether it succeeds or
+// fails.
 func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 	var c *commanded
 	var entries []admin.Entry
-	before := make(map[string]int) // rules, by the command that has only begun
+	before := make(map[string]int) // rules at the entry "begun" by command
 	r := newCommanded(t)
 	r.stop()
 	configure := r.configure
@@ -60,7 +61,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 			want := []string{admin.Begun, admin.Done}
 			switch {
 			case name == "rules":
-				want = nil // it changes nothing
+				want = nil // changes nothing
 			case err != nil:
 				want[1] = admin.Failed
 			}

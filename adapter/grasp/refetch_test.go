@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What was given up, since its git data was not to be had anywhere, stayed out for a week whatever its operator did:
-// there was no such repository to be fetched.
+// An expired event whose git data was unavailable stayed out for a week despite a refetch by the
+// operator, because its repository was unknown.
 func TestRefetchOfWhatWasGivenUp(t *testing.T) {
 	there, here := newCommanded(t), newCommanded(t)
 	work, commit := there.work()

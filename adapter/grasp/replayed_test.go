@@ -10,12 +10,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// After the newest state was deleted by its id, anyone could publish the state before it again, and
-// main moved back to what the owner had replaced, for example because of a security hole.
+// After the newest state was deleted by id, anyone could publish the previous state again, and main
+// moved back to a version that the owner had replaced, for example because of a security hole.
 func TestCaseH6_OldStateAfterADeletionById(t *testing.T) {
 	r := unstarted(t)
 	r.start()
-	t.Cleanup(func() { r.stop() }) // the last of several
+	t.Cleanup(func() { r.stop() }) // stops the last of several servers
 	work, commit := r.work()
 	owner := relaytest.NewKey("owner")
 	_, old := r.serve(work, commit, owner)
@@ -44,7 +44,7 @@ func TestCaseH6_OldStateAfterADeletionById(t *testing.T) {
 		r.stop()
 		r.start()
 		work := t.TempDir()
-		r.git(work, "clone", "-q", url, ".") // the server has started
+		r.git(work, "clone", "-q", url, ".") // after the server has started
 		main(fixed)
 	}
 	require.NotContains(t, r.served(), old.ID)
@@ -52,7 +52,7 @@ func TestCaseH6_OldStateAfterADeletionById(t *testing.T) {
 	main(latest)
 }
 
-// A deletion that names a version which still waits for its data takes older versions along as well.
+// A deletion of a held version also deletes older versions.
 func TestCaseH6_OldStateAfterADeletionOfAStateThatWaits(t *testing.T) {
 	r, work, commit := newRig(t)
 	owner := relaytest.NewKey("owner")
@@ -67,7 +67,7 @@ func TestCaseH6_OldStateAfterADeletionOfAStateThatWaits(t *testing.T) {
 	require.False(t, r.waits(old))
 }
 
-// A maintainer who was removed got a say again by a replay of the announcement before the deleted one.
+// A removed maintainer returned by a replay of the announcement before the deleted one.
 func TestCaseH6_OldAnnouncementAfterADeletionById(t *testing.T) {
 	r, work, commit := newRig(t)
 	lead, removed := relaytest.NewKey("lead"), relaytest.NewKey("removed")

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// crowded has a server leave free twice of what is free.
+// crowded sets the minimum free space to twice the free space.
 func crowded(t *testing.T, then func(*khatru.Relay, *grasp.Config)) func(*khatru.Relay, *grasp.Config) {
 	t.Helper()
 	free, err := disk.Free(t.TempDir())
@@ -30,9 +30,8 @@ func crowded(t *testing.T, then func(*khatru.Relay, *grasp.Config)) func(*khatru
 	}
 }
 
-// A stranger's issues filled the disk that git left alone, and the database did not start
-// again. What clients publish is refused in time, what would wait for data as well; by its
-// deletion a repository still goes.
+// Issues of strangers filled the disk, and the database did not start again. The server refuses
+// events in time, also events that would be held. Deletions of repositories are still accepted.
 func TestServerWithoutRoom(t *testing.T) {
 	r := unstarted(t)
 	r.start()
@@ -56,12 +55,12 @@ func TestServerWithoutRoom(t *testing.T) {
 	require.False(t, r.serves(theirs[0]))
 }
 
-// What comes by sync does not wait for data, for which there is no room, and no repository is
-// made for it. When there is room it comes with its data.
+// Without room, synced events are not held and no repository is created. When there is room again,
+// they arrive with their git data.
 func TestSyncedWithoutRoom(t *testing.T) {
 	owner := relaytest.NewKey("owner")
 	other, us := unstarted(t), unstarted(t)
-	us.start() // for its address
+	us.start() // to have an address
 	us.stop()
 	other.start()
 	defer other.stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// ban is a RejectEvent hook that keeps authors out.
+// ban is a RejectEvent hook that refuses authors.
 type ban struct {
 	mu      sync.Mutex
 	authors map[string]bool
@@ -41,14 +41,14 @@ func (b *ban) hook(_ context.Context, e *nostr.Event) (bool, string) {
 	return b.authors[e.PubKey], "blocked: banned"
 }
 
-// folders are the repositories of an owner on the disk.
+// folders returns the folders of an owner's repositories.
 func (r *rig) folders(owner *relaytest.Key) []string {
 	found, err := filepath.Glob(filepath.Join(r.dir, owner.Hex(), "*.git"))
 	require.NoError(r.t, err)
 	return found
 }
 
-// follow makes a server one that follows another on this machine.
+// follow configures a server to follow another on loopback.
 func follow(other *rig) func(*khatru.Relay, *grasp.Config) {
 	return func(_ *khatru.Relay, cfg *grasp.Config) {
 		u, err := graspsync.ParseRelayURL("ws://" + other.addr)
@@ -59,7 +59,8 @@ func follow(other *rig) func(*khatru.Relay, *grasp.Config) {
 	}
 }
 
-// publishRepo has a repository announced and pushed at one server that names others too.
+// publishRepo announces a repository and pushes to it at one server. The announcement names others
+// too.
 func (r *rig) publishRepo(owner *relaytest.Key, others ...*rig) (events []*nostr.Event) {
 	r.t.Helper()
 	work, commit := r.work()
@@ -84,15 +85,15 @@ func (r *rig) serves(ev *nostr.Event) bool {
 	return false
 }
 
-// A hook of the relay that bans somebody was not asked about what came by sync and had
-// waited for git data: announcements, states and pull requests, which are what costs disk.
+// A RejectEvent hook was not called for held events from sync: announcements, states and pull
+// requests, which cost disk space.
 func TestBannedAuthorStaysOutOfSync(t *testing.T) {
 	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	for _, when := range []string{"before New", "after New"} {
 		t.Run(when, func(t *testing.T) {
 			good, bad := relaytest.NewKey("good"), relaytest.NewKey("bad")
 			other, us := unstarted(t), unstarted(t)
-			us.start() // for its address
+			us.start() // to have an address
 			us.stop()
 			other.start()
 			defer other.stop()
@@ -127,8 +128,8 @@ func TestBannedAuthorStaysOutOfSync(t *testing.T) {
 	}
 }
 
-// A client whom a hook bans that was added after New heard so, and its event waited all
-// the same: a push had it served.
+// If a hook that was added after New refused a client's event, the client was told so, but the
+// event was held and served after a push.
 func TestBannedAuthorStaysOutOfPurgatory(t *testing.T) {
 	r := unstarted(t)
 	var banned ban
@@ -150,7 +151,7 @@ func TestBannedAuthorStaysOutOfPurgatory(t *testing.T) {
 	require.Empty(t, r.folders(bad))
 }
 
-// Who is banned while their events wait is not served when the data comes.
+// Held events of an author who is banned later are not served when the git data arrives.
 func TestBannedWhileWaiting(t *testing.T) {
 	r := unstarted(t)
 	var banned ban
@@ -171,12 +172,12 @@ func TestBannedWhileWaiting(t *testing.T) {
 	require.Len(t, r.publish(ann), 1)
 }
 
-// What purgatory released was counted nowhere: all of the counters of a server on which
-// every repository comes that way stood at zero.
+// Released events were not counted: on a server where every repository is held first, all counters
+// stayed at zero.
 func TestReleasedIsCounted(t *testing.T) {
 	good, direct := relaytest.NewKey("good"), relaytest.NewKey("direct")
 	other, us := unstarted(t), unstarted(t)
-	us.start() // for its address
+	us.start() // to have an address
 	us.stop()
 	other.start()
 	defer other.stop()
@@ -198,8 +199,8 @@ func TestReleasedIsCounted(t *testing.T) {
 	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service"])
 }
 
-// A server that is reached under a path took announcements that say so, and served their
-// repositories somewhere else.
+// A server with a path accepted announcements with that path and served their repositories
+// elsewhere.
 func TestRepositoriesUnderAPath(t *testing.T) {
 	r := unstarted(t)
 	r.base = "/git"
@@ -214,7 +215,7 @@ func TestRepositoriesUnderAPath(t *testing.T) {
 	r.git(work, "push", "-q", url, "main")
 	r.eventually("served", func() bool { return r.serves(ann) && r.serves(st) })
 	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
-	for _, path := range []string{"/git", "/git/"} { // nostr clients write one or the other
+	for _, path := range []string{"/git", "/git/"} { // nostr clients use both
 		resp, text := r.ask(http.MethodGet, path, "Accept", "application/nostr+json")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		require.Contains(t, text, "GRASP-01")
@@ -234,8 +235,8 @@ func TestRepositoriesUnderAPath(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
-// A state that a hook of the relay refused when its data was here was counted as released,
-// and its refs stayed, though nobody served it.
+// A state that a hook refused on release was counted as released, and its refs stayed although no
+// state served them.
 func TestRefsOfARefusedStateAreTakenBack(t *testing.T) {
 	r := unstarted(t)
 	refuses := make(chan struct{})

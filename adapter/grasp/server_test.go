@@ -31,16 +31,16 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// rig is a server with its HTTP listener.
+// rig is a server with an HTTP listener.
 type rig struct {
 	t      *testing.T
 	dir    string
 	kept   state.Store
 	db     *slicestore.SliceStore
-	other  eventstore.Store // nil, or the backend in place of db
+	other  eventstore.Store // backend in place of db; may be nil
 	addr   string
-	base   string   // the path under which it is reached
-	names  []string // of the identity; none: addr and base
+	base   string   // path of the identity
+	names  []string // names of the identity; defaults to addr and base
 	relay  *khatru.Relay
 	server *grasp.Server
 	ended  []purgatory.Ended
@@ -48,13 +48,13 @@ type rig struct {
 
 	configure func(*khatru.Relay, *grasp.Config) // before New
 	later     func(*khatru.Relay)                // after New
-	before    func(http.Handler) http.Handler    // of the server's
+	before    func(http.Handler) http.Handler    // wraps the handler of the server
 }
 
 func (r *rig) start() {
 	t := r.t
 	if r.addr == "127.0.0.1:0" {
-		r.addr = porttest.Address(t) // the same one after a restart
+		r.addr = porttest.Address(t) // stays the same after a restart
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", r.addr)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func (r *rig) git(dir string, args ...string) string {
 	return out
 }
 
-// try runs git and returns what it says.
+// try runs git and returns its output.
 func (r *rig) try(dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(r.t.Context(), "git", args...)
 	cmd.Dir = dir
@@ -117,7 +117,7 @@ func (r *rig) try(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// served returns the ids of what the relay serves.
+// served returns the ids of the events that the relay serves.
 func (r *rig) served() (ids []string) {
 	for ev, err := range r.server.Sync().Store().Events(r.t.Context(), nostr.Filter{}) {
 		require.NoError(r.t, err)
@@ -126,8 +126,8 @@ func (r *rig) served() (ids []string) {
 	return ids
 }
 
-// What a client publishes waits for its push, over a restart too, and is then served
-// with its data.
+// A published event is held until its push, also after a restart, and then served with its git
+// data.
 func TestServer(t *testing.T) {
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
 	require.NoError(t, r.db.Init())
@@ -172,7 +172,7 @@ func TestServer(t *testing.T) {
 	require.ErrorIs(t, r.server.Run(t.Context()), relaysync.ErrRunning)
 }
 
-// A Config that can't be used is named in full, and leaves the relay as it was.
+// New reports every invalid field of a Config and leaves the relay unchanged.
 func TestConfig(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)

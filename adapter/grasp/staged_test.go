@@ -21,11 +21,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// size is what lies in the folder of the repositories, in bytes.
+// size returns the size of the folder of repositories in bytes.
 func (r *rig) size() (sum int64) {
 	require.NoError(r.t, filepath.WalkDir(r.dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has just gone
+			return nil // removed in the meantime
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -42,7 +42,7 @@ func (r *rig) size() (sum int64) {
 	return sum
 }
 
-// downloads reports whether anybody can have an object by its id.
+// downloads reports whether a client can fetch an object by id.
 func (r *rig) downloads(url, id string) bool {
 	dir := r.t.TempDir()
 	r.git(dir, "init", "-q")
@@ -57,10 +57,9 @@ func (r *rig) write(work, name, text string) (commit, blob string) {
 	return r.git(work, "rev-parse", "HEAD"), r.git(work, "rev-parse", "HEAD:"+name)
 }
 
-// A contributor pushes first and publishes then, over a restart in between: the pull
-// request is served with its ref, from what was pushed, and nobody else had any of it
-// before. A stranger who had pushed something else for its id, which he saw elsewhere,
-// changes nothing, and what he pushed is gone.
+// A contributor pushes before publishing, with a restart in between. The pull request is served
+// with its ref from the pushed data, which was not available before. Data that another client
+// pushed for the id of the event changes nothing and is removed.
 func TestDataFirst(t *testing.T) {
 	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}
@@ -109,8 +108,7 @@ func TestDataFirst(t *testing.T) {
 	}
 }
 
-// What nobody signed for lies for as long as StageHold says, and leaves nothing: whatever
-// was pushed, the disk has what it had before.
+// Pushed data without an event is kept for StageHold and then removed completely.
 func TestUploadsWithoutEventsLeaveNothing(t *testing.T) {
 	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
 	r := &rig{t: t, addr: "127.0.0.1:0", dir: filepath.Join(t.TempDir(), "git"), kept: state.NewMemory(), db: &slicestore.SliceStore{}}

@@ -35,7 +35,7 @@ func (r *rig) subscribe(f nostr.Filter) *listener {
 	return &listener{r.t, conn}
 }
 
-// next returns the id of the next event, "" at the end of what is stored.
+// next returns the id of the next event, or "" at EOSE.
 func (l *listener) next() string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -54,7 +54,7 @@ func (l *listener) next() string {
 	}
 }
 
-// asked is what a client gets.
+// asked returns the ids that a client receives.
 func (r *rig) asked(f nostr.Filter) (ids []string) {
 	r.t.Helper()
 	l := r.subscribe(f)
@@ -65,7 +65,7 @@ func (r *rig) asked(f nostr.Filter) (ids []string) {
 	return ids
 }
 
-// reconciled is what a client gets to know by NIP-77.
+// reconciled returns the ids that a client learns by NIP-77.
 func (r *rig) reconciled(f nostr.Filter) (ids []string) {
 	r.t.Helper()
 	for _, q := range r.relay.QueryEvents {
@@ -78,7 +78,7 @@ func (r *rig) reconciled(f nostr.Filter) (ids []string) {
 	return ids
 }
 
-// store has events be here that nobody has submitted.
+// store stores events that no client has submitted.
 func (r *rig) store(events ...*nostr.Event) {
 	r.t.Helper()
 	var all []graspsync.Incoming
@@ -94,8 +94,8 @@ func (r *rig) store(events ...*nostr.Event) {
 	}
 }
 
-// The text of a deletion, or of a request to vanish, could not be taken down: whoever was blocked had
-// it served, and said to all that listened, by deleting something.
+// The content of a deletion or request to vanish could not be removed. A blocked author could
+// spread text by deleting something.
 func TestTextOfADeletionIsTakenDown(t *testing.T) {
 	c := newCommanded(t)
 	work, commit := c.work()
@@ -150,7 +150,7 @@ func TestTextOfADeletionIsTakenDown(t *testing.T) {
 	require.ElementsMatch(t, []string{fine.ID, heard.ID}, c.asked(all))
 }
 
-// Somebody who is blocked and deletes a lot can't have a page be empty, which is taken for the end.
+// Many deletions of a blocked author must not make a page empty, which clients take for the end.
 func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	c := newCommanded(t)
 	mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
@@ -161,7 +161,7 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	c.store(first)
 	var many []*nostr.Event
 	for i := range 1_100 { // more than a page
-		many = append(many, never(mallory, nostr.Now()-100+nostr.Timestamp(i/90), i)) // many a second
+		many = append(many, never(mallory, nostr.Now()-100+nostr.Timestamp(i/90), i)) // many per second
 	}
 	c.store(many...)
 	c.must("block", "author", mallory.Npub())
@@ -176,7 +176,7 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	require.NotContains(t, x.String(), "stored and served")
 }
 
-// It ended a page all the same if the store cut an answer for its size, or was read too often.
+// A page was still empty if the store limited an answer by size or by number of reads.
 func TestHoweverMuchIsWithheldEndsNoPage(t *testing.T) {
 	racetest.Amounts(t)
 	for name, many := range map[string]struct {

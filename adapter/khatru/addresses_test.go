@@ -11,18 +11,18 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// A deletion that names thousands of addresses had each looked up by itself, three times, even
-// where the policy refused it in the end.
+// A deletion with thousands of addresses was looked up address by address, three times, even if the
+// policy refused it.
 func TestDeletionOfThousandsOfAddresses(t *testing.T) {
 	const named, stored = 4000, 200
 	for name, c := range map[string]struct {
 		kind func(i int) int
 		most int // queries
 	}{
-		// A page of 50 of which all 50 are there is an answer like any other.
+		// A full page of 50 for 50 addresses is a complete answer.
 		"of one kind":          {func(int) int { return 30023 }, named / 50},
 		"each of another kind": {func(i int) int { return 30000 + i }, named / 50},
-		// Where many others match each is asked for: what 6 pages want, that is.
+		// If many other events match, each address of 6 pages is looked up.
 		"crowded":                {func(i int) int { return 30000 + i%6 }, named/50 + 150},
 		"of kinds that have one": {func(i int) int { return 10000 + i%3 }, 4},
 		"of those and others":    {func(i int) int { return 10000 + 20001*(i%2) }, named/50 + 2},
@@ -50,7 +50,7 @@ func TestDeletionOfThousandsOfAddresses(t *testing.T) {
 				}
 				tags = append(tags, nostr.Tag{"a", fmt.Sprintf("%d:%s:%s", c.kind(i), alice, d)})
 				if i < stored {
-					for _, at := range []nostr.Timestamp{start, start + 20} { // one of them is newer than the deletion
+					for _, at := range []nostr.Timestamp{start, start + 20} { // one version is newer than the deletion
 						e := event(alice, c.kind(i), at, nostr.Tag{"d", d})
 						require.NoError(t, second.SaveEvent(t.Context(), e))
 						left[e.ID] = at > start || c.kind(i) == 1621

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A version that is not newer was sent to subscribers as if it were new.
+// A version that is not newer was broadcast as if it were new.
 func TestOlderVersionIsNotBroadcast(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, _, m := embed(t, relay, newSlice(t), Config{})
@@ -25,7 +25,7 @@ func TestOlderVersionIsNotBroadcast(t *testing.T) {
 	require.Equal(t, []string{v2.ID}, content(t, s.Store()))
 }
 
-// failsToDelete is a backend that stores a deletion and can't execute it, as long as it is told to.
+// failsToDelete is a backend that can fail to execute a stored deletion.
 type failsToDelete struct {
 	*slicestore.SliceStore
 	fails bool
@@ -38,7 +38,8 @@ func (b *failsToDelete) DeleteEvent(ctx context.Context, e *nostr.Event) error {
 	return b.SliceStore.DeleteEvent(ctx, e)
 }
 
-// What failed half-way, and was submitted again, was stored without anybody being told.
+// An event whose saving failed half-way and that was submitted again was stored without calls of
+// hooks.
 func TestSubmittedAgainAfterAFailure(t *testing.T) {
 	relay, db := khatru.NewRelay(), &failsToDelete{SliceStore: newSlice(t)}
 	s, _, m := embed(t, relay, db, Config{})

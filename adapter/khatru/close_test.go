@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clients read on while a server ended, from a database that was closed: badger panics then,
-// and who was asked last answered that there is nothing.
+// During shutdown clients still read from a closed database: badger panicked, and the last answers
+// were empty.
 func TestServerEndsWhileItIsRead(t *testing.T) {
 	for range 5 {
 		db := &badger.BadgerBackend{Path: t.TempDir()}
@@ -73,7 +73,7 @@ func TestServerEndsWhileItIsRead(t *testing.T) {
 		}
 		clients.Wait()
 		close(ended)
-		for last := range ended { // those whose question was let pass before have no answer
+		for last := range ended { // queries that passed the hook earlier have no answer
 			require.JSONEq(t, `["CLOSED","x","error: the server is ending, try again later"]`, last)
 		}
 		require.NoError(t, s.Close())

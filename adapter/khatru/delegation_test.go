@@ -20,8 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A client's event needs no authentication when it is released; one that came by sync is
-// asked about like others.
+// The release of a client's event needs no authentication. A synced event does.
 func TestReleasedAsWhatItCame(t *testing.T) {
 	relay := khatru.NewRelay()
 	relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
@@ -40,7 +39,7 @@ func TestReleasedAsWhatItCame(t *testing.T) {
 	}
 }
 
-// keeps is a policy that holds all that it is asked about.
+// keeps is a policy that holds every event.
 type keeps struct {
 	relaysync.Policy
 	mu    sync.Mutex
@@ -54,8 +53,7 @@ func (k *keeps) Judge(_ context.Context, e graspsync.Event, _ graspsync.Source, 
 	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
 }
 
-// In all of it together: what a hook of the relay refuses the policy is not even asked
-// about when it comes by sync, so that no data is fetched for it.
+// If a hook refuses a synced event, the policy is not asked, so that no git data is fetched.
 func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -91,8 +89,8 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 	})
 }
 
-// A policy that holds and tells nobody what loses nothing silently: the client hears that its
-// event can't be judged, and the log what to set.
+// A policy that holds events without a Holder loses nothing silently: the client is told that the
+// event cannot be judged, and the log names the missing setting.
 func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -112,8 +110,8 @@ func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
 	})
 }
 
-// An answer that names no issue was refused, and so was what an accepted event quotes, with
-// a backend as relays have it: that knows no limit in what the policy asks it.
+// A reply that names no issue and an event that an accepted event quotes were refused with a
+// backend that has no limit for internal queries.
 func TestConversationsOfClients(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// stuck is a backend that removes nothing as long as it is told so.
+// stuck is a backend that can fail to remove events.
 type stuck struct {
 	*slicestore.SliceStore
 	keeps atomic.Bool
@@ -31,8 +31,8 @@ func (s *stuck) DeleteEvent(ctx context.Context, e *nostr.Event) error {
 	return s.SliceStore.DeleteEvent(ctx, e)
 }
 
-// An event that was deleted between the hooks, and could not be removed in that moment,
-// was served until the next start.
+// An event that was deleted between the hooks, and whose removal failed at that moment, was served
+// until the next start.
 func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 	})
 }
 
-// khatru looks for deletions by tags named "#e" and "#a". What a stranger writes into such tags keeps nobody's
-// events out.
+// khatru looks for deletions in tags named "#e" and "#a". Such tags of a stranger must not block
+// events of other authors.
 func TestDeletionsOfStrangersThatKhatruBelieves(t *testing.T) {
 	relay, db := khatru.NewRelay(), newSlice(t)
 	s, _, _ := embed(t, relay, db, Config{})

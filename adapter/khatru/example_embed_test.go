@@ -14,7 +14,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 )
 
-// The relay of the README: it is compiled, and compared with it below.
+// The relay of the README.
 func Example_embed() {
 	serve := func(ctx context.Context) error {
 		db := &badger.BadgerBackend{Path: "data/events"}

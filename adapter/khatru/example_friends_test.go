@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// friendsPolicy is GRASPPolicy, and accepts notes (kind 1) and profiles (kind 0) that friends publish on
-// this relay. Their deletions are accepted already: an author may delete what is stored.
+// friendsPolicy is GRASPPolicy and also accepts notes (kind 1) and profiles (kind 0) that friends
+// publish on this relay. GRASPPolicy already accepts deletions of stored events by their authors.
 type friendsPolicy struct {
 	*relaysync.GRASPPolicy
 	friends map[graspsync.PubKey]bool
@@ -45,7 +45,7 @@ func ExampleNew_friends() {
 	}
 	relay := khatru.NewRelay()
 	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-		GateDirect: true, // clients' events are judged by the policy, too
+		GateDirect: true, // the policy also judges published events
 		Sync: relaysync.Config{Policy: friendsPolicy{
 			relaysync.NewGRASPPolicy(identity), map[graspsync.PubKey]bool{friend.PubKey(): true},
 		}},

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A relay for any event that its own hooks accept. Sync brings only events of repositories.
+// A relay for every event that its own hooks accept. Sync adds only events of repositories.
 func ExampleNew_mixed() {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	if err != nil {
@@ -27,7 +27,7 @@ func ExampleNew_mixed() {
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
 		return ev.Kind == nostr.KindReaction, "blocked: no reactions"
 	})
-	// Without GateDirect the policy judges events of other relays only.
+	// Without GateDirect the policy judges only events of other relays.
 	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{})
 	if err != nil {
 		panic(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// An existing relay and its backend become one that syncs.
+// Make an existing relay with its backend sync.
 func Example() {
 	relay, db := khatru.NewRelay(), &slicestore.SliceStore{}
 	if err := db.Init(); err != nil {

@@ -35,7 +35,7 @@ func TestExpiry(t *testing.T) {
 			require.NoError(t, db.SaveEvent(t.Context(), e))
 		}
 		relay.DeleteEvent = append(relay.DeleteEvent, func(context.Context, *nostr.Event) error { panic("index is gone") })
-		// room for two: the third is found when they have gone
+		// Room for two: the third is found when they are gone.
 		expectLog(t, "ERROR hook of the relay failed DeleteEvent")
 		s, store, m := embed(t, relay, db, Config{})
 		s.core.Upkeep = embedding.NewUpkeep(s.core, 2)
@@ -93,7 +93,7 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		db.fail(nil)
 		time.Sleep(60 * time.Second) // found
 		db.fail(errors.New("boom"))
-		time.Sleep(100 * time.Second) // could not be removed
+		time.Sleep(100 * time.Second) // removal failed
 		assert.Empty(t, m.gone())
 		db.fail(nil)
 		time.Sleep(61 * time.Second)
@@ -108,7 +108,7 @@ func TestExpiryOfFailingStore(t *testing.T) {
 	})
 }
 
-// clinging is a backend that can't remove one event.
+// clinging is a backend that cannot remove one event.
 type clinging struct {
 	*slicestore.SliceStore
 	id atomic.Pointer[string]
@@ -121,8 +121,8 @@ func (c *clinging) DeleteEvent(ctx context.Context, e *nostr.Event) error {
 	return c.SliceStore.DeleteEvent(ctx, e)
 }
 
-// One event that could not be removed kept all that expired after it, and the store from
-// being read for more.
+// One event that could not be removed blocked the removal of all later expired events and the
+// reading of more.
 func TestExpiryOfOneThatStays(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestExpiryOfOneThatStays(t *testing.T) {
 	})
 }
 
-// unsynced is a backend that stores, and can't say at once that it is durable.
+// unsynced is a backend that stores an event and then fails to sync it to disk.
 type unsynced struct {
 	*slicestore.SliceStore
 	err error
@@ -162,8 +162,7 @@ type unsynced struct {
 
 func (u *unsynced) Sync() error { return u.err }
 
-// An event that was stored by an attempt that failed is a duplicate in its backend then,
-// and expires like others.
+// An event stored by a failed attempt is later a duplicate in its backend, and must still expire.
 func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +183,7 @@ func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
 	})
 }
 
-// counted counts the queries.
+// counted counts queries.
 type counted struct {
 	*slicestore.SliceStore
 	n atomic.Int64
@@ -195,15 +194,15 @@ func (c *counted) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.
 	return c.SliceStore.QueryEvents(ctx, f)
 }
 
-// Traits implements [traits.Teller]: a second of more than 500 events can't be read.
+// Traits implements [traits.Teller]. It cannot read more than 500 events of one second.
 func (c *counted) Traits() traits.Traits {
 	return traits.Traits{Page: 500, Memory: true, Uncounted: true, Indexed: func(string, string) bool { return true }}
 }
 
-// More events of one second than the store gives at once had all of it read each minute.
+// If one second had more events than a page of the store, the whole store was read every minute.
 func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
 	racetest.Foreign(t, "slicestore deletes with one")
-	for _, kind := range []int{1621, 5} { // expiry reads all, and what deletes is read for itself
+	for _, kind := range []int{1621, 5} { // expiry reads all kinds, deletions are read separately
 		relay := khatru.NewRelay()
 		synctest.Test(t, func(t *testing.T) {
 			db := &counted{SliceStore: &slicestore.SliceStore{MaxLimit: 500}}

@@ -18,7 +18,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// withTwo is a relay with a second store beside the backend: a search index, say.
+// withTwo returns a relay with a second store, such as a search index.
 func withTwo(t *testing.T) (relay *khatru.Relay, db, second *slicestore.SliceStore, deleted *[]string) {
 	t.Helper()
 	relay, db, second, deleted = khatru.NewRelay(), newSlice(t), newSlice(t), new([]string)
@@ -33,7 +33,7 @@ func withTwo(t *testing.T) (relay *khatru.Relay, db, second *slicestore.SliceSto
 	return relay, db, second, deleted
 }
 
-// in returns the ids of what a backend has.
+// in returns the ids in a backend.
 func in(t *testing.T, db *slicestore.SliceStore) (ids []string) {
 	t.Helper()
 	ch, err := db.QueryEvents(t.Context(), nostr.Filter{})
@@ -44,8 +44,7 @@ func in(t *testing.T, db *slicestore.SliceStore) (ids []string) {
 	return ids
 }
 
-// A second store never saw what came by sync, and went on serving what sync had deleted
-// or replaced.
+// A second store missed synced events and kept events that sync had deleted or replaced.
 func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
 	relay, db, second, deleted := withTwo(t)
 	s, store, m := embed(t, relay, db, Config{})
@@ -66,7 +65,7 @@ func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
 	assert.ElementsMatch(t, []string{vanish.ID, theirs.ID}, in(t, db))
 	assert.Empty(t, m.gone(), "the manager did it")
 
-	// the same for what is released, and for what a client does
+	// The same for a released event and for events of a client.
 	held := event(bob, 30617, start, d)
 	o, err := s.Release(t.Context(), eventtest.Of(held))
 	require.NoError(t, err)
@@ -79,8 +78,7 @@ func TestSecondStoreSeesWhatSyncDoes(t *testing.T) {
 	assert.ElementsMatch(t, []string{vanish.ID, gone.ID}, in(t, db))
 }
 
-// A rule that some events can't be deleted was not asked about deletions that came by
-// sync.
+// OverwriteDeletionOutcome was not called for synced deletions.
 func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
 	relay, db, _, deleted := withTwo(t)
 	relay.OverwriteDeletionOutcome = append(relay.OverwriteDeletionOutcome,
@@ -101,7 +99,8 @@ func TestOverwriteDeletionOutcomeOfSync(t *testing.T) {
 	assert.Equal(t, []string{issue.ID}, *deleted)
 }
 
-// What sync removes for want of somebody who lists it leaves all stores, and the hooks are told.
+// An event that sync removes because no announcement lists its author leaves all stores, and hooks
+// are called.
 func TestSecondStoreSeesWhatIsRemoved(t *testing.T) {
 	relay, db, second, deleted := withTwo(t)
 	_, store, m := embed(t, relay, db, Config{})
@@ -120,8 +119,7 @@ func TestSecondStoreSeesWhatIsRemoved(t *testing.T) {
 	assert.Equal(t, []string{other.ID}, in(t, db))
 }
 
-// Where several stores have an event, hooks were called for each copy of it: a hook that
-// keeps a record of what is deleted had it three times.
+// If several stores contained an event, DeleteEvent hooks were called once for each copy.
 func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {
 	relay, db, second, deleted := withTwo(t)
 	third := newSlice(t)
@@ -137,7 +135,7 @@ func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {
 	_, store, _ := embed(t, relay, db, Config{})
 	issue, elsewhere := event(alice, 1621, start), event(alice, 1621, start)
 	importEvents(t, store, issue)
-	for _, s := range []*slicestore.SliceStore{second, third} { // as left by a crash
+	for _, s := range []*slicestore.SliceStore{second, third} { // the state after a crash
 		require.NoError(t, s.SaveEvent(t.Context(), elsewhere))
 	}
 	importEvents(t, store, event(alice, 5, start+5, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", elsewhere.ID}))
@@ -145,8 +143,7 @@ func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {
 	assert.ElementsMatch(t, []string{issue.ID, elsewhere.ID}, *deleted)
 }
 
-// A hook that fails or panics costs what it was called for, and is called again for the
-// next event.
+// A hook that fails or panics affects only one event and is called for the next.
 func TestFollowingHooksThatFail(t *testing.T) {
 	relay, db, second, _ := withTwo(t)
 	relay.StoreEvent = append(relay.StoreEvent,
@@ -160,8 +157,8 @@ func TestFollowingHooksThatFail(t *testing.T) {
 	assert.Len(t, in(t, second), 2)
 }
 
-// Khatru executes a client's deletion before it asks anybody: one that was refused had
-// deleted its target all the same, and was not stored.
+// khatru executes a published deletion before its hooks decide: a refused deletion removed its
+// target and was not stored.
 func TestRefusedDeletionDeletesNothing(t *testing.T) {
 	for _, name := range []string{"our hooks", "hooks of the relay", "a query hook that comes later"} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +167,7 @@ func TestRefusedDeletionDeletesNothing(t *testing.T) {
 				relay, db, _, _ = withTwo(t)
 			}
 			s, _, m := embed(t, relay, db, Config{GateDirect: true})
-			if name == "a query hook that comes later" { // khatru finds what to delete by it
+			if name == "a query hook that comes later" { // khatru finds targets with it
 				relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
 			}
 			refuse := false

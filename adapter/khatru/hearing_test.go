@@ -24,13 +24,14 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// deaf is a policy that can't tell whose word counts.
+// deaf is a policy without recognized authors.
 type deaf struct{ relaysync.Policy }
 
 func (deaf) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
 
-// A state that came before the announcement by which its author has a say was not judged again
-// when that was held, since the policy behind the hooks could not tell whose word counts.
+// A state that arrived before the announcement that makes its author a maintainer was not judged
+// again when that announcement was held, because the policy behind the hooks did not return
+// recognized authors.
 func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 	const us = "us.example"
 	alice, bob, cat := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat")
@@ -49,8 +50,8 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 		"of a maintainer": func() []*nostr.Event {
 			return []*nostr.Event{announce(alice, us, bob), says(bob), announce(bob, "b.example", alice)}
 		},
-		// Theirs wait already, since eve lists them, whom they don't answer. What bob says names dan
-		// nowhere: he has a say by what bob has cat say.
+		// Their events are already held, because eve lists them without confirmation. bob's events
+		// do not name dan, who is a maintainer through bob and cat.
 		later: func() []*nostr.Event {
 			return []*nostr.Event{
 				announce(eve, us, cat, dan), announce(cat, "c.example", bob, dan), announce(dan, "d.example", cat),
@@ -59,7 +60,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 		},
 	}
 	run := func(t *testing.T, events func() []*nostr.Event, wrap func(*purgatoryadapter.Policy) relaysync.Policy) {
-		relay := khatru.NewRelay() // it has a goroutine that never ends
+		relay := khatru.NewRelay() // starts a goroutine that never ends
 		synctest.Test(t, func(t *testing.T) {
 			identity, err := nip34.ParseIdentity(us)
 			require.NoError(t, err)
@@ -95,7 +96,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 			all := events()
 			for i, ev := range all {
 				a.Publish(ev)
-				after(time.Minute) // whatever comes of it has come before the next one
+				after(time.Minute) // long enough for all effects
 				if i == len(all)-2 {
 					require.EqualValues(t, 1, s.Manager().Status().Events.Waiting, "the state has nothing to wait with")
 				}

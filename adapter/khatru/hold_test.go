@@ -22,7 +22,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// holder knows of nothing that is held.
+// holder is a Holder without events.
 type holder struct{}
 
 func (holder) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
@@ -35,8 +35,8 @@ func (holder) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announcement, 
 
 const held = "purgatory: won't be served until git data arrives"
 
-// A client whose event is held heard that it was refused. It hears OK and why it is
-// not served; nothing is stored or sent to anybody until it is released.
+// The client of a held event was told that it was refused. It receives OK and the reason, and
+// nothing is stored or broadcast until the release.
 func TestHeldDirectEvent(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
@@ -79,7 +79,7 @@ func TestHeldDirectEvent(t *testing.T) {
 	require.Contains(t, c.read(), "false,\"blocked: because")
 }
 
-// What the Store or a hook would not have when it was released was counted nowhere.
+// An event that the Store or a hook refused on release was not counted.
 func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	relay := khatru.NewRelay()
 	refused := signed(t, nostr.GeneratePrivateKey(), 1)
@@ -101,7 +101,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	require.Equal(t, []string{stored.ID}, m.stored)
 }
 
-// A relay without hooks that replace removes the older version first.
+// A relay without ReplaceEvent hooks would remove the older version first.
 func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()
 	db := newSlice(t)

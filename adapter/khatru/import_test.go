@@ -71,7 +71,7 @@ func TestImportRejected(t *testing.T) {
 		func(_ context.Context, e *nostr.Event) (bool, string) { return e.Kind >= 3, "rate-limited: slow down" },
 		func(ctx context.Context, e *nostr.Event) (bool, string) {
 			if e.Kind == 4 {
-				khatru.RequestAuth(ctx) // there is no connection
+				khatru.RequestAuth(ctx) // without a connection
 			}
 			return e.Kind == 6, ""
 		})
@@ -145,7 +145,7 @@ func TestBroadcast(t *testing.T) {
 	})
 }
 
-// badSync has the first Sync after a Save fail.
+// badSync is a backend whose first Sync after a Save fails.
 type badSync struct {
 	*slicestore.SliceStore
 	failed bool
@@ -159,8 +159,8 @@ func (u *badSync) Sync() error {
 	return nil
 }
 
-// An event that the backend had taken when its Save failed was a duplicate from then on:
-// no hook of the relay ever saw it, and no subscriber.
+// An event that the backend stored although its Save failed was a duplicate from then on, and no
+// hook or subscriber received it.
 func TestSavedByAnAttemptThatFailed(t *testing.T) {
 	for name, save := range map[string]func(*Sync, *embedding.Imports, *nostr.Event) (graspsync.Result, error){
 		"import": func(_ *Sync, store *embedding.Imports, e *nostr.Event) (graspsync.Result, error) {

@@ -31,8 +31,7 @@ const start nostr.Timestamp = 1_700_000_000
 
 var alice, bob = strings.Repeat("a1", 32), strings.Repeat("b0", 32)
 
-// fakeManager records what the hooks tell it.
-
+// fakeManager records calls of the hooks.
 type fakeManager struct {
 	mu      sync.Mutex
 	stored  []string
@@ -47,7 +46,7 @@ type fakeManager struct {
 	ready       chan struct{}
 }
 
-// Ready is closed by who tells it a verdict.
+// Ready is closed by the test.
 func (m *fakeManager) Ready() <-chan struct{} { return m.ready }
 
 func (m *fakeManager) Run(ctx context.Context) error {
@@ -66,8 +65,6 @@ func (m *fakeManager) Removed(e graspsync.Event) {
 	defer m.mu.Unlock()
 	m.removed = append(m.removed, e.ID.String())
 }
-
-// gone returns the ids that were reported as removed.
 
 func (m *fakeManager) Departed(graspsync.Event) {}
 
@@ -122,7 +119,6 @@ func newSlice(t testing.TB) *slicestore.SliceStore {
 }
 
 // embed is New with a fake manager.
-
 func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (*Sync, *embedding.Imports, *fakeManager) {
 	t.Helper()
 	if cfg.Sync.Logger == nil {
@@ -136,7 +132,7 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	return s, s.core.Imports, m
 }
 
-// broadcasts returns the number of events that wait to be sent to subscribers.
+// broadcasts returns the number of queued broadcasts.
 func broadcasts(s *Sync) int {
 	waiting, _ := s.core.Broadcasts()
 	return waiting
@@ -190,8 +186,7 @@ func TestDirect(t *testing.T) {
 	assert.Equal(t, []string{one.ID}, m.gone())
 }
 
-// Hooks that the relay has are kept and not doubled.
-
+// Existing hooks of the relay are kept and not duplicated.
 func TestExistingHooks(t *testing.T) {
 	relay, db := khatru.NewRelay(), newSlice(t)
 	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
@@ -208,8 +203,7 @@ func TestExistingHooks(t *testing.T) {
 	assert.Equal(t, []string{one.ID}, content(t, s.Store()))
 }
 
-// Khatru looks tombstones up under the wrong tag and never finds one.
-
+// khatru looks up deletions by a wrong tag and never finds any.
 func TestDirectDeleted(t *testing.T) {
 	relay := khatru.NewRelay()
 	_, _, m := embed(t, relay, newSlice(t), Config{})
@@ -224,8 +218,7 @@ func TestDirectDeleted(t *testing.T) {
 	assert.Len(t, m.stored, 1)
 }
 
-// Khatru crashes on such an event, which anyone can publish.
-
+// khatru panics on such an event, which anybody can publish.
 func TestDirectBareD(t *testing.T) {
 	relay := khatru.NewRelay()
 	embed(t, relay, newSlice(t), Config{})
@@ -253,7 +246,7 @@ func TestGateDirect(t *testing.T) {
 		{verdict: graspsync.Verdict{Decision: graspsync.Reject}, want: embedding.MsgReject},
 		{verdict: graspsync.Verdict{Decision: graspsync.Hold}, want: embedding.MsgHeld},
 		{verdict: graspsync.Verdict{Decision: graspsync.Depend}, want: embedding.MsgDepends},
-		{want: embedding.MsgReject}, // no verdict is none in its favour
+		{want: embedding.MsgReject}, // no verdict is no acceptance
 		{verdict: graspsync.Verdict{Decision: graspsync.Accept}, err: errors.New("boom"), want: embedding.MsgJudge},
 	} {
 		m.verdict, m.err = tt.verdict, tt.err
@@ -267,17 +260,14 @@ func TestGateDirect(t *testing.T) {
 	}
 	judged := m.judged
 	assert.Equal(t, 7, judged)
-	_, _ = relay.AddEvent(t.Context(), event(alice, 20001, start)) // nobody stores it
+	_, _ = relay.AddEvent(t.Context(), event(alice, 20001, start)) // not stored
 	m.verdict = graspsync.Verdict{}
 	assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, event(alice, 1, start))))
 	assert.Equal(t, judged, m.judged, "synced events were judged before")
 	assert.Len(t, content(t, s.Store()), 2)
 }
 
-// H9: an older version was counted as stored, and broadcast.
-
-// run starts Run and returns what waits for its end.
-
+// run starts Run. stop ends it and waits.
 func run(t testing.TB, s *Sync) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -289,10 +279,7 @@ func run(t testing.TB, s *Sync) (stop func()) {
 	}
 }
 
-// A client that does not read holds up broadcasts, not the import.
-
-// Khatru removes one version for each a tag, and none that it can't look up.
-
+// khatru removes only one version for each a tag, and none that it cannot look up.
 func TestDirectDeletionIsExecuted(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
@@ -311,7 +298,7 @@ func TestDirectDeletionIsExecuted(t *testing.T) {
 	})
 }
 
-// Khatru knows nothing of requests to vanish (NIP-62).
+// khatru does not support requests to vanish (NIP-62).
 func TestDirectVanishIsExecuted(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -339,8 +326,7 @@ func TestDirectVanishIsExecuted(t *testing.T) {
 	})
 }
 
-// A deletion or request to vanish that was stored, and not executed when we ended, is at
-// the start.
+// A stored deletion or request to vanish that was not executed before the end is executed at the start.
 func TestDeletionsAreFinishedAtTheStart(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -368,8 +354,6 @@ func TestDeletionsAreFinishedAtTheStart(t *testing.T) {
 		stop()
 	})
 }
-
-// failing is a backend that fails while told to.
 
 func TestDeletable(t *testing.T) {
 	for _, tt := range []struct {
@@ -422,8 +406,8 @@ func TestNewAndRun(t *testing.T) {
 	stop()
 }
 
-// Signatures in capitals are those of NIP-01 for khatru, and for no other relay: what a client
-// submitted so came to nobody by sync, and the relay that had taken it was cut as hostile.
+// khatru accepts upper-case signatures, other relays do not. Such an event was never synced, and a
+// relay that served it was disconnected as hostile.
 func TestSignaturesInCapitals(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -439,7 +423,7 @@ func TestSignaturesInCapitals(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An event of 30,000 tags was taken, which no other server would fetch: sync takes none of more than 10,000.
+// An event with 30,000 tags was stored, but sync accepts at most 10,000.
 func TestEventsWithTooManyTags(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)

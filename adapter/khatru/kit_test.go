@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// logbook keeps what is said at Warn and above.
+// logbook records log lines of level Warn and above.
 type logbook struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -40,15 +40,14 @@ var (
 	expected = make(map[testing.TB][]string) // guarded by saidMu
 )
 
-// expectLog says which lines a test leads to. Those, and no others, must have been logged
-// when it ends.
+// expectLog sets the log lines of a test. Exactly these lines must have been logged at its end.
 func expectLog(t testing.TB, lines ...string) {
 	saidMu.Lock()
 	defer saidMu.Unlock()
 	expected[t] = append(expected[t], lines...)
 }
 
-// logged returns a logger whose lines are held against what a test expects.
+// logged returns a logger that checks the lines of a test.
 func logged(t testing.TB) *slog.Logger {
 	b := &logbook{Handler: slog.DiscardHandler, lines: make(map[string]bool)}
 	t.Cleanup(func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A relay published no limits, so that others took it for one with the fewest.
+// A relay published no limits, so that other relays assumed the lowest ones.
 func TestLimitsThatArePublishedHold(t *testing.T) {
 	db := &slicestore.SliceStore{}
 	require.NoError(t, db.Init())

@@ -15,9 +15,8 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// A deletion that came by sync while a client's event was on its way from one hook to the
-// next deleted nothing: the event stayed, in the backend or in a second store, and was
-// served though a deletion of it is here.
+// A synced deletion that arrived while a published event was between two hooks removed nothing. The
+// event stayed in the backend or a second store and was served.
 func TestDeletionBetweenTheHooksOfAnEvent(t *testing.T) {
 	for _, when := range []string{"before the backend", "after the backend"} {
 		for name, kind := range map[string]int{"issue": 1621, "announcement": 30617} {
@@ -55,7 +54,7 @@ func TestDeletionBetweenTheHooksOfAnEvent(t *testing.T) {
 	}
 }
 
-// The same the other way round: a client's deletion, and an event that comes by sync.
+// The same for a published deletion and a synced event.
 func TestDeletionBetweenTheHooksOfASyncedEvent(t *testing.T) {
 	relay, db, second, _ := withTwo(t)
 	e := event(alice, 1621, start)
@@ -75,8 +74,8 @@ func TestDeletionBetweenTheHooksOfASyncedEvent(t *testing.T) {
 	assert.Contains(t, m.gone(), e.ID)
 }
 
-// Clients' events and deletions of them that come by sync, all at once: whoever is first,
-// no deleted event is left, and nobody waits for ever.
+// With concurrent published events and synced deletions of them, no deleted event is left and no
+// call blocks forever.
 func TestSavesAndDeletionsAtOnce(t *testing.T) {
 	for name, own := range map[string]bool{"our hooks": false, "hooks of the relay": true} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +94,7 @@ func TestSavesAndDeletionsAtOnce(t *testing.T) {
 				e := event([]string{alice, bob}[i%2], 1621, start+nostr.Timestamp(i), nostr.Tag{"n", fmt.Sprint(i)})
 				d := event(e.PubKey, 5, start+100, nostr.Tag{"e", e.ID})
 				deletions = append(deletions, d.ID)
-				wg.Go(func() { _, _ = relay.AddEvent(context.Background(), e) }) // it may be refused by then
+				wg.Go(func() { _, _ = relay.AddEvent(context.Background(), e) }) // it can be refused already
 				wg.Go(func() { importEvents(t, store, d) })
 			}
 			wg.Wait()
@@ -104,7 +103,7 @@ func TestSavesAndDeletionsAtOnce(t *testing.T) {
 	}
 }
 
-// lockedSlice is a slicestore that may be used by many: it is not that by itself.
+// lockedSlice is a slicestore that is safe for concurrent use.
 type lockedSlice struct {
 	*slicestore.SliceStore
 	mu sync.Mutex

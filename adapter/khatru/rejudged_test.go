@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// roomy is a policy that holds events until it has no more room, and then accepts them.
+// roomy is a policy that holds events until it is full, and then accepts them.
 type roomy struct {
 	relaysync.Policy
 	full   atomic.Bool
@@ -34,9 +34,9 @@ func (p *roomy) Judge(context.Context, graspsync.Event, graspsync.Source, relays
 	return graspsync.Verdict{Decision: graspsync.Hold, Reason: held}, nil
 }
 
-// A client's event that was held, gave way and is judged again counted as if the hooks had
-// just let it pass: one by whom a hook refuses meanwhile was stored. A submission asks them
-// once, and who has authenticated for one needs not do so again.
+// A held event of a client that was evicted and judged again skipped the hooks, so that an event
+// was stored although a hook refused its author by then. A submission calls the hooks once, and an
+// authenticated client need not authenticate again.
 func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 	for says, stored := range map[string]bool{
 		"": true, "blocked: banned": false, "auth-required: who are you?": true, "error: the list can't be read": false,

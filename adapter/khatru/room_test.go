@@ -24,16 +24,16 @@ import (
 
 const saidNoRoom = "WARN no room on the disk: events are not stored"
 
-const roomPeriod = time.Second // for which it counts what a disk had free
+const roomPeriod = time.Second // time for which free space is cached
 
-// drive is a disk of which a test says what is free.
+// drive is a disk with free space set by a test.
 type drive struct{ free atomic.Uint64 }
 
 func (d *drive) Free() (uint64, error) { return d.free.Load(), nil }
 
-// Clients filled the disk until the database was killed, and did not start again. They hear
-// that it will pass; neither is anything stored nor is the policy asked, which may hold it
-// and have its data fetched. What makes room is stored.
+// Clients filled the disk until the database was killed and did not start again. Now they receive a
+// temporary error, nothing is stored, and the policy is not asked, because it could hold the event
+// and fetch its git data. Deletions are stored.
 func TestClientsWithoutRoom(t *testing.T) {
 	for name, holds := range map[string]relaysync.Holder{
 		"a policy that holds": holder{}, "one that does not": nil,
@@ -66,7 +66,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 				time.Sleep(roomPeriod)
 				require.NoError(t, publish(refused))
 
-				m.err = ErrRoom // it has filled up since the hooks were asked
+				m.err = ErrRoom // filled up after the hooks ran
 				require.EqualError(t, publish(event(alice, 1, start)), embedding.MsgRoom)
 				m.err = errors.New("boom")
 				require.EqualError(t, publish(event(alice, 1, start)), embedding.MsgJudge)
@@ -76,7 +76,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 	}
 }
 
-// What was held is not released as long as there is no room, and is afterwards.
+// A held event is released only when there is room again.
 func TestReleaseWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d drive
@@ -96,8 +96,8 @@ func TestReleaseWithoutRoom(t *testing.T) {
 	})
 }
 
-// What comes by sync is kept for as long as there is no room, and stored when there is:
-// what a hook refuses is refused meanwhile, and deletions go on.
+// A synced event is retried until there is room. In the meantime hooks still refuse events, and
+// deletions are stored.
 func TestSyncWithoutRoom(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)

@@ -13,8 +13,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// What a client publishes while the store is still being read after a start waits for
-// that, and not for ever.
+// A published event waits for the first read of the store, for a limited time.
 func TestPublishedWhileStarting(t *testing.T) {
 	expectLog(t, "ERROR event could not be judged")
 	s, _, m := embed(t, khatru.NewRelay(), newSlice(t), Config{GateDirect: true})

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unreadable is a backend that can't be read at times: it says so, or ends its answers as badger does,
-// as if that was all.
+// unreadable is a backend that can fail to read. It returns an error, or ends its answer early like
+// badger.
 type unreadable struct {
 	*slicestore.SliceStore
 	fails, ends atomic.Bool
@@ -42,8 +42,8 @@ func (b *unreadable) CountEvents(context.Context, nostr.Filter) (n int64, err er
 	return n, nil
 }
 
-// A relay whose disk fails answered that it has nothing, and servers that compare with it
-// believed that until the next day.
+// A relay with a failing disk returned empty answers, which other servers believed until the next
+// day.
 func TestStoreThatCanNotBeReadHasNoAnswers(t *testing.T) {
 	db := &unreadable{SliceStore: &slicestore.SliceStore{}}
 	require.NoError(t, db.Init())

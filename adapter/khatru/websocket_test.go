@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// client is a plain websocket client.
+// client is a simple websocket client.
 type client struct {
 	t    testing.TB
 	conn *websocket.Conn
@@ -34,7 +34,7 @@ func dial(t testing.TB, url string) *client {
 	return &client{t, conn}
 }
 
-// say sends one message and returns the next one that comes.
+// say sends a message and returns the next one received.
 func (c *client) say(format string, args ...any) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
@@ -62,9 +62,8 @@ func signed(t testing.TB, key string, kind int, tags ...nostr.Tag) *nostr.Event 
 	return e
 }
 
-// What a client meets, over a real connection: a bare d tag is refused and not the
-// end of the process, what was deleted stays away, deletions stay, synced events
-// reach subscribers.
+// Over a real connection, a d tag without value is refused and does not crash the process, deleted
+// events stay away, deletions stay, and synced events reach subscribers.
 func TestWebsocket(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, store, m := embed(t, relay, newSlice(t), Config{})
