@@ -15,7 +15,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/asker"
@@ -30,10 +29,9 @@ type conn struct {
 	raw     net.Conn        // below the client's
 	queue   *queue
 	inbox   chan inbound
-	ahead   *semaphore.Weighted // bytes that may be read before their turn comes
-	slots   chan struct{}       // of messages that have no answer
-	reading atomic.Bool         // the client's next message is waited for
-	ctx     context.Context     //nolint:containedctx // it is the connection's
+	slots   chan struct{}   // of messages that have no answer
+	reading atomic.Bool     // the client's next message is waited for
+	ctx     context.Context //nolint:containedctx // it is the connection's
 	end     context.CancelCauseFunc
 	asked   *table
 	closing chan struct{}  // closed: there is no time to linger
@@ -50,7 +48,6 @@ type conn struct {
 type inbound struct {
 	kind    websocket.MessageType
 	message []byte
-	ahead   int64  // what it counts of what is read ahead
 	room    func() // gives back what it takes up, once
 }
 
@@ -153,12 +150,12 @@ func (c *conn) fromClient() error {
 		if err != nil {
 			return err
 		}
-		m.ahead = min(max(int64(len(m.message)), readAhead/placesOf), smallBody)
-		if c.ahead.Acquire(c.ctx, m.ahead) != nil {
+		select {
+		case c.inbox <- m:
+		case <-c.ctx.Done():
 			m.room()
 			return context.Cause(c.ctx)
 		}
-		c.inbox <- m // there are as many places as can have been acquired
 	}
 }
 
@@ -209,7 +206,6 @@ func (c *conn) toRelay() error {
 			m.room()
 			return err
 		}
-		c.ahead.Release(m.ahead)
 	}
 }
 

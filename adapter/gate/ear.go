@@ -143,7 +143,7 @@ func (e *ear) dial() (*websocket.Conn, error) {
 		return nil, err
 	}
 	r.RemoteAddr = "127.0.0.1:0"
-	in, _, err := dial(ctx, e.g.next, r) //nolint:bodyclose // a pipe that has ended
+	in, _, err := e.g.dial(ctx, r) //nolint:bodyclose // a pipe that has ended
 	if err != nil {
 		return nil, err
 	}

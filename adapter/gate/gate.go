@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -20,7 +19,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/graspsync/graspsync/internal/disk"
@@ -111,7 +109,7 @@ const (
 	bodyBy    = 30 * time.Second
 	goneFor   = 15 * time.Second       // the relay may be at what somebody has asked for who has gone, or not answer
 	smallBody = 16 << 10               // bytes of a message that anybody may be sending
-	readAhead = 2 * smallBody          // bytes of messages that wait for those before them
+	readAhead = 2                      // messages that wait for the one before them
 	frame     = 64 << 10               // bytes of a message that are written at once
 	byeBy     = 5 * time.Second        // who is hung up hears why, or does not
 	nowBy     = 100 * time.Millisecond // or this, where others need the room
@@ -172,7 +170,9 @@ func New(next http.Handler, cfg Config) *Gate {
 		}
 	}
 	set(&cfg.MaxQueues, 512<<20)
-	cfg.MaxQueues = max(cfg.MaxQueues, leastQueues(cfg.MaxMessage))
+	// One queue then has room for a paced answer, which ends after the message that goes beyond a part of the
+	// queue, and for one more published event of any size.
+	cfg.MaxQueues = max(cfg.MaxQueues, int(queuePart*softPart*cfg.MaxMessage))
 	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/queuePart)
 	if cfg.fixed.MaxBody <= 0 {
 		cfg.fixed.MaxBody = 1 << 20
@@ -201,13 +201,6 @@ func New(next http.Handler, cfg Config) *Gate {
 		g.Pace(relay)
 	}
 	return g
-}
-
-// leastQueues is what all queues must be able to have, so that one has room for what is paced, which
-// ends after the message that goes beyond a part of the queue, and for one more that is as large as any
-// and comes as it is published.
-func leastQueues(maxMessage int64) int {
-	return int(queuePart * softPart * min(maxMessage, math.MaxInt/(queuePart*softPart)))
 }
 
 // Pace has what a relay has stored wait for whoever asks for it. Otherwise it comes as fast as it
@@ -513,14 +506,14 @@ func (g *Gate) Close() {
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
-		g: g, who: stranger(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, placesOf), ahead: semaphore.NewWeighted(readAhead),
+		g: g, who: stranger(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, readAhead),
 		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(), entered: make(chan struct{}), own: g.ear.open(),
 	}
 	defer end(nil)
 	g.enter(c)
 	defer g.leave(c)
 	dialing, cancel := context.WithTimeout(ctx, answerBy)
-	in, resp, err := dial(dialing, g.next, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended
+	in, resp, err := g.dial(dialing, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended
 	cancel()
 	if err != nil {
 		refuse(w, resp)
@@ -528,7 +521,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	}
 	c.in = in
 	defer func() { _ = in.CloseNow() }()
-	taken := &taking{ResponseWriter: w}
+	taken := &takenConn{ResponseWriter: w}
 	c.out, err = websocket.Accept(taken, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return // it has been answered
