@@ -23,61 +23,61 @@ import (
 
 // conn is a client's connection and the one that the relay has for it.
 type conn struct {
-	g       *Gate
-	who     limit.Stranger
-	out, in *websocket.Conn // the client's, the relay's
-	raw     net.Conn        // below the client's
-	queue   *queue
-	inbox   chan inbound
-	slots   chan struct{}   // of messages that have no answer
-	reading atomic.Bool     // the client's next message is waited for
-	ctx     context.Context //nolint:containedctx // it is the connection's
-	end     context.CancelCauseFunc
-	asked   *table
-	closing chan struct{}  // closed: there is no time to linger
-	relay   sync.WaitGroup // who waits for the relay
+	g         *Gate
+	who       limit.Stranger
+	out, in   *websocket.Conn // the client's, the relay's
+	rawOut    net.Conn        // below the client's
+	queue     *queue
+	inbox     chan inbound
+	slots     chan struct{}   // of messages that have no answer
+	reading   atomic.Bool     // the client's next message is waited for
+	ctx       context.Context //nolint:containedctx // it is the connection's
+	end       context.CancelCauseFunc
+	requests  *openRequests
+	closing   chan struct{}  // closed: there is no time to linger
+	relayWork sync.WaitGroup // who waits for the relay
 
-	own     bool              // subscriptions are the gate's, if the relay tells of the connection
-	reads   *bool             // whether the relay has told of it, and reads; nil: that was not asked for
-	entered chan struct{}     // closed: the relay has told of the connection
-	ws      *khatru.WebSocket // what it is there
-	there   context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
+	useTap    bool              // subscriptions are the gate's, if the relay tells of the connection
+	tapReady  *bool             // whether the relay has told of it, and reads; nil: that was not asked for
+	connected chan struct{}     // closed: the relay has told of the connection
+	ws        *khatru.WebSocket // what it is there
+	relayCtx  context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
 
 // inbound is a message of the client that has not been looked at.
 type inbound struct {
 	kind    websocket.MessageType
 	message []byte
-	room    func() // gives back what it takes up, once
+	release func() // gives back what it takes up, once
 }
 
 func (c *conn) serve() {
 	var client sync.WaitGroup
 	said := make(chan struct{})
-	for _, run := range []func() error{c.fromClient, c.toRelay, c.signs} {
+	for _, run := range []func() error{c.fromClient, c.toRelay, c.checkAlive} {
 		client.Go(func() { c.end(run()) })
 	}
 	client.Go(func() {
 		defer close(said)
 		c.end(c.toClient())
 	})
-	c.relay.Go(func() { c.end(c.fromRelay()) })
+	c.relayWork.Go(func() { c.end(c.fromRelay()) })
 	<-c.ctx.Done()
 	c.queue.close()
 	c.hangUp(said)
 	client.Wait()
 	for len(c.inbox) > 0 {
 		m := <-c.inbox
-		m.room()
+		m.release()
 	}
 	c.g.leave(c)
 	c.linger()
-	c.relay.Wait()
-	c.over()
+	c.relayWork.Wait()
+	c.releaseAll()
 }
 
 // hangUp ends the client's connection, and says why.
-func (c *conn) hangUp(said <-chan struct{}) {
+func (c *conn) hangUp(written <-chan struct{}) {
 	why := context.Cause(c.ctx)
 	for _, ours := range []error{errSlow, errQuiet, errRoom} {
 		if errors.Is(why, ours) { // what a client says of its going is its own
@@ -87,22 +87,22 @@ func (c *conn) hangUp(said <-chan struct{}) {
 	switch {
 	case errors.Is(why, errSlow):
 		c.g.count(hungUpSlow)
-		c.bye(said, websocket.StatusTryAgainLater, errSlow, byeBy)
+		c.closeWithReason(written, websocket.StatusTryAgainLater, errSlow, closeBy)
 	case errors.Is(why, errQuiet):
 		c.g.count(hungUpQuiet)
 		_ = c.out.CloseNow()
 	case errors.Is(why, errRoom):
-		c.bye(said, websocket.StatusTryAgainLater, errRoom, nowBy) // it takes up a file until then
+		c.closeWithReason(written, websocket.StatusTryAgainLater, errRoom, evictBy) // it takes up a file until then
 	case errors.Is(why, errGone):
-		c.bye(said, websocket.StatusGoingAway, errGone, byeBy)
+		c.closeWithReason(written, websocket.StatusGoingAway, errGone, closeBy)
 	default:
 		_ = c.out.CloseNow()
 	}
 }
 
 // bye closes the client's connection and says why, if that can be done soon.
-func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
-	defer time.AfterFunc(by, func() { _ = c.raw.Close() }).Stop()
+func (c *conn) closeWithReason(said <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
+	defer time.AfterFunc(by, func() { _ = c.rawOut.Close() }).Stop()
 	<-said
 	_ = c.out.Close(status, why.Error())
 }
@@ -110,10 +110,10 @@ func (c *conn) bye(said <-chan struct{}, status websocket.StatusCode, why error,
 // linger waits until the relay has answered what it was asked for, which nobody hears: what that takes
 // up is not for others before.
 func (c *conn) linger() {
-	late := time.NewTimer(goneFor)
+	late := time.NewTimer(lingerBy)
 	defer late.Stop()
 	select {
-	case <-c.asked.end():
+	case <-c.requests.end():
 	case <-late.C:
 	case <-c.closing:
 	}
@@ -121,23 +121,23 @@ func (c *conn) linger() {
 }
 
 // over gives back what the connection had.
-func (c *conn) over() {
-	subs, left := c.asked.forget()
+func (c *conn) releaseAll() {
+	subs, left := c.requests.forget()
 	for _, s := range subs {
-		c.giveUp(s)
+		c.release(s)
 	}
 	for _, p := range left {
-		p.over()
+		p.finish()
 	}
 }
 
 // giveUp gives back the room of a subscription. It may be called again.
-func (c *conn) giveUp(s *sub) {
-	c.g.live.leave(s)
+func (c *conn) release(s *sub) {
+	c.g.live.remove(s)
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if s.own {
+	if s.viaTap {
 		s.stop(nil)
 	}
 }
@@ -153,7 +153,7 @@ func (c *conn) fromClient() error {
 		select {
 		case c.inbox <- m:
 		case <-c.ctx.Done():
-			m.room()
+			m.release()
 			return context.Cause(c.ctx)
 		}
 	}
@@ -163,7 +163,7 @@ func (c *conn) fromClient() error {
 // comes in a while. What ends the connection closes it, and so ends this: a context would leave no
 // time to say why.
 func (c *conn) read() (m inbound, err error) {
-	m.room = func() {}
+	m.release = func() {}
 	c.reading.Store(true)
 	kind, in, err := c.out.Reader(context.Background())
 	c.reading.Store(false)
@@ -182,11 +182,11 @@ func (c *conn) read() (m inbound, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.room = room.Release
+	m.release = room.Release
 	late = time.AfterFunc(bodyBy, func() { c.end(errQuiet) })
 	rest, err := io.ReadAll(in)
 	if err != nil {
-		m.room()
+		m.release()
 	}
 	m.message = append(m.message, rest...)
 	return m, err
@@ -202,53 +202,53 @@ func (c *conn) toRelay() error {
 			return context.Cause(c.ctx)
 		}
 		c.g.touch(c)
-		if err := c.look(m); err != nil {
-			m.room()
+		if err := c.handleMessage(m); err != nil {
+			m.release()
 			return err
 		}
 	}
 }
 
 // look deals with a message.
-func (c *conn) look(m inbound) error {
+func (c *conn) handleMessage(m inbound) error {
 	if m.kind != websocket.MessageText {
-		m.room()
-		c.say(notice("invalid: messages are text"))
+		m.release()
+		c.send(noticeMessage("invalid: messages are text"))
 		return nil
 	}
 	r, answer := c.g.parse(m.message)
 	if answer != nil {
-		m.room()
+		m.release()
 		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to take the place of one that is open
-			c.closes(c.asked.named(r))
+			c.closeSub(c.requests.find(r))
 		}
-		c.say(answer)
+		c.send(answer)
 		return nil
 	}
-	return c.take(r, m.room)
+	return c.handleRequest(r, m.release)
 }
 
 // take hands a message on to the relay when that has time for it.
-func (c *conn) take(r request, room func()) error {
+func (c *conn) handleRequest(r request, room func()) error {
 	switch r.label {
 	case labelClose, labelNegClose:
 		room()
-		c.closes(c.asked.named(r))
+		c.closeSub(c.requests.find(r))
 		return nil
 	case labelEvent, labelAuth:
 		p, err := c.admit(1, room)
 		if err != nil {
 			return err
 		}
-		if r.label == labelAuth && !c.g.cfg.Identity.IsZero() && c.isOwn() {
+		if r.label == labelAuth && !c.g.cfg.Identity.IsZero() && c.isTapReady() {
 			c.authenticate(r.event)
-			p.over()
+			p.finish()
 			return nil
 		}
-		c.asked.event(p)
+		c.requests.addEvent(p)
 		return c.forward(r.as(0))
 	case labelNegMsg:
-		return c.negMessage(r, room)
+		return c.continueNeg(r, room)
 	}
 	return c.asks(r, room)
 }
@@ -263,7 +263,7 @@ func (c *conn) authenticate(e *nostr.Event) {
 			c.ws.Authed = nil
 		}
 	}
-	c.say(okay(e.ID, reason == "", reason))
+	c.send(okMessage(e.ID, reason == "", reason))
 }
 
 // refusesAuth returns why an event does not authenticate the client (NIP-42), and "" if it does.
@@ -298,39 +298,39 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 
 // asks hands on what wants an answer from what is stored.
 func (c *conn) asks(r request, room func()) error {
-	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), unread: make(chan struct{})}
-	c.closes(c.asked.named(r))
+	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), abandoned: make(chan struct{})}
+	c.closeSub(c.requests.find(r))
 	switch r.label {
 	case labelReq:
-		s.told = newTold()
+		s.sent = newSentEvents()
 		for _, f := range r.filters {
 			s.weight += weight(f)
 		}
 		s.weight = min(s.weight, c.g.cfg.fixed.MaxListening)
-		if s.own = c.isOwn(); s.own {
-			s.ctx, s.stop = context.WithCancelCause(asker.For(c.there, c.who))
+		if s.viaTap = c.isTapReady(); s.viaTap {
+			s.ctx, s.stop = context.WithCancelCause(asker.For(c.relayCtx, c.who))
 		}
 	case labelNegOpen:
 		s.weight = 1
-		s.timer = time.AfterFunc(answerBy, func() { c.closes(s) })
+		s.timer = time.AfterFunc(answerBy, func() { c.closeSub(s) })
 	}
-	if !c.opens(s) {
-		c.giveUp(s)
-		c.refuse(s)
+	if !c.admitSub(s) {
+		c.release(s)
+		c.refuseSub(s)
 		room()
 		return nil
 	}
-	p, err := c.ready(s.filters, room)
+	p, err := c.waitForRoom(s.filters, room)
 	if err != nil {
-		c.giveUp(s)
+		c.release(s)
 		return err
 	}
-	if !c.asked.open(s, p) {
-		p.over()
+	if !c.requests.open(s, p) {
+		p.finish()
 		return nil
 	}
-	if s.own {
-		c.ask(s, r.filters)
+	if s.viaTap {
+		c.startAnswer(s, r.filters)
 		return nil
 	}
 	return c.forward(r.as(s.number))
@@ -338,89 +338,89 @@ func (c *conn) asks(r request, room func()) error {
 
 // opens adds a subscription or a reconciliation to those that are open, and closes those that yield to it. It reports
 // false if there is no room for it.
-func (c *conn) opens(s *sub) bool {
+func (c *conn) admitSub(s *sub) bool {
 	if s.label == labelCount {
 		return true
 	}
-	if s.label == labelReq && c.asked.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions {
+	if s.label == labelReq && c.requests.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions {
 		return false
 	}
 	gone, ok := c.g.live.open(c, s)
 	for _, o := range gone {
-		o.Value.yields(o.Key)
+		o.Value.evict(o.Key)
 	}
 	return ok
 }
 
 // yields ends a subscription or a reconciliation because others need its room.
-func (c *conn) yields(s *sub) {
-	if c.closes(s) {
-		c.refuse(s)
+func (c *conn) evict(s *sub) {
+	if c.closeSub(s) {
+		c.refuseSub(s)
 	}
 }
 
 // refuse tells the client that there is no room for a subscription or a reconciliation.
-func (c *conn) refuse(s *sub) {
+func (c *conn) refuseSub(s *sub) {
 	what, reason := refusedListening, "rate-limited: too many subscriptions are open"
 	if s.label == labelNegOpen {
 		what, reason = refusedNegs, "rate-limited: too many negentropy subscriptions"
 	}
-	c.g.refuse(c.who.ID, what)
-	c.say(request{label: s.label, name: s.key}.refusal(reason))
+	c.g.countRefusal(c.who.ID, what)
+	c.send(request{label: s.label, name: s.key}.refusal(reason))
 }
 
 // isOwn waits until the relay has told of the connection and reads from it: then all hooks that it has for those that are new
 // are over. One that does neither has the subscriptions. It is called by toRelay alone.
-func (c *conn) isOwn() bool {
-	if !c.own || c.reads != nil {
-		return c.own && *c.reads
+func (c *conn) isTapReady() bool {
+	if !c.useTap || c.tapReady != nil {
+		return c.useTap && *c.tapReady
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, byeBy)
+	ctx, cancel := context.WithTimeout(c.ctx, closeBy)
 	defer cancel()
 	reads := false
-	c.reads = &reads
+	c.tapReady = &reads
 	select {
-	case <-c.entered:
+	case <-c.connected:
 		reads = c.in.Ping(ctx) == nil
 	case <-ctx.Done():
 		if c.ctx.Err() == nil { // else it is the client that went
-			c.g.ear.untold()
+			c.g.tap.connectMissed()
 		}
 	}
 	return reads
 }
 
 // enter is called when the relay has the connection.
-func (c *conn) enter(ctx context.Context, ws *khatru.WebSocket) {
-	c.ws, c.there = ws, ctx
-	close(c.entered)
-	c.g.ear.told.Store(true)
+func (c *conn) onConnect(ctx context.Context, ws *khatru.WebSocket) {
+	c.ws, c.relayCtx = ws, ctx
+	close(c.connected)
+	c.g.tap.connectSeen.Store(true)
 }
 
 // ask has what is stored looked for, and what is published heard of.
-func (c *conn) ask(s *sub, filters []nostr.Filter) {
-	c.relay.Go(func() { c.answer(asking(s.ctx, strconv.FormatUint(s.number, 10)), s, filters) })
+func (c *conn) startAnswer(s *sub, filters []nostr.Filter) {
+	c.relayWork.Go(func() { c.answerREQ(withSubscription(s.ctx, strconv.FormatUint(s.number, 10)), s, filters) })
 }
 
-func (c *conn) negMessage(r request, room func()) error {
-	p, err := c.ready(1, room)
+func (c *conn) continueNeg(r request, room func()) error {
+	p, err := c.waitForRoom(1, room)
 	if err != nil {
 		return err
 	}
-	s := c.asked.goesOn(r, p)
+	s := c.requests.continueNeg(r, p)
 	if s == nil {
-		p.over()
-		c.say(r.refusal("closed: no reconciliation has this name"))
+		p.finish()
+		c.send(r.refusal("closed: no reconciliation has this name"))
 		return nil
 	}
 	return c.forward(r.as(s.number))
 }
 
 // ready waits until the client has read what it has asked for before, and then for the relay.
-func (c *conn) ready(n int, room func()) (*pending, error) {
+func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	for {
-		less := c.queue.shrinks()
-		if !c.full(c.asked.comes()) {
+		less := c.queue.shrunk()
+		if !c.isFull(c.requests.unreadBytes()) {
 			return c.admit(n, room)
 		}
 		select {
@@ -433,26 +433,26 @@ func (c *conn) ready(n int, room func()) (*pending, error) {
 
 // full reports whether the client has enough to read, with what is coming: a part of its queue, and
 // where all queues are half full anything at all.
-func (c *conn) full(coming int) bool {
+func (c *conn) isFull(coming int) bool {
 	n, _ := c.queue.size()
 	n += coming
-	return n > c.g.soft || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
+	return n > c.g.softLimit || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
 }
 
 // pace has an event that is stored wait until the client has read most of what came before. The relay has done what it had to
 // do for it, so the answer takes up nothing that others need.
 func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	for {
-		less := c.queue.shrinks()
-		ok, s, p := c.asked.lets(number, size, func(coming int) bool { return !c.full(coming) })
+		less := c.queue.shrunk()
+		ok, s, p := c.requests.admitStored(number, size, func(coming int) bool { return !c.isFull(coming) })
 		if ok {
 			return
 		}
 		p.timer.Stop()
-		p.idle()
+		p.releaseShared()
 		select {
 		case <-less:
-		case <-s.unread:
+		case <-s.abandoned:
 		case <-ctx.Done():
 			return
 		case <-c.ctx.Done():
@@ -481,9 +481,9 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 	}
 	p.slot = func() {
 		<-c.slots
-		c.asked.answered(p)
+		c.requests.answered(p)
 	}
-	c.asked.wait(p)
+	c.requests.add(p)
 	return p, nil
 }
 
@@ -493,33 +493,33 @@ func (c *conn) forward(message []byte) error {
 }
 
 // closes ends a subscription that there may be, and reports whether it was open.
-func (c *conn) closes(s *sub) bool {
+func (c *conn) closeSub(s *sub) bool {
 	if s == nil {
 		return false
 	}
-	open, tell := c.asked.close(s)
-	c.giveUp(s)
-	c.queue.changed()
+	open, tell := c.requests.close(s)
+	c.release(s)
+	c.queue.wakeWaiters()
 	if tell {
-		c.ended(s)
+		c.closeAtRelay(s)
 	}
 	return open
 }
 
 // ended tells the relay that a subscription is over that it has open.
-func (c *conn) ended(s *sub) {
-	c.giveUp(s)
-	for _, p := range c.asked.left(s) {
-		p.over()
+func (c *conn) closeAtRelay(s *sub) {
+	c.release(s)
+	for _, p := range c.requests.takePending(s) {
+		p.finish()
 	}
-	if s.own {
+	if s.viaTap {
 		return
 	}
 	label := labelClose
 	if s.label == labelNegOpen {
 		label = labelNegClose
 	}
-	if err := c.forward(write(label, nameOf(s.number))); err != nil {
+	if err := c.forward(encodeMessage(label, nameOf(s.number))); err != nil {
 		c.end(err)
 	}
 }
@@ -531,33 +531,33 @@ func (c *conn) fromRelay() error {
 		if err != nil {
 			return errors.Join(errGone, err)
 		}
-		c.heard(bytes.TrimRight(message, "\n"))
+		c.handleAnswer(bytes.TrimRight(message, "\n"))
 	}
 }
 
 // heard deals with a message of the relay.
-func (c *conn) heard(message []byte) {
-	v := c.asked.hears(message)
-	if v.say == nil || v.s != nil {
-		c.queue.changed() // what is not said, and what has not come, makes room
+func (c *conn) handleAnswer(message []byte) {
+	v := c.requests.applyAnswer(message)
+	if v.send == nil || v.s != nil {
+		c.queue.wakeWaiters() // what is not said, and what has not come, makes room
 	}
 	if v.p != nil {
-		v.p.over()
+		v.p.finish()
 	}
 	switch {
-	case v.tell:
-		c.ended(v.s)
-	case v.over:
-		c.giveUp(v.s)
+	case v.close:
+		c.closeAtRelay(v.s)
+	case v.ended:
+		c.release(v.s)
 	}
-	if v.say != nil {
-		c.say(v.say)
+	if v.send != nil {
+		c.send(v.send)
 	}
 }
 
 // say has a message written to the client. Who does not read what there is loses the connection,
 // nobody waits for them.
-func (c *conn) say(message []byte) { c.put(outgoing{text: message}) }
+func (c *conn) send(message []byte) { c.put(outgoing{text: message}) }
 
 func (c *conn) put(o outgoing) {
 	size, ok := c.queue.put(o)
@@ -594,9 +594,9 @@ func (c *conn) toClient() error {
 	}
 	why := context.Cause(c.ctx)
 	if errors.Is(why, errSlow) {
-		ctx, cancel := context.WithTimeout(context.Background(), byeBy)
+		ctx, cancel := context.WithTimeout(context.Background(), closeBy)
 		defer cancel()
-		_ = c.out.Write(ctx, websocket.MessageText, notice("closed: "+errSlow.Error())) // the connection is over
+		_ = c.out.Write(ctx, websocket.MessageText, noticeMessage("closed: "+errSlow.Error())) // the connection is over
 	}
 	return why
 }
@@ -632,7 +632,7 @@ func (c *conn) write(message []byte) error {
 
 // signs has the client give signs of life. Who is not read, since what they have said waits for the
 // relay, is written to: if there is nobody any more that fails.
-func (c *conn) signs() error {
+func (c *conn) checkAlive() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {

@@ -107,12 +107,12 @@ const (
 	pongBy    = 40 * time.Second
 	writeBy   = 20 * time.Second // and a second more for each 16 KiB
 	bodyBy    = 30 * time.Second
-	goneFor   = 15 * time.Second       // the relay may be at what somebody has asked for who has gone, or not answer
+	lingerBy  = 15 * time.Second       // the relay may be at what somebody has asked for who has gone, or not answer
 	smallBody = 16 << 10               // bytes of a message that anybody may be sending
 	readAhead = 2                      // messages that wait for the one before them
 	frame     = 64 << 10               // bytes of a message that are written at once
-	byeBy     = 5 * time.Second        // who is hung up hears why, or does not
-	nowBy     = 100 * time.Millisecond // or this, where others need the room
+	closeBy   = 5 * time.Second        // who is hung up hears why, or does not
+	evictBy   = 100 * time.Millisecond // or this, where others need the room
 	pingBy    = 5 * time.Second
 	filesPart = 4 // of the files that the process may open are websockets
 )
@@ -120,18 +120,18 @@ const (
 // Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
 // use, and has no goroutine but those of connections.
 type Gate struct {
-	next    http.Handler
-	cfg     Config
-	work    *limit.Slots
-	bodies  *limit.Slots
-	written *limit.Rate   // events to each client
-	flood   *rate.Limiter // events to all clients
-	live    live
-	ear     *ear // nil: the relay has the subscriptions itself; set before it serves
-	paced   map[*khatru.Relay]struct{}
-	soft    int
-	queued  atomic.Int64
-	crowd   sync.Mutex // nobody is hung up for what somebody else makes room for
+	next      http.Handler
+	cfg       Config
+	work      *limit.Slots
+	bodies    *limit.Slots
+	eventRate *limit.Rate   // events to each client
+	totalRate *rate.Limiter // events to all clients
+	live      liveSubs
+	tap       *broadcastTap // nil: the relay has the subscriptions itself; set before it serves
+	paced     map[*khatru.Relay]struct{}
+	softLimit int
+	queued    atomic.Int64
+	evicting  sync.Mutex // nobody is hung up for what somebody else makes room for
 
 	mu sync.Mutex
 	// guarded by mu
@@ -187,12 +187,12 @@ func New(next http.Handler, cfg Config) *Gate {
 	g := &Gate{
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
 		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
-		work:    limit.NewSlots(places, placesPart),
-		bodies:  limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
-		written: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
-		flood:   rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),
-		soft:    min(softQueue, cfg.fixed.MaxQueue/softPart),
-		live: live{
+		work:      limit.NewSlots(places, placesPart),
+		bodies:    limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
+		eventRate: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
+		totalRate: rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),
+		softLimit: min(softQueue, cfg.fixed.MaxQueue/softPart),
+		live: liveSubs{
 			subs: limit.NewTable[*sub, *conn](cfg.fixed.MaxListening, int64(cfg.fixed.MaxListening)),
 			negs: limit.NewTable[*sub, *conn](negPlaces, 0),
 		},
@@ -220,28 +220,28 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 	}
 	g.paced[relay] = struct{}{}
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
-	if len(g.paced) > 1 || routes(relay) || subscription(asking(context.Background(), "1")) != "1" {
-		g.ear = nil // only khatru knows which relay is asked
+	if len(g.paced) > 1 || routes(relay) || subscriptionOf(withSubscription(context.Background(), "1")) != "1" {
+		g.tap = nil // only khatru knows which relay is asked
 		return
 	}
-	g.ear = &ear{g: g, relay: relay}
-	g.ear.wire()
+	g.tap = &broadcastTap{g: g, relay: relay}
+	g.tap.addHooks()
 }
 
 // Hear has the Gate hear of what the relay publishes from now on, and not only when the first client comes: khatru
 // can't publish while its first listener comes. It is called before anything but clients publishes, once the relay has all its hooks,
 // and undone by Close.
-func (g *Gate) Hear() {
-	if g.ear != nil {
-		g.ear.spare()
+func (g *Gate) TapBroadcasts() {
+	if g.tap != nil {
+		g.tap.exemptFromHooks()
 	}
-	g.ear.open()
+	g.tap.open()
 }
 
 // pace is called before each event that is written for a REQ, and after each one that is published.
 func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
 	if ws := khatru.GetConnection(ctx); ws != nil {
-		g.Wait(ctx, ws.Request, subscription(ctx), sizeOf(e))
+		g.Wait(ctx, ws.Request, subscriptionOf(ctx), eventSize(e))
 	}
 }
 
@@ -260,7 +260,7 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string, b
 }
 
 // sizeOf is how many bytes an event has, about.
-func sizeOf(e *nostr.Event) int {
+func eventSize(e *nostr.Event) int {
 	n := 400 + len(e.Content)
 	for _, tag := range e.Tags {
 		for _, s := range tag {
@@ -274,7 +274,7 @@ func sizeOf(e *nostr.Event) int {
 type connKey struct{}
 
 // subscription is the one that is answered. khatru panics if it is none, but an event that is published.
-func subscription(ctx context.Context) (id string) {
+func subscriptionOf(ctx context.Context) (id string) {
 	defer func() { _ = recover() }()
 	return khatru.GetSubscriptionID(ctx)
 }
@@ -285,11 +285,11 @@ func Address(r *http.Request) string {
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	return stranger(host).ID
+	return clientOf(host).ID
 }
 
 // stranger returns the client that [Config.Client] names.
-func stranger(name string) limit.Stranger {
+func clientOf(name string) limit.Stranger {
 	addr, err := netip.ParseAddr(name)
 	if p, no := netip.ParsePrefix(name); no == nil {
 		addr, err = p.Addr(), nil
@@ -331,20 +331,8 @@ const (
 	hungUpQuiet      = "quiet"
 )
 
-// Counts returns how often something was refused or closed because others need the room ("listening": subscriptions,
-// "reconciliations"), and how often a connection was ended ("room", "slow", "quiet").
-func (g *Gate) Counts() map[string]uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := make(map[string]uint64, len(g.counts))
-	for k, v := range g.counts {
-		out[k] = v
-	}
-	return out
-}
-
 // refuse counts that a client was refused something, and says so.
-func (g *Gate) refuse(client, what string) {
+func (g *Gate) countRefusal(client, what string) {
 	g.count(what)
 	if g.lines.May(refused{client, what}, time.Now()) {
 		g.cfg.Logger.Info("a client was refused: there is no room", "client", client, "what", what)
@@ -364,7 +352,7 @@ func (g *Gate) enter(c *conn) {
 	if g.conns.Len() >= g.cfg.MaxConnections {
 		var listening []*conn
 		for o := range g.conns.All() {
-			if o.asked.subscriptions() > 0 {
+			if o.requests.subscriptions() > 0 {
 				listening = append(listening, o)
 			}
 		}
@@ -409,8 +397,8 @@ func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
 	}
-	g.crowd.Lock()
-	defer g.crowd.Unlock()
+	g.evicting.Lock()
+	defer g.evicting.Unlock()
 	for g.queued.Load() > int64(g.cfg.MaxQueues) {
 		c := g.slowest()
 		if c == nil {
@@ -424,21 +412,21 @@ func (g *Gate) makeRoom() {
 // ration returns the subscriptions that an event is written to. Others are closed, because their client has had its part
 // of the events of this second: the oldest ones of it. If all clients together have had theirs, half of the subscriptions
 // remain at most, and those with most lose first.
-func (g *Gate) ration(hearers []hearer) (kept []hearer) {
-	var over []hearer
+func (g *Gate) limitEvents(hearers []match) (kept []match) {
+	var over []match
 	for _, h := range slices.Backward(hearers) {
-		if g.written.Allow(h.c.who, 1) {
+		if g.eventRate.Allow(h.c.who, 1) {
 			kept = append(kept, h)
 		} else {
 			over = append(over, h)
 		}
 	}
-	if !g.flood.AllowN(time.Now(), len(kept)) {
-		room := limit.NewTable[*sub, *conn](max(int(g.flood.Tokens()), (len(kept)+1)/2), 0)
+	if !g.totalRate.AllowN(time.Now(), len(kept)) {
+		room := limit.NewTable[*sub, *conn](max(int(g.totalRate.Tokens()), (len(kept)+1)/2), 0)
 		for _, h := range slices.Backward(kept) {
 			gone, ok := room.Put(h.s, h.c.who, 0, h.c)
 			for _, o := range gone {
-				over = append(over, hearer{o.Value, o.Key})
+				over = append(over, match{o.Value, o.Key})
 			}
 			if !ok {
 				over = append(over, h)
@@ -446,18 +434,13 @@ func (g *Gate) ration(hearers []hearer) (kept []hearer) {
 		}
 		kept = kept[:0]
 		for s, c := range room.All() {
-			kept = append(kept, hearer{c, s})
+			kept = append(kept, match{c, s})
 		}
 	}
 	for _, h := range over {
-		h.c.yields(h.s)
+		h.c.evict(h.s)
 	}
 	return kept
-}
-
-// unwritten tells of an event that has no JSON, which go-nostr knows none of.
-func (g *Gate) unwritten(e *nostr.Event, err error) {
-	g.cfg.Logger.Warn("an event can't be written", "event", e.ID, "err", err)
 }
 
 // slowest is, of the client that most waits for, the connection that most waits for.
@@ -482,9 +465,9 @@ func (g *Gate) slowest() *conn {
 }
 
 // deafened hangs up who would not hear any more of what is published.
-func (g *Gate) deafened() {
+func (g *Gate) onTapLost() {
 	for _, c := range g.all() {
-		if c.own {
+		if c.useTap {
 			c.end(errGone)
 		}
 	}
@@ -492,7 +475,7 @@ func (g *Gate) deafened() {
 
 // Close hangs up everybody. New connections may come.
 func (g *Gate) Close() {
-	g.ear.close()
+	g.tap.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for c := range g.conns.All() {
@@ -506,8 +489,8 @@ func (g *Gate) Close() {
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
-		g: g, who: stranger(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, readAhead),
-		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, asked: newTable(), entered: make(chan struct{}), own: g.ear.open(),
+		g: g, who: clientOf(g.cfg.Client(r)), queue: newQueue(&g.queued), inbox: make(chan inbound, readAhead),
+		slots: make(chan struct{}, placesOf), ctx: ctx, end: end, requests: newOpenRequests(), connected: make(chan struct{}), useTap: g.tap.open(),
 	}
 	defer end(nil)
 	g.enter(c)
@@ -516,7 +499,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	in, resp, err := g.dial(dialing, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended
 	cancel()
 	if err != nil {
-		refuse(w, resp)
+		forwardRefusal(w, resp)
 		return
 	}
 	c.in = in
@@ -527,12 +510,12 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 		return // it has been answered
 	}
 	c.out.SetReadLimit(g.cfg.MaxMessage)
-	c.raw = taken.conn
+	c.rawOut = taken.conn
 	c.serve()
 }
 
 // refuse hands on how the relay has refused a websocket.
-func refuse(w http.ResponseWriter, resp *http.Response) {
+func forwardRefusal(w http.ResponseWriter, resp *http.Response) {
 	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		http.Error(w, "the relay does not answer", http.StatusBadGateway)
 		return
@@ -549,10 +532,10 @@ func refuse(w http.ResponseWriter, resp *http.Response) {
 }
 
 // around is how many bytes of a message are for what is around the content of an event.
-const around = 4096
+const eventOverhead = 4096
 
 func (g *Gate) maxContent() int {
-	most := int(max(0, g.cfg.MaxMessage-around))
+	most := int(max(0, g.cfg.MaxMessage-eventOverhead))
 	if g.cfg.MaxContent > 0 {
 		most = min(most, g.cfg.MaxContent)
 	}
@@ -576,10 +559,10 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 		return r, answer
 	}
 	if len(parts) < 2 {
-		return r, notice("invalid: this is no message of NIP-01")
+		return r, noticeMessage("invalid: this is no message of NIP-01")
 	}
 	if json.Unmarshal(parts[0], &r.label) != nil {
-		return r, notice("invalid: a message begins with its label")
+		return r, noticeMessage("invalid: a message begins with its label")
 	}
 	parts = parts[1:]
 	switch r.label {
@@ -588,10 +571,10 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 		return r, answer
 	case labelReq, labelClose, labelCount, labelNegOpen, labelNegMsg, labelNegClose:
 	default:
-		return r, notice("invalid: unknown label of a message")
+		return r, noticeMessage("invalid: unknown label of a message")
 	}
 	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
-		return r, notice("invalid: a subscription has a name, and no long one")
+		return r, noticeMessage("invalid: a subscription has a name, and no long one")
 	}
 	if r.parts = parts[1:]; len(r.name) > g.cfg.fixed.MaxName {
 		return r, r.refusal("invalid: the subscription id is too long")

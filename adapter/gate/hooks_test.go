@@ -141,7 +141,7 @@ func TestHooksAreNotAskedAboutTheGate(t *testing.T) {
 	s.relay.PreventBroadcast = append(s.relay.PreventBroadcast, func(ws *khatru.WebSocket, _ *nostr.Event) bool {
 		return ws.Request.Header.Get("Who") == ""
 	})
-	s.gate.Hear()
+	s.gate.TapBroadcasts()
 	c := s.dialAs("a")
 	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
 	require.Equal(t, `["EOSE","x"]`, c.hears())
@@ -202,7 +202,7 @@ func TestRelayThatAsksEverybodyWhoTheyAre(t *testing.T) {
 	s := serve(t, gate.Config{})
 	s.relay.OnConnect = append(s.relay.OnConnect, khatru.RequestAuth)
 	began := time.Now()
-	s.gate.Hear()
+	s.gate.TapBroadcasts()
 	c := s.dial()
 	c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
 	require.Equal(t, `["EOSE","x"]`, c.hears())

@@ -112,7 +112,7 @@ func TestMatches(t *testing.T) {
 			f.Tags["p"] = some(3)
 		}
 		want := f.Matches(e)
-		require.Equal(t, want, newPublished(e).matches(newListening(f)), "%v %v", f, e)
+		require.Equal(t, want, newLiveEvent(e).matches(newLiveFilter(f)), "%v %v", f, e)
 		if want {
 			matched++
 		}
@@ -129,10 +129,10 @@ func BenchmarkMatches(b *testing.B) {
 	for n := range 4000 {
 		f.Tags["t"] = append(f.Tags["t"], strconv.Itoa(-n-1))
 	}
-	l := newListening(f)
+	l := newLiveFilter(f)
 	b.Run("ours", func(b *testing.B) {
 		for b.Loop() {
-			p := newPublished(e)
+			p := newLiveEvent(e)
 			for range 28 {
 				p.matches(l)
 			}

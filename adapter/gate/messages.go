@@ -153,7 +153,7 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	case max(len(f.Authors), 1)*max(len(f.Kinds), 1) > maxProducts || len(f.Authors) > maxValues:
 		return f, nil, "invalid: too many authors"
 	}
-	return f, encoded(known), ""
+	return f, toJSON(known), ""
 }
 
 // readMember reads the value of a filter's member, or says what is wrong with it. A null is no value, not even in a list: a
@@ -198,20 +198,20 @@ func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int
 	if json.Unmarshal(members["id"], &id) != nil || id == "" || len(id) > maxID {
 		return r.unreadable(message, reason)
 	}
-	return okay(id, false, reason)
+	return okMessage(id, false, reason)
 }
 
 // beginning is what is read of a message that is not JSON: its label, and the name after that.
-var beginning = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
+var messageStart = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
 
 // unreadable answers a message that can't be read as the request that it begins as, so that its client does not wait.
 func (r *request) unreadable(message []byte, reason string) (answer []byte) {
-	if begins := beginning.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // it takes its time
+	if begins := messageStart.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // it takes its time
 		r.label = string(begins[1])
 		switch r.label {
 		case labelEvent, labelAuth:
 			if id := findID(message); id != "" {
-				return okay(id, false, reason)
+				return okMessage(id, false, reason)
 			}
 		case labelReq, labelCount, labelNegOpen, labelNegMsg:
 			if json.Unmarshal(begins[2], &r.name) == nil && len(r.name) <= maxEcho {
@@ -219,7 +219,7 @@ func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 			}
 		}
 	}
-	return notice(reason)
+	return noticeMessage(reason)
 }
 
 // findID returns the first member "id" with an id of an event.
@@ -238,8 +238,8 @@ func findID(message []byte) string {
 }
 
 // okay returns the answer to an event.
-func okay(id string, accepted bool, reason string) []byte {
-	return write(labelOK, quoted(id), strconv.AppendBool(nil, accepted), quoted(reason))
+func okMessage(id string, accepted bool, reason string) []byte {
+	return encodeMessage(labelOK, quoted(id), strconv.AppendBool(nil, accepted), quoted(reason))
 }
 
 func (r request) checkNeg(part json.RawMessage) (answer []byte) {
@@ -257,9 +257,9 @@ func (r request) checkNeg(part json.RawMessage) (answer []byte) {
 func (r request) refusal(reason string) []byte {
 	switch r.label {
 	case labelNegOpen, labelNegMsg, labelNegClose:
-		return write(labelNegErr, quoted(r.name), quoted(reason))
+		return encodeMessage(labelNegErr, quoted(r.name), quoted(reason))
 	}
-	return write(labelClosed, quoted(r.name), quoted(reason))
+	return encodeMessage(labelClosed, quoted(r.name), quoted(reason))
 }
 
 // as is the message as the relay gets it, with a name of ours.
@@ -270,19 +270,19 @@ func (r request) as(number uint64) []byte {
 	default:
 		parts = append([]json.RawMessage{nameOf(number)}, parts...)
 	}
-	return write(r.label, parts...)
+	return encodeMessage(r.label, parts...)
 }
 
 func nameOf(number uint64) json.RawMessage {
 	return strconv.AppendQuote(nil, strconv.FormatUint(number, 10))
 }
 
-func notice(text string) []byte { return write(labelNotice, quoted(text)) }
+func noticeMessage(text string) []byte { return encodeMessage(labelNotice, quoted(text)) }
 
-func quoted(s string) json.RawMessage { return encoded(s) }
+func quoted(s string) json.RawMessage { return toJSON(s) }
 
 // encoded is the JSON of strings, numbers, and lists and objects of these.
-func encoded(v any) json.RawMessage {
+func toJSON(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -291,7 +291,7 @@ func encoded(v any) json.RawMessage {
 }
 
 // write writes a message.
-func write(label string, parts ...json.RawMessage) []byte {
+func encodeMessage(label string, parts ...json.RawMessage) []byte {
 	n := len(label) + 4
 	for _, p := range parts {
 		n += len(p) + 1

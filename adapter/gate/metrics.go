@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"maps"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync/limit"
@@ -50,7 +52,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.connections, connections)
 	gauge(c.clients, len(clients))
 	gauge(c.queued, int(g.queued.Load()))
-	listening, reconciliations := g.live.units()
+	listening, reconciliations := g.live.sizes()
 	gauge(c.taken, listening, "listening")
 	gauge(c.taken, reconciliations, "reconciliations")
 	for of, s := range map[string]*limit.Slots{"work": g.work, "body_bytes": g.bodies} {
@@ -58,7 +60,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.taken, int(taken), of)
 		gauge(c.waiting, waiting, of)
 	}
-	counts := g.Counts()
+	g.mu.Lock()
+	counts := maps.Clone(g.counts)
+	g.mu.Unlock()
 	for d, which := range map[*prometheus.Desc][]string{
 		c.refused: {refusedListening, refusedNegs},
 		c.hungUp:  {hungUpRoom, hungUpSlow, hungUpQuiet},

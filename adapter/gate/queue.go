@@ -29,7 +29,7 @@ func (o outgoing) messages() iter.Seq[[]byte] {
 			return
 		}
 		for _, name := range o.names {
-			if !yield(write(labelEvent, name, o.text)) {
+			if !yield(encodeMessage(labelEvent, name, o.text)) {
 				return
 			}
 		}
@@ -44,11 +44,11 @@ type queue struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	items   []outgoing
-	waiting int // bytes of items
-	bytes   int // with what is being written
-	closed  bool
-	less    chan struct{} // nil: nobody waits for it
+	items     []outgoing
+	waiting   int // bytes of items
+	bytes     int // with what is being written
+	closed    bool
+	shrinking chan struct{} // nil: nobody waits for it
 }
 
 func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
@@ -89,7 +89,7 @@ func (q *queue) get() (o outgoing, ok bool) {
 func (q *queue) written(o outgoing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lose(o.size())
+	q.subtract(o.size())
 }
 
 // close takes nothing more in, and forgets what waits.
@@ -97,12 +97,12 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.lose(q.waiting)
+	q.subtract(q.waiting)
 	q.items, q.waiting = nil, 0
 }
 
 // lose is called with mu held.
-func (q *queue) lose(n int) {
+func (q *queue) subtract(n int) {
 	q.bytes -= n
 	q.all.Add(-int64(n))
 	q.wake()
@@ -110,14 +110,14 @@ func (q *queue) lose(n int) {
 
 // wake is called with mu held.
 func (q *queue) wake() {
-	if q.less != nil {
-		close(q.less)
-		q.less = nil
+	if q.shrinking != nil {
+		close(q.shrinking)
+		q.shrinking = nil
 	}
 }
 
 // changed has whoever waits look again.
-func (q *queue) changed() {
+func (q *queue) wakeWaiters() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wake()
@@ -131,11 +131,11 @@ func (q *queue) size() (all, waiting int) {
 }
 
 // shrinks is closed when there is less.
-func (q *queue) shrinks() <-chan struct{} {
+func (q *queue) shrunk() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.less == nil {
-		q.less = make(chan struct{})
+	if q.shrinking == nil {
+		q.shrinking = make(chan struct{})
 	}
-	return q.less
+	return q.shrinking
 }

@@ -228,7 +228,7 @@ func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 // Run blocks until ctx ends and returns the error that ended it. A second call returns
 // [relaysync.ErrRunning]. Goroutines that Run leaves end with Close.
 func (s *Server) Run(ctx context.Context) error {
-	s.gate.Hear() // before sync and purgatory publish events
+	s.gate.TapBroadcasts() // before sync and purgatory publish events
 	return s.parts.Run(ctx)
 }
 

@@ -11,19 +11,19 @@ import (
 
 // live is the table of what clients have open: subscriptions and reconciliations. Free room is usable by
 // all clients. Without it the oldest entry of the client that has most yields.
-type live struct {
+type liveSubs struct {
 	mu         sync.RWMutex
 	subs, negs *limit.Table[*sub, *conn] // guarded by mu
 }
 
 // hearer is a subscription that matches an event.
-type hearer struct {
+type match struct {
 	c *conn
 	s *sub
 }
 
 // open adds a subscription or a reconciliation of a client, and returns those that yield to it.
-func (l *live) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
+func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	table := l.subs
@@ -34,18 +34,18 @@ func (l *live) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) 
 }
 
 // hear has a subscription hear what is published from now on, for which any of its filters asks, unless it has ended.
-func (l *live) hear(s *sub, filters []nostr.Filter) {
-	hears := make([]listening, len(filters))
+func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
+	hears := make([]liveFilter, len(filters))
 	for i, f := range filters {
-		hears[i] = newListening(f)
+		hears[i] = newLiveFilter(f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.hears = hears
+	s.liveFilters = hears
 }
 
 // leave removes a subscription or a reconciliation.
-func (l *live) leave(s *sub) {
+func (l *liveSubs) remove(s *sub) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.subs.Delete(s)
@@ -53,19 +53,19 @@ func (l *live) leave(s *sub) {
 }
 
 // who returns the subscriptions that match an event, the oldest first.
-func (l *live) who(e *published) (out []hearer) {
+func (l *liveSubs) matching(e *liveEvent) (out []match) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for s, c := range l.subs.All() {
-		if slices.ContainsFunc(s.hears, e.matches) {
-			out = append(out, hearer{c, s})
+		if slices.ContainsFunc(s.liveFilters, e.matches) {
+			out = append(out, match{c, s})
 		}
 	}
 	return out
 }
 
 // units returns the filters and reconciliations that are open.
-func (l *live) units() (listening, reconciliations int) {
+func (l *liveSubs) sizes() (listening, reconciliations int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return int(l.subs.Bytes()), l.negs.Len()
@@ -73,24 +73,24 @@ func (l *live) units() (listening, reconciliations int) {
 
 // listening is a filter that is held against each event that is published. What it names is sorted:
 // strangers say how much that is, and how many tags an event has.
-type listening struct {
+type liveFilter struct {
 	ids, authors []string
 	kinds        []int
-	tags         []named
+	tags         []tagValues
 	since, until *nostr.Timestamp
 }
 
 // named is what a tag must have one of.
-type named struct {
+type tagValues struct {
 	tag    string
 	values []string
 }
 
-func newListening(f nostr.Filter) listening {
-	l := listening{ids: sorted(f.IDs), authors: sorted(f.Authors), kinds: sorted(f.Kinds), since: f.Since, until: f.Until}
+func newLiveFilter(f nostr.Filter) liveFilter {
+	l := liveFilter{ids: sorted(f.IDs), authors: sorted(f.Authors), kinds: sorted(f.Kinds), since: f.Since, until: f.Until}
 	for tag, values := range f.Tags {
 		if values != nil {
-			l.tags = append(l.tags, named{tag, sorted(values)})
+			l.tags = append(l.tags, tagValues{tag, sorted(values)})
 		}
 	}
 	return l
@@ -104,7 +104,7 @@ func sorted[E string | int](values []E) []E {
 }
 
 // unitValues is how many values of a filter count as much as a filter.
-const unitValues = 40
+const valuesPerUnit = 40
 
 // weight is what a filter takes up of MaxListening.
 func weight(f nostr.Filter) int {
@@ -112,17 +112,17 @@ func weight(f nostr.Filter) int {
 	for _, values := range f.Tags {
 		n += 1 + len(values)
 	}
-	return 1 + n/unitValues
+	return 1 + n/valuesPerUnit
 }
 
 // published is an event that those hear of who ask for it.
-type published struct {
+type liveEvent struct {
 	event  *nostr.Event
 	values map[string][]string // of its tags, sorted
 }
 
-func newPublished(e *nostr.Event) *published {
-	p := &published{event: e, values: make(map[string][]string)}
+func newLiveEvent(e *nostr.Event) *liveEvent {
+	p := &liveEvent{event: e, values: make(map[string][]string)}
 	for _, tag := range e.Tags {
 		if len(tag) > 1 {
 			p.values[tag[0]] = append(p.values[tag[0]], tag[1])
@@ -135,15 +135,15 @@ func newPublished(e *nostr.Event) *published {
 }
 
 // matches says the same as [nostr.Filter.Matches], and takes no longer for what names much and is named much.
-func (p *published) matches(l listening) bool {
+func (p *liveEvent) matches(l liveFilter) bool {
 	e := p.event
-	return has(l.kinds, e.Kind) && has(l.authors, e.PubKey) && has(l.ids, e.ID) &&
+	return hasOrNil(l.kinds, e.Kind) && hasOrNil(l.authors, e.PubKey) && hasOrNil(l.ids, e.ID) &&
 		(l.since == nil || e.CreatedAt >= *l.since) && (l.until == nil || e.CreatedAt <= *l.until) &&
-		!slices.ContainsFunc(l.tags, func(n named) bool { return !meet(n.values, p.values[n.tag]) })
+		!slices.ContainsFunc(l.tags, func(n tagValues) bool { return !intersects(n.values, p.values[n.tag]) })
 }
 
 // has reports whether a sorted list has a value; nil is no condition.
-func has[E string | int](list []E, v E) bool {
+func hasOrNil[E string | int](list []E, v E) bool {
 	if list == nil {
 		return true
 	}
@@ -152,9 +152,9 @@ func has[E string | int](list []E, v E) bool {
 }
 
 // meet reports whether two sorted lists have a value in common.
-func meet(a, b []string) bool {
+func intersects(a, b []string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
-	return slices.ContainsFunc(a, func(v string) bool { return has(b, v) })
+	return slices.ContainsFunc(a, func(v string) bool { return hasOrNil(b, v) })
 }

@@ -20,43 +20,43 @@ import (
 // they come and go: who opens and closes some has others miss events, and a few filters that
 // name much take it seconds an event. So it has one subscription, for everything, and it stays. Whoever
 // is to hear of an event is found out here, where the relay asks whether it is to be held back.
-type ear struct {
-	g      *Gate
-	relay  *khatru.Relay
-	told   atomic.Bool // the relay has told of a connection
-	silent atomic.Bool // it has not told of one
-	spared int         // hooks of PreventBroadcast that are not asked about this; set before the relay publishes
+type broadcastTap struct {
+	g           *Gate
+	relay       *khatru.Relay
+	connectSeen atomic.Bool // the relay has told of a connection
+	connectLost atomic.Bool // it has not told of one
+	exempted    int         // hooks of PreventBroadcast that are not asked about this; set before the relay publishes
 
 	mu sync.Mutex      // held while it is opened: who else wants that waits
 	in *websocket.Conn // guarded by mu; nil: it does not hear
 }
 
 // earKey is where a request has the ear that it is of.
-type earKey struct{}
+type tapKey struct{}
 
 // wire has the relay tell of connections, and of what it publishes.
-func (e *ear) wire() {
+func (e *broadcastTap) addHooks() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
 		ws := khatru.GetConnection(ctx)
-		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g && e.g.ear == e {
-			c.enter(ctx, ws)
+		if c, _ := ws.Request.Context().Value(connKey{}).(*conn); c != nil && c.g == e.g && e.g.tap == e {
+			c.onConnect(ctx, ws)
 		}
 	})
 	hold := func(ws *khatru.WebSocket, event *nostr.Event) bool {
-		return ws.Request.Context().Value(earKey{}) == e && e.publish(event) == 0
+		return ws.Request.Context().Value(tapKey{}) == e && e.publish(event) == 0
 	}
 	e.relay.PreventBroadcast = append([]func(*khatru.WebSocket, *nostr.Event) bool{hold}, e.relay.PreventBroadcast...)
-	e.spared = 1
-	e.spare()
+	e.exempted = 1
+	e.exemptFromHooks()
 }
 
 // spare keeps hooks that the relay has by now from being asked about this connection: it is nobody's, and they would have the relay tell
 // whoever publishes that nobody hears of it.
-func (e *ear) spare() {
-	for ; e.spared < len(e.relay.PreventBroadcast); e.spared++ {
-		prevents := e.relay.PreventBroadcast[e.spared]
-		e.relay.PreventBroadcast[e.spared] = func(ws *khatru.WebSocket, event *nostr.Event) bool {
-			return ws.Request.Context().Value(earKey{}) != e && prevents(ws, event)
+func (e *broadcastTap) exemptFromHooks() {
+	for ; e.exempted < len(e.relay.PreventBroadcast); e.exempted++ {
+		prevents := e.relay.PreventBroadcast[e.exempted]
+		e.relay.PreventBroadcast[e.exempted] = func(ws *khatru.WebSocket, event *nostr.Event) bool {
+			return ws.Request.Context().Value(tapKey{}) != e && prevents(ws, event)
 		}
 	}
 }
@@ -69,44 +69,40 @@ func routes(relay *khatru.Relay) bool {
 
 // untold notes that the relay did not tell of a connection. If it never does, it is not the one that clients come to, and has their
 // subscriptions from now on.
-func (e *ear) untold() {
-	if !e.told.Load() && !e.silent.Swap(true) {
+func (e *broadcastTap) connectMissed() {
+	if !e.connectSeen.Load() && !e.connectLost.Swap(true) {
 		e.g.cfg.Logger.Warn("the relay does not tell its gate of connections, and holds events against filters itself")
 	}
 }
 
 // publish queues an event for each connection with subscriptions that match it, unless a hook of the relay's holds it
 // back from that. It returns the number of subscriptions.
-func (e *ear) publish(event *nostr.Event) (told int) {
+func (e *broadcastTap) publish(event *nostr.Event) (sent int) {
 	held := make(map[*conn]bool)
-	hearers := slices.DeleteFunc(e.g.live.who(newPublished(event)), func(h hearer) bool {
+	hearers := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
 		if _, known := held[h.c]; !known {
-			held[h.c] = h.c.ctx.Err() != nil || e.prevents(h.c.ws, event)
+			held[h.c] = h.c.ctx.Err() != nil || e.preventsBroadcast(h.c.ws, event)
 		}
 		return held[h.c]
 	})
 	if len(hearers) == 0 {
 		return 0
 	}
-	text, err := event.MarshalJSON()
-	if err != nil {
-		e.g.unwritten(event, err)
-		return 0
-	}
+	text := []byte(event.String())
 	subs := make(map[*conn][]*sub)
-	for _, h := range e.g.ration(hearers) {
+	for _, h := range e.g.limitEvents(hearers) {
 		subs[h.c] = append(subs[h.c], h.s)
-		told++
+		sent++
 	}
 	for c, subs := range subs {
-		if names := c.asked.live(subs, event.ID); names != nil {
+		if names := c.requests.claim(subs, event.ID); names != nil {
 			c.put(outgoing{text, names})
 		}
 	}
-	return told
+	return sent
 }
 
-func (e *ear) prevents(ws *khatru.WebSocket, event *nostr.Event) bool {
+func (e *broadcastTap) preventsBroadcast(ws *khatru.WebSocket, event *nostr.Event) bool {
 	for _, prevents := range e.relay.PreventBroadcast {
 		if prevents(ws, event) {
 			return true
@@ -116,8 +112,8 @@ func (e *ear) prevents(ws *khatru.WebSocket, event *nostr.Event) bool {
 }
 
 // open has it hear. If the relay does not let it, that has the subscriptions itself.
-func (e *ear) open() (hears bool) {
-	if e == nil || e.silent.Load() && !e.told.Load() {
+func (e *broadcastTap) open() (hears bool) {
+	if e == nil || e.connectLost.Load() && !e.connectSeen.Load() {
 		return false
 	}
 	e.mu.Lock()
@@ -135,10 +131,10 @@ func (e *ear) open() (hears bool) {
 	return true
 }
 
-func (e *ear) dial() (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), byeBy) // who else wants it waits
+func (e *broadcastTap) dial() (*websocket.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeBy) // who else wants it waits
 	defer cancel()
-	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), earKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
+	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), tapKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +159,7 @@ func (e *ear) dial() (*websocket.Conn, error) {
 }
 
 // listen reads what the relay writes, which was heard before. Without an ear nobody hears: they are hung up, and come again.
-func (e *ear) listen(in *websocket.Conn) {
+func (e *broadcastTap) listen(in *websocket.Conn) {
 	var err error
 	for err == nil {
 		_, _, err = in.Read(context.Background())
@@ -176,12 +172,12 @@ func (e *ear) listen(in *websocket.Conn) {
 	}
 	e.mu.Unlock()
 	if lost {
-		e.g.deafened()
+		e.g.onTapLost()
 	}
 }
 
 // close has it hear no more, until the next client comes.
-func (e *ear) close() {
+func (e *broadcastTap) close() {
 	if e == nil {
 		return
 	}
