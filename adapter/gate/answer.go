@@ -11,18 +11,16 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// subscriptionKey is where khatru has the name of the subscription that it answers: what
-// [khatru.GetSubscriptionID] reads.
+// khatruSubscriptionKey is the context key that [khatru.GetSubscriptionID] reads.
 const khatruSubscriptionKey = 1
 
-// asking is a context that khatru's hooks take for that of a subscription.
+// withSubscription returns a context in which khatru's hooks find the id of the subscription.
 func withSubscription(ctx context.Context, subscription string) context.Context {
 	return context.WithValue(ctx, khatruSubscriptionKey, subscription) //nolint:staticcheck // it is khatru's
 }
 
-// answer has a REQ answered by the hooks of a khatru relay, in the order in which that calls them; only that nobody but
-// the Gate knows of the subscription afterwards, and that all filters are judged before any is looked for or listened with. Whatever
-// becomes of it there is an answer.
+// answerREQ answers a REQ with the hooks of a khatru relay, in khatru's order. Unlike khatru it
+// calls the hooks for all filters before it queries or subscribes. It always sends an answer.
 func (c *conn) answerREQ(ctx context.Context, s *sub, filters []nostr.Filter) {
 	relay := c.g.tap.relay
 	asked := make([]nostr.Filter, 0, len(filters))
@@ -38,7 +36,7 @@ func (c *conn) answerREQ(ctx context.Context, s *sub, filters []nostr.Filter) {
 		c.refuseREQ(s, refusal)
 		return
 	}
-	c.g.live.listen(s, filters) // as they are now: what hooks change in them khatru listens with as well
+	c.g.live.listen(s, filters) // khatru also subscribes with filters as hooks have changed them
 	var stored sync.WaitGroup
 	var failed error
 	for _, f := range asked {
@@ -47,26 +45,27 @@ func (c *conn) answerREQ(ctx context.Context, s *sub, filters []nostr.Filter) {
 		}
 	}
 	stored.Wait()
-	if failed != nil { // EOSE would say that this was all
+	if failed != nil { // EOSE would mean that the answer is complete
 		c.refuseREQ(s, nostr.NormalizeOKMessage(failed.Error(), "error"))
 		return
 	}
 	c.handleAnswer(encodeMessage(labelEOSE, nameOf(s.number)))
 }
 
-// closed ends a subscription. It goes the way of what the hooks have said themselves: a client is to have its challenge first.
+// refuseREQ ends a subscription. CLOSED goes through khatru, so that an AUTH challenge of a hook
+// arrives before it.
 func (c *conn) refuseREQ(s *sub, reason string) {
 	if c.ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: strconv.FormatUint(s.number, 10), Reason: reason}) != nil {
 		c.end(errGone)
 	}
 }
 
-// judge says why the relay refuses a filter.
+// judge returns the reason for which the relay refuses a filter, or "".
 func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal string) {
 	for _, overwrite := range relay.OverwriteFilter {
 		overwrite(ctx, f)
 	}
-	if f.LimitZero { // nothing that is stored is wanted
+	if f.LimitZero { // no stored events are wanted
 		return ""
 	}
 	for _, reject := range relay.RejectFilter {
@@ -77,7 +76,8 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 	return ""
 }
 
-// find has the relay look for what is stored. It returns why it can't say that this is all, unless the client wants no more of it.
+// query starts the relay's queries of stored events. It returns an error if the answer will be
+// incomplete and the client still waits for it.
 func (c *conn) query(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) (failed error) {
 	for _, query := range relay.QueryEvents {
 		found, err := query(ctx, f)

@@ -15,26 +15,27 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// ear hears all that a khatru relay publishes, for all clients of a Gate. khatru holds an event against
-// each filter that is open, value by value and tag by tag, and goes through these without the lock under which
-// they come and go: who opens and closes some has others miss events, and a few filters that
-// name much take it seconds an event. So it has one subscription, for everything, and it stays. Whoever
-// is to hear of an event is found out here, where the relay asks whether it is to be held back.
+// broadcastTap receives all events that a khatru relay publishes, for all clients of a Gate. khatru
+// compares an event with each value of each open filter, and reads its list of filters without the
+// lock under which it changes: clients miss events while others open subscriptions, and a few large
+// filters take seconds per event. The tap is the only subscription that khatru has, and it matches
+// everything. The tap finds the subscribed clients when khatru asks whether the event may be
+// broadcast.
 type broadcastTap struct {
 	g           *Gate
 	relay       *khatru.Relay
-	connectSeen atomic.Bool // the relay has told of a connection
-	connectLost atomic.Bool // it has not told of one
-	exempted    int         // hooks of PreventBroadcast that are not asked about this; set before the relay publishes
+	connectSeen atomic.Bool // the relay has called OnConnect for a connection
+	connectLost atomic.Bool // the relay did not call it for a connection
+	exempted    int         // hooks of PreventBroadcast that are not called for the tap; set before the relay publishes
 
-	mu sync.Mutex      // held while it is opened: who else wants that waits
-	in *websocket.Conn // guarded by mu; nil: it does not hear
+	mu sync.Mutex      // held while the tap is opened
+	in *websocket.Conn // guarded by mu; nil: not open
 }
 
-// earKey is where a request has the ear that it is of.
+// tapKey is the context key of the *broadcastTap of a request.
 type tapKey struct{}
 
-// wire has the relay tell of connections, and of what it publishes.
+// addHooks adds hooks for connections and published events to the relay.
 func (e *broadcastTap) addHooks() {
 	e.relay.OnConnect = append(e.relay.OnConnect, func(ctx context.Context) {
 		ws := khatru.GetConnection(ctx)
@@ -50,8 +51,8 @@ func (e *broadcastTap) addHooks() {
 	e.exemptFromHooks()
 }
 
-// spare keeps hooks that the relay has by now from being asked about this connection: it is nobody's, and they would have the relay tell
-// whoever publishes that nobody hears of it.
+// exemptFromHooks hides the tap from the present hooks of PreventBroadcast. They would prevent a
+// broadcast to it, and khatru would report that nobody has received the event.
 func (e *broadcastTap) exemptFromHooks() {
 	for ; e.exempted < len(e.relay.PreventBroadcast); e.exempted++ {
 		prevents := e.relay.PreventBroadcast[e.exempted]
@@ -61,22 +62,23 @@ func (e *broadcastTap) exemptFromHooks() {
 	}
 }
 
-// routes reports whether a relay is that of a khatru.Router, which asks others by what a filter says: only it knows which.
+// routes reports whether the relay belongs to a khatru.Router, which alone knows the relay that a
+// filter is for.
 func routes(relay *khatru.Relay) bool {
 	by := reflect.ValueOf(relay).Elem().FieldByName("getSubRelayFromFilter")
 	return by.IsValid() && by.Kind() == reflect.Func && !by.IsNil()
 }
 
-// untold notes that the relay did not tell of a connection. If it never does, it is not the one that clients come to, and has their
-// subscriptions from now on.
+// connectMissed records that the relay did not call OnConnect. If it never does, clients are
+// connected to another relay, which keeps their subscriptions from now on.
 func (e *broadcastTap) connectMissed() {
 	if !e.connectSeen.Load() && !e.connectLost.Swap(true) {
 		e.g.cfg.Logger.Warn("the relay does not tell its gate of connections, and holds events against filters itself")
 	}
 }
 
-// publish queues an event for each connection with subscriptions that match it, unless a hook of the relay's holds it
-// back from that. It returns the number of subscriptions.
+// publish queues an event for each connection with matching subscriptions that no hook of the relay
+// excludes. It returns the number of subscriptions.
 func (e *broadcastTap) publish(event *nostr.Event) (sent int) {
 	held := make(map[*conn]bool)
 	hearers := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
@@ -111,7 +113,8 @@ func (e *broadcastTap) preventsBroadcast(ws *khatru.WebSocket, event *nostr.Even
 	return false
 }
 
-// open has it hear. If the relay does not let it, that has the subscriptions itself.
+// open subscribes to all events of the relay. If the relay refuses, open returns false and the
+// relay keeps the subscriptions.
 func (e *broadcastTap) open() (hears bool) {
 	if e == nil || e.connectLost.Load() && !e.connectSeen.Load() {
 		return false
@@ -132,7 +135,7 @@ func (e *broadcastTap) open() (hears bool) {
 }
 
 func (e *broadcastTap) dial() (*websocket.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBy) // who else wants it waits
+	ctx, cancel := context.WithTimeout(context.Background(), closeBy) // other clients wait for mu
 	defer cancel()
 	r, err := http.NewRequestWithContext(context.WithValue(context.Background(), tapKey{}, e), http.MethodGet, "http://relay.invalid/", nil)
 	if err != nil {
@@ -143,12 +146,12 @@ func (e *broadcastTap) dial() (*websocket.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Of filters with this limit khatru looks for nothing that is stored, and asks no hook.
+	// For this filter khatru looks for no stored events and calls no hook.
 	err = in.Write(ctx, websocket.MessageText, []byte(`["REQ","1",{"limit":0}]`))
 	for err == nil {
 		var message []byte
 		if _, message, err = in.Read(ctx); err == nil && bytes.HasPrefix(message, []byte(`["EOSE"`)) {
-			return in, nil // it is open before it says so
+			return in, nil // khatru adds the filter before it writes EOSE
 		}
 		if bytes.HasPrefix(message, []byte(`["CLOSED"`)) {
 			err = errors.New(string(message))
@@ -158,7 +161,8 @@ func (e *broadcastTap) dial() (*websocket.Conn, error) {
 	return nil, err
 }
 
-// listen reads what the relay writes, which was heard before. Without an ear nobody hears: they are hung up, and come again.
+// listen discards the events that the relay writes, because publish has delivered them. If the
+// relay closes the tap, clients would miss events, so they are disconnected and reconnect.
 func (e *broadcastTap) listen(in *websocket.Conn) {
 	var err error
 	for err == nil {
@@ -176,7 +180,7 @@ func (e *broadcastTap) listen(in *websocket.Conn) {
 	}
 }
 
-// close has it hear no more, until the next client comes.
+// close ends the subscription. The next client opens it again.
 func (e *broadcastTap) close() {
 	if e == nil {
 		return

@@ -21,34 +21,34 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// conn is a client's connection and the one that the relay has for it.
+// conn is a client's connection with its connection to the relay.
 type conn struct {
 	g         *Gate
 	who       limit.Stranger
-	out, in   *websocket.Conn // the client's, the relay's
-	rawOut    net.Conn        // below the client's
+	out, in   *websocket.Conn // to the client, to the relay
+	rawOut    net.Conn        // below out
 	queue     *queue
 	inbox     chan inbound
-	slots     chan struct{}   // of messages that have no answer
-	reading   atomic.Bool     // the client's next message is waited for
+	slots     chan struct{}   // one for each unanswered message
+	reading   atomic.Bool     // the client's next message is awaited
 	ctx       context.Context //nolint:containedctx // it is the connection's
 	end       context.CancelCauseFunc
 	requests  *openRequests
-	closing   chan struct{}  // closed: there is no time to linger
-	relayWork sync.WaitGroup // who waits for the relay
+	closing   chan struct{}  // closed by Gate.Close: do not linger
+	relayWork sync.WaitGroup // goroutines that wait for the relay
 
-	useTap    bool              // subscriptions are the gate's, if the relay tells of the connection
-	tapReady  *bool             // whether the relay has told of it, and reads; nil: that was not asked for
-	connected chan struct{}     // closed: the relay has told of the connection
-	ws        *khatru.WebSocket // what it is there
+	useTap    bool              // the Gate keeps the subscriptions if the relay calls OnConnect
+	tapReady  *bool             // cached result of isTapReady; nil: unknown
+	connected chan struct{}     // closed by OnConnect
+	ws        *khatru.WebSocket // set by OnConnect
 	relayCtx  context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
 
-// inbound is a message of the client that has not been looked at.
+// inbound is a message of the client that was read and not handled.
 type inbound struct {
 	kind    websocket.MessageType
 	message []byte
-	release func() // gives back what it takes up, once
+	release func() // releases its slot of bodies; called once
 }
 
 func (c *conn) serve() {
@@ -76,11 +76,11 @@ func (c *conn) serve() {
 	c.releaseAll()
 }
 
-// hangUp ends the client's connection, and says why.
+// hangUp closes the client's connection with the reason.
 func (c *conn) hangUp(written <-chan struct{}) {
 	why := context.Cause(c.ctx)
 	for _, ours := range []error{errSlow, errQuiet, errRoom} {
-		if errors.Is(why, ours) { // what a client says of its going is its own
+		if errors.Is(why, ours) { // a client's close reason is not logged
 			c.g.cfg.Logger.Debug("a client was hung up", "client", c.who.ID, "why", ours)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *conn) hangUp(written <-chan struct{}) {
 		c.g.count(hungUpQuiet)
 		_ = c.out.CloseNow()
 	case errors.Is(why, errRoom):
-		c.closeWithReason(written, websocket.StatusTryAgainLater, errRoom, evictBy) // it takes up a file until then
+		c.closeWithReason(written, websocket.StatusTryAgainLater, errRoom, evictBy) // it occupies a file until then
 	case errors.Is(why, errGone):
 		c.closeWithReason(written, websocket.StatusGoingAway, errGone, closeBy)
 	default:
@@ -100,15 +100,15 @@ func (c *conn) hangUp(written <-chan struct{}) {
 	}
 }
 
-// bye closes the client's connection and says why, if that can be done soon.
+// closeWithReason closes the client's connection with a reason, or without it when the time is up.
 func (c *conn) closeWithReason(said <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
 	defer time.AfterFunc(by, func() { _ = c.rawOut.Close() }).Stop()
 	<-said
 	_ = c.out.Close(status, why.Error())
 }
 
-// linger waits until the relay has answered what it was asked for, which nobody hears: what that takes
-// up is not for others before.
+// linger waits until the relay has answered a client that is gone, because the work still occupies
+// its slots.
 func (c *conn) linger() {
 	late := time.NewTimer(lingerBy)
 	defer late.Stop()
@@ -120,7 +120,7 @@ func (c *conn) linger() {
 	_ = c.in.CloseNow()
 }
 
-// over gives back what the connection had.
+// releaseAll releases everything that the connection occupied.
 func (c *conn) releaseAll() {
 	subs, left := c.requests.forget()
 	for _, s := range subs {
@@ -131,7 +131,7 @@ func (c *conn) releaseAll() {
 	}
 }
 
-// giveUp gives back the room of a subscription. It may be called again.
+// release releases the room of a subscription. It is idempotent.
 func (c *conn) release(s *sub) {
 	c.g.live.remove(s)
 	if s.timer != nil {
@@ -142,8 +142,8 @@ func (c *conn) release(s *sub) {
 	}
 }
 
-// fromClient reads what the client writes, and ahead of what waits for the relay: who goes away
-// while something of theirs waits is noticed.
+// fromClient reads the client's messages, also while earlier ones wait for the relay, so that it
+// notices when the client disconnects.
 func (c *conn) fromClient() error {
 	for {
 		m, err := c.read()
@@ -159,9 +159,9 @@ func (c *conn) fromClient() error {
 	}
 }
 
-// read reads a message. One that is not small has room for it before it is read on, and all of it
-// comes in a while. What ends the connection closes it, and so ends this: a context would leave no
-// time to say why.
+// read reads a message. A large message needs a slot of bodies before its rest is read, and each
+// part must arrive within bodyBy. Reading has no context, because a context that ends would close
+// the connection without a reason.
 func (c *conn) read() (m inbound, err error) {
 	m.release = func() {}
 	c.reading.Store(true)
@@ -192,7 +192,7 @@ func (c *conn) read() (m inbound, err error) {
 	return m, err
 }
 
-// toRelay hands on what was read, one message after the other.
+// toRelay handles the messages in their order.
 func (c *conn) toRelay() error {
 	for {
 		var m inbound
@@ -209,7 +209,6 @@ func (c *conn) toRelay() error {
 	}
 }
 
-// look deals with a message.
 func (c *conn) handleMessage(m inbound) error {
 	if m.kind != websocket.MessageText {
 		m.release()
@@ -219,7 +218,7 @@ func (c *conn) handleMessage(m inbound) error {
 	r, answer := c.g.parse(m.message)
 	if answer != nil {
 		m.release()
-		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to take the place of one that is open
+		if r.name != "" && (r.label == labelReq || r.label == labelNegOpen) { // it was to replace the open subscription
 			c.closeSub(c.requests.find(r))
 		}
 		c.send(answer)
@@ -228,7 +227,7 @@ func (c *conn) handleMessage(m inbound) error {
 	return c.handleRequest(r, m.release)
 }
 
-// take hands a message on to the relay when that has time for it.
+// handleRequest forwards a message when the relay has time for it.
 func (c *conn) handleRequest(r request, room func()) error {
 	switch r.label {
 	case labelClose, labelNegClose:
@@ -253,12 +252,13 @@ func (c *conn) handleRequest(r request, room func()) error {
 	return c.asks(r, room)
 }
 
-// authenticate answers an AUTH as khatru does, which knows the relay by one name and can't know it by more.
+// authenticate answers an AUTH as khatru does. khatru compares the relay with one name only, the
+// Gate with all of Config.Identity.
 func (c *conn) authenticate(e *nostr.Event) {
 	reason := c.refusesAuth(e)
 	if reason == "" {
 		c.ws.AuthedPublicKey = e.PubKey
-		if c.ws.Authed != nil { // hooks may wait for that
+		if c.ws.Authed != nil { // hooks may wait for it
 			close(c.ws.Authed)
 			c.ws.Authed = nil
 		}
@@ -266,7 +266,8 @@ func (c *conn) authenticate(e *nostr.Event) {
 	c.send(okMessage(e.ID, reason == "", reason))
 }
 
-// refusesAuth returns why an event does not authenticate the client (NIP-42), and "" if it does.
+// refusesAuth returns the reason for which an event does not authenticate the client (NIP-42), or
+// "".
 func (c *conn) refusesAuth(e *nostr.Event) string {
 	relay, challenge := e.Tags.Find("relay"), e.Tags.Find("challenge")
 	off := time.Since(e.CreatedAt.Time()).Round(time.Second).Abs()
@@ -296,7 +297,7 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 	return ""
 }
 
-// asks hands on what wants an answer from what is stored.
+// asks handles REQ, COUNT and NEG-OPEN.
 func (c *conn) asks(r request, room func()) error {
 	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), abandoned: make(chan struct{})}
 	c.closeSub(c.requests.find(r))
@@ -336,8 +337,8 @@ func (c *conn) asks(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// opens adds a subscription or a reconciliation to those that are open, and closes those that yield to it. It reports
-// false if there is no room for it.
+// admitSub registers a subscription or reconciliation, and evicts others for it. It returns false
+// if there is no room.
 func (c *conn) admitSub(s *sub) bool {
 	if s.label == labelCount {
 		return true
@@ -352,14 +353,14 @@ func (c *conn) admitSub(s *sub) bool {
 	return ok
 }
 
-// yields ends a subscription or a reconciliation because others need its room.
+// evict ends a subscription or reconciliation because another client needs the room.
 func (c *conn) evict(s *sub) {
 	if c.closeSub(s) {
 		c.refuseSub(s)
 	}
 }
 
-// refuse tells the client that there is no room for a subscription or a reconciliation.
+// refuseSub tells the client that there is no room for a subscription or reconciliation.
 func (c *conn) refuseSub(s *sub) {
 	what, reason := refusedListening, "rate-limited: too many subscriptions are open"
 	if s.label == labelNegOpen {
@@ -369,8 +370,9 @@ func (c *conn) refuseSub(s *sub) {
 	c.send(request{label: s.label, name: s.key}.refusal(reason))
 }
 
-// isOwn waits until the relay has told of the connection and reads from it: then all hooks that it has for those that are new
-// are over. One that does neither has the subscriptions. It is called by toRelay alone.
+// isTapReady waits until the relay has called OnConnect and answers a ping, because then all its
+// hooks for new connections have returned. It returns false if the relay does neither; the relay
+// then keeps the subscriptions. Called by toRelay only.
 func (c *conn) isTapReady() bool {
 	if !c.useTap || c.tapReady != nil {
 		return c.useTap && *c.tapReady
@@ -383,21 +385,20 @@ func (c *conn) isTapReady() bool {
 	case <-c.connected:
 		reads = c.in.Ping(ctx) == nil
 	case <-ctx.Done():
-		if c.ctx.Err() == nil { // else it is the client that went
+		if c.ctx.Err() == nil { // else the client is gone
 			c.g.tap.connectMissed()
 		}
 	}
 	return reads
 }
 
-// enter is called when the relay has the connection.
+// onConnect is called by the relay's hook.
 func (c *conn) onConnect(ctx context.Context, ws *khatru.WebSocket) {
 	c.ws, c.relayCtx = ws, ctx
 	close(c.connected)
 	c.g.tap.connectSeen.Store(true)
 }
 
-// ask has what is stored looked for, and what is published heard of.
 func (c *conn) startAnswer(s *sub, filters []nostr.Filter) {
 	c.relayWork.Go(func() { c.answerREQ(withSubscription(s.ctx, strconv.FormatUint(s.number, 10)), s, filters) })
 }
@@ -416,7 +417,7 @@ func (c *conn) continueNeg(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// ready waits until the client has read what it has asked for before, and then for the relay.
+// waitForRoom waits until the client has read earlier answers and the relay has time.
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	for {
 		less := c.queue.shrunk()
@@ -431,16 +432,16 @@ func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	}
 }
 
-// full reports whether the client has enough to read, with what is coming: a part of its queue, and
-// where all queues are half full anything at all.
+// isFull reports whether the client has enough to read, including unread bytes that are on their
+// way. If all queues together are half full, any queued byte is enough.
 func (c *conn) isFull(coming int) bool {
 	n, _ := c.queue.size()
 	n += coming
 	return n > c.g.softLimit || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
 }
 
-// pace has an event that is stored wait until the client has read most of what came before. The relay has done what it had to
-// do for it, so the answer takes up nothing that others need.
+// pace blocks a stored event until the client has read most of the earlier ones. Meanwhile the
+// answer occupies no shared slot, because the relay does no work for it.
 func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	for {
 		less := c.queue.shrunk()
@@ -462,7 +463,7 @@ func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	}
 }
 
-// admit waits until the relay has time for a message.
+// admit waits for a slot of the connection and for slots of the relay's work.
 func (c *conn) admit(n int, room func()) (*pending, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -487,12 +488,12 @@ func (c *conn) admit(n int, room func()) (*pending, error) {
 	return p, nil
 }
 
-// forward hands a message on to the relay. It does not block.
+// forward sends a message to the relay. It does not block.
 func (c *conn) forward(message []byte) error {
 	return c.in.Write(context.Background(), websocket.MessageText, message)
 }
 
-// closes ends a subscription that there may be, and reports whether it was open.
+// closeSub ends a subscription and reports whether it was open. s may be nil.
 func (c *conn) closeSub(s *sub) bool {
 	if s == nil {
 		return false
@@ -506,7 +507,7 @@ func (c *conn) closeSub(s *sub) bool {
 	return open
 }
 
-// ended tells the relay that a subscription is over that it has open.
+// closeAtRelay ends a subscription that the relay still has open.
 func (c *conn) closeAtRelay(s *sub) {
 	c.release(s)
 	for _, p := range c.requests.takePending(s) {
@@ -524,7 +525,7 @@ func (c *conn) closeAtRelay(s *sub) {
 	}
 }
 
-// fromRelay reads what the relay writes, at once, and goes on when the client has gone.
+// fromRelay reads the relay's messages immediately, also when the client is gone.
 func (c *conn) fromRelay() error {
 	for {
 		_, message, err := c.in.Read(context.Background())
@@ -535,11 +536,10 @@ func (c *conn) fromRelay() error {
 	}
 }
 
-// heard deals with a message of the relay.
 func (c *conn) handleAnswer(message []byte) {
 	v := c.requests.applyAnswer(message)
 	if v.send == nil || v.s != nil {
-		c.queue.wakeWaiters() // what is not said, and what has not come, makes room
+		c.queue.wakeWaiters() // a message that is not sent makes room
 	}
 	if v.p != nil {
 		v.p.finish()
@@ -555,8 +555,7 @@ func (c *conn) handleAnswer(message []byte) {
 	}
 }
 
-// say has a message written to the client. Who does not read what there is loses the connection,
-// nobody waits for them.
+// send queues a message for the client. A client whose queue is too long is disconnected.
 func (c *conn) send(message []byte) { c.put(outgoing{text: message}) }
 
 func (c *conn) put(o outgoing) {
@@ -570,7 +569,7 @@ func (c *conn) put(o outgoing) {
 	c.g.makeRoom()
 }
 
-// toClient writes what is to be said, and why there is no more of it.
+// toClient writes the queued messages, and the reason when the connection ends.
 func (c *conn) toClient() error {
 	for c.ctx.Err() == nil {
 		next, ok := c.queue.get()
@@ -596,13 +595,13 @@ func (c *conn) toClient() error {
 	if errors.Is(why, errSlow) {
 		ctx, cancel := context.WithTimeout(context.Background(), closeBy)
 		defer cancel()
-		_ = c.out.Write(ctx, websocket.MessageText, noticeMessage("closed: "+errSlow.Error())) // the connection is over
+		_ = c.out.Write(ctx, websocket.MessageText, noticeMessage("closed: "+errSlow.Error())) // best effort
 	}
 	return why
 }
 
-// write writes a message, a long one in frames: pings and their answers are written between them,
-// which would not wait for all of it. When the connection ends there is time for what is begun.
+// write writes a message. A long message is split into frames, because pings and pongs would
+// otherwise wait for all of it. A message that was begun is completed when the connection ends.
 func (c *conn) write(message []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeBy+time.Duration(len(message)>>14)*time.Second)
 	defer cancel()
@@ -630,8 +629,8 @@ func (c *conn) write(message []byte) error {
 	return err
 }
 
-// signs has the client give signs of life. Who is not read, since what they have said waits for the
-// relay, is written to: if there is nobody any more that fails.
+// checkAlive pings the client. While the client's messages wait for the relay its pong is not read,
+// and only a failed write ends the connection.
 func (c *conn) checkAlive() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -642,7 +641,7 @@ func (c *conn) checkAlive() error {
 			return context.Cause(c.ctx)
 		}
 		if n, _ := c.queue.size(); n > 0 {
-			continue // reading is one, and a ping would have to wait for what is read
+			continue // a client that reads is alive, and a ping would wait for the queue
 		}
 		by := pongBy
 		if !c.reading.Load() {

@@ -30,123 +30,129 @@ import (
 
 // Config sets bounds. The zero value takes all defaults.
 type Config struct {
-	// Client returns the address of the client of a request, or another name of it. Clients of one IPv6 /64 are
-	// one, and a /24 or /48 has as much as four clients. It returns "" if the client is not known. Defaults to
-	// [Address]; behind a proxy it must return what the proxy says.
+	// Client returns the address or another name of the client of a request, and "" if the client
+	// is unknown. Clients of one IPv6 /64 count as one client. A /24 or /48 has as much as four
+	// clients. Behind a proxy it must return the address that the proxy names. The default is
+	// [Address].
 	Client func(*http.Request) string
-	// Identity has the names of the relay: an AUTH (NIP-42) counts if it was signed for one of them, path
-	// included. Without it the relay decides.
+	// Identity is the names of the relay. An AUTH event (NIP-42) must be signed for one of them,
+	// including its path. If Identity is zero, the relay decides.
 	Identity nip34.Identity
-	// MaxConnections is the maximum number of websockets. When it is reached, the client or network with most
-	// loses one: first those without subscriptions, and of these the longest idle. It is at most a quarter of the
-	// files that the process may open, which is logged. Defaults to 4,096.
+	// MaxConnections is the maximum number of websockets. When it is reached, the client or network
+	// with most websockets loses one: first a websocket without subscriptions, then the longest
+	// idle. At most a quarter of the files that the process may open is used, which is logged. The
+	// default is 4,096.
 	MaxConnections int
-	// MaxMessage bounds a message of a client, in bytes. Defaults to 512,000, or to what the [khatru.Relay]
-	// takes that is next, as its MaxMessageSize says when New is called.
+	// MaxMessage is the maximum size of a client's message in bytes. The default is MaxMessageSize
+	// of the next handler if New gets a [khatru.Relay] that has one, else 512,000.
 	MaxMessage int64
-	// MaxContent is the maximum length of the content of an event, in bytes; longer events are refused. It is at
-	// most MaxMessage less 4,096, which is its default.
+	// MaxContent is the maximum length of the content of an event in bytes. Longer events are
+	// refused. The default and maximum is MaxMessage - 4,096.
 	MaxContent int
-	// MaxQueues bounds what waits to be written to all connections, in bytes: where it is reached, of the
-	// client that most waits for the connection that most waits for is hung up; so is in any case who an
-	// eighth of it waits for. Less than 32 times MaxMessage is taken for that: else one large event would
-	// have everybody hung up who hears it. Defaults to 512 MiB.
+	// MaxQueues is the maximum number of bytes that are queued for all connections. When it is
+	// exceeded, the client with most queued bytes loses the connection with most. A connection with
+	// more than an eighth of MaxQueues is closed in any case. The minimum is 32 times MaxMessage,
+	// because one large event would otherwise end all connections that subscribe to it. The default
+	// is 512 MiB.
 	MaxQueues int
-	// Logger gets which client is refused, and what, once a minute each at info level, and at debug level
-	// who was hung up, and why. Defaults to one that discards.
+	// Logger logs refused clients at level info, once per minute and client, and closed connections
+	// with the reason at level debug. The default discards.
 	Logger *slog.Logger
 
 	fixed constants
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are numbers that are the same for all operators. Only tests change them.
 type constants struct {
-	// MaxQueue bounds what waits to be written to one connection, in bytes: who is slower than that is
-	// hung up. What is stored waits for whoever asks for it ([Gate.Pace]), so that it is events as they
-	// come, and answers of a relay that was not told to wait, that can be too much. Defaults to an
-	// eighth of MaxQueues.
+	// MaxQueue is the maximum number of bytes that are queued for one connection. A connection that
+	// exceeds it is closed. Stored events wait instead ([Gate.Pace]), so only published events and
+	// answers of relays without Pace can exceed it. The default is an eighth of MaxQueues.
 	MaxQueue int
-	// MaxName bounds the name of a subscription, in bytes: others have names of up to 64 (NIP-01), and the relay
-	// says so. Defaults to 250.
+	// MaxName is the maximum length of a subscription id in bytes. NIP-01 allows 64. The default is
+	// 250.
 	MaxName int
-	// MaxFilters bounds the filters of a REQ. Defaults to 100.
+	// MaxFilters is the maximum number of filters of a REQ. The default is 100.
 	MaxFilters int
-	// MaxSubscriptions is the maximum number of open subscriptions of a connection; more are refused. Defaults to 500.
+	// MaxSubscriptions is the maximum number of open subscriptions of a connection. More are
+	// refused. The default is 500.
 	MaxSubscriptions int
-	// MaxListening is the maximum number of filters of all open subscriptions, because each event that is
-	// published is compared to each of them. A filter counts as one more for each 40 values. When it is reached,
-	// the oldest subscription of the client with most is closed. Defaults to 50,000.
+	// MaxListening is the maximum number of filters of all open subscriptions, because each
+	// published event is compared with each filter. A filter counts as one more for each 40 values.
+	// When MaxListening is reached, the oldest subscription of the client with most filters is
+	// closed. The default is 50,000.
 	MaxListening int
-	// EventRate is the maximum number of published events per second that are written to one client, once for each of its
-	// subscriptions; all clients get ten times as many. Beyond that its oldest subscriptions are closed. Defaults to 2,000.
+	// EventRate is the maximum number of published events per second that are written to one
+	// client. An event counts once for each subscription that gets it. All clients together get ten
+	// times as many. Beyond the limit the oldest subscriptions of the client are closed. The
+	// default is 2,000.
 	EventRate int
-	// MaxBody bounds the body of a request that manages the relay (NIP-86), in bytes: khatru reads it
-	// before it asks who that is. Defaults to 1 MiB.
+	// MaxBody is the maximum size of the body of a management request (NIP-86) in bytes, because
+	// khatru reads the body before it checks the sender. The default is 1 MiB.
 	MaxBody int64
 }
 
-// What a relay is given to do at once.
+// Limits of concurrent work and of waiting.
 const (
-	places     = 128      // for filters, events, counts
-	placesPart = 16       // of one client; a message with more filters counts as so many
-	placesOf   = 16       // messages of one connection that have no answer yet
-	bodies     = 64 << 20 // bytes of messages that have no answer yet
+	places     = 128      // filters, events and counts that the relay handles
+	placesPart = 16       // of one client; a message counts as the number of its filters
+	placesOf   = 16       // unanswered messages of one connection
+	bodies     = 64 << 20 // bytes of large messages without an answer
 	bodiesPart = 8 << 20  // of one client
 	negPlaces  = 64       // reconciliations
 
-	eventParts = 10 // all clients together get so many times EventRate
+	eventParts = 10 // all clients together get eventParts times EventRate
 	burst      = 5  // seconds of EventRate that may come together
 
-	negKept   = 8 * time.Second // khatru keeps one for seven seconds after its last message
-	softQueue = 1 << 20         // who has more than this to read is not asked what else they want, and gets no more of it
-	softPart  = 4               // nor who has such a part of MaxQueue
-	queuePart = 8               // of MaxQueues is MaxQueue
+	negKept   = 8 * time.Second // khatru keeps a reconciliation for 7 s after its last message
+	softQueue = 1 << 20         // a client with more queued bytes gets no stored events and its next REQ waits
+	softPart  = 4               // the same from a softPart of MaxQueue
+	queuePart = 8               // MaxQueue is a queuePart of MaxQueues
 	answerBy  = time.Minute
-	authSpan  = 10 * time.Minute // created_at of an AUTH may be so far from our clock (NIP-42)
+	authSpan  = 10 * time.Minute // maximum difference between created_at of an AUTH and our clock (NIP-42)
 	pingEvery = 30 * time.Second
 	pongBy    = 40 * time.Second
-	writeBy   = 20 * time.Second // and a second more for each 16 KiB
+	writeBy   = 20 * time.Second // plus 1 s per 16 KiB
 	bodyBy    = 30 * time.Second
-	lingerBy  = 15 * time.Second       // the relay may be at what somebody has asked for who has gone, or not answer
-	smallBody = 16 << 10               // bytes of a message that anybody may be sending
-	readAhead = 2                      // messages that wait for the one before them
-	frame     = 64 << 10               // bytes of a message that are written at once
-	closeBy   = 5 * time.Second        // who is hung up hears why, or does not
-	evictBy   = 100 * time.Millisecond // or this, where others need the room
+	lingerBy  = 15 * time.Second       // until the relay has answered a client that is gone
+	smallBody = 16 << 10               // bytes of a message that need no slot of bodies
+	readAhead = 2                      // messages that are read before the message before them is handled
+	frame     = 64 << 10               // bytes that are written in one frame
+	closeBy   = 5 * time.Second        // until a connection is closed without its reason
+	evictBy   = 100 * time.Millisecond // the same if another client needs the room
 	pingBy    = 5 * time.Second
-	filesPart = 4 // of the files that the process may open are websockets
+	filesPart = 4 // at most a filesPart of the open files are websockets
 )
 
-// Gate is an [http.Handler] before that of a relay. Make one with [New]. It is safe for concurrent
-// use, and has no goroutine but those of connections.
+// Gate is an [http.Handler] that protects the relay behind it. Use [New]. It is safe for concurrent
+// use. All its goroutines belong to connections.
 type Gate struct {
 	next      http.Handler
 	cfg       Config
 	work      *limit.Slots
 	bodies    *limit.Slots
-	eventRate *limit.Rate   // events to each client
-	totalRate *rate.Limiter // events to all clients
+	eventRate *limit.Rate   // events written to each client
+	totalRate *rate.Limiter // events written to all clients
 	live      liveSubs
-	tap       *broadcastTap // nil: the relay has the subscriptions itself; set before it serves
+	tap       *broadcastTap // nil: the relay keeps the subscriptions; set before the relay serves
 	paced     map[*khatru.Relay]struct{}
 	softLimit int
 	queued    atomic.Int64
-	evicting  sync.Mutex // nobody is hung up for what somebody else makes room for
+	evicting  sync.Mutex // held by makeRoom, so that concurrent calls do not close too many connections
 
 	mu sync.Mutex
 	// guarded by mu
-	conns   *limit.Table[*conn, struct{}] // the longest idle ones of a client first
+	conns   *limit.Table[*conn, struct{}] // the longest idle connection of a client first
 	counts  map[string]uint64
-	closing chan struct{} // by Close
+	closing chan struct{} // closed by Close
 
 	lines seldom.Lines[refused]
 }
 
-// refused is what a line of the log is about.
+// refused is the key of a log line that is written once per minute.
 type refused struct{ client, what string }
 
-// New returns a Gate before a handler that takes websockets. One that is a [khatru.Relay] is paced;
-// of another one [Gate.Pace] has to be told the relay that is behind it.
+// New returns a Gate before a handler that accepts websockets. A [khatru.Relay] is paced. For
+// another handler the caller must call [Gate.Pace] with each relay behind it, or [Gate.Wait].
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {
@@ -170,8 +176,8 @@ func New(next http.Handler, cfg Config) *Gate {
 		}
 	}
 	set(&cfg.MaxQueues, 512<<20)
-	// One queue then has room for a paced answer, which ends after the message that goes beyond a part of the
-	// queue, and for one more published event of any size.
+	// A queue then has room for a paced answer, which stops after the message that exceeds a
+	// softPart of the queue, and for one more published event of any size.
 	cfg.MaxQueues = max(cfg.MaxQueues, int(queuePart*softPart*cfg.MaxMessage))
 	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/queuePart)
 	if cfg.fixed.MaxBody <= 0 {
@@ -203,17 +209,16 @@ func New(next http.Handler, cfg Config) *Gate {
 	return g
 }
 
-// Pace has what a relay has stored wait for whoever asks for it. Otherwise it comes as fast as it
-// is read, and an honest client for which that is too fast, and too much, is hung up. It waits
-// between the backend and khatru's lock of the connection, which who publishes needs: so that nobody
-// else waits. A backend that has something open for as long as its answer is read keeps that open,
-// for 64 answers at once and no longer than the client goes on reading; adapter/eventstore's has
-// nothing open. Each relay of a [khatru.Router] has to be paced. It is called before the relay serves.
+// Pace makes stored events of a relay wait until the client has read most of the earlier ones.
+// Without Pace a client that reads more slowly than the database is disconnected. Pace also answers
+// REQ with the relay's hooks and delivers published events itself, if it was called for one relay
+// only. Call it before the relay serves, once for each relay of a [khatru.Router]. A second call
+// for the same relay has no effect.
 //
-// Of a relay that is the only one the Gate keeps the subscriptions as well: it has the relay's hooks answer what is stored, and
-// tells clients of what is published.
-//
-// A relay that is paced already stays as it is.
+// The wait is between the backend and khatru's lock of the connection, so it does not block
+// publishers. A backend that keeps a cursor open while its answer is read keeps it open as long as
+// the client goes on reading, for at most 16 answers per connection. The adapter in
+// adapter/eventstore keeps nothing open.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	if _, is := g.paced[relay]; is {
 		return
@@ -221,16 +226,16 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 	g.paced[relay] = struct{}{}
 	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
 	if len(g.paced) > 1 || routes(relay) || subscriptionOf(withSubscription(context.Background(), "1")) != "1" {
-		g.tap = nil // only khatru knows which relay is asked
+		g.tap = nil // only khatru knows which relay a filter belongs to
 		return
 	}
 	g.tap = &broadcastTap{g: g, relay: relay}
 	g.tap.addHooks()
 }
 
-// Hear has the Gate hear of what the relay publishes from now on, and not only when the first client comes: khatru
-// can't publish while its first listener comes. It is called before anything but clients publishes, once the relay has all its hooks,
-// and undone by Close.
+// TapBroadcasts subscribes the Gate to all events that the relay publishes. Otherwise the first
+// client does, and khatru cannot publish while its first listener is added. Call it after the relay
+// has all its hooks, and before anything but clients publishes. Close undoes it.
 func (g *Gate) TapBroadcasts() {
 	if g.tap != nil {
 		g.tap.exemptFromHooks()
@@ -238,17 +243,18 @@ func (g *Gate) TapBroadcasts() {
 	g.tap.open()
 }
 
-// pace is called before each event that is written for a REQ, and after each one that is published.
+// pace is a hook of khatru. It runs before each event that is written for a REQ, and after each
+// event that is published.
 func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
 	if ws := khatru.GetConnection(ctx); ws != nil {
 		g.Wait(ctx, ws.Request, subscriptionOf(ctx), eventSize(e))
 	}
 }
 
-// Wait is Pace for a relay that is no [khatru.Relay]. It is called before each event that is stored is
-// written for a REQ, with the request that became the connection, the name that the relay knows the
-// subscription by, and about how many bytes the event has. It returns at once for what did not come
-// through this Gate, and when ctx or the connection has ended.
+// Wait is Pace for a relay that is no [khatru.Relay]. Call it before each stored event is written
+// for a REQ, with the request that became the connection, the subscription id that the relay knows,
+// and the approximate size of the event in bytes. It returns immediately for requests that did not
+// pass this Gate, and when ctx or the connection has ended.
 func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string, bytes int) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
@@ -259,7 +265,7 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string, b
 	}
 }
 
-// sizeOf is how many bytes an event has, about.
+// eventSize returns the approximate size of an event in bytes.
 func eventSize(e *nostr.Event) int {
 	n := 400 + len(e.Content)
 	for _, tag := range e.Tags {
@@ -270,16 +276,17 @@ func eventSize(e *nostr.Event) int {
 	return n
 }
 
-// connKey is where requests have the connection that they are of.
+// connKey is the context key of the *conn of a request.
 type connKey struct{}
 
-// subscription is the one that is answered. khatru panics if it is none, but an event that is published.
+// subscriptionOf returns the id of the subscription that is answered, and "" for a published event,
+// for which khatru panics.
 func subscriptionOf(ctx context.Context) (id string) {
 	defer func() { _ = recover() }()
 	return khatru.GetSubscriptionID(ctx)
 }
 
-// Address returns the address that a request comes from: an IPv4 address, or the /64 of an IPv6 one.
+// Address returns the remote address of a request: an IPv4 address, or the /64 of an IPv6 address.
 func Address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -288,7 +295,7 @@ func Address(r *http.Request) string {
 	return clientOf(host).ID
 }
 
-// stranger returns the client that [Config.Client] names.
+// clientOf returns the client with a name of [Config.Client].
 func clientOf(name string) limit.Stranger {
 	addr, err := netip.ParseAddr(name)
 	if p, no := netip.ParsePrefix(name); no == nil {
@@ -307,14 +314,14 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("Content-Type") == "application/nostr+json+rpc" {
-		// Not each connection can have a deadline, and what can't is bounded in bytes all the same.
+		// Some connections have no deadlines. Their body is limited in bytes only.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyBy))
 		r.Body = http.MaxBytesReader(w, r.Body, g.cfg.fixed.MaxBody)
 	}
 	g.next.ServeHTTP(w, r)
 }
 
-// Why connections end.
+// Reasons for which connections end.
 var (
 	errSlow  = errors.New("too slow: there is no more room for what you have asked for")
 	errRoom  = errors.New("others need the room")
@@ -322,7 +329,7 @@ var (
 	errQuiet = errors.New("no sign of life")
 )
 
-// What is counted.
+// Values of metric labels.
 const (
 	refusedListening = "listening"
 	refusedNegs      = "reconciliations"
@@ -331,7 +338,6 @@ const (
 	hungUpQuiet      = "quiet"
 )
 
-// refuse counts that a client was refused something, and says so.
 func (g *Gate) countRefusal(client, what string) {
 	g.count(what)
 	if g.lines.May(refused{client, what}, time.Now()) {
@@ -345,7 +351,7 @@ func (g *Gate) count(what string) {
 	g.counts[what]++
 }
 
-// enter adds a connection, and ends one that yields to it when there is no room.
+// enter adds a connection. If there is no room, it ends another one.
 func (g *Gate) enter(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -356,19 +362,19 @@ func (g *Gate) enter(c *conn) {
 				listening = append(listening, o)
 			}
 		}
-		for _, o := range listening { // those without subscriptions yield first
+		for _, o := range listening { // connections without subscriptions are evicted first
 			g.conns.Touch(o)
 		}
 	}
 	c.closing = g.closing
-	gone, _ := g.conns.Displace(c, c.who, 0, struct{}{}) // there is one that yields, because all count the same
+	gone, _ := g.conns.Displace(c, c.who, 0, struct{}{}) // always finds room, because all connections count the same
 	for _, o := range gone {
 		g.counts[hungUpRoom]++
 		o.Key.end(errRoom)
 	}
 }
 
-// touch makes a connection the one that was used last.
+// touch makes a connection the most recently used one.
 func (g *Gate) touch(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -381,7 +387,6 @@ func (g *Gate) leave(c *conn) {
 	g.conns.Delete(c)
 }
 
-// all returns the connections.
 func (g *Gate) all() []*conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -392,7 +397,7 @@ func (g *Gate) all() []*conn {
 	return all
 }
 
-// makeRoom hangs up who most waits for, as long as more waits in all than may.
+// makeRoom closes the slowest connections until all queues together keep to MaxQueues.
 func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
@@ -402,16 +407,16 @@ func (g *Gate) makeRoom() {
 	for g.queued.Load() > int64(g.cfg.MaxQueues) {
 		c := g.slowest()
 		if c == nil {
-			return // what there is is being written to who has been hung up
+			return // the remaining bytes are being written to connections that were closed
 		}
 		c.end(errSlow)
 		c.queue.close()
 	}
 }
 
-// ration returns the subscriptions that an event is written to. Others are closed, because their client has had its part
-// of the events of this second: the oldest ones of it. If all clients together have had theirs, half of the subscriptions
-// remain at most, and those with most lose first.
+// limitEvents returns the matches that an event is written to. It closes the oldest subscriptions
+// of clients that exceed EventRate. If all clients together exceed their rate, at least half of the
+// matches remain, and the clients with most lose first.
 func (g *Gate) limitEvents(hearers []match) (kept []match) {
 	var over []match
 	for _, h := range slices.Backward(hearers) {
@@ -443,7 +448,7 @@ func (g *Gate) limitEvents(hearers []match) (kept []match) {
 	return kept
 }
 
-// slowest is, of the client that most waits for, the connection that most waits for.
+// slowest returns the connection with most queued bytes of the client with most.
 func (g *Gate) slowest() *conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -464,7 +469,7 @@ func (g *Gate) slowest() *conn {
 	return most
 }
 
-// deafened hangs up who would not hear any more of what is published.
+// onTapLost closes connections that would miss published events. Clients reconnect.
 func (g *Gate) onTapLost() {
 	for _, c := range g.all() {
 		if c.useTap {
@@ -473,7 +478,7 @@ func (g *Gate) onTapLost() {
 	}
 }
 
-// Close hangs up everybody. New connections may come.
+// Close closes all connections. New connections are accepted.
 func (g *Gate) Close() {
 	g.tap.close()
 	g.mu.Lock()
@@ -481,11 +486,11 @@ func (g *Gate) Close() {
 	for c := range g.conns.All() {
 		c.end(context.Canceled)
 	}
-	close(g.closing) // and who lingers
+	close(g.closing) // ends connections that linger
 	g.closing = make(chan struct{})
 }
 
-// websocket serves a client that wants one.
+// websocket serves the websocket of a client.
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
@@ -507,14 +512,14 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	taken := &takenConn{ResponseWriter: w}
 	c.out, err = websocket.Accept(taken, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		return // it has been answered
+		return // Accept has answered
 	}
 	c.out.SetReadLimit(g.cfg.MaxMessage)
 	c.rawOut = taken.conn
 	c.serve()
 }
 
-// refuse hands on how the relay has refused a websocket.
+// forwardRefusal forwards a relay's refusal of a websocket to the client.
 func forwardRefusal(w http.ResponseWriter, resp *http.Response) {
 	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		http.Error(w, "the relay does not answer", http.StatusBadGateway)
@@ -527,11 +532,11 @@ func forwardRefusal(w http.ResponseWriter, resp *http.Response) {
 	}
 	w.WriteHeader(resp.StatusCode)
 	var text bytes.Buffer
-	_, _ = text.ReadFrom(http.MaxBytesReader(nil, resp.Body, 4096)) // what there is of it
-	_, _ = w.Write(text.Bytes())                                    // the client is gone if this fails
+	_, _ = text.ReadFrom(http.MaxBytesReader(nil, resp.Body, 4096)) // best effort
+	_, _ = w.Write(text.Bytes())                                    // fails only if the client is gone
 }
 
-// around is how many bytes of a message are for what is around the content of an event.
+// eventOverhead is the number of bytes of a message that are not the content of its event.
 const eventOverhead = 4096
 
 func (g *Gate) maxContent() int {
@@ -542,7 +547,7 @@ func (g *Gate) maxContent() int {
 	return most
 }
 
-// Limits returns the limits that a Gate enforces, as the limitation of a NIP-11 document has them.
+// Limits returns the enforced limits as the limitation of a NIP-11 document.
 func (g *Gate) Limits() map[string]any {
 	fixed := g.cfg.fixed
 	return map[string]any{
@@ -551,7 +556,7 @@ func (g *Gate) Limits() map[string]any {
 	}
 }
 
-// parse reads a message of a client. An answer says what is wrong with it.
+// parse reads a message of a client. It returns an answer if the message is invalid.
 func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(message, &parts); err != nil {

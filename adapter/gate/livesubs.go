@@ -9,20 +9,19 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// live is the table of what clients have open: subscriptions and reconciliations. Free room is usable by
-// all clients. Without it the oldest entry of the client that has most yields.
+// liveSubs is the open subscriptions and reconciliations of all clients.
 type liveSubs struct {
 	mu         sync.RWMutex
 	subs, negs *limit.Table[*sub, *conn] // guarded by mu
 }
 
-// hearer is a subscription that matches an event.
+// match is a subscription that matches an event.
 type match struct {
 	c *conn
 	s *sub
 }
 
-// open adds a subscription or a reconciliation of a client, and returns those that yield to it.
+// open adds a subscription or reconciliation, and returns the evicted ones.
 func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +32,7 @@ func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bo
 	return table.Displace(s, c.who, int64(s.weight), c)
 }
 
-// hear has a subscription hear what is published from now on, for which any of its filters asks, unless it has ended.
+// listen delivers events that any of the filters matches to a subscription from now on.
 func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
 	hears := make([]liveFilter, len(filters))
 	for i, f := range filters {
@@ -44,7 +43,7 @@ func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
 	s.liveFilters = hears
 }
 
-// leave removes a subscription or a reconciliation.
+// remove removes a subscription or reconciliation.
 func (l *liveSubs) remove(s *sub) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +51,7 @@ func (l *liveSubs) remove(s *sub) {
 	l.negs.Delete(s)
 }
 
-// who returns the subscriptions that match an event, the oldest first.
+// matching returns the subscriptions that match an event, the oldest first.
 func (l *liveSubs) matching(e *liveEvent) (out []match) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -64,15 +63,15 @@ func (l *liveSubs) matching(e *liveEvent) (out []match) {
 	return out
 }
 
-// units returns the filters and reconciliations that are open.
+// sizes returns the number of filter units and of reconciliations.
 func (l *liveSubs) sizes() (listening, reconciliations int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return int(l.subs.Bytes()), l.negs.Len()
 }
 
-// listening is a filter that is held against each event that is published. What it names is sorted:
-// strangers say how much that is, and how many tags an event has.
+// liveFilter is a filter with sorted values, because strangers choose the number of its values and
+// of an event's tags.
 type liveFilter struct {
 	ids, authors []string
 	kinds        []int
@@ -80,7 +79,7 @@ type liveFilter struct {
 	since, until *nostr.Timestamp
 }
 
-// named is what a tag must have one of.
+// tagValues is the values of which a tag must have one.
 type tagValues struct {
 	tag    string
 	values []string
@@ -96,17 +95,17 @@ func newLiveFilter(f nostr.Filter) liveFilter {
 	return l
 }
 
-// sorted is a copy without what is there twice: the filter is asked with as well.
+// sorted returns a sorted copy without duplicates.
 func sorted[E string | int](values []E) []E {
 	values = slices.Clone(values)
 	slices.Sort(values)
 	return slices.Compact(values)
 }
 
-// unitValues is how many values of a filter count as much as a filter.
+// valuesPerUnit is the number of values that count as one filter.
 const valuesPerUnit = 40
 
-// weight is what a filter takes up of MaxListening.
+// weight returns the units of a filter in MaxListening.
 func weight(f nostr.Filter) int {
 	n := len(f.IDs) + len(f.Authors) + len(f.Kinds)
 	for _, values := range f.Tags {
@@ -115,10 +114,10 @@ func weight(f nostr.Filter) int {
 	return 1 + n/valuesPerUnit
 }
 
-// published is an event that those hear of who ask for it.
+// liveEvent is a published event, prepared for matching.
 type liveEvent struct {
 	event  *nostr.Event
-	values map[string][]string // of its tags, sorted
+	values map[string][]string // by tag name, sorted
 }
 
 func newLiveEvent(e *nostr.Event) *liveEvent {
@@ -134,7 +133,7 @@ func newLiveEvent(e *nostr.Event) *liveEvent {
 	return p
 }
 
-// matches says the same as [nostr.Filter.Matches], and takes no longer for what names much and is named much.
+// matches is [nostr.Filter.Matches] in less time for many values and tags.
 func (p *liveEvent) matches(l liveFilter) bool {
 	e := p.event
 	return hasOrNil(l.kinds, e.Kind) && hasOrNil(l.authors, e.PubKey) && hasOrNil(l.ids, e.ID) &&
@@ -142,7 +141,7 @@ func (p *liveEvent) matches(l liveFilter) bool {
 		!slices.ContainsFunc(l.tags, func(n tagValues) bool { return !intersects(n.values, p.values[n.tag]) })
 }
 
-// has reports whether a sorted list has a value; nil is no condition.
+// hasOrNil reports whether a sorted list contains a value or is nil.
 func hasOrNil[E string | int](list []E, v E) bool {
 	if list == nil {
 		return true
@@ -151,7 +150,7 @@ func hasOrNil[E string | int](list []E, v E) bool {
 	return found
 }
 
-// meet reports whether two sorted lists have a value in common.
+// intersects reports whether two sorted lists have a common value.
 func intersects(a, b []string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

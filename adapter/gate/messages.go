@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// The labels of messages: NIP-01, NIP-42, NIP-45, NIP-77.
+// Labels of messages: NIP-01, NIP-42, NIP-45, NIP-77.
 const (
 	labelEvent    = "EVENT"
 	labelReq      = "REQ"
@@ -37,20 +37,20 @@ const (
 // request is a message of a client.
 type request struct {
 	label string
-	name  string            // of a subscription, as the client has it
+	name  string            // subscription id of the client
 	event *nostr.Event      // of EVENT and AUTH
-	parts []json.RawMessage // what comes after the label, and after the name where there is one
-	// filters of a REQ are its parts, read. Each is there once, since each is looked for by itself.
+	parts []json.RawMessage // the values after the label and the name
+	// filters is the distinct filters of a REQ, because the relay queries each separately.
 	filters []nostr.Filter
 }
 
-// How long a name and an id may be that are repeated to the client, in bytes.
+// Maximum length of names and ids that are repeated to the client, in bytes.
 const (
 	maxEcho = 4096
 	maxID   = 64
 )
 
-// check says what is wrong with what comes after the name.
+// check validates the values after the name.
 func (r *request) check(most int) (answer []byte) {
 	switch r.label {
 	case labelReq, labelCount:
@@ -81,11 +81,11 @@ func (r *request) check(most int) (answer []byte) {
 	return nil
 }
 
-// What a filter may name. A backend may look for each author with each kind by itself, and all at
-// once: it is the product that costs.
+// Limits of a filter. A backend may query each author with each kind separately and concurrently,
+// so their product is limited.
 const (
 	maxValues   = 4000
-	maxNames    = 64 // of tags: there are 52 that are indexed (NIP-01)
+	maxNames    = 64 // tag names; NIP-01 indexes 52
 	maxProducts = 10_000
 )
 
@@ -104,8 +104,9 @@ func (r *request) checkFilters() (answer []byte) {
 	return nil
 }
 
-// readFilter reads a filter, or says which member is wrong. It writes the filter anew for the relay, because a relay does
-// not say whose it was if it can't read it.
+// readFilter reads a filter, or returns the reason for which it is invalid. It encodes the filter
+// again for the relay, because a relay does not name the subscription of a filter that it cannot
+// read.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
 	members := json.NewDecoder(bytes.NewReader(part))
 	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {
@@ -114,7 +115,7 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	known, values := make(map[string]any), 0
 	for members.More() {
 		var raw json.RawMessage
-		token, _ := members.Token() // all of part is known to be JSON
+		token, _ := members.Token() // part is valid JSON
 		_ = members.Decode(&raw)
 		name := fmt.Sprint(token)
 		into := map[string]any{
@@ -156,8 +157,8 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, toJSON(known), ""
 }
 
-// readMember reads the value of a filter's member, or says what is wrong with it. A null is no value, not even in a list: a
-// filter that lost one would match more.
+// readMember reads the value of a filter's member, or returns the fault. null is invalid, also in
+// lists, because a filter that loses a value would match more.
 func readMember(raw json.RawMessage, into any) (fault string) {
 	fault = "not a non-negative integer"
 	ok := !bytes.ContainsAny(raw, "-n") // neither a sign nor null
@@ -176,8 +177,8 @@ func readMember(raw json.RawMessage, into any) (fault string) {
 	return fault
 }
 
-// readEvent reads an event, and writes it anew for the relay: with the members of NIP-01 as they are, which is no longer. It
-// answers one that it can't read: with OK if that has an id.
+// readEvent reads an event and encodes it again for the relay, with the members of NIP-01
+// unchanged. It answers an invalid event with OK if the event has an id.
 func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int) (answer []byte) {
 	ev, err := wire.ParseEvent(part)
 	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {
@@ -201,12 +202,13 @@ func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int
 	return okMessage(id, false, reason)
 }
 
-// beginning is what is read of a message that is not JSON: its label, and the name after that.
+// messageStart matches the label and name of a message that is not JSON.
 var messageStart = regexp.MustCompile(`^\s*\[\s*"([A-Z-]+)"\s*,\s*("(?:[^"\\]|\\.)*")?`)
 
-// unreadable answers a message that can't be read as the request that it begins as, so that its client does not wait.
+// unreadable answers an invalid message as the request that it begins as, so that the client does
+// not wait.
 func (r *request) unreadable(message []byte, reason string) (answer []byte) {
-	if begins := messageStart.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // it takes its time
+	if begins := messageStart.FindSubmatch(message[:min(len(message), 2*maxEcho)]); begins != nil { // bounded, because the regexp is slow
 		r.label = string(begins[1])
 		switch r.label {
 		case labelEvent, labelAuth:
@@ -222,7 +224,7 @@ func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 	return noticeMessage(reason)
 }
 
-// findID returns the first member "id" with an id of an event.
+// findID returns the first member "id" that is an event id.
 func findID(message []byte) string {
 	for found := true; found; {
 		var value []byte
@@ -237,7 +239,6 @@ func findID(message []byte) string {
 	return ""
 }
 
-// okay returns the answer to an event.
 func okMessage(id string, accepted bool, reason string) []byte {
 	return encodeMessage(labelOK, quoted(id), strconv.AppendBool(nil, accepted), quoted(reason))
 }
@@ -253,7 +254,7 @@ func (r request) checkNeg(part json.RawMessage) (answer []byte) {
 	return nil
 }
 
-// refusal answers a request that has a name.
+// refusal returns a negative answer to a request with a name.
 func (r request) refusal(reason string) []byte {
 	switch r.label {
 	case labelNegOpen, labelNegMsg, labelNegClose:
@@ -262,7 +263,7 @@ func (r request) refusal(reason string) []byte {
 	return encodeMessage(labelClosed, quoted(r.name), quoted(reason))
 }
 
-// as is the message as the relay gets it, with a name of ours.
+// as returns the message for the relay, with the Gate's number as name.
 func (r request) as(number uint64) []byte {
 	parts := r.parts
 	switch r.label {
@@ -281,16 +282,15 @@ func noticeMessage(text string) []byte { return encodeMessage(labelNotice, quote
 
 func quoted(s string) json.RawMessage { return toJSON(s) }
 
-// encoded is the JSON of strings, numbers, and lists and objects of these.
+// toJSON encodes strings, numbers, and lists and objects of them.
 func toJSON(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // they can always be written
+	_ = e.Encode(v) // cannot fail for these types
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// write writes a message.
 func encodeMessage(label string, parts ...json.RawMessage) []byte {
 	n := len(label) + 4
 	for _, p := range parts {
@@ -306,19 +306,19 @@ func encodeMessage(label string, parts ...json.RawMessage) []byte {
 // answer is a message of the relay.
 type answer struct {
 	label  string
-	number uint64 // zero: it is about no subscription
-	rest   []byte // what comes after the name
+	number uint64 // zero: no subscription
+	rest   []byte // the bytes after the name
 }
 
-// readAnswer reads as much of a message of the relay as has to be known. The relay is trusted:
-// what it does not understand passes as it is.
+// readAnswer reads the label and name of a message. The relay is trusted, and unknown messages pass
+// unchanged.
 func readAnswer(message []byte) (a answer) {
 	rest, ok := bytes.CutPrefix(message, []byte(`["`))
 	label, rest, found := bytes.Cut(rest, []byte(`"`))
 	if !ok || !found {
 		return a
 	}
-	if a.label = string(label); a.label == "NEG-ERROR" { // as go-nostr spells it
+	if a.label = string(label); a.label == "NEG-ERROR" { // spelling of go-nostr
 		a.label = labelNegErr
 	}
 	switch a.label {
@@ -337,7 +337,7 @@ func readAnswer(message []byte) (a answer) {
 	return a
 }
 
-// as is the message as the client gets it, with the name that it has given.
+// as returns the message for the client, with the client's id.
 func (a answer) as(name []byte) []byte {
 	b := make([]byte, 0, len(a.label)+len(name)+len(a.rest)+4)
 	b = append(append(append(b, `["`...), a.label...), `",`...)

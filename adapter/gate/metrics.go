@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Collector returns the metrics, computed when they are asked for. The caller registers
-// it. namespace goes before their names, without an underscore.
+// Collector returns the metrics, computed on each scrape. The caller registers it. Their names
+// begin with namespace, if it is not empty.
 func (g *Gate) Collector(namespace string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gate", name), help, labels, nil)

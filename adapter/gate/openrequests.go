@@ -6,54 +6,55 @@ import (
 	"time"
 )
 
-// table is what a connection has asked the relay for, by the names that the client has given and by
-// those that the relay knows. It says what is to be done.
+// openRequests is the unanswered messages and open subscriptions of a connection, by the ids of the
+// client and by the numbers that the relay knows. Its methods return the actions that the
+// connection has to take.
 type openRequests struct {
 	mu sync.Mutex
 	// guarded by mu
 	number      uint64
-	reqs        map[string]*sub // by name: REQ
-	negs        map[string]*sub // NEG-OPEN
+	reqs        map[string]*sub // REQ by the client's id
+	negs        map[string]*sub // NEG-OPEN by the client's id
 	byNumber    map[uint64]*sub
-	events      []*pending // EVENT and AUTH that have no answer, the oldest first
+	events      []*pending // unanswered EVENT and AUTH, the oldest first
 	waiting     map[*pending]struct{}
-	allAnswered chan struct{} // closed: the client has gone, and nothing is left to be answered
+	allAnswered chan struct{} // closed when the client is gone and the relay has answered everything
 	ended       bool
-	unread      int // bytes of stored events that were let through and have not been read, about
+	unread      int // approximate bytes of stored events that were admitted and have not arrived
 }
 
-// sub is what a client has a name for.
+// sub is a subscription, count or reconciliation.
 type sub struct {
 	label     string
 	number    uint64
-	name      []byte // as it is written
+	name      []byte // as JSON
 	key       string
 	filters   int
-	weight    int           // units that it takes up in its table
-	done      bool          // the relay has answered: stored events have come
-	closed    bool          // the client wants no more of it
-	abandoned chan struct{} // closed: what is left of the answer is for nobody
-	sent      *sentEvents   // what has come of it
-	unread    []int         // bytes of its events that were let through, the first one first
-	pending   []*pending    // what has no answer, the oldest first
+	weight    int           // units in its table
+	done      bool          // the relay has answered
+	closed    bool          // by the client or for want of room
+	abandoned chan struct{} // closed together with closed
+	sent      *sentEvents   // events that the client has got
+	unread    []int         // bytes of its admitted stored events, the oldest first
+	pending   []*pending    // unanswered messages, the oldest first
 
 	// set before it is in a table, read-only
 	timer  *time.Timer             // of a reconciliation
-	viaTap bool                    // the relay does not know of it
+	viaTap bool                    // the Gate keeps it, and the relay does not know it
 	ctx    context.Context         //nolint:containedctx // it lasts as long as the subscription; nil if it is not own
 	stop   context.CancelCauseFunc // ends ctx
 
-	liveFilters []liveFilter // guarded by the mutex of live; none: it does not hear
+	liveFilters []liveFilter // guarded by the mutex of liveSubs; none until the hooks have accepted the filters
 }
 
-// pending is a message that has no answer yet, and what it takes up.
+// pending is an unanswered message with the slots that it occupies.
 type pending struct {
 	once, sharedOnce sync.Once
-	shared, slot     func() // give back what strangers share, and what is the connection's
+	shared, slot     func() // release the slots shared with other clients, and that of the connection
 	timer            *time.Timer
 }
 
-// idle gives back what is for others while the relay has nothing to do for the message.
+// releaseShared releases the shared slots while the relay has no work with the message.
 func (p *pending) releaseShared() { p.sharedOnce.Do(p.shared) }
 
 func (p *pending) finish() {
@@ -71,7 +72,7 @@ func newOpenRequests() *openRequests {
 	}
 }
 
-// of is where names of a label are; nil: they are not kept. It is called with mu held.
+// byName returns the subscriptions of a label by the client's id, or nil. The caller holds mu.
 func (t *openRequests) byName(label string) map[string]*sub {
 	switch label {
 	case labelReq, labelClose:
@@ -82,29 +83,29 @@ func (t *openRequests) byName(label string) map[string]*sub {
 	return nil
 }
 
-// named is the subscription that a message is about, if there is one.
+// find returns the subscription that a message names, or nil.
 func (t *openRequests) find(r request) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byName(r.label)[r.name]
 }
 
-// subscriptions returns the number of subscriptions that are open.
+// subscriptions returns the number of open subscriptions.
 func (t *openRequests) subscriptions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.reqs)
 }
 
-// wait notes a message that the relay is to answer.
+// add records a message that the relay will answer.
 func (t *openRequests) add(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waiting[p] = struct{}{}
-	p.timer = time.AfterFunc(answerBy, p.finish) // the relay owes one answer to each, but who knows
+	p.timer = time.AfterFunc(answerBy, p.finish) // for a relay that does not answer
 }
 
-// answered notes that a message has its answer, or won't have one.
+// answered records that a message has its answer or will not get one.
 func (t *openRequests) answered(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,14 +116,14 @@ func (t *openRequests) answered(p *pending) {
 	}
 }
 
-// event notes that an event was handed on.
+// addEvent records a forwarded EVENT or AUTH.
 func (t *openRequests) addEvent(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.events = append(t.events, p)
 }
 
-// open gives a subscription a number. It reports false if that was closed already, since others needed its room.
+// open numbers a subscription. It returns false if the subscription was evicted before.
 func (t *openRequests) open(s *sub, p *pending) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,20 +139,22 @@ func (t *openRequests) open(s *sub, p *pending) bool {
 	return true
 }
 
-// goesOn notes one more message of a reconciliation, if there is one of that name.
+// continueNeg records one more message of a reconciliation and returns it, or nil if none has the
+// name.
 func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.negs[r.name]
 	if s != nil {
 		s.pending = append(s.pending, p)
-		s.timer.Reset(answerBy) // it is in use
+		s.timer.Reset(answerBy)
 	}
 	return s
 }
 
-// close ends a subscription, and reports whether it was open. The relay is told once it has answered: what
-// closes and what opens may be dealt with in any order.
+// close ends a subscription and reports whether it was open, and whether the relay must be told
+// now. A relay that has not answered yet is told after its answer, because it may handle REQ and
+// CLOSE in any order.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,14 +172,14 @@ func (t *openRequests) close(s *sub) (open, tell bool) {
 	return true, true
 }
 
-// unname forgets the name of a subscription. It is called with mu held.
+// removeName frees the client's id of a subscription. The caller holds mu.
 func (t *openRequests) removeName(s *sub) {
 	if names := t.byName(s.label); names[s.key] == s {
 		delete(names, s.key)
 	}
 }
 
-// left is what has no answer of a subscription that is over.
+// takePending returns and removes the unanswered messages of a subscription.
 func (t *openRequests) takePending(s *sub) []*pending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,8 +188,8 @@ func (t *openRequests) takePending(s *sub) []*pending {
 	return left
 }
 
-// lets reports whether an event of so many bytes, which was stored, may come: one for which there is
-// room, or that nobody reads. Else it tells for what it waits.
+// admitStored reports whether a stored event of the given size may be written: if there is room, or
+// if the subscription is closed. Otherwise it returns the subscription and message to wait with.
 func (t *openRequests) admitStored(number uint64, size int, room func(coming int) bool) (ok bool, s *sub, p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,7 +205,7 @@ func (t *openRequests) admitStored(number uint64, size int, room func(coming int
 	return true, nil, nil
 }
 
-// stop has nothing more come of an answer. It is called with mu held.
+// dropUnread forgets admitted events of an answer that has ended. The caller holds mu.
 func (t *openRequests) dropUnread(s *sub) {
 	for _, n := range s.unread {
 		t.unread -= n
@@ -216,16 +219,16 @@ func (t *openRequests) unreadBytes() int {
 	return t.unread
 }
 
-// verdict is what is to be done about a message of the relay.
+// outcome is the actions that a message of the relay causes.
 type outcome struct {
 	send  []byte   // to the client; nil: nothing
-	p     *pending // what it has answered
-	s     *sub     // what it is about
-	ended bool     // the relay has nothing more of it
-	close bool     // the relay has it open, and is to end it
+	p     *pending // the message that it answers
+	s     *sub     // the subscription that it belongs to
+	ended bool     // the relay has ended the subscription
+	close bool     // the subscription must be closed at the relay
 }
 
-// hears notes a message of the relay.
+// applyAnswer records a message of the relay.
 func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	a := readAnswer(message)
 	t.mu.Lock()
@@ -239,7 +242,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	}
 	s := t.byNumber[a.number]
 	if s == nil {
-		return v // of what the client has closed it hears nothing
+		return v // the client has closed it
 	}
 	if !s.closed {
 		v.send = a.as(s.name)
@@ -263,7 +266,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 		v.p, s.pending = s.pending[0], s.pending[1:]
 	}
 	v.ended = a.label == labelClosed || a.label == labelCount || a.label == labelNegErr
-	v.close = s.closed && !v.ended || a.label == labelClosed // khatru keeps the filters before the one that it refuses
+	v.close = s.closed && !v.ended || a.label == labelClosed // khatru keeps the filters before a refused one
 	if v.ended {
 		t.removeName(s)
 	}
@@ -276,8 +279,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	return v
 }
 
-// live returns the names of those subscriptions that are to get an event which was published: they are open, and
-// have not had it.
+// claim returns the ids of the open subscriptions that have not got a published event yet.
 func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,8 +291,8 @@ func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
 	return names
 }
 
-// end has nothing more said to the client, which has gone, and nothing more of what it has asked for
-// wait for it. What is returned is closed when the relay has answered all of that.
+// end closes all subscriptions when the client is gone. The returned channel is closed when the
+// relay has answered everything.
 func (t *openRequests) end() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -310,7 +312,7 @@ func (t *openRequests) end() <-chan struct{} {
 	return t.allAnswered
 }
 
-// forget empties the table.
+// forget removes and returns all subscriptions and unanswered messages.
 func (t *openRequests) forget() (subs []*sub, left []*pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 
 // outgoing is a message to a client, or an event for several of its subscriptions.
 type outgoing struct {
-	text  []byte   // the message, or the JSON of the event, which other connections share
-	names [][]byte // the subscriptions that get the event, as they are written
+	text  []byte   // the message, or the event as JSON, shared by connections
+	names [][]byte // ids of the subscriptions as JSON
 }
 
-// size returns the bytes that an outgoing holds in memory.
+// size returns the size in memory in bytes.
 func (o outgoing) size() int {
 	n := len(o.text)
 	for _, name := range o.names {
@@ -21,7 +21,7 @@ func (o outgoing) size() int {
 	return n
 }
 
-// messages yields what is written to the websocket.
+// messages yields the websocket messages.
 func (o outgoing) messages() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if o.names == nil {
@@ -36,24 +36,24 @@ func (o outgoing) messages() iter.Seq[[]byte] {
 	}
 }
 
-// queue is what is to be written to a client: the relay never waits for it. Its bytes count until
-// they are written, for all queues as well.
+// queue is the messages for a client, so that the relay never waits for it. Bytes are counted until
+// they are written, also in the total of all queues.
 type queue struct {
-	more chan struct{} // holds one: there is something
+	more chan struct{} // a token: items is not empty
 	all  *atomic.Int64
 
 	mu sync.Mutex
 	// guarded by mu
 	items     []outgoing
 	waiting   int // bytes of items
-	bytes     int // with what is being written
+	bytes     int // including the item that is being written
 	closed    bool
-	shrinking chan struct{} // nil: nobody waits for it
+	shrinking chan struct{} // nil: nobody waits
 }
 
 func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
 
-// put appends an item; false: the queue is closed. Then, or now, there is so much in it.
+// put appends an item and returns the bytes of the queue. It returns false if the queue is closed.
 func (q *queue) put(o outgoing) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,7 +72,7 @@ func (q *queue) put(o outgoing) (size int, ok bool) {
 	return q.bytes, true
 }
 
-// get returns the first item; written is called when it is.
+// get returns the first item. The caller calls written after it.
 func (q *queue) get() (o outgoing, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +92,7 @@ func (q *queue) written(o outgoing) {
 	q.subtract(o.size())
 }
 
-// close takes nothing more in, and forgets what waits.
+// close discards the items and refuses more.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,14 +101,14 @@ func (q *queue) close() {
 	q.items, q.waiting = nil, 0
 }
 
-// lose is called with mu held.
+// subtract reduces the byte counts. The caller holds mu.
 func (q *queue) subtract(n int) {
 	q.bytes -= n
 	q.all.Add(-int64(n))
 	q.wake()
 }
 
-// wake is called with mu held.
+// wake wakes callers that wait on shrunk. The caller holds mu.
 func (q *queue) wake() {
 	if q.shrinking != nil {
 		close(q.shrinking)
@@ -116,21 +116,21 @@ func (q *queue) wake() {
 	}
 }
 
-// changed has whoever waits look again.
+// wakeWaiters makes callers check the room again.
 func (q *queue) wakeWaiters() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wake()
 }
 
-// size is how many bytes there are, and how many of them close would forget.
+// size returns all bytes, and the bytes that close would discard.
 func (q *queue) size() (all, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes, q.waiting
 }
 
-// shrinks is closed when there is less.
+// shrunk returns a channel that is closed when the queue shrinks.
 func (q *queue) shrunk() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,35 +6,35 @@ import (
 )
 
 const (
-	// maxTold is how many stored events are remembered that an answer has had: a REQ of several
-	// filters may find so many, and more come twice. Each takes about 30 bytes until EOSE.
+	// maxStored is the maximum number of stored events per answer that are remembered until EOSE,
+	// about 30 bytes each. More may be sent twice.
 	maxStored = 10_000
-	// lastTold is how many events are remembered that have just come live: khatru writes one for
-	// each filter in a row, but others may be written in between.
+	// maxLast is the number of remembered published events. khatru writes one event once for each
+	// matching filter, and few others in between.
 	maxLast = 16
-	// firstTold is of how many stored events that came first it is known after EOSE: what is stored and published a moment
-	// later is among the newest.
+	// maxFirst is the number of stored events that are remembered after EOSE. An event that is
+	// stored and published during the query is among the newest, which come first.
 	maxFirst = 64
 )
 
-// digest is half of an event's id, in hex: nobody finds two events that have the same one.
+// digest is the first half of an event's id in hex. Nobody can find two ids with the same digest.
 type digest [32]byte
 
-// told is what a subscription was told of. khatru looks for each filter by itself
-// and writes an event for each that it matches, and what is published while it looks may be found as well; clients count on
-// having it once, as a page of so many.
+// sentEvents is the events that a subscription has got. khatru queries each filter separately, and
+// finds events that are published meanwhile. Clients expect each event once, because they count the
+// events of a page.
 type sentEvents struct {
 	stored map[digest]struct{} // nil after EOSE
 	first  []digest
 	last   [maxLast]digest
-	next   int // of last
+	next   int // index of the oldest one in last
 }
 
 func newSentEvents() *sentEvents { return &sentEvents{stored: make(map[digest]struct{})} }
 
-// digestOf is that of an event as the relay has written it.
+// digestOf returns the digest of an event as written by the relay.
 func digestOf(event []byte) (d digest, found bool) {
-	// In a string of JSON there would be a backslash before each of the quotes.
+	// Inside a JSON string the quotes would be escaped.
 	_, id, found := bytes.Cut(event, []byte(`"id":"`))
 	if !found || len(id) < len(d) {
 		return d, false
@@ -42,7 +42,7 @@ func digestOf(event []byte) (d digest, found bool) {
 	return digest(id[:len(d)]), true
 }
 
-// again reports whether an event was told before.
+// isRepeated records an event and reports whether it was sent before.
 func (t *sentEvents) isRepeated(d digest) bool {
 	if t == nil {
 		return false
@@ -64,7 +64,7 @@ func (t *sentEvents) isRepeated(d digest) bool {
 	return false
 }
 
-// answered forgets what was stored: from now on events come as they are published.
+// endStored forgets most stored events at EOSE.
 func (t *sentEvents) endStored() {
 	if t != nil {
 		t.stored = nil

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// headerTime is how long a request's header may take to come, idleTime how long a connection may
-	// be left unused.
+	// headerTime is the maximum time for a request's header, idleTime for an unused connection.
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
-	// endingTime is how long requests under way may take once all is to end.
+	// endingTime is the time for open requests at the end.
 	endingTime = 2 * time.Second
 )
 
-// ListenAndServe is [Serve] at an address, such as "127.0.0.1:3334".
+// ListenAndServe is [Serve] at an address such as "127.0.0.1:3334".
 func ListenAndServe(ctx context.Context, address string, handler http.Handler, run func(context.Context) error) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -29,17 +28,18 @@ func ListenAndServe(ctx context.Context, address string, handler http.Handler, r
 	return Serve(ctx, listener, handler, run)
 }
 
-// Serve serves handler to clients that can't keep a connection without using it, and runs what the
-// server does by itself, until ctx ends, which is no error, or one of both ends. Requests under way
-// have 2 s then; websockets are hung up by [Gate.Close], which is to be called after it. It closes
-// the listener, and returns when run has returned: with its error, unless that is why ctx ended.
+// Serve serves handler and runs run concurrently, until ctx ends or one of both returns.
+// Connections have timeouts for headers, bodies and idling. At the end open requests have 2 s.
+// Websockets are closed by [Gate.Close], which the caller calls afterwards. Serve closes the
+// listener and returns after run. It returns the error of run or of serving, or nil if ctx has
+// ended.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run func(context.Context) error) error {
 	server := &http.Server{Handler: front.Bodies(handler, bodyBy), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ConnState: front.Idle()}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	served, ran := make(chan error, 1), make(chan error, 1)
 	go func() {
-		defer stop() // what nobody can reach need not run
+		defer stop() // a server that cannot be reached need not run
 		served <- server.Serve(listener)
 	}()
 	go func() {
@@ -50,7 +50,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, run
 	ending, done := context.WithTimeout(context.WithoutCancel(ctx), endingTime)
 	defer done()
 	if err := server.Shutdown(ending); err != nil {
-		_ = server.Close() // what is left is given up
+		_ = server.Close() // closes the remaining connections
 	}
 	failed := <-ran
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
