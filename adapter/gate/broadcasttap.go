@@ -73,7 +73,7 @@ func routes(relay *khatru.Relay) bool {
 // connected to another relay, which keeps their subscriptions from now on.
 func (e *broadcastTap) connectMissed() {
 	if !e.connectSeen.Load() && !e.connectLost.Swap(true) {
-		e.g.cfg.Logger.Warn("the relay does not tell its gate of connections, and holds events against filters itself")
+		e.g.cfg.Logger.Warn("gate bypassed: the relay does not call OnConnect and matches filters itself")
 	}
 }
 
@@ -126,7 +126,7 @@ func (e *broadcastTap) open() (hears bool) {
 	}
 	in, err := e.dial()
 	if err != nil {
-		e.g.cfg.Logger.Warn("the relay keeps its gate from listening, and holds events against filters itself", "err", err)
+		e.g.cfg.Logger.Warn("gate bypassed: the relay refused its subscription and matches filters itself", "error", err)
 		return false
 	}
 	e.in = in

@@ -81,7 +81,7 @@ func (c *conn) hangUp(written <-chan struct{}) {
 	why := context.Cause(c.ctx)
 	for _, ours := range []error{errSlow, errQuiet, errRoom} {
 		if errors.Is(why, ours) { // a client's close reason is not logged
-			c.g.cfg.Logger.Debug("a client was hung up", "client", c.who.ID, "why", ours)
+			c.g.cfg.Logger.Debug("client disconnected", "client", c.who.ID, "reason", ours)
 		}
 	}
 	switch {

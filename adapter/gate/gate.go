@@ -188,7 +188,7 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	if files := disk.Files(); cfg.MaxConnections > files/filesPart {
 		cfg.MaxConnections = max(1, files/filesPart)
-		cfg.Logger.Warn("websockets limited by the open files that the process may have", "websockets", cfg.MaxConnections, "files", files)
+		cfg.Logger.Warn("websockets limited by open files", "websockets", cfg.MaxConnections, "files", files)
 	}
 	g := &Gate{
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
@@ -341,7 +341,7 @@ const (
 func (g *Gate) countRefusal(client, what string) {
 	g.count(what)
 	if g.lines.May(refused{client, what}, time.Now()) {
-		g.cfg.Logger.Info("a client was refused: there is no room", "client", client, "what", what)
+		g.cfg.Logger.Info("client refused", "client", client, "resource", what)
 	}
 }
 

@@ -245,8 +245,8 @@ func TestListening(t *testing.T) {
 	says(a, "4", 3)
 	require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, a.hears())
 	require.Equal(t, `["EOSE","4"]`, a.hears())
-	require.Equal(t, 1, strings.Count(log.String(), "a client was refused"), "once a minute")
-	require.Regexp(t, `client=127\.0\.0\.1:\d+ what=listening`, log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "client refused"), "once a minute")
+	require.Regexp(t, `client=127\.0\.0\.1:\d+ resource=listening`, log.String())
 }
 
 // A backend may make a query for each author with each kind: one message of 400 kB ended the process.
