@@ -176,7 +176,7 @@ func TestWhatBecomesOfWhatIsStored(t *testing.T) {
 				continue
 			}
 			require.Equal(t, map[string]int{"memory_unreadable": 1}, r.counts(), name)
-			for _, part := range []string{"level=WARN", "something that was kept can't be used", "key=" + c.key, "error="} {
+			for _, part := range []string{"level=WARN", "stored value dropped", "key=" + c.key, "error="} {
 				require.Contains(t, r.log(), part, name)
 			}
 			if c.err != nil {

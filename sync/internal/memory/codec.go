@@ -148,7 +148,7 @@ func decodeMarks(b []byte) (map[graspsync.RelayURL]mark, error) {
 	return out, nil
 }
 
-var errSpelling = errors.New("not the one spelling of a relay URL")
+var errSpelling = errors.New("relay URL is not normalized")
 
 // parseURL accepts only the normalized spelling of a relay URL.
 func parseURL(s string) (graspsync.RelayURL, error) {

@@ -60,7 +60,7 @@ func (l *loading) all(ctx context.Context) error {
 		keep, err := l.one(key, value)
 		if err != nil {
 			l.m.cfg.Dropped("memory_unreadable", 1)
-			l.m.cfg.Logger.Warn("something that was kept can't be used", "key", key, "error", err)
+			l.m.cfg.Logger.Warn("stored value dropped", "key", key, "error", err)
 		}
 		if err != nil || !keep {
 			l.m.remove(key)

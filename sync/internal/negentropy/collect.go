@@ -30,7 +30,7 @@ func (l *idList) check() error {
 		l.compact()
 	}
 	if len(l.ids) > l.limit {
-		return fmt.Errorf("%w: more than %d that we don't have", ErrTooMany, l.limit)
+		return fmt.Errorf("%w: more than %d ids that the set lacks", ErrTooMany, l.limit)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (s *Session) step(msg []byte) ([]byte, error) {
 	}
 	s.settled = max(s.settled, settledBy(reply))
 	if s.rounds >= s.limits.MaxRounds {
-		return nil, fmt.Errorf("%w: still differences after %d", ErrRounds, s.rounds)
+		return nil, fmt.Errorf("%w: differences remain after %d", ErrRounds, s.rounds)
 	}
 	return reply, nil
 }

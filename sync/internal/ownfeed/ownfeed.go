@@ -29,7 +29,7 @@ var (
 	// ErrSilent reports that the relay did not answer in time.
 	ErrSilent = errors.New("own relay does not answer")
 	// ErrEndless reports an answer of more than MaxPage events.
-	ErrEndless = errors.New("own relay answers without end")
+	ErrEndless = errors.New("own relay sent too many events")
 )
 
 // Config contains the limits of a [Feed]. All fields must be set.
@@ -224,7 +224,7 @@ func (f *Feed) onEOSE(now time.Time, m wire.Message) Result {
 
 func (f *Feed) endPage(now time.Time, hint wire.Hint) (r Result) {
 	if f.noticed && f.inPage == 0 { // some relays report a failed query with a NOTICE
-		return Result{Err: fmt.Errorf("%w: notice and nothing else", ErrEnded)}
+		return Result{Err: fmt.Errorf("%w: answered with a NOTICE and no events", ErrEnded)}
 	}
 	r.Send = []wire.Request{{Type: wire.TypeClose, Sub: f.page}}
 	step := f.walk.End(hint == wire.HintFinish, hint == wire.HintMore)

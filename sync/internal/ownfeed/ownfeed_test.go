@@ -123,7 +123,7 @@ func TestRefusedAndSilent(t *testing.T) {
 
 	f, _, page = connected()
 	f.Receive(start, wire.Message{Type: wire.TypeNotice, Text: "could not connect to database"})
-	require.ErrorIs(t, f.Receive(start, eose(page)).Err, ErrEnded, "notice and nothing else is no answer")
+	require.ErrorIs(t, f.Receive(start, eose(page)).Err, ErrEnded, "a NOTICE without events is no answer")
 
 	f, _, page = connected()
 	var err error

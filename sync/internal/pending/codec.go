@@ -22,7 +22,7 @@ const (
 	keySize = 8
 )
 
-var errChunk = errors.New("not a chunk of remembered events")
+var errChunk = errors.New("invalid chunk of rejected events")
 
 // record is the fixed part of an entry in a chunk. The relay URL and the keys of dependencies
 // follow.

@@ -84,7 +84,7 @@ func (h *history) auditPage(q *query, ev graspsync.Event, known bool) {
 	}
 	if _, ok := a.hidden[ev.ID]; ok {
 		q.b.report.Disproved = true
-		h.noNegentropy("it does not show what pages bring", true)
+		h.noNegentropy("NIP-77 hides events that pages contain", true)
 	}
 	if !known {
 		a.brought(ev.ID, ev.CreatedAt)

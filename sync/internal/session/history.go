@@ -338,7 +338,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		})
 	}
 	if x.events > h.cfg.MaxPage {
-		h.fail(x, "answer without end")
+		h.fail(x, "answer has too many events")
 	}
 }
 
@@ -388,7 +388,7 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	q := x.q
 	if x.noticed && x.events == 0 {
 		// Some relays report a failed query with a NOTICE before the EOSE.
-		h.fail(x, "notice and nothing else")
+		h.fail(x, "answered with a NOTICE and no events")
 		return
 	}
 	h.requests.drop(x, true)
@@ -595,7 +595,7 @@ func (h *history) endIDs(x *request) {
 	q := x.q
 	if x.noticed && x.events == 0 {
 		// Some relays report a failed query with a NOTICE before the EOSE.
-		h.fail(x, "notice and nothing else")
+		h.fail(x, "answered with a NOTICE and no events")
 		return
 	}
 	h.requests.drop(x, true)
@@ -641,7 +641,7 @@ func (h *history) gaveByPage(q *query) {
 	for ; q != nil; q = q.parent {
 		q.vain = false
 	}
-	h.noNegentropy("what it announces it gives by pages only", true)
+	h.noNegentropy("events announced by NIP-77 arrive by pages only", true)
 }
 
 func (h *history) countUnserved(q *query) {

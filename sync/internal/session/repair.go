@@ -47,7 +47,7 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 }
 
 // hungUp is the reason recorded for a relay that disconnects.
-const hungUp = "the relay hung up over it"
+const hungUp = "the relay disconnected instead of answering"
 
 // refuseUnasked handles a waiting request that the relay is believed to refuse, as if the relay had
 // refused it. It returns false if no such request waits.

@@ -240,7 +240,7 @@ func (r *requests) divide(x *request) []*request {
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)
 		if len(out) > n-1 { // one place remains for history
-			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "no room for what it has to be split into")
+			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
 			return nil
 		}
 	}
@@ -450,7 +450,7 @@ func (r *requests) giveWay(x *request) {
 	wanted := !r.unwanted(x)
 	r.dropLive(x.live)
 	if wanted {
-		r.out.do(LiveClosed{Live: x.live, Reason: "its place is needed", GaveWay: true})
+		r.out.do(LiveClosed{Live: x.live, Reason: "closed to make room for another request", GaveWay: true})
 	}
 }
 

@@ -195,12 +195,12 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	if x.kind == reqNeg {
-		s.strike(now, "event that was not asked for")
+		s.strike(now, "unrequested event")
 		return
 	}
 	matches, similar := x.suits(m)
 	if !similar {
-		s.strike(now, "event that was not asked for")
+		s.strike(now, "unrequested event")
 		return
 	}
 	if x.kind == reqLive {
