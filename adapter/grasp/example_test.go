@@ -2,16 +2,14 @@ package grasp_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/doctest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
@@ -63,13 +61,7 @@ func ExampleNew() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "serve := func(ctx context.Context) error {\n")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
-	require.True(t, ok)
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	require.Contains(t, string(readme), "```go\n"+strings.ReplaceAll(body, "\n\t\t", "\n")[2:]+"```\n")
+	for _, readme := range []string{"README.md", "../../README.md"} {
+		doctest.Shown(t, readme, "example_test.go", "\tdb := ", "\t}\n\t_ = serve")
+	}
 }

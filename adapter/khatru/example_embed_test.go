@@ -2,16 +2,14 @@ package khatruadapter_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/internal/doctest"
 )
 
 // The relay of the README.
@@ -36,13 +34,7 @@ func Example_embed() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_embed_test.go")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "relay := khatru.NewRelay()\n")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
-	require.True(t, ok)
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	require.Contains(t, string(readme), "```go\nrelay := khatru.NewRelay()\n"+strings.ReplaceAll(body, "\n\t\t", "\n")[2:]+"```\n")
+	for _, readme := range []string{"README.md", "../../README.md"} {
+		doctest.Shown(t, readme, "example_embed_test.go", "\trelay := ", "\t}\n\t_ = serve")
+	}
 }

@@ -2,17 +2,15 @@ package graspadapter_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"fiatjaf.com/nostr/eventstore/boltdb"
 	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/khatru/grasp"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
+	"github.com/graspsync/graspsync/internal/doctest"
 )
 
 // The first part is a GRASP-01 server on fiatjaf.com/nostr, but for UseEventstore; the second adds
@@ -41,19 +39,5 @@ func Example_embed() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_embed_test.go")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "serve := func(ctx context.Context) error {\n")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
-	require.True(t, ok)
-	at := strings.Index(body, "\t\trelay := ")
-	require.Positive(t, at)
-	var lines []string
-	for line := range strings.Lines(body[at:]) {
-		lines = append(lines, strings.TrimPrefix(line, "\t\t"))
-	}
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	require.Contains(t, string(readme), "```go\n"+strings.Join(lines, "")+"```\n")
+	doctest.Shown(t, "../README.md", "example_embed_test.go", "\trelay := ", "\t}\n\t_ = serve")
 }

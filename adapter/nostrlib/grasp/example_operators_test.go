@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/gate"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/internal/doctest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -149,18 +150,6 @@ func TestOperators(t *testing.T) {
 
 // README shows the functions above.
 func TestReadmeShowsTheOperators(t *testing.T) {
-	source, err := os.ReadFile("example_operators_test.go")
-	require.NoError(t, err)
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "func operators(")
-	require.True(t, ok)
-	body, rest, ok := strings.Cut(rest, "\n}\n")
-	require.True(t, ok)
-	require.Contains(t, string(readme), "```go\nfunc operators("+body+"\n}\n```\n")
-	_, rest, ok = strings.Cut(rest, "door *gate.Gate) error {\n")
-	require.True(t, ok)
-	body, _, ok = strings.Cut(rest, "\t}\n\t_ = serve")
-	require.True(t, ok)
-	require.Contains(t, string(readme), "```go\n"+strings.ReplaceAll(body, "\t\t", "")+"```\n")
+	doctest.Shown(t, "../README.md", "example_operators_test.go", "func operators(", "\n// ")
+	doctest.Shown(t, "../README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")
 }

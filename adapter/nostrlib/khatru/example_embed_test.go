@@ -2,16 +2,14 @@ package khatruadapter_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 
 	"fiatjaf.com/nostr/eventstore/boltdb"
 	"fiatjaf.com/nostr/khatru"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
+	"github.com/graspsync/graspsync/internal/doctest"
 )
 
 // The first part is a relay as one is written on fiatjaf.com/nostr, but for UseEventstore; the second
@@ -39,20 +37,5 @@ func Example_embed() {
 }
 
 func TestReadmeShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_embed_test.go")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "serve := func(ctx context.Context) error {\n")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\t}\n\t_ = serve")
-	require.True(t, ok)
-	_, added, ok := strings.Cut(body, "\n\n")
-	require.True(t, ok, "the relay that exists, and what is added to it")
-	require.LessOrEqual(t, strings.Count(added, "\n"), 9)
-	var lines []string
-	for line := range strings.Lines(body) {
-		lines = append(lines, strings.TrimPrefix(line, "\t\t"))
-	}
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	require.Contains(t, string(readme), "```go\n"+strings.Join(lines, "")+"```\n")
+	doctest.Shown(t, "../README.md", "example_embed_test.go", "\tdb := ", "\t}\n\t_ = serve")
 }

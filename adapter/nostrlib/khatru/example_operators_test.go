@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	"github.com/graspsync/graspsync/adapter/statuspage"
+	"github.com/graspsync/graspsync/internal/doctest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -104,13 +104,5 @@ func TestOperators(t *testing.T) {
 
 // README shows the function above.
 func TestReadmeShowsTheOperators(t *testing.T) {
-	source, err := os.ReadFile("example_operators_test.go")
-	require.NoError(t, err)
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(source), "\twhy := ")
-	require.True(t, ok)
-	body, _, ok := strings.Cut(rest, "\tif err")
-	require.True(t, ok)
-	require.Contains(t, string(readme), "```go\nwhy := "+strings.ReplaceAll(body, "\n\t", "\n")+"```\n")
+	doctest.Shown(t, "../README.md", "example_operators_test.go", "\twhy := ", "\tif err")
 }
