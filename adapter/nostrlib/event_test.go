@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// real are events that relays had: two announcements and their states.
+// real returns events of real relays: two announcements and their states.
 func real(t testing.TB) (lines [][]byte) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/events.jsonl")
@@ -27,7 +27,7 @@ func real(t testing.TB) (lines [][]byte) {
 	return lines
 }
 
-// Both libraries read the same of an event, and each accepts what comes of the other's.
+// Both libraries parse an event alike, and each accepts the encoding of the other.
 func TestEventsOfBoth(t *testing.T) {
 	for _, line := range real(t) {
 		var theirs nostr.Event
@@ -53,8 +53,8 @@ func TestEventsOfBoth(t *testing.T) {
 	}
 }
 
-// Of control characters nostrlib escapes only those that are common, so that it has another
-// id for an event with others, by which nobody else would know it.
+// nostrlib escapes only common control characters, so it computes another id than NIP-01 for events
+// with other ones.
 func TestIDsDifferWithControlCharacters(t *testing.T) {
 	key := nostr.Generate()
 	for content, same := range map[string]bool{
@@ -91,7 +91,7 @@ func TestNoEvents(t *testing.T) {
 	}
 }
 
-// FuzzEvent has an event of nostrlib's go there and back.
+// FuzzEvent converts an event of nostrlib in both directions.
 func FuzzEvent(f *testing.F) {
 	for _, line := range real(f) {
 		f.Add(line)
@@ -116,7 +116,7 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// What it costs to hand an event over, and what it would to read it again.
+// The cost of a conversion compared with parsing the event again.
 func BenchmarkEvent(b *testing.B) {
 	lines := real(b)
 	theirs := make([]nostr.Event, len(lines))

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 )
 
-// Any backend is a Store: older versions go, and what a deletion covers does not come back.
+// Use a backend as a Store: it replaces older versions, and deleted events do not come back.
 func ExampleNewStore() {
 	ctx := context.Background()
 	db := &slicestore.SliceStore{} // or boltdb, lmdb
@@ -65,7 +65,7 @@ func ExampleNewStore() {
 	// 30617 <nil>
 }
 
-// An event is handed over as it is.
+// Convert an event without parsing.
 func ExampleFromEvent() {
 	e := nostr.Event{Kind: 1621, CreatedAt: 100, Content: "it does not start"}
 	if err := e.Sign(nostr.Generate()); err != nil {

@@ -30,7 +30,7 @@ func TestFilters(t *testing.T) {
 	require.Equal(t, nostr.Filter{LimitZero: true}, back)
 }
 
-// What nothing matches must not become what everything does.
+// A filter that matches nothing must not become one that matches everything.
 func TestFiltersOfNothing(t *testing.T) {
 	at := func(n gonostr.Timestamp) *gonostr.Timestamp { return &n }
 	id := strings.Repeat("a1", 32)

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/storetest"
 )
 
-// It takes a C compiler, and a while: go test -tags lmdb -run Lmdb .
+// Needs a C compiler and some time: go test -tags lmdb -run Lmdb .
 
 func TestSuiteLmdb(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store {
@@ -27,7 +27,7 @@ func TestSuiteLmdb(t *testing.T) {
 	})
 }
 
-// A second Store over one lmdb is refused, and the error names the process that has it.
+// A second Store on one lmdb is refused, and the error names the process that uses it.
 func TestCaseC17_SecondStoreOverLmdb(t *testing.T) {
 	path := t.TempDir()
 	open := func() (*nostrlib.Store, error) {

@@ -31,7 +31,7 @@ func newBolt(t testing.TB) *boltdb.BoltBackend {
 	t.Helper()
 	db := &boltdb.BoltBackend{Path: filepath.Join(t.TempDir(), "events")}
 	require.NoError(t, db.Init())
-	db.DB.NoSync = true // what a test keeps needs not survive the machine
+	db.DB.NoSync = true // tests need no durability
 	t.Cleanup(db.Close)
 	return db
 }
@@ -60,10 +60,10 @@ func TestDurableBoltdb(t *testing.T) {
 	})
 }
 
-// wrapped is a backend in a type of somebody's own, as one is that counts or logs.
+// wrapped is a type that embeds a backend, for example to count or log.
 type wrapped struct{ eventstore.Store }
 
-// A struct that embeds a supported backend is taken for that one, and any other backend is refused.
+// A struct that embeds a supported backend is accepted, any other backend is refused.
 func TestForeignBackend(t *testing.T) {
 	require.Equal(t, 1000, newStore(t, wrapped{newBolt(t)}, nostrlib.Config{}).PageSize())
 	_, err := nostrlib.NewStore(wrapped{}, nostrlib.Config{})
@@ -79,11 +79,11 @@ func event(kind nostr.Kind, at nostr.Timestamp, content string, tags ...nostr.Ta
 	return e
 }
 
-// The binary form of boltdb loses an event, and says nothing, whose tags have more than 64 KiB where
-// a long one stands at the wrong place.
+// The binary encoding of boltdb loses an event without an error if its tags exceed 64 KiB and a
+// long tag is at a certain position.
 func TestEventsThatDoNotFit(t *testing.T) {
 	long := strings.Repeat("x", 60_000)
-	many := make([]nostr.Tag, 2000) // a state with many refs
+	many := make([]nostr.Tag, 2000) // like a state with many refs
 	for i := range many {
 		many[i] = nostr.Tag{fmt.Sprintf("refs/heads/branch-%d", i), strings.Repeat("a1", 20)}
 	}
@@ -112,8 +112,7 @@ func TestEventsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// What a client asks a slicestore for since some second it gets with that second, and not what only
-// looks alike.
+// A query on slicestore includes events at since, and no events that match only in part.
 func TestQuery(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
 		s := newStore(t, db, nostrlib.Config{})
@@ -140,7 +139,7 @@ func TestQuery(t *testing.T) {
 		ask(nostr.Filter{Tags: nostr.TagMap{"e": {id}}}, 10, early)
 		ask(nostr.Filter{Tags: nostr.TagMap{"": {id}}}, 10)
 		ask(nostr.Filter{Kinds: []nostr.Kind{}}, 10)
-		ask(nostr.Filter{IDs: []nostr.ID{{1}}}, 10) // of which boltdb counts all that it has
+		ask(nostr.Filter{IDs: []nostr.ID{{1}}}, 10) // boltdb counts all events for this filter
 		all, err := s.Reconciled(t.Context(), nostr.Filter{Limit: 1})
 		require.NoError(t, err)
 		require.ElementsMatch(t, []graspsync.Stamp{
@@ -152,7 +151,7 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// A backend says nothing of its errors while it is read.
+// Backends do not return errors of queries.
 func TestClosedBackend(t *testing.T) {
 	db := newBolt(t)
 	s := newStore(t, db, nostrlib.Config{})
@@ -175,7 +174,8 @@ func TestClosedBackend(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Another author's events of a kind that was asked for as well, for the sake of the limit, hid profiles.
+// The additional kind in queries, which lifts a limit, made another author's events of that kind
+// hide profiles.
 func TestKindOfNoneHidesNothing(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
 		s := newStore(t, db, nostrlib.Config{})
@@ -193,7 +193,7 @@ func TestKindOfNoneHidesNothing(t *testing.T) {
 	}
 }
 
-// A client gets no more than it asks for, nor more than the relay allows, by whatever it asks.
+// A client never receives more events than it asks for or the relay allows.
 func TestQueryHasNoMoreThanItsLimit(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
 		s := newStore(t, db, nostrlib.Config{})
@@ -212,7 +212,7 @@ func TestQueryHasNoMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-// boltdb indexes no long address, two tags at most, and 32 bits of a time.
+// boltdb indexes no long addresses, at most two tags, and 32 bits of a time.
 func TestQueryBeyondTheIndex(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t), "boltdb": newBolt(t)} {
 		s := newStore(t, db, nostrlib.Config{})

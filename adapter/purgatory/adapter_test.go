@@ -42,23 +42,23 @@ var (
 
 func at(ago time.Duration) nostr.Timestamp { return nostr.Timestamp(time.Now().Add(-ago).Unix()) }
 
-// rig is sync and purgatory, joined as an embedder does it.
+// rig is sync and purgatory, connected as by an embedder.
 type rig struct {
 	t       *testing.T
 	net     *relaytest.Network
 	store   *memstore.Store
 	git     *fetchtest.Fake
 	kept    state.Store
-	most    int // entries of purgatory, 0 for the default
+	most    int // maximum of held events, 0 for the default
 	members nip34.Membership
 	manager *relaysync.SyncManager
 	waits   *purgatory.Purgatory
 	policy  *purgatoryadapter.Policy
 	stop    func()
-	failing atomic.Bool // the store, for what is released
+	failing atomic.Bool // the store fails to save released events
 	mu      sync.Mutex
-	sent    []string // to subscribers
-	faults  []error  // that git servers are said to have
+	sent    []string // broadcast events
+	faults  []error  // recorded failures of git servers
 }
 
 func newRig(t *testing.T) *rig {
@@ -116,7 +116,7 @@ func (r *rig) blamed() []error {
 	return slices.Clone(r.faults)
 }
 
-// failing is a store that saves nothing while it fails.
+// failing is a store that can fail to save.
 type failing struct {
 	relaysync.Store
 	fails *atomic.Bool
@@ -148,8 +148,8 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// What comes newest first is held in the right order, followed for states only, and
-// served with its data; only then is what belongs to it.
+// Events that arrive newest first are held in the right order, synced for states only, and served
+// with their git data. Then the events of the repository follow.
 func TestTrapD6_JoinedHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -171,7 +171,7 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 		require.Zero(t, r.store.Len())
 		require.False(t, r.has(issue))
 
-		// A direct comment depends on what waits, a pull request waits with it.
+		// A direct comment depends on a held event, and a pull request is held with it.
 		view := stranger.Comment(at(0), issue, "x")
 		v, err := r.manager.Judge(t.Context(), eventtest.Of(view))
 		require.NoError(t, err)
@@ -210,8 +210,7 @@ func TestTrapD6_JoinedHold(t *testing.T) {
 	})
 }
 
-// What waits is followed again after a restart, and known to whom it is reconciled
-// with.
+// After a restart held repositories are followed again, and reconciliations include held events.
 func TestTrapP7_JoinedRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -234,8 +233,8 @@ func TestTrapP7_JoinedRestart(t *testing.T) {
 	})
 }
 
-// What expired is not held again because somebody still has it, and its repository's
-// relays are left.
+// An expired event is not held again although a relay still serves it, and the relays of its
+// repository are no longer followed.
 func TestTrapP3_JoinedExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -248,15 +247,15 @@ func TestTrapP3_JoinedExpiry(t *testing.T) {
 		require.Empty(t, r.waits.AllAnnouncements())
 		require.Zero(t, b.Connections().Open)
 		before := r.waits.Status().Held
-		after(30 * time.Hour) // a daily pass sees it again
+		after(30 * time.Hour) // a daily comparison finds it again
 		require.Equal(t, before, r.waits.Status().Held)
 		require.Zero(t, b.Connections().Open)
 		r.stop()
 	})
 }
 
-// A new state of a repository whose announcement expired softly revives it: its relays
-// are followed again.
+// A new state of a repository whose announcement has expired softly revives it: its relays are
+// followed again.
 func TestRevivedIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -284,8 +283,8 @@ func TestRevivedIsFollowed(t *testing.T) {
 	})
 }
 
-// Data that was pushed for an event stays as long as the event is served, and no longer;
-// also what git took in when nobody could be told of it.
+// Git data pushed for an event stays exactly as long as the event is served, also if git accepted
+// it while nobody could be notified.
 func TestRefsOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -329,8 +328,7 @@ func TestRefsOfEvents(t *testing.T) {
 	})
 }
 
-// What purgatory had no room for, and what gave way to others, is asked for again, when there
-// may be room.
+// Events for which purgatory had no room, and evicted events, are fetched again later.
 func TestNoRoomIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -381,7 +379,7 @@ func TestNoRoomIsNoVerdict(t *testing.T) {
 
 var errDisk = errors.New("disk full")
 
-// partly is a Store that gives one announcement and can't prove that this is all.
+// partly is a Store that returns one announcement and ErrIncomplete.
 type partly struct {
 	relaysync.Store
 	err error
@@ -396,8 +394,8 @@ func (p partly) Events(context.Context, nostr.Filter) iter.Seq2[graspsync.Event,
 	}
 }
 
-// As many announcements of one second as a backend gives, and no repository was ever
-// checked again: the list of them always ended with an error.
+// If one second had as many announcements as a page of the backend, no repository was checked
+// again, because their list always ended with an error.
 func TestEventsOfAnIncompleteStore(t *testing.T) {
 	down := errors.New("no disk")
 	for _, given := range []error{fmt.Errorf("501 in a second: %w", relaysync.ErrIncomplete), down} {
@@ -416,7 +414,7 @@ func TestEventsOfAnIncompleteStore(t *testing.T) {
 	}
 }
 
-// The outcomes of a store, as purgatory has to understand them.
+// Purgatory's reading of each outcome of a store.
 func TestHostSave(t *testing.T) {
 	var held, removed []string
 	outcome, fail := graspsync.Outcome{}, error(nil)

@@ -12,11 +12,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What was refused since too many were listed was not judged again when those had gone, unless
-// something else came under that name.
+// An event refused because too many maintainers were listed was not judged again when they were
+// gone, unless another event of that identifier arrived.
 func TestWhoWasCrowdedOutWaitsOnceThereIsRoom(t *testing.T) {
 	racetest.Amounts(t)
-	for _, answered := range []bool{true, false} { // else nothing goes but what had expired long before
+	for _, answered := range []bool{true, false} { // else only long expired events go
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
@@ -34,7 +34,7 @@ func TestWhoWasCrowdedOutWaitsOnceThereIsRoom(t *testing.T) {
 				a.Publish(here(owner, time.Hour, helper, second), first, other)
 				after(10 * time.Minute)
 				require.NotEqual(t, r.waitsFor(first), r.waitsFor(other), "there is room for one")
-				after(3 * time.Hour) // the crowd can't be revived any more
+				after(3 * time.Hour) // too late to revive the crowd
 				require.True(t, r.waitsFor(first))
 				require.True(t, r.waitsFor(other))
 			})

@@ -23,8 +23,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// In a file of tests it is called TestNothingBeforeItsData. Relay, store, repositories and git
-// server are in memory, and in the bubble of synctest an hour takes no time.
+// In a test file the function is called TestNothingBeforeItsData. Relay, store, repositories and
+// git server are in memory, and in a synctest bubble an hour takes no time.
 func testNothingBeforeItsData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity("grasp.example")
@@ -87,8 +87,8 @@ func testNothingBeforeItsData(t *testing.T) {
 	})
 }
 
-// A unit test of a server, offline: an announcement, its state and an issue wait for git data that
-// is late.
+// A unit test of a server without network: an announcement, its state and an issue wait for late
+// git data.
 func Example_offline() {
 	_ = testing.InternalTest{Name: "TestNothingBeforeItsData", F: testNothingBeforeItsData}
 }

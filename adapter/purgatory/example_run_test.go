@@ -2,5 +2,5 @@ package purgatoryadapter_test
 
 import "testing"
 
-// What the example shows is a test, and runs.
+// The example is a test and runs.
 func TestExampleOffline(t *testing.T) { testNothingBeforeItsData(t) }

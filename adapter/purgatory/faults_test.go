@@ -18,7 +18,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// brokenStore fails after it has given some of what it has.
+// brokenStore fails after it has returned some results.
 type brokenStore struct{ relaysync.Store }
 
 func (brokenStore) Has(context.Context, []graspsync.EventID) ([]bool, error) { return nil, errDisk }
@@ -40,9 +40,8 @@ func (brokenStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outc
 	return nil, errDisk
 }
 
-// What a failing store has given is not all there is: purgatory and who pushes are told of
-// the failure, or repositories would be taken for ones that nobody has announced, and refs
-// for those of events that never came.
+// The partial results of a failing store are not complete: purgatory and pushes get the error.
+// Otherwise repositories would count as not announced, and refs as refs without an event.
 func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -81,22 +80,21 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 	})
 }
 
-// oddStore gives an answer too few.
+// oddStore returns one result too few.
 type oddStore struct{ relaysync.Store }
 
 func (oddStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return nil, nil
 }
 
-// A store that answers something else than was asked is told of.
+// A wrong number of results from a store is an error.
 func TestOddAnswersOfAStore(t *testing.T) {
 	store := oddStore{}
 	relay := purgatoryadapter.Host{Store: store, Release: purgatoryadapter.Save(store)}.Relay()
 	require.ErrorContains(t, relay.Save(t.Context(), eventtest.Of(stranger.PullRequest(1, owner.Ref("repo"), "x", commit))), "0 outcomes of one event")
 }
 
-// The tip of a pull request is what it says, if it is one and is for that repository,
-// whether it waits or is served.
+// The tip of a held or served pull request is known for its repository only.
 func TestTips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

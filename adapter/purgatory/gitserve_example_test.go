@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Repositories of those who announce them are served beside whatever else a server has. Package
-// adapter/grasp is all of it in one call.
+// Serve announced repositories beside other handlers. Package adapter/grasp does all of this in one
+// call.
 func Example_gitserve() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

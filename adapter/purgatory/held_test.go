@@ -39,8 +39,7 @@ func (holds) Knows(string, graspsync.PubKey) bool              { return false }
 func (holds) AllAnnouncements() []*nip34.Announcement          { return nil }
 func (holds) Lacking() map[graspsync.RepoRef]bool              { return nil }
 
-// What waits is told to reconciliation by time and id: else it is fetched again by
-// every pass, as if it were not here.
+// Reconciliations include time and id of held events. Otherwise each pass would fetch them again.
 func TestTrapP3_HeldIsKnown(t *testing.T) {
 	p := NewPolicy(nil)
 	_, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{graspsync.KindState}})

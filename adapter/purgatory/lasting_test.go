@@ -22,7 +22,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// hosted has a repository with an issue at another relay, and its git server without git data.
+// hosted publishes a repository with an issue on another relay. Its git server has no git data.
 func (r *rig) hosted() (events []*nostr.Event, url graspsync.CloneURL, has nip34.ObjectID) {
 	events = []*nostr.Event{
 		owner.Hosted(at(time.Hour), "repo", us, "a.example"),
@@ -47,8 +47,8 @@ func (r *rig) all(events []*nostr.Event) (n int) {
 	return n
 }
 
-// What was complete and could not be stored expired, and was not taken again for a week: its state moved the refs, and
-// was never served. A restart in between did not help.
+// A complete event that could not be stored expired and was refused for a week. Its state moved
+// refs and was never served. A restart did not help.
 func TestStoreThatFailsLosesNothingThatIsComplete(t *testing.T) {
 	for _, fails := range []time.Duration{20 * time.Minute, 35 * time.Minute, 26 * time.Hour, 72 * time.Hour} {
 		for _, restarts := range []bool{false, true} {
@@ -76,7 +76,8 @@ func TestStoreThatFailsLosesNothingThatIsComplete(t *testing.T) {
 	}
 }
 
-// It was the same with git, a lock or the disk; and the git server was said to have failed, and to have nothing.
+// The same with failures of git, a lock or the disk. In addition, the git server counted as failing
+// and empty.
 func TestGitThatFailsHereLosesNothingThatIsComplete(t *testing.T) {
 	for _, op := range []string{"create", "lock", "quarantine", "missing", "promote", "probe", "refs", "align"} {
 		for _, fails := range []time.Duration{20 * time.Minute, 35 * time.Minute, 26 * time.Hour} {
@@ -106,7 +107,8 @@ func TestGitThatFailsHereLosesNothingThatIsComplete(t *testing.T) {
 	}
 }
 
-// What was given up was out for as long as the process lived, though its git data came a moment later.
+// An expired event was refused as long as the process lived, even if its git data arrived a moment
+// later.
 func TestWhatWasGivenUpComesAfterAWeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -116,25 +118,26 @@ func TestWhatWasGivenUpComesAfterAWeek(t *testing.T) {
 		r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
 		after(5 * 24 * time.Hour)
 		require.Zero(t, r.all(events), "that is what a week is for")
-		after(6 * 24 * time.Hour) // the day it is forgotten on, and the next full pass after that
+		after(6 * 24 * time.Hour) // until the id is forgotten, and the next full pass
 		require.Equal(t, len(events), r.all(events))
 	})
 }
 
-// speechless says nothing of what it was given.
+// speechless is a Store without outcomes.
 type speechless struct{ relaysync.Store }
 
 func (speechless) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return make([]graspsync.Outcome, len(events)), nil
 }
 
-// A Store that does not say what became of an event has not stored it.
+// A Store that returns no outcome has not stored the event.
 func TestOutcomeThatSaysNothing(t *testing.T) {
 	host := purgatoryadapter.Host{Release: purgatoryadapter.Save(speechless{})}
 	require.ErrorContains(t, host.Relay().Save(t.Context(), eventtest.Of(owner.Hosted(1, "repo", us))), "without an error")
 }
 
-// A Store of one's own, whose relay has no hooks, had purgatory find out within an hour what sync had stored.
+// With a custom Store and a relay without hooks, purgatory noticed stored events only within an
+// hour.
 func TestStoreTellsPurgatory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -160,7 +163,7 @@ func TestStoreTellsPurgatory(t *testing.T) {
 	})
 }
 
-// What was given up was out for a week, and nothing that who runs the server could do brought it back.
+// An expired event was refused for a week, and the operator could not change that.
 func TestWhatWasGivenUpIsForgiven(t *testing.T) {
 	for _, c := range []struct {
 		waits    time.Duration
@@ -194,7 +197,7 @@ func TestWhatWasGivenUpIsForgiven(t *testing.T) {
 	}
 }
 
-// vague is a Store that stores what it is given first, and says that it failed.
+// vague is a Store that stores events and then reports a failure.
 type vague struct {
 	relaysync.Store
 	said bool
@@ -209,7 +212,7 @@ func (s *vague) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, err
 }
 
-// heard counts what purgatory is told of.
+// heard counts notifications of purgatory.
 type heard struct {
 	purgatoryadapter.Purgatory
 	arrived int
@@ -229,8 +232,8 @@ func TestStoreTellsOfWhatItStoredWithoutSayingSo(t *testing.T) {
 	require.Equal(t, 1, told.arrived)
 }
 
-// Of an owner who has more repositories than may wait at once the rest came a minute later, though all before
-// had been complete for most of that.
+// If an owner had more repositories than can be held, the rest followed a minute later although
+// earlier ones were complete long before.
 func TestMoreRepositoriesThanMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

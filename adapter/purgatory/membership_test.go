@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A state of who is merely listed is neither held nor served and allows no push; it is as
-// soon as they list the owner.
+// A state of an author who is only listed is neither held nor served and allows no push until the
+// author lists the owner.
 func TestAStateTakesAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
@@ -64,9 +64,9 @@ func TestAStateTakesAnAnswer(t *testing.T) {
 	})
 }
 
-// A maintainer who serves theirs elsewhere had no say, and a view whose owner follows a lead
-// went by what the owner said. Their announcements are taken in though they don't list us: as
-// events, without a repository.
+// A maintainer with a repository on other servers did not count, and a view of an owner who follows
+// a lead ignored the lead. Their announcements are now stored as events without a repository,
+// although they do not list us.
 func TestMaintainersFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, net: relaytest.NewNetwork(), store: memstore.New(), git: fetchtest.New(), kept: state.NewMemory()}
@@ -107,7 +107,8 @@ func TestMaintainersFromElsewhere(t *testing.T) {
 		require.Equal(t, helpers.ID, decides())
 		require.False(t, r.has(strangers), "whom nobody lists")
 
-		// The owner hands over and leaves: what they say counts no more, as soon as the lead leads.
+		// The owner hands over and leaves. The owner's events stop counting when the lead takes
+		// over.
 		leaves := announce(owner, 2*time.Hour, us, role("M", helper), role("m", owner, "10", "20"))
 		a.Publish(leaves)
 		after(2 * time.Minute)

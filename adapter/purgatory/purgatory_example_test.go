@@ -18,9 +18,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a client submits waits until the push that it announces has come. For real repositories
-// take package gitserve, which says itself what was pushed, and package gitfetch; a store that
-// survives a restart is returned by state.Open.
+// A submitted event is held until the announced push arrives. For real repositories use packages
+// gitserve and gitfetch. state.Open returns a store that survives a restart.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

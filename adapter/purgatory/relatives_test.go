@@ -17,12 +17,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// elsewhere is an announcement of k's that makes no repository ours and lists others.
+// elsewhere returns an announcement by k that does not list us, with listed maintainers.
 func elsewhere(k *relaytest.Key, ago time.Duration, lists ...*relaytest.Key) *nostr.Event {
 	return k.Announcement(at(ago), "repo", []string{"wss://a.example"}, []string{k.CloneURL("wss://a.example", "repo")}, lists...)
 }
 
-// here is one that makes it ours once its data is here.
+// here returns an announcement by k that lists us.
 func here(k *relaytest.Key, ago time.Duration, lists ...*relaytest.Key) *nostr.Event {
 	return k.Announcement(at(ago), "repo", []string{"wss://" + us, "wss://a.example"},
 		[]string{k.CloneURL("wss://"+us, "repo"), "https://git.example/repo.git"}, lists...)
@@ -37,12 +37,12 @@ func crowd(n int) (out []*relaytest.Key) {
 
 func (r *rig) relatives() int { return r.waits.Status().Relatives }
 
-// crowded is how often there were too many who are listed.
+// crowded returns how often too many maintainers were listed.
 func (r *rig) crowded() uint64 {
 	return r.manager.Status().Events.Rejected["rate-limited: too many are listed as maintainers of repositories of this name"]
 }
 
-// serve has the data of a state of the owner's come.
+// serve makes the git data of the owner's state available.
 func (r *rig) serve(k *relaytest.Key) {
 	main, err := nip34.ParseRefName("refs/heads/main")
 	require.NoError(r.t, err)
@@ -55,8 +55,8 @@ func (r *rig) serve(k *relaytest.Key) {
 	r.waits.Pushed(r.t.Context(), k.Ref("repo"), []nip34.RefName{main})
 }
 
-// A free key that announced something and pushed nothing had 256 announcements of others stored
-// for good, for each announcement, which all who looked at anything of that name read.
+// A free key with an announcement and no push caused 256 announcements of others to be stored
+// forever, for each announcement, and every lookup of the identifier read them.
 func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
 		others := crowd(200)
 		a.Publish(here(owner, time.Hour, others...))
-		after(time.Minute) // what is judged before is refused for want of somebody who lists it
+		after(time.Minute) // earlier events are refused because their author is not listed
 		for _, k := range others {
 			a.Publish(elsewhere(k, time.Hour, owner))
 		}
@@ -75,7 +75,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 		require.GreaterOrEqual(t, r.crowded(), uint64(200-nip34.WaitingBounds().Each))
 		require.Len(t, r.waits.AllAnnouncements(), 1)
 
-		// They count for who lists them, beside what that one has waiting.
+		// They count for the owner who lists them, in addition to the owner's held events.
 		for i := range 99 {
 			answer, err := r.waits.Submit(t.Context(), eventtest.Of(owner.Hosted(at(0), fmt.Sprint("x", i), us)), graspsync.Source{})
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 	})
 }
 
-// With an identifier crowded by free keys whoever lists one has that one's announcement taken in.
+// If free keys crowd an identifier, an owner's listed maintainers are still accepted.
 func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
 	})
 }
 
-// What waits with an announcement is stored when that is, and what those list in turn; not
-// what nobody lists any more by then.
+// Announcements held with another one are stored with it, and so are those that they list, except
+// those that are no longer listed.
 func TestRelativesGoWithWhatWantsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -162,7 +162,7 @@ func TestRelativesGoWithWhatWantsThem(t *testing.T) {
 	})
 }
 
-// An announcement is deleted as it waits with another one, and goes when that one is.
+// An announcement held with another one can be deleted, and goes when the other is deleted.
 func TestRelativesAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -191,7 +191,8 @@ func TestRelativesAreDeleted(t *testing.T) {
 	})
 }
 
-// What owners list whose repositories are served is stored, and bounded for all of a name together.
+// Announcements listed by owners of served repositories are stored, with a limit for each
+// identifier.
 func TestServedOwnersShareWhatTheyList(t *testing.T) {
 	racetest.Amounts(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +231,7 @@ func (r *rig) waitsFor(ev *nostr.Event) bool {
 	return !r.waits.Event(id).IsZero()
 }
 
-// under is an announcement of a repository of another name, ours or not.
+// under returns an announcement of a repository with another name.
 func under(k *relaytest.Key, name string, ours bool, lists ...*relaytest.Key) *nostr.Event {
 	relays, clones := []string{"wss://a.example"}, []string{k.CloneURL("wss://a.example", name)}
 	if ours {
@@ -239,7 +240,7 @@ func under(k *relaytest.Key, name string, ours bool, lists ...*relaytest.Key) *n
 	return k.Announcement(at(time.Hour), name, relays, clones, lists...)
 }
 
-// firstBefore returns a key that comes before the owner's.
+// firstBefore returns a key that sorts before the owner's.
 func firstBefore() *relaytest.Key {
 	for i := 0; ; i++ {
 		if k := relaytest.NewCheapKey(fmt.Sprint("before", i)); k.PubKey().Compare(owner.PubKey()) < 0 {
@@ -248,8 +249,8 @@ func firstBefore() *relaytest.Key {
 	}
 }
 
-// Who lists somebody had that one's announcement count for them, whoever else did: with no room
-// left they kept it out for all.
+// An announcement counted for one owner who lists its author, even if others listed the author too.
+// If that owner had no room, it was refused for all.
 func TestAnotherPaysWhoHasRoom(t *testing.T) {
 	racetest.Amounts(t)
 	for _, answered := range []bool{true, false} {
@@ -283,7 +284,8 @@ func TestAnotherPaysWhoHasRoom(t *testing.T) {
 	}
 }
 
-// What its owner took from us waits on with whoever wants it by now, and as long.
+// An announcement that its owner withdrew from us stays held as long as another announcement lists
+// its author.
 func TestWhatWasTakenFromUsIsWanted(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprint("listed first ", first), func(t *testing.T) {
@@ -306,7 +308,7 @@ func TestWhatWasTakenFromUsIsWanted(t *testing.T) {
 				after(3 * time.Hour)
 				require.True(t, r.waitsFor(left))
 				a.Publish(owner.State(at(time.Minute), "repo", map[string]string{"refs/heads/main": commit}, "main"))
-				after(time.Minute) // its repository is made again
+				after(time.Minute) // its repository is created again
 				r.serve(owner)
 				after(5 * time.Minute)
 				require.True(t, r.has(left))
@@ -315,7 +317,7 @@ func TestWhatWasTakenFromUsIsWanted(t *testing.T) {
 	}
 }
 
-// What its owner took from us and nobody wanted for its time comes again when somebody does.
+// A withdrawn announcement that no announcement listed in time comes back when one does.
 func TestWhatWasTakenFromUsComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -333,8 +335,8 @@ func TestWhatWasTakenFromUsComesAgain(t *testing.T) {
 	})
 }
 
-// Who took a repository from us while it waited had it brought back by anybody who sent us the
-// older announcement again, and its state.
+// After an owner withdrew a held repository, anybody could bring it back with the older
+// announcement and its state.
 func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -369,7 +371,7 @@ func TestWhatWasTakenFromUsIsNotBroughtBack(t *testing.T) {
 	})
 }
 
-// stored is how many announcements of others there are.
+// stored returns how many announcements of other authors are stored.
 func (r *rig) stored(all []*nostr.Event) (n int) {
 	for _, ev := range all {
 		if r.has(ev) {
@@ -379,9 +381,8 @@ func (r *rig) stored(all []*nostr.Event) (n int) {
 	return n
 }
 
-// Who listed others in turn had the announcements of all of them stored for good: 250 with each
-// version of one of theirs, of which 1,502 were left after six. All but a few go whom nobody lists
-// any more.
+// An owner who listed others in turn had all their announcements stored forever: 250 for each
+// version, 1,502 after six. Now nearly all that are no longer listed are removed.
 func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
 	racetest.Amounts(t)
 	for _, answered := range []bool{true, false} {
@@ -398,7 +399,7 @@ func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
 				require.True(t, r.has(answer))
 
 				const versions, each, spared = 6, 250, 32
-				const few = 3 + spared // an announcement, a state, an answer, and of those who were listed before
+				const few = 3 + spared // an announcement, a state, an answer, and some that were listed before
 				turns := make([][]*nostr.Event, versions)
 				for i := range turns {
 					people := []*relaytest.Key{member}
@@ -420,7 +421,7 @@ func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
 				}
 				require.EqualValues(t, (versions-1)*each-spared, r.manager.Status().Events.Dropped["unlisted"])
 
-				// Who is listed again is asked for again, after a restart as well.
+				// An author who is listed again is fetched again, also after a restart.
 				r.stop()
 				r.start()
 				after(time.Minute)
@@ -435,8 +436,8 @@ func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
 	}
 }
 
-// What was taken from us stays, though nobody lists its owner any more: it keeps out the versions
-// by which it was ours.
+// A withdrawn announcement stays stored even if its author is no longer listed, because it blocks
+// the older versions that list us.
 func TestWhatWasTakenFromUsStaysUnlisted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

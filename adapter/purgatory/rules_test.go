@@ -20,8 +20,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A push for a pull request that is served already kept an announcement waiting that
-// waits in the same repository: anybody may make one.
+// A push for a served pull request extended the hold of an announcement in the same repository,
+// although anybody can push one.
 func TestServedPullRequestIsNoSignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -54,8 +54,7 @@ func (brokenView) Event(context.Context, graspsync.EventID) (graspsync.Event, er
 	return graspsync.Event{}, errDisk
 }
 
-// A failure of the store is no verdict: it must not let an event be served that has to
-// wait.
+// A failing store must not cause an event to be served that must be held.
 func TestStoreDownIsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -67,8 +66,7 @@ func TestStoreDownIsNoVerdict(t *testing.T) {
 	})
 }
 
-// A pull request without a commit was judged, and fetched, again for each event of its
-// author.
+// A pull request without a commit was fetched and judged again for each event of its author.
 func TestMalformedIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -84,8 +82,8 @@ func TestMalformedIsFinal(t *testing.T) {
 	})
 }
 
-// Who has more repositories than may wait at once, on a git server that is down, lost the
-// others until something of his was stored.
+// If an author had more repositories than can be held, on a git server that is down, the rest was
+// lost until another event of the author was stored.
 func TestMoreOfAnAuthorThanMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -105,13 +103,13 @@ func TestMoreOfAnAuthorThanMayWait(t *testing.T) {
 		}
 		after(5 * time.Minute)
 		require.Equal(t, 100, look())
-		after(35 * time.Minute) // those were in vain
+		after(35 * time.Minute) // those have expired
 		require.Equal(t, 130, look())
 	})
 }
 
-// An owner who takes a repository from us that still waits was refused, and the
-// repository served later.
+// An announcement by which an owner withdraws a held repository was refused, and the repository was
+// served later.
 func TestLeavingWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -145,8 +143,7 @@ func TestLeavingWhileWaiting(t *testing.T) {
 	})
 }
 
-// Where what waits came from is known after a restart as well, as far as it is kept:
-// whether a client submitted it.
+// After a restart it is still known whether a client submitted a held event.
 func TestReleasedAfterARestartIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// standing is what a server says of itself at one moment, in each of its ways.
+// standing is the state of a server at one moment, from each of its reports.
 type standing struct {
 	status relaysync.Status
 	page   string
@@ -63,7 +63,7 @@ func (r *rig) standing() (s standing) {
 	return s
 }
 
-// agrees has it tested that all ways say the same.
+// agrees checks that all reports agree.
 func (s standing) agrees(t *testing.T) {
 	t.Helper()
 	g := s.status.Git
@@ -86,7 +86,7 @@ func (s standing) agrees(t *testing.T) {
 	}
 }
 
-// hub publishes repositories whose data a git server has, and returns all their events.
+// hub publishes repositories whose git data is on a git server, and returns their events.
 func (r *rig) hub(n int, domain string, has ...nip34.ObjectID) (events []*nostr.Event) {
 	for i := range n {
 		k := relaytest.NewCheapKey(fmt.Sprint(domain, i))
@@ -101,8 +101,8 @@ func (r *rig) hub(n int, domain string, has ...nip34.ObjectID) (events []*nostr.
 	return events
 }
 
-// The page, the log, the JSON and the metrics said "in sync" while 85 of 120 repositories waited for a
-// git server that is asked 30 times a minute.
+// Page, log, JSON and metrics reported "in sync" while 85 of 120 repositories waited for a git
+// server that gets 30 requests a minute.
 func TestCaseC18_SyncedIsAboutGitDataToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -138,7 +138,7 @@ func TestCaseC18_SyncedIsAboutGitDataToo(t *testing.T) {
 	})
 }
 
-// What no server has does not keep a service from being synced for ever: it is counted apart.
+// Git data that no server has does not prevent "in sync" forever. It is counted separately.
 func TestCaseC18_UnobtainableIsCountedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -169,7 +169,7 @@ func TestCaseC18_UnobtainableIsCountedApart(t *testing.T) {
 	})
 }
 
-// Whoever follows nobody is not in sync.
+// A server that follows no relay is not in sync.
 func TestCaseC18_NobodyFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -185,7 +185,7 @@ func TestCaseC18_NobodyFollowed(t *testing.T) {
 	})
 }
 
-// A store that takes no event that is released is on the page, until it does.
+// A store that fails to save released events is shown on the page until it works.
 func TestCaseC20_FailureIsOnThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

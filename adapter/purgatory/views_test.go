@@ -20,13 +20,13 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// submitted is an event that a purgatory was asked to take in.
+// submitted is an event submitted to a purgatory.
 type submitted struct {
 	id  graspsync.EventID
 	src graspsync.Source
 }
 
-// shelf is some events, as a naive purgatory and as a naive View: it looks through all.
+// shelf is a list of events as a naive purgatory and a naive View.
 type shelf struct {
 	relaysync.View
 	events     []*nostr.Event
@@ -95,7 +95,7 @@ func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 	return nil
 }
 
-// held is a shelf as purgatory.
+// held is a shelf as a purgatory.
 type held struct{ *shelf }
 
 func (held) Arrived(graspsync.Event)  {}
@@ -153,7 +153,7 @@ func (s *shelf) Waiting(string) []*nip34.Announcement { return nil }
 
 func (s *shelf) Generation(string) relaysync.Generation { return relaysync.Generation{} }
 
-// asInner is an inner policy that hands out the view it is given.
+// asInner is an inner policy that exposes its view.
 type asInner struct {
 	verdict graspsync.Verdict
 	err     error
@@ -172,8 +172,8 @@ func (p *asInner) Judge(_ context.Context, _ graspsync.Event, _ graspsync.Source
 
 func (p *asInner) Lists(*nip34.Announcement) bool { return p.lists }
 
-// The inner policy sees of what waits what the kind of the event allows: nothing, the
-// announcements beside those that are accepted, or all beside all that is stored.
+// The view of the inner policy depends on the kind of the event: no held events, held
+// announcements, or all held events.
 func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -214,7 +214,7 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 		require.Empty(t, waits.submitted)
 
 		announcements, events := seed%8 != 3 && seed%8 != 5, seed%8 > 5
-		one := &shelf{events: slices.Clone(stored.events)} // what is to be seen by address and announcement
+		one := &shelf{events: slices.Clone(stored.events)} // visible by address and announcement
 		if announcements {
 			one.events = append(one.events, waits.events...)
 		}
@@ -230,7 +230,7 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 				require.Equal(t, family, view.Family(name))
 				want, got := map[graspsync.RepoRef]int{}, map[graspsync.RepoRef]int{}
 				for _, a := range one.Announcements(name) {
-					want[a.Ref] = 1 // though it is stored and waits
+					want[a.Ref] = 1 // once, although it is stored and held
 				}
 				for _, a := range view.Announcements(name) {
 					got[a.Ref]++
@@ -269,7 +269,7 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
-		// What fails is told where the answer is not known without it.
+		// A failure is returned if the answer depends on it.
 		stored.err = errDisk
 		_, err = view.Events(t.Context(), ids)
 		require.ErrorIs(t, err, errDisk)
@@ -283,8 +283,8 @@ func TestWhatWaitsIsSeenBesideWhatIsStored(t *testing.T) {
 	}
 }
 
-// What the inner policy accepts waits, if it is to and is not served already; each answer
-// of purgatory is a verdict of its own, and who brought the event is told.
+// An event that the inner policy accepts is held if necessary. Each answer of purgatory becomes a
+// verdict, and purgatory receives the source.
 func TestVerdictsOfPurgatory(t *testing.T) {
 	ev := owner.State(1, "a", nil, "")
 	url, err := graspsync.ParseRelayURL("wss://x.example")
@@ -330,7 +330,7 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 	}
 }
 
-// Before there is a purgatory nothing is held, and nobody takes that for an answer.
+// Before Join nothing is held, and calls return an error.
 func TestNotJoined(t *testing.T) {
 	p := purgatoryadapter.NewPolicy(&asInner{})
 	_, err := p.Held(t.Context(), nostr.Filter{})
@@ -370,8 +370,8 @@ func TestNotJoined(t *testing.T) {
 	}
 }
 
-// What an inner policy holds would be known to nobody: Held and its like speak of purgatory
-// only, so that relays would be asked for it again and again.
+// Events held by an inner policy would be missing in Held, so that relays would be asked for them
+// again and again.
 func TestInnerPolicyThatHolds(t *testing.T) {
 	for name, ev := range map[string]*nostr.Event{
 		"an announcement": owner.Hosted(1, "repo", us), "one that leaves": owner.Hosted(1, "repo"), "a state": owner.State(1, "repo", nil, ""),
@@ -389,8 +389,8 @@ func TestInnerPolicyThatHolds(t *testing.T) {
 	}
 }
 
-// What depends on what waits says so, and to do it again only to who submits it: what came by sync is
-// judged again by itself.
+// The message for an event that depends on a held event says so, and asks only clients to submit
+// again.
 func TestEarly(t *testing.T) {
 	for name, one := range map[string]struct {
 		remembered int

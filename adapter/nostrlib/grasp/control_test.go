@@ -32,7 +32,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// commanded is a server with an owner, who commands it over HTTP.
+// commanded is a server with an owner who sends commands over HTTP.
 type commanded struct {
 	*place
 	listener net.Listener
@@ -42,7 +42,7 @@ type commanded struct {
 	stop     func()
 }
 
-// newCommanded starts a server that open makes of what the place has.
+// newCommanded starts a server with open1.
 func newCommanded(t *testing.T, open1 func(p *place) (*graspadapter.Server, error)) *commanded {
 	t.Helper()
 	p, listener := open(t)
@@ -76,7 +76,7 @@ func (c *commanded) start() {
 	}
 }
 
-// restart ends the server and starts it again, as another process would.
+// restart ends the server and starts it like a new process.
 func (c *commanded) restart() {
 	c.t.Helper()
 	c.stop()
@@ -87,8 +87,8 @@ func (c *commanded) restart() {
 	c.start()
 }
 
-// do has the owner command something. What was signed in the second in which a server was started is
-// not obeyed.
+// do executes a command of the owner. The server ignores commands that were signed in the second of
+// its start.
 func (c *commanded) do(method string, params ...string) (result string, err error) {
 	c.t.Helper()
 	for {
@@ -108,7 +108,7 @@ func (c *commanded) must(method string, params ...string) string {
 	return result
 }
 
-// say sends a message to the relay, and returns what comes back up to one of some kind.
+// say sends a message to the relay and returns the answers up to the first with label until.
 func (c *commanded) say(until string, message ...any) (answers [][]json.RawMessage) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
@@ -132,7 +132,7 @@ func (c *commanded) say(until string, message ...any) (answers [][]json.RawMessa
 	}
 }
 
-// submit has a client publish something. The error is what it hears.
+// submit publishes an event as a client. The error is the refusal.
 func (c *commanded) submit(e *gonostr.Event) error {
 	c.t.Helper()
 	answers := c.say("OK", "EVENT", e)
@@ -143,7 +143,7 @@ func (c *commanded) submit(e *gonostr.Event) error {
 	return errors.New(string(ok[3]))
 }
 
-// asked is what a client gets.
+// asked returns the ids that a client receives.
 func (c *commanded) asked(f gonostr.Filter) (ids []string) {
 	c.t.Helper()
 	for _, answer := range c.say("EOSE", "REQ", "x", f) {
@@ -156,7 +156,7 @@ func (c *commanded) asked(f gonostr.Filter) (ids []string) {
 	return ids
 }
 
-// serves reports whether a repository can be cloned and has a page.
+// serves reports whether a repository can be cloned and whether it has a page.
 func (c *commanded) serves(k *relaytest.Key) (data, page bool) {
 	c.t.Helper()
 	_, err := try(c.t, c.t.TempDir(), "ls-remote", "--exit-code", c.url(k, "repo"))
@@ -178,7 +178,7 @@ func get(t *testing.T, url, accept string) (body string, status int) {
 	return string(text), answer.StatusCode
 }
 
-// push has a repository announced, pushed to and served.
+// push announces a repository and pushes to it.
 func (c *commanded) push(k *relaytest.Key) (announcement *gonostr.Event) {
 	c.t.Helper()
 	dir, commit := work(c.t)
@@ -190,8 +190,8 @@ func (c *commanded) push(k *relaytest.Key) (announcement *gonostr.Event) {
 	return announcement
 }
 
-// An owner blocks an author, over a restart, takes their repository down with its git data, and lifts that. It is in the
-// audit log.
+// An owner blocks an author across a restart, removes their repository with its git data, and lifts
+// the block. The audit log has entries.
 func TestOwnerCommands(t *testing.T) {
 	log, err := admin.OpenLog(filepath.Join(t.TempDir(), "audit.log"))
 	require.NoError(t, err)
@@ -271,8 +271,8 @@ func TestOwnerCommands(t *testing.T) {
 	require.Equal(t, []string{"author", mallory.Hex(), "spam"}, entries[1].Args)
 }
 
-// What was decided of a server that was opened the short way is in a folder of its own, and outlives the rest of what
-// it knows; so does how it describes itself, after what the relay says by itself.
+// After Open, decisions of the operator are in a folder of their own and survive the loss of other
+// records, including the description of the server.
 func TestOpenKeepsWhatIsDecided(t *testing.T) {
 	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
 		p.relay.OverwriteRelayInformation = func(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
@@ -308,7 +308,7 @@ func TestOpenKeepsWhatIsDecided(t *testing.T) {
 	require.JSONEq(t, `[{"pubkey":"`+mallory.Hex()+`","reason":"spam"}]`, c.must("listbannedpubkeys"))
 }
 
-// Git data is hunted for at once when somebody wants that, and not at a host that is blocked.
+// A retry fetches git data immediately, but not from a blocked host.
 func TestBlockedGitServer(t *testing.T) {
 	var asked atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -334,7 +334,7 @@ func TestBlockedGitServer(t *testing.T) {
 	require.Eventually(t, func() bool { return asked.Load() > 0 }, soon, often)
 }
 
-// What the relay says of itself is one hook, and a server that can't change it does not run.
+// A server whose OverwriteRelayInformation hook was replaced does not run.
 func TestInformationThatWasReplaced(t *testing.T) {
 	p, listener := open(t)
 	require.NoError(t, listener.Close())

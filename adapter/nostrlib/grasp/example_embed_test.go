@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/internal/doctest"
 )
 
-// The first part is a GRASP-01 server on fiatjaf.com/nostr, but for UseEventstore; the second adds
-// GRASP-02 to it.
+// The first part is a GRASP-01 server on fiatjaf.com/nostr without UseEventstore. The second part
+// adds GRASP-02.
 func Example_embed() {
 	serve := func(ctx context.Context) error {
 		db := &boltdb.BoltBackend{Path: "events.db"}

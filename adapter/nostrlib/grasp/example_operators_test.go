@@ -24,8 +24,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// operators is the status page, with its box for questions, and the metrics: for an address of this machine only, since
-// they ask for no password. What the owner commands there is signed (NIP-86).
+// operators returns the status page with explanations, metrics and commands. It asks for no
+// password, so serve it on loopback only. Commands of the owner are signed (NIP-86).
 func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handler, error) {
 	commands, err := admin.New(server.Control(""), admin.Config{
 		Owners: []graspsync.PubKey{owner}, URLs: []string{"http://127.0.0.1:7335"},
@@ -52,8 +52,8 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	return mux, nil
 }
 
-// What goes on in a server, and why something is not there, for who runs it: at an address of its own, which
-// is no longer there when the server is not, and ends the server if it is taken.
+// A status page and metrics for the operator of a server, at an address of its own. It ends with
+// the server, and the server ends if the address is in use.
 func Example_operators() {
 	serve := func(ctx context.Context, owner graspsync.PubKey, server *graspadapter.Server, door *gate.Gate) error {
 		mux, err := operators(server, owner)
@@ -67,8 +67,7 @@ func Example_operators() {
 	_ = serve
 }
 
-// Whoever runs a server can ask it why something is not here, in any spelling, in code and on its page, and
-// sees its metrics.
+// Code and page explain an event in any spelling, and the page serves metrics.
 func TestOperators(t *testing.T) {
 	p, listener := open(t)
 	server, err := graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
@@ -122,7 +121,7 @@ func TestOperators(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(ask("/metrics"), "\nngit_server_ready 1\n") }, soon, 100*time.Millisecond)
 	incoming := filepath.Join(p.dir, "git", "incoming")
 	require.NoError(t, os.RemoveAll(incoming))
-	require.NoError(t, os.WriteFile(incoming, nil, 0o600)) // root may write anywhere, but not below a file
+	require.NoError(t, os.WriteFile(incoming, nil, 0o600)) // works for root too, who can write anywhere except below a file
 	require.Eventually(t, func() bool {
 		err := server.Ready(ctx)
 		return err != nil && strings.Contains(err.Error(), "writing to the folder of repositories")
@@ -133,7 +132,8 @@ func TestOperators(t *testing.T) {
 	command := func(k *relaytest.Key) (status int) {
 		body := `{"method":"banpubkey","params":["` + alice.Hex() + `","spam"]}`
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-		// What is signed in its first minute is not obeyed, as another process may have done so.
+		// Commands signed in the first minute are ignored, because an earlier process may have
+		// executed them.
 		authorization, err := admin.Authorize(k.Secret(), "http://127.0.0.1:7335", http.MethodPost, []byte(body), time.Now().Add(time.Minute))
 		require.NoError(t, err)
 		r.Header = http.Header{"Authorization": {authorization}, "Content-Type": {admin.ContentType}}
@@ -148,7 +148,7 @@ func TestOperators(t *testing.T) {
 	require.Empty(t, server.Purgatory().Status().Waiting)
 }
 
-// README shows the functions above.
+// The README contains the functions above.
 func TestReadmeShowsTheOperators(t *testing.T) {
 	doctest.Shown(t, "../README.md", "example_operators_test.go", "func operators(", "\n// ")
 	doctest.Shown(t, "../README.md", "example_operators_test.go", "\tmux, err := ", "\t}\n\t_ = serve")

@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// An author is blocked while the server runs, and what is here of theirs is removed. A server that is to know that after
-// a restart has a Config.State that lasts, or is made by [graspadapter.Open].
+// Block an author while the server runs, and remove their stored events. To keep the decision after
+// a restart, use a persistent Config.State or [graspadapter.Open].
 func Example_rules() {
 	ctx, cancel := context.WithCancel(context.Background())
 	check := func(err error) {
@@ -42,7 +42,7 @@ func Example_rules() {
 	relay := khatru.NewRelay()
 	server, err := graspadapter.New(ctx, grasp.New(relay, filepath.Join(dir, "git")), db, identity, graspadapter.Config{
 		State: state.NewMemory(),
-		Audit: func(e admin.Entry) { fmt.Println(e.By, e.Command, e.Outcome) }, // admin.Log is one in a file
+		Audit: func(e admin.Entry) { fmt.Println(e.By, e.Command, e.Outcome) }, // admin.Log writes a file
 	})
 	check(err)
 	defer server.Close()
@@ -68,7 +68,7 @@ func Example_rules() {
 
 	next, err := nostrlib.ToEvent(parsed(mallory.Hosted(gonostr.Now(), "repo", "grasp.example.com")))
 	check(err)
-	_, err = relay.AddEvent(ctx, next) // as a client's
+	_, err = relay.AddEvent(ctx, next) // as a client does
 	fmt.Println(err)
 	// Output:
 	// alice remove begun

@@ -25,8 +25,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A client announces a repository, says what its branch is, pushes, and finds both events served. A
-// server that is to survive a restart has another backend and state.Open.
+// A client announces a repository, publishes its state and pushes. Then both events are served. A
+// server that must survive a restart uses another backend and state.Open.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -82,7 +82,7 @@ func Example() {
 		check(err)
 		event, err := nostrlib.ToEvent(parsed)
 		check(err)
-		_, err = relay.AddEvent(ctx, event) // as a client's
+		_, err = relay.AddEvent(ctx, event) // as a client does
 		check(err)
 	}
 	fmt.Println(served())

@@ -16,8 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A GraspServer that is opened the short way holds what waits for a push, and goes on with it after a
-// restart.
+// A server started with Open holds events until their push, also after a restart.
 func TestOpen(t *testing.T) {
 	p, listener := open(t)
 	p.relay.Negentropy = false

@@ -40,7 +40,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// These two are the relay's own: one ends with its connection, and one sleeps for 20 minutes.
+		// Two goroutines of the relay: one ends with its connection, and one sleeps for 20 minutes.
 		goleak.IgnoreAnyFunction("fiatjaf.com/nostr/khatru.(*Relay).HandleWebsocket.func3"),
 		goleak.IgnoreAnyFunction("fiatjaf.com/nostr/khatru/grasp.(*GraspServer).cleanupMergedPatches"))
 }
@@ -53,10 +53,10 @@ type place struct {
 	db    *boltdb.BoltBackend
 	relay *khatru.Relay
 	grasp *grasp.GraspServer
-	front atomic.Pointer[khatru.Relay] // what is served
+	front atomic.Pointer[khatru.Relay] // the served relay
 }
 
-// swap has another relay over the same data served.
+// swap serves another relay with the same data.
 func (p *place) swap(relay *khatru.Relay, gs *grasp.GraspServer) {
 	p.relay, p.grasp = relay, gs
 }
@@ -103,7 +103,7 @@ func theirs(t *testing.T, e *gonostr.Event) nostr.Event {
 	return out
 }
 
-// kinds are those of what a relay serves.
+// kinds returns the kinds of the events that a relay serves.
 func (p *place) kinds() (kinds []int) {
 	for e := range p.relay.QueryStored(p.t.Context(), nostr.Filter{}) {
 		kinds = append(kinds, int(e.Kind))
@@ -150,7 +150,7 @@ func (p *place) add(cfg graspadapter.Config) (server *graspadapter.Server, stop 
 	cfg.Sync.Times.BatchWindow = 10 * time.Millisecond
 	server, err = graspadapter.New(p.t.Context(), p.grasp, p.db, identity, cfg)
 	require.NoError(p.t, err)
-	p.front.Store(p.relay) // not before: New changes it
+	p.front.Store(p.relay) // not before, because New changes it
 	ctx, cancel := context.WithCancel(p.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
@@ -164,8 +164,8 @@ func (p *place) add(cfg graspadapter.Config) (server *graspadapter.Server, stop 
 
 const soon, often = time.Minute, 10 * time.Millisecond
 
-// A repository with its issue comes from a GraspServer, where it was pushed to, to one with sync and
-// purgatory behind it: events are served with their git data, and it can be cloned.
+// A repository with an issue is synced from a GraspServer, where it was pushed, to a server with
+// sync and purgatory. Events are served with their git data, and the repository can be cloned.
 func TestFromAnotherServer(t *testing.T) {
 	there, listener := open(t)
 	there.relay.UseEventstore(there.db, 500)
@@ -184,8 +184,8 @@ func TestFromAnotherServer(t *testing.T) {
 	} {
 		require.NoError(t, there.publish(e))
 	}
-	// The first push to a GraspServer arrives, but git 2.39 takes it for a failure: it is told nothing of
-	// what the server can do, and so not whether it has worked.
+	// The first push to a GraspServer arrives, but git 2.39 reports a failure, because the server
+	// does not announce its capabilities.
 	_, _ = try(t, dir, "push", there.url(alice, "repo"), "main")
 	require.Contains(t, git(t, dir, "ls-remote", there.url(alice, "repo")), commit)
 
@@ -202,7 +202,7 @@ func TestFromAnotherServer(t *testing.T) {
 	stop()
 }
 
-// A server that has repositories goes on with them as they are.
+// Existing repositories of a server are kept unchanged.
 func TestOfAServerThatHasRepositories(t *testing.T) {
 	p, listener := open(t)
 	p.relay.UseEventstore(p.db, 500)
@@ -228,8 +228,8 @@ func TestOfAServerThatHasRepositories(t *testing.T) {
 	require.Equal(t, []int{30617, 30618}, p.kinds())
 }
 
-// What a client publishes is held until its push, over a restart as well; what may be pushed is what
-// the newest state says, held or not; and the hooks of the GraspServer are asked.
+// A published event is held until its push, also after a restart. The newest state, held or served,
+// decides about pushes. Hooks of the GraspServer are called.
 func TestPush(t *testing.T) {
 	p, listener := open(t)
 	p.serve(listener)
@@ -287,8 +287,8 @@ func TestPush(t *testing.T) {
 	stop()
 }
 
-// A New that failed leaves the relay to the next one: what a publisher of events met were the hooks of a server
-// that is closed.
+// After a New that failed, events on the relay reached hooks of the closed server. Another New must
+// work.
 func TestNewAgainAfterAFailure(t *testing.T) {
 	p, listener := open(t)
 	p.serve(listener)
@@ -313,7 +313,7 @@ func TestNewAgainAfterAFailure(t *testing.T) {
 	require.Len(t, server.Purgatory().Status().Waiting, 1)
 }
 
-// Who is about to push is told all refs, so OnRead is asked as well; and OnWrite, before anything is sent.
+// A push first lists all refs, so OnRead is called too, and OnWrite before any data is sent.
 func TestRefsAreListedAsTheHooksSay(t *testing.T) {
 	p, listener := open(t)
 	p.serve(listener)
@@ -357,7 +357,7 @@ func TestRefsAreListedAsTheHooksSay(t *testing.T) {
 	}
 }
 
-// again is a relay of a new process over what there is.
+// again returns the relay of a new process with the same data.
 func again(t *testing.T, p *place) (*khatru.Relay, *grasp.GraspServer) {
 	t.Helper()
 	relay := khatru.NewRelay()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failsToDelete is a backend that stores a deletion and can't execute it, as long as it is told to.
+// failsToDelete is a backend that can fail to execute a stored deletion.
 type failsToDelete struct {
 	eventstore.Store
 	fails bool
@@ -23,7 +23,8 @@ func (b *failsToDelete) DeleteEvent(id nostr.ID) error {
 	return b.Store.DeleteEvent(id)
 }
 
-// What failed half-way, and was submitted again, was stored without anybody being told.
+// An event whose saving failed half-way and that was submitted again was stored without calls of
+// hooks.
 func TestSubmittedAgainAfterAFailure(t *testing.T) {
 	relay, db := khatru.NewRelay(), &failsToDelete{Store: newBolt(t)}
 	s, _, m := embed(t, relay, db, Config{})

@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/adapter/gate"
 )
 
-// Behind a gate a client reads what it asked for at its own pace, is told what is live, and
-// publishes; khatru by itself writes as fast as it can, and waits for nobody.
+// Behind a gate a client reads stored events at its own pace, receives live events, and publishes.
+// khatru alone writes as fast as it can.
 func TestBehindAGate(t *testing.T) {
 	relay, db := khatru.NewRelay(), newSlice(t)
 	door := gate.New(relay, gate.Config{})
@@ -29,7 +29,7 @@ func TestBehindAGate(t *testing.T) {
 		size.Store(int64(bytes))
 		door.Wait(ctx, r, subscription, bytes)
 	})
-	const events, bytes = 300, 50_000 // 15 MB, of which an answer has 8 MiB
+	const events, bytes = 300, 50_000 // 15 MB, above the 8 MiB limit of an answer
 	for i := range events {
 		e := event(alice, 1, start+nostr.Timestamp(i))
 		e.Content = strings.Repeat("x", bytes)
@@ -51,7 +51,7 @@ func TestBehindAGate(t *testing.T) {
 	require.Contains(t, c.publish(signed(t, nostr.Generate(), 2)), `true`)
 }
 
-// khatru answers an event that it can't read by a NOTICE. Behind a gate it gets only what it can read.
+// khatru answers an unreadable event with a NOTICE. The gate does not pass on such events.
 func TestCaseC3_BehindAGate(t *testing.T) {
 	relay, db := khatru.NewRelay(), newSlice(t)
 	relay.Negentropy = true

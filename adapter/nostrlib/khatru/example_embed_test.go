@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/internal/doctest"
 )
 
-// The first part is a relay as one is written on fiatjaf.com/nostr, but for UseEventstore; the second
-// makes it one that syncs.
+// The first part is a relay on fiatjaf.com/nostr without UseEventstore. The second part makes it
+// sync.
 func Example_embed() {
 	serve := func(ctx context.Context) error {
 		db := &boltdb.BoltBackend{Path: "events.db"}

@@ -25,8 +25,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// operators is the status page of a relay that syncs, with its box for questions, and the metrics: for an address of
-// this machine only, since it asks for no password.
+// operators returns the status page of a relay that syncs, with explanations and metrics. It asks
+// for no password, so serve it on loopback only.
 func operators(syncer *khatruadapter.Sync) (http.Handler, error) {
 	why := explain.Explainer{Sync: syncer.Manager()}
 	page, err := statuspage.New(statuspage.Config{
@@ -47,8 +47,8 @@ func operators(syncer *khatruadapter.Sync) (http.Handler, error) {
 	return mux, nil
 }
 
-// What goes on in a relay that syncs, and why something is not there, for who runs it: at an address of its
-// own, which is no longer there when the relay is not, and ends it if it is taken.
+// A status page and metrics for the operator of a relay that syncs, at an address of its own. It
+// ends with the relay, and the relay ends if the address is in use.
 func Example_operators() {
 	serve := func(ctx context.Context, syncer *khatruadapter.Sync, door *gate.Gate) error {
 		mux, err := operators(syncer)
@@ -62,7 +62,7 @@ func Example_operators() {
 	_ = serve
 }
 
-// Whoever runs a relay can ask it why something is not here, in any spelling, and sees its metrics.
+// The page explains an event in any spelling and serves metrics.
 func TestOperators(t *testing.T) {
 	relay, db := khatru.NewRelay(), &slicestore.SliceStore{}
 	require.NoError(t, db.Init())
@@ -83,7 +83,7 @@ func TestOperators(t *testing.T) {
 	require.NoError(t, err)
 	event, err := nostrlib.ToEvent(parsed)
 	require.NoError(t, err)
-	_, err = relay.AddEvent(ctx, event) // as a client's
+	_, err = relay.AddEvent(ctx, event) // as a client does
 	require.NoError(t, err)
 
 	mux, err := operators(syncer)
@@ -102,7 +102,7 @@ func TestOperators(t *testing.T) {
 	require.Contains(t, ask("/metrics"), "ngit_sync_")
 }
 
-// README shows the function above.
+// The README contains the function above.
 func TestReadmeShowsTheOperators(t *testing.T) {
 	doctest.Shown(t, "../README.md", "example_operators_test.go", "\twhy := ", "\tif err")
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Another relay has a repository that lists ours, and an issue of it. Ours starts empty, knows
-// the address of the other one, and has both a moment later.
+// Another relay has a repository that lists our relay, and an issue of it. Our relay starts empty,
+// knows the URL of the other relay, and has both events a moment later.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -41,7 +41,7 @@ func Example() {
 	theirs, ours := listen(), listen()
 	name := ours.Addr().String()
 
-	// A relay of somebody else's, as there are many.
+	// The other relay.
 	other, has := khatru.NewRelay(), &slicestore.SliceStore{}
 	check(has.Init())
 	other.Negentropy = true
@@ -64,7 +64,7 @@ func Example() {
 	}
 	go otherServer.Serve(theirs)
 
-	// Ours.
+	// Our relay.
 	relay, db := khatru.NewRelay(), &slicestore.SliceStore{}
 	check(db.Init())
 	saved := make(chan nostr.Kind, 2)

@@ -60,7 +60,7 @@ func TestDirect(t *testing.T) {
 	require.Len(t, content(t, s.Store()), 1)
 }
 
-// Each hook that the relay has is called, and a relay whose hooks are set later is not run.
+// Every hook of the relay is called. Run fails if a hook is set after New.
 func TestHooksOfTheRelay(t *testing.T) {
 	relay, db := khatru.NewRelay(), newSlice(t)
 	var called []string
@@ -126,14 +126,14 @@ func TestHooksOfTheRelay(t *testing.T) {
 	}
 }
 
-// Whoever leaves UseEventstore in place has what it stores in our hands.
+// New works after UseEventstore, and the SyncManager learns of the events that it stores.
 func TestBesideUseEventstore(t *testing.T) {
 	relay, db := khatru.NewRelay(), newBolt(t)
 	relay.UseEventstore(db, 500)
 	defer relay.DisableExpirationManager()
 	cfg, book := logging(Config{})
 	s, _, m := embed(t, relay, db, cfg)
-	relay.Negentropy = true // as Open sets it
+	relay.Negentropy = true // as Open does
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, s.Run(ended), context.Canceled)
@@ -150,8 +150,8 @@ func TestBesideUseEventstore(t *testing.T) {
 	require.Equal(t, ids(one), m.gone())
 }
 
-// What a deletion covers stays away, one that must not be executed is refused before it is
-// stored, and a deletion stays.
+// A deleted event stays away, a deletion that must not be executed is refused before it is stored,
+// and a deletion itself stays.
 func TestDeletions(t *testing.T) {
 	relay := khatru.NewRelay()
 	var deleted []nostr.ID
@@ -180,9 +180,9 @@ func TestDeletions(t *testing.T) {
 	require.NotContains(t, content(t, s.Store()), foreign.ID)
 }
 
-// khatru executes what it has stored, in its own way: what it would take for something else than everybody does,
-// or would call a failure while the rest of it holds, is refused before it is stored. By sync it comes, and
-// removes what it removes everywhere.
+// khatru executes stored deletions in its own way. A published deletion that it would misread, or
+// report as failed although a part was executed, is refused before it is stored. A synced one is
+// stored and executed correctly.
 func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, store, _ := embed(t, relay, newBolt(t), Config{})
@@ -212,8 +212,8 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	require.NoError(t, old.Sign(key))
 	require.Contains(t, c.publish(old), "needs a time")
 	require.ElementsMatch(t, here, content(t, s.Store()))
-	// The first d tag is what it is addressed by: the rest of such a deletion was executed, and the client told that it
-	// had failed.
+	// Only the first d tag is part of the address. Otherwise the deletion was executed in part and
+	// reported as failed.
 	draft := signed(t, key, 1)
 	require.Contains(t, c.publish(draft), "true")
 	require.Contains(t, c.publish(signed(t, key, 5, e(draft.ID.Hex()), a("30617:"+author+":second"))), "true")
@@ -232,7 +232,7 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	require.Subset(t, content(t, s.Store()), []nostr.ID{issue.ID, list.ID, synced.ID})
 }
 
-// A rule of the relay's about what may be deleted holds for what comes by sync as well.
+// AllowDeleting also applies to synced deletions.
 func TestAllowDeleting(t *testing.T) {
 	relay := khatru.NewRelay()
 	relay.AllowDeleting = func(_ context.Context, target, _ nostr.Event) bool { return target.Kind != 30617 }
@@ -246,7 +246,7 @@ func TestAllowDeleting(t *testing.T) {
 	require.Len(t, content(t, s.Store()), 2)
 }
 
-// A second store is fed with what comes by sync, and rid of what leaves.
+// A second store receives synced events and removals.
 func TestSecondStore(t *testing.T) {
 	relay, db, second := khatru.NewRelay(), newSlice(t), newSlice(t)
 	relay.StoreEvent = func(_ context.Context, e nostr.Event) error { return second.SaveEvent(e) }
@@ -273,7 +273,7 @@ func TestSecondStore(t *testing.T) {
 
 type holder struct{ relaysync.Holder }
 
-// A client whose event is held hears OK and why it is not served; nothing is stored.
+// The client of a held event receives OK and the reason, and nothing is stored.
 func TestHold(t *testing.T) {
 	relay := khatru.NewRelay()
 	saved := 0
@@ -297,7 +297,7 @@ func TestHold(t *testing.T) {
 	require.Contains(t, c.publish(signed(t, key, 1)), embedding.MsgReject)
 }
 
-// An author whom the hook has come to refuse has nothing released, nor synced.
+// Events of an author whom the hook refuses later are neither released nor synced.
 func TestOnEventKeepsOut(t *testing.T) {
 	relay := khatru.NewRelay()
 	verdict := map[nostr.PubKey]string{bob: "blocked: spam"}
@@ -338,7 +338,8 @@ func TestOnEventKeepsOut(t *testing.T) {
 	require.Equal(t, graspsync.Verdict{Decision: graspsync.Reject, Reason: embedding.ReasonHook, Detail: `"blocked: spam"`}, v)
 }
 
-// nostrlib reads other control characters than NIP-01 into an id: such an event is nobody else's.
+// nostrlib computes other ids than NIP-01 for some control characters. Other relays would refuse
+// such an event.
 func TestIDsOfNIP01(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, _, _ := embed(t, relay, newSlice(t), Config{})
@@ -348,8 +349,8 @@ func TestIDsOfNIP01(t *testing.T) {
 	require.Empty(t, content(t, s.Store()))
 }
 
-// What comes by sync is sent to who listens, a subscription gets MaxQuery events, and a
-// reconciliation is about all of them.
+// A synced event is broadcast, a subscription receives at most MaxQuery events, and a
+// reconciliation includes all events.
 func TestClients(t *testing.T) {
 	relay := khatru.NewRelay()
 	relay.Negentropy = true
@@ -366,7 +367,7 @@ func TestClients(t *testing.T) {
 
 	const many = 1100
 	for range many {
-		require.NoError(t, db.SaveEvent(event(bob, 1, start))) // of one second
+		require.NoError(t, db.SaveEvent(event(bob, 1, start))) // in one second
 	}
 	require.Contains(t, c.say(`["REQ","all",{"kinds":[1]}]`), `["EVENT","all"`)
 	for range 2 {
@@ -408,8 +409,8 @@ func TestClients(t *testing.T) {
 	require.ErrorIs(t, s.Run(t.Context()), relaysync.ErrRunning)
 }
 
-// A relay whose backend can't be read has no answers, in place of empty ones, and neither has one
-// that ends.
+// A relay whose backend cannot be read, or which is closing, returns errors instead of empty
+// answers.
 func TestNoAnswers(t *testing.T) {
 	relay, db := khatru.NewRelay(), newBolt(t)
 	relay.Negentropy = true
@@ -417,7 +418,7 @@ func TestNoAnswers(t *testing.T) {
 	s, _, _ := embed(t, relay, db, cfg)
 	url, key := serve(t, relay), nostr.Generate()
 	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), "true")
-	db.Close() // what bolt answers then is nothing
+	db.Close() // bolt then returns empty answers
 	require.JSONEq(t, `["CLOSED","x","error: the store could not be read, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
 	require.Contains(t, book.String(), "could not be read")
 	c := dial(t, url)
@@ -430,7 +431,7 @@ func TestNoAnswers(t *testing.T) {
 	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), embedding.MsgEnding)
 }
 
-// failing is a backend that does not store.
+// failing is a backend that cannot store events.
 type failing struct{ *slicestore.SliceStore }
 
 func (failing) SaveEvent(nostr.Event) error { return errors.New("input/output error") }

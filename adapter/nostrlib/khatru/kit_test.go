@@ -31,7 +31,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// khatru leaves the goroutines of its connections to their peers.
+	// khatru's goroutines of connections end only when their peers disconnect.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("fiatjaf.com/nostr/khatru.(*Relay).HandleWebsocket.func3"),
 		goleak.IgnoreAnyFunction("fiatjaf.com/nostr/khatru.(*expirationManager).start"))
 }
@@ -42,7 +42,7 @@ var alice, bob = nostr.PubKey{0xa1}, nostr.PubKey{0xb0}
 
 var serial int
 
-// event returns an event that is unlike any other, and that nobody has signed.
+// event returns a unique unsigned event.
 func event(author nostr.PubKey, kind nostr.Kind, at nostr.Timestamp, tags ...nostr.Tag) nostr.Event {
 	serial++
 	e := nostr.Event{
@@ -82,7 +82,7 @@ func newBolt(t testing.TB) *boltdb.BoltBackend {
 	return db
 }
 
-// fakeManager records what the hooks tell it.
+// fakeManager records calls of the hooks.
 type fakeManager struct {
 	mu          sync.Mutex
 	stored      []graspsync.EventID
@@ -145,7 +145,7 @@ func (m *fakeManager) Collector(string) prometheus.Collector { return gauge }
 
 var gauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "of_the_manager"})
 
-// logbook keeps what is said at Warn and above.
+// logbook records log lines of level Warn and above.
 type logbook struct {
 	mu    sync.Mutex
 	lines strings.Builder
@@ -174,7 +174,7 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 	return s, s.core.Imports, m
 }
 
-// logging is a configuration, and what is logged with it.
+// logging returns a configuration and its log.
 func logging(cfg Config) (Config, *logbook) {
 	b := &logbook{}
 	cfg.Sync.Logger = slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -213,14 +213,14 @@ func in(t testing.TB, db eventstore.Store) (ids []nostr.ID) {
 	return ids
 }
 
-// publish is what khatru does with a client's event once it has read it.
+// publish does the same as khatru after it has read an event of a client.
 func publish(t testing.TB, relay *khatru.Relay, e nostr.Event) error {
 	t.Helper()
 	_, err := relay.AddEvent(t.Context(), e)
 	return err
 }
 
-// client is a plain websocket client.
+// client is a simple websocket client.
 type client struct {
 	t    testing.TB
 	conn *websocket.Conn
@@ -243,7 +243,7 @@ func dial(t testing.TB, url string) *client {
 	return &client{t, conn}
 }
 
-// say sends one message and returns the next one that comes.
+// say sends a message and returns the next one received.
 func (c *client) say(format string, args ...any) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// The relay took whatever a client wrote into Host for its name.
+// The relay took its name from the Host header of the client.
 func TestCaseC4_SignedForOurName(t *testing.T) {
 	relay, db := khatru.NewRelay(), &slicestore.SliceStore{}
 	require.NoError(t, db.Init())

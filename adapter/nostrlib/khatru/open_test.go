@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// opened is a relay as somebody has it who opens it the short way.
+// opened is a relay started with Open.
 type opened struct {
 	url   string
 	relay *khatru.Relay
@@ -32,7 +32,7 @@ func open(t *testing.T, folder string, bootstrap ...string) opened {
 	return openWith(t, folder, func(*khatru.Relay) {}, bootstrap...)
 }
 
-// openWith opens a relay that has hooks of its own.
+// openWith opens a relay with hooks.
 func openWith(t *testing.T, folder string, hooks func(*khatru.Relay), bootstrap ...string) opened {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -54,8 +54,8 @@ func openWith(t *testing.T, folder string, hooks func(*khatru.Relay), bootstrap 
 	}}
 }
 
-// What is published at one relay is at the other, of which it was told a URL only, until it is removed
-// there by who runs it.
+// An event published on one relay is synced by another that knows only its URL, until its operator
+// removes it there.
 func TestOpen(t *testing.T) {
 	first := open(t, t.TempDir())
 	defer first.stop()
@@ -97,7 +97,8 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, second.sync.Remove(t.Context(), e), "again")
 }
 
-// A folder is free again once its relay is closed, and what is wrong is said before anything is made.
+// Closing a relay releases its folder, and invalid arguments are reported before anything is
+// created.
 func TestOpenAgain(t *testing.T) {
 	folder := t.TempDir()
 	open(t, folder).stop()
@@ -114,10 +115,11 @@ func TestOpenAgain(t *testing.T) {
 	_, err = Open(relay, nil, "grasp.example.com", spare)
 	require.ErrorContains(t, err, "no backend")
 	require.Nil(t, relay.OnEvent)
-	open(t, spare).stop() // the failed one has let go of it
+	open(t, spare).stop() // the failed Open has released it
 }
 
-// What the relay's own hook refused to a client, and what we did, "never came here".
+// An event that a hook of the relay, or our own hook, had refused to a client was explained as
+// "never came here".
 func TestExplainRefused(t *testing.T) {
 	o := openWith(t, t.TempDir(), func(relay *khatru.Relay) {
 		relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) { return e.Kind == 1621, "blocked: no issues" }

@@ -15,13 +15,13 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// withholding withholds what somebody deletes, alice at first.
+// withholding hides the deletions of an author, at first alice.
 func withholding(by *atomic.Pointer[nostr.PubKey]) Config {
 	by.Store(&alice)
 	return Config{Withholds: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}
 }
 
-// never is a deletion of something that is not here.
+// never returns a deletion of an unknown event.
 func never(by nostr.PubKey, at nostr.Timestamp, i, bytes int) nostr.Event {
 	e := nostr.Event{
 		PubKey: by, Kind: 5, CreatedAt: at, Content: strings.Repeat("x", bytes), Tags: nostr.Tags{{"e", fmt.Sprintf("%064x", i+1)}},
@@ -30,7 +30,7 @@ func never(by nostr.PubKey, at nostr.Timestamp, i, bytes int) nostr.Event {
 	return e
 }
 
-// served are the ids of what a relay answers.
+// served returns the ids that a relay serves.
 func served(ctx context.Context, relay *khatru.Relay, f nostr.Filter) (ids []nostr.ID) {
 	for e := range relay.QueryStored(ctx, f) {
 		ids = append(ids, e.ID)
@@ -38,7 +38,7 @@ func served(ctx context.Context, relay *khatru.Relay, f nostr.Filter) (ids []nos
 	return ids
 }
 
-// embeddings are a relay without a QueryStored of its own, and one that has another, over the same backend.
+// embeddings are relays with and without a QueryStored hook on the same backend.
 var embeddings = map[string]func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync{
 	"ours": func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync {
 		s, _, _ := embed(t, relay, newBolt(t), withholding(by))
@@ -53,8 +53,8 @@ var embeddings = map[string]func(t *testing.T, relay *khatru.Relay, by *atomic.P
 	},
 }
 
-// What is withheld is in no answer, in no reconciliation, and nobody hears of it. It counts all the same, khatru itself
-// finds it, and it is served again when it is not withheld any more.
+// A hidden deletion is missing in answers, reconciliations and broadcasts. It stays in force,
+// khatru itself finds it, and it is served again when it is no longer hidden.
 func TestWithheld(t *testing.T) {
 	for name, embedded := range embeddings {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWithheld(t *testing.T) {
 			author := key.Public()
 			by.Store(&author)
 			speak := dial(t, serve(t, relay))
-			for _, kind := range []nostr.Kind{5, 1} { // by a client
+			for _, kind := range []nostr.Kind{5, 1} { // published by a client
 				e := nostr.Event{Kind: kind, CreatedAt: nostr.Now(), Tags: nostr.Tags{{"e", strings.Repeat("2", 64)}}}
 				require.NoError(t, e.Sign(key))
 				require.Contains(t, speak.publish(e), "true")
@@ -95,7 +95,7 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// However much is withheld, no page is empty, which would be taken for the end.
+// Many hidden events must not make a page empty, which clients take for the end.
 func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	racetest.Amounts(t)
 	for kind, many := range map[string]struct{ n, bytes, second int }{
@@ -131,7 +131,7 @@ func incoming(t *testing.T, events ...nostr.Event) (all []graspsync.Incoming) {
 	return all
 }
 
-// The hooks that withhold are ours: one that takes their place is found out, and theirs are asked.
+// A replaced hook that hides events is detected, and hooks of the embedder are called.
 func TestHooksThatWithhold(t *testing.T) {
 	for name, set := range map[string]func(r *khatru.Relay){
 		"PreventBroadcast": func(r *khatru.Relay) {
