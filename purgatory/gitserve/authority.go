@@ -11,43 +11,43 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Authority says what may be pushed, and is told what was. All methods may be called
-// concurrently; those of which nothing else is said are also called while the lock of the
-// repository is held.
+// Authority decides which refs may be pushed, and receives notifications about pushes. All methods
+// may be called concurrently. A method may be called with or without the lock of the repository
+// unless its comment excludes that.
 type Authority interface {
-	// AuthorizedState returns the newest state that decides about the refs of a repository,
-	// whether or not its objects are here; nil if there is none.
+	// AuthorizedState returns the newest authorized state event of a repository, or nil. Its
+	// objects may be missing.
 	AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error)
-	// Tip returns what an event says is its tip. known is false if no event with that
-	// id is here; the tip is zero if it is no pull request and no update of one, or
-	// not one of this repository.
+	// Tip returns the tip that an event names. If the event is not stored, known is false. The tip
+	// is zero if the event belongs to another repository, or is neither a pull request nor an
+	// update of a pull request.
 	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
 
-	// Ration says which refs of events a push may not make, and why, when git is about to
-	// make them. The repository is in dir; bytes is what came for all of them together, 0 if
-	// that is not known. It may remove others to make room. Without limits it returns nil.
+	// Ration returns the refs of events that a push may not create, with reasons. It is called
+	// before git creates them. dir is the folder of the repository. bytes is the size of the data
+	// for all these refs together, 0 if unknown. Ration may remove other refs to make room. It
+	// returns nil if there are no limits.
 	Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
-	// PullBytes returns how many bytes pull requests of strangers take up in the repositories of
-	// an owner, as far as that is known: they do not count for the owner. It returns 0 if Ration
-	// removes nothing.
+	// PullBytes returns the size of pull requests of other authors in the repositories of an owner,
+	// as far as known. They do not count for the owner. It returns 0 if Ration removes nothing.
 	PullBytes(owner graspsync.PubKey) int64
 
-	// BeforePush is told which refs git is about to move: who gets the lock next must know
-	// that these are not to be moved back. It may do nothing.
+	// BeforePush is called before git moves refs. The next holder of the lock must not move these
+	// refs back. It may do nothing.
 	BeforePush(ref graspsync.RepoRef, refs []nip34.RefName)
-	// AfterPush is told which refs a push has asked to be changed, when git has ended,
-	// however it did, and the lock is free again. Git may have refused some of them.
+	// AfterPush is called with the refs of a push after git ended, with or without an error, and
+	// after the lock was released. Git may have refused some of them.
 	AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error
-	// Staged is told for which events something was staged, after it was and without the
-	// lock: they may have come meanwhile. It may do nothing.
+	// Staged is called with the events for which data was staged, without the lock. The events may
+	// have arrived in between. It may do nothing.
 	Staged(ref graspsync.RepoRef, ids []graspsync.EventID)
-	// AwaitServed returns when what waited for a push is served, or ctx ends; it is called
-	// without the lock. Whoever pushed hears that it is done then: a client that reads at
-	// once finds it. Where nothing waits it returns nil at once.
+	// AwaitServed returns when the events that waited for a push are served, or when ctx ends. It
+	// is called without the lock. The client gets the result of its push afterwards, so that it
+	// finds the events. AwaitServed returns nil immediately if no event waits.
 	AwaitServed(ctx context.Context, ref graspsync.RepoRef) error
 }
 
-// The reasons for refusing a push.
+// Reasons for refusing a push.
 const (
 	refusedNoState = "no state event of this repository is known yet: publish it first"
 	refusedState   = "the newest state event says otherwise"
@@ -58,12 +58,12 @@ const (
 	refusedStale   = "it has changed meanwhile: fetch first"
 	refusedMissing = "missing necessary objects"
 	refusedTwice   = "multiple updates for this ref"
-	// What was known has gone, or what was not has come.
+	// An event was stored or removed between the two checks.
 	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )
 
-// judge gives every command that may not be done its reason, and says which of the others are for
-// events that are not stored. again is set when a push that was judged before is judged again.
+// judge sets the reason of each refused command, and marks commands for events that are not stored.
+// again is set for the second check, under the lock.
 func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
 	var state *nip34.State
 	asked := false
@@ -92,14 +92,14 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request
 		switch {
 		case state == nil:
 			c.reason = refusedNoState
-		case state.Refs[c.ref] != c.new: // a zero id and no ref are the same
+		case state.Refs[c.ref] != c.new: // a zero id equals a missing ref
 			c.reason = otherwise(state, c)
 		}
 	}
 	return nil
 }
 
-// otherwise says what a state has, to who wants to push something else, and what to do.
+// otherwise returns the reason why a state does not allow a command, and the remedy.
 func otherwise(state *nip34.State, c *command) string {
 	name := graspsync.Printable(c.ref.String())
 	is := "has " + name + " at " + state.Refs[c.ref].String()
@@ -115,9 +115,9 @@ func otherwise(state *nip34.State, c *command) string {
 	return fmt.Sprintf("%s: state %s (%s) %s: %s", refusedState, state.ID, state.CreatedAt.Time().UTC().Format(time.DateTime), is, do)
 }
 
-// ration asks about the refs of events that a push is to make, of which now
-// are there, and gives those that have no room their reason. What else comes with branches or tags
-// is theirs as far as anybody can tell, unless they are there as well: anybody may name those.
+// ration calls Authority.Ration for the refs of events that a push creates, and sets the reason of
+// refused commands. now has the current refs. If the push also changes branches or tags, the size
+// of the data for events is unknown.
 func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
 	makes := make(map[graspsync.EventID]*command)
 	var ids []graspsync.EventID
@@ -159,7 +159,7 @@ func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id gras
 	return "", known, nil
 }
 
-// eventOf reads the name of an event's ref.
+// eventOf parses the name of a ref of an event.
 func eventOf(name nip34.RefName) (graspsync.EventID, bool) {
 	digits, ok := strings.CutPrefix(name.String(), "refs/nostr/")
 	if !ok {

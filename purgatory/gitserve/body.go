@@ -9,45 +9,44 @@ import (
 	"time"
 )
 
-// errBody is wrapped when a request can't be read to its end.
+// errBody is wrapped by errors of reading a request.
 var errBody = errors.New("reading the request")
 
-// errEncoding is returned for a request in a content encoding that git does not use.
 var errEncoding = errors.New("the content encoding is not supported: gzip is, and none")
 
-// limitError is returned for what is beyond a limit, which it names.
+// limitError reports an exceeded limit.
 type limitError struct{ beyond string }
 
-// Error says how much would have been taken.
+// Error names the limit.
 func (e *limitError) Error() string { return e.beyond }
 
 func tooLarge(most int64) error {
 	return &limitError{fmt.Sprintf("more than %d bytes, which is the limit of this server", most)}
 }
 
-// body is the body of a request, kept in a file that is on no folder's list while it
-// comes. Nothing a client sends holds a lock or a child process.
+// body is the body of a request, saved in an unlinked file. While a client sends, no lock and no
+// child process is held.
 type body struct {
 	file *os.File
 	from io.Reader
 	wire *http.ResponseController
 	wait *patience
-	most int64 // bytes that may still come
+	most int64 // remaining
 	max  int64
-	// room, if not nil, is asked now and then whether there is room for more.
+	// room, if not nil, is called every roomEvery bytes to check for free space.
 	room  func() error
-	since int64 // bytes kept since it was asked
-	// closed, if not nil, is called when the file is gone.
+	since int64 // bytes since the last call of room
+	// closed functions are called after the file was closed.
 	closed []func()
 }
 
-// roomEvery is how often room is asked for, in bytes.
+// roomEvery is the number of bytes between calls of room.
 const roomEvery = 8 << 20
 
-// Read reads what comes, and keeps it.
+// Read reads from the client and saves the data.
 func (b *body) Read(p []byte) (int, error) {
 	if b.most == 0 {
-		// It may end exactly here.
+		// The body may end exactly at the limit.
 		n, err := io.ReadFull(b.from, make([]byte, 1))
 		if n > 0 {
 			return 0, tooLarge(b.max)
@@ -75,10 +74,10 @@ func (b *body) wrap(err error) error {
 	return fmt.Errorf("%w: %w", errBody, err)
 }
 
-// size is how many bytes came so far.
+// size returns the number of bytes read.
 func (b *body) size() int64 { return b.max - b.most }
 
-// readAll reads what is left, and makes the file one to be read from its beginning.
+// readAll reads the rest and rewinds the file.
 func (b *body) readAll() error {
 	if _, err := io.CopyBuffer(io.Discard, onlyReader{b}, make([]byte, 64<<10)); err != nil {
 		return err
@@ -90,18 +89,17 @@ func (b *body) readAll() error {
 	return nil
 }
 
-// begins reports whether what was read begins with a text.
+// begins reports whether the read data begins with text.
 func (b *body) begins(text string) bool {
 	head := make([]byte, len(text))
 	_, err := b.file.ReadAt(head, 0)
 	return err == nil && string(head) == text
 }
 
-// onlyReader hides what else a reader can do.
+// onlyReader hides other methods of a reader.
 type onlyReader struct{ io.Reader }
 
-// skip reads what is left without keeping it; more than most bytes are an error, and so
-// are those that have not come at end.
+// skip reads and discards the rest. More than most bytes, or data after end, are an error.
 func (b *body) skip(most int64, end time.Time) error {
 	b.wait.end = end
 	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
@@ -115,49 +113,46 @@ func (b *body) skip(most int64, end time.Time) error {
 	return nil
 }
 
-// rest ends the time for reading when all is read: the server would take its end for
-// that of the connection, while git works. Where something is left the time goes on,
-// since the server wants to read that before it answers.
-func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has one
+// rest removes the read deadline after everything was read. Otherwise the HTTP server would take an
+// expired deadline for the end of the connection while git works. The deadline stays if data is
+// left, because the server reads the rest before it answers.
+func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has deadlines
 
-// until is when the client must have sent what is left.
+// until sets the deadline for the rest of the body.
 func (b *body) until(end time.Time) { b.wait.end = end }
 
 func (b *body) close() {
-	_ = b.file.Close() // it is gone with that
+	_ = b.file.Close() // this also deletes the unlinked file
 	for _, f := range b.closed {
 		f()
 	}
 	b.closed = nil
 }
 
-// patientBody gives each read its time.
+// patientBody sets a deadline for each read.
 type patientBody struct {
 	io.Reader
 	c        *http.ResponseController
 	patience *patience
 }
 
-// Read implements [io.Reader].
 func (p *patientBody) Read(b []byte) (int, error) {
 	return p.patience.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
 }
 
-// patient gives each write its time.
+// patient sets a deadline for each write.
 type patient struct {
 	http.ResponseWriter
 	c        *http.ResponseController
 	patience patience
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// piece is how much is written at once, in bytes: of a larger one it is seen too late
-// that the client takes it.
+// piece is the size of one write, in bytes. Larger writes would hide the progress of the client.
 const piece = 4 << 10
 
-// Write implements [io.Writer].
 func (p *patient) Write(b []byte) (done int, err error) {
 	for err == nil && done < len(b) {
 		var n int
@@ -169,7 +164,7 @@ func (p *patient) Write(b []byte) (done int, err error) {
 	return done, err
 }
 
-// FlushError is for [http.ResponseController].
+// FlushError supports [http.ResponseController].
 func (p *patient) FlushError() error {
 	_, err := p.patience.during(p.c.SetWriteDeadline, func() (int, error) {
 		return 0, http.NewResponseController(p.ResponseWriter).Flush()

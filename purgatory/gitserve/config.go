@@ -13,63 +13,64 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Config says how repositories are served. The zero value works.
+// Config configures a [Handler]. The zero value works.
 type Config struct {
-	// Logger gets what goes wrong. Defaults to discarding it.
+	// Logger receives errors. Defaults to discarding them.
 	Logger *slog.Logger
-	// Describe says what the page of a repository has besides its refs. Defaults to nothing.
+	// Describe returns the description on the page of a repository. Defaults to no description.
 	Describe func(context.Context, graspsync.RepoRef) (Description, error)
 
-	// MaxPush bounds what one push may send, in bytes. An object of it has a
-	// bound of its own: see MaxMemory of [RepositoriesConfig]. Defaults to 512 MiB.
+	// MaxPush is the maximum size of a push, in bytes. MaxMemory of [RepositoriesConfig] limits the
+	// size of one object. Defaults to 512 MiB.
 	MaxPush int64
-	// MaxPushes and MaxFetches bound the runs of git of a kind at once, for requests that
-	// have come to their end. Default to 8 and 32. Half as many again as the latter are for
-	// who only asks what is here.
+	// MaxPushes and MaxFetches are the maximum numbers of concurrent git runs for pushes and for
+	// fetches. Default to 8 and 32. Requests for lists of refs have a separate limit of
+	// MaxFetches/2.
 	//
-	// One client has at most a quarter of them, its network all. Others wait for up to 20 s and
-	// are served in turn, then they are told to come again. A push that has been read waits for
-	// the lock of its repository for up to 2 min. While others wait, a request ends whose client
-	// is slower than 64 KiB/s: put a proxy that buffers before the server for slow clients.
+	// A client, and all clients of its network together, may hold a quarter of each. Other requests
+	// wait up to 20 s in rotation and then get status 503. A push that was read waits up to 2 min
+	// for the lock of its repository. While requests wait, a request whose client is slower than 64
+	// KiB/s is ended. Slow clients need a proxy that buffers.
 	MaxPushes, MaxFetches int
-	// Client says whose a request is; of an address of IPv6 only its /64 counts, and for who has
-	// no name only the totals hold. Behind a proxy it must be set, or one client can keep all
-	// others away: see [BehindProxy]. Defaults to the host of RemoteAddr if it is a public
-	// address, else no name.
+	// Client returns the name of the client of a request. Requests with the same name, or with IPv6
+	// addresses of the same /64, share limits. Requests with an empty name have only the total
+	// limits. Set Client behind a proxy (see [BehindProxy]), because otherwise one client can block
+	// all clients. Defaults to the host of RemoteAddr if it is a public address, else "".
 	Client func(*http.Request) string
-	// MinFreeDisk is how much must stay free on the disk of the repositories, in bytes:
-	// a push that would leave less is refused. Defaults to 1 GiB.
+	// MinFreeDisk is the minimum free space on the disk of the repositories, in bytes. Pushes that
+	// would leave less are refused. Defaults to 1 GiB.
 	MinFreeDisk uint64
 
 	fixed numbers
 }
 
-// numbers are those about which no two operators would differ. Only tests have others.
+// numbers are limits that only tests change.
 type numbers struct {
-	// MaxAsk bounds what one fetch may ask, in bytes. Defaults to 16 MiB.
+	// MaxAsk is the maximum size of a fetch request, in bytes. Defaults to 16 MiB.
 	MaxAsk int64
-	// MaxCommands bounds the refs of one push. Defaults to 10,000.
+	// MaxCommands is the maximum number of refs in a push. Defaults to 10,000.
 	MaxCommands int
-	// Wait is how long a request waits for a place, a push that has been read six times that.
-	// Defaults to 20 s.
+	// Wait is the maximum time that a request waits for a slot. A push that was read waits for 6
+	// times Wait. Defaults to 20 s.
 	Wait time.Duration
-	// MaxPerClient bounds the requests of one client and one kind. Defaults to 8.
+	// MaxPerClient is the maximum number of open requests per client and kind. Defaults to 8.
 	MaxPerClient int
-	// MaxReaders bounds the requests of each of the three kinds. Each may cost 4 MiB of memory,
-	// and of the disk MaxAsk, or 8 MiB of a push; all that pushes take beyond that is at most 16 times MaxPush,
-	// of which one client has a quarter. Defaults to 128.
+	// MaxReaders is the maximum number of open requests of each of the three kinds. A request uses
+	// up to 4 MiB of memory, and on disk MaxAsk, or 8 MiB of a push. The part of pushes beyond 8
+	// MiB is limited to 16 times MaxPush in total, of which one client may use 1/4. Defaults to
+	// 128.
 	MaxReaders int
-	// CommandTime bounds the time for all commands of a push, Timeout that of a push. A fetch has eight times
-	// Timeout. Default to 30 s and 30 min.
+	// CommandTime is the maximum time to read the commands of a push. Defaults to 30 s. Timeout is
+	// the maximum time of a push. A fetch may take 8 times Timeout. Defaults to 30 min.
 	CommandTime, Timeout time.Duration
-	// MinRate is the least that a client must send, in bytes a second, over any RateWindow
-	// in which we wait for it, or take over eight of them: what is taken is seen in pieces
-	// of more than a megabyte. A slower one is cut off. Default to 1 KiB/s and 30 s.
+	// MinRate is the minimum speed of a client, in bytes per second. Reads are measured over
+	// RateWindow, writes over eight windows, because the kernel reports written data in pieces of
+	// more than a megabyte. The Handler ends slower requests. Default to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
 }
 
-// ErrConfig is wrapped by what [Open] and [New] say of their arguments.
+// ErrConfig is wrapped by errors of [Open] and [New] about invalid arguments.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() Config {
@@ -105,7 +106,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every field that can't be used.
+// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	for _, f := range []struct {
@@ -124,63 +125,63 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// RepositoriesConfig says what may lie in a folder of repositories, and how git is run there.
-// The zero value works.
+// RepositoriesConfig configures [Repositories]. The zero value works.
 type RepositoriesConfig struct {
-	// Git is the program that is run in the folder, at least version 2.39, which only
-	// gitfetch.New checks. Defaults to the one in PATH.
+	// Git is the path of the git program, version 2.39 or later. Only gitfetch.New checks the
+	// version. Defaults to git in PATH.
 	Git string
-	// Logger gets what goes wrong. Defaults to discarding it.
+	// Logger receives errors. Defaults to discarding them.
 	Logger *slog.Logger
-	// PlainNames has the folder of a repository be called <owner>/<identifier>, as that of
-	// khatru/grasp of fiatjaf.com/nostr, where the identifier has at most 150 letters, digits and
-	// characters of "_.-"; all others have the names that they have without it. It is not for a
-	// folder that was opened without it, nor for a disk that takes A for a.
+	// PlainNames names the folder of a repository <owner>/<identifier>, like khatru/grasp of
+	// fiatjaf.com/nostr. This applies to identifiers of at most 150 letters, digits and characters
+	// of "_.-". Other repositories keep their usual names. Do not set it for a folder that was
+	// opened without it, or on a case-insensitive file system.
 	PlainNames bool
-	// MaxMemory bounds the memory of all git children together, in bytes. One client may have a
-	// quarter; others wait, and are told to come again after 20 s. To clone a repository takes 64 MiB,
-	// 640 bytes for each object in it, and up to 384 MiB for large objects; a push takes 256 MiB and twice its size, of which an
-	// object may have half. A child that needs more than it has ends with an error. At least
-	// 256 MiB. Defaults to 2 GiB. Where the system has no such limit only git's own is used.
+	// MaxMemory is the maximum memory of all git children together, in bytes. One client may use a
+	// quarter. Other requests wait up to 20 s and then get status 503. A clone needs 64 MiB, 640
+	// bytes per object of the repository, and up to 384 MiB for large objects. A push needs 256 MiB
+	// and twice its size, and one object may use half of that. A child that exceeds its memory
+	// fails. At least 256 MiB. Defaults to 2 GiB. On systems without memory limits for processes
+	// only git's own limit applies.
 	MaxMemory int64
-	// Memory is what is shared with the children of a gitfetch.Fetcher: see [NewMemory]. Defaults to
-	// MaxMemory for the children of these repositories alone.
+	// Memory is the memory budget shared with a gitfetch.Fetcher, see [NewMemory]. Defaults to a
+	// budget of MaxMemory for these repositories only.
 	Memory *gitrun.Memory
-	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
-	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
-	// but no commit or tag of more than 4 MiB. Defaults to none.
+	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
+	// although they attack or break a checkout. Faults of authors, dates and messages are always
+	// accepted, but commits and tags of more than 4 MiB are refused. Defaults to none.
 	AllowFaults []string
-	// StageHold is how long what was pushed for an event that is not here waits for it,
-	// outside of the repository, over restarts as well. Defaults to 20 min.
+	// StageHold is the time for which the data of an unknown event is staged, also over restarts.
+	// Defaults to 20 min.
 	StageHold time.Duration
-	// MaxStaged bounds what such pushes take up, in bytes. Defaults to 4 GiB. A quarter of it
-	// bounds those to the repositories of one owner, a 16th those of one client (see Client of [Config]; a
-	// client without a name has no bound of its own), a quarter those of one network (a /24 of IPv4, a /48 of
-	// IPv6). Each event of a push counts for 64 KiB at least.
+	// MaxStaged is the maximum size of all staged data, in bytes. Defaults to 4 GiB. The
+	// repositories of one owner may use a quarter, one client (see Client of [Config]) a 16th, and
+	// one network (a /24 of IPv4, a /48 of IPv6) a quarter. A client without a name has no limit of
+	// its own. Each event counts at least 64 KiB.
 	//
-	// If there is no room in all or for an owner, the oldest push of the client that has most is removed. A push
-	// beyond a bound is refused while it comes; its client may push again when the event is stored, when it
-	// counts for none of them. The bounds hold for pushes of an earlier process, too.
+	// If the total or the part of an owner is full, the oldest push of the client with most data is
+	// removed. A push over a limit is refused while it arrives. The client may push again after the
+	// event is stored, because the push then counts for no limit. Data that an earlier process
+	// staged counts too.
 	MaxStaged int64
-	// MaxOwnerBytes and MaxBytes bound what the repositories of one owner, and of all, take
-	// up, in bytes: pushes that need more are refused. What is
-	// fetched has no more room either: events wait for it, until there is. What only pull
-	// requests need, which anybody may write, does not count for the owner, but has as much
-	// room again; how much of it may be in one repository is for [Authority] to say. What all
-	// take up is measured every hour. Default to no limit.
+	// MaxOwnerBytes and MaxBytes are the maximum sizes of the repositories of one owner, and of all
+	// repositories, in bytes. Pushes that need more are refused. Events whose fetched data needs
+	// more wait until there is room. Data that only pull requests need does not count for the
+	// owner, because anyone can create pull requests, but it has a limit of the same size.
+	// [Authority] limits it per repository. The total is measured every hour. Default to no limit.
 	MaxOwnerBytes, MaxBytes int64
 
 	fixed folderNumbers
 }
 
-// folderNumbers are those about which no two operators would differ. Only tests have others.
+// folderNumbers are limits that only tests change.
 type folderNumbers struct {
-	// MaxStagedPerOwner and MaxStagedPerClient bound what is staged in the repositories of one owner and by one
-	// client. Default to a quarter and a sixteenth of MaxStaged.
+	// MaxStagedPerOwner and MaxStagedPerClient are the maximum sizes of staged data per owner and
+	// per client. Default to a quarter and a sixteenth of MaxStaged.
 	MaxStagedPerOwner, MaxStagedPerClient int64
 }
 
-// NewMemory returns the memory that all git children share, for the Memory of a RepositoriesConfig and of a
+// NewMemory returns a memory budget for git children, for Memory of RepositoriesConfig and
 // gitfetch.Config.
 func NewMemory(c RepositoriesConfig) *gitrun.Memory {
 	if c.Memory != nil {
@@ -202,7 +203,7 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 	return c
 }
 
-// validate names every field that can't be used.
+// validate returns an error that names every invalid field.
 func (c RepositoriesConfig) validate() error {
 	var errs []error
 	for name, value := range map[string]int64{"MaxOwnerBytes": c.MaxOwnerBytes, "MaxBytes": c.MaxBytes} {
@@ -227,10 +228,9 @@ func (c RepositoriesConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// leastMemory is the total with which git can serve and take in small repositories.
+// leastMemory is the minimum with which git can serve and receive small repositories.
 const leastMemory = 256 << 20
 
-// staged are the limits of what is staged.
 func (c RepositoriesConfig) staged() stagingLimits {
 	return stagingLimits{hold: c.StageHold, perClient: c.fixed.MaxStagedPerClient, perOwner: c.fixed.MaxStagedPerOwner, all: c.MaxStaged}
 }

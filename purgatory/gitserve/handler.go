@@ -28,7 +28,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Handler serves repositories. It is made by [New].
+// Handler serves repositories. Make one with [New].
 type Handler struct {
 	repos    *Repositories
 	auth     Authority
@@ -37,17 +37,16 @@ type Handler struct {
 	disk     *storage
 	pushes   *requests
 	fetches  *requests
-	asks     *requests // for lists of refs, without which no fetch or push begins
-	kept     *slots    // for each 8 MiB of pushes that are on the disk until git has them
+	asks     *requests // for lists of refs, which precede each fetch and push
+	kept     *slots    // one per 8 MiB of pushes that are on disk and not yet in git
 	staging  *slots    // git processes that index uploads for unknown events
-	settling *slots    // pushes that are done and wait until their events are served
+	settling *slots    // completed pushes that wait until their events are served
 	tasks    *tasks
 	log      *requestLog
-	locks    atomic.Int64 // for how long pushes have waited for them
+	locks    atomic.Int64 // nanoseconds that pushes waited for locks of repositories
 }
 
-// New returns a Handler for repositories. The error wraps [ErrConfig] and names every
-// argument that can't be used.
+// New returns a Handler. The error wraps [ErrConfig] and names every invalid argument.
 func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -67,42 +66,43 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		pushes: newRequests(cfg, cfg.MaxPushes, quarter(cfg.MaxPushes)), fetches: newRequests(cfg, cfg.MaxFetches, quarter(cfg.MaxFetches)),
 		asks: newRequests(cfg, asks, quarter(asks)),
 		kept: newSlots(max(1, int(keptPushes*cfg.MaxPush/roomEvery)), max(1, int(keptPushes*cfg.MaxPush/roomEvery/4))),
-		// Anybody may push for an unknown event. These pushes take no process from others.
+		// Every client may push for an unknown event. These pushes have slots of their own.
 		staging:  newSlots(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 1),
 		settling: newSlots(cfg.fixed.MaxReaders, cfg.fixed.MaxPerClient),
 	}, nil
 }
 
-// quarter is the part of one client.
+// quarter returns the part of one client.
 func quarter(total int) int { return (total + 3) / 4 }
 
-// keptPushes times [Config.MaxPush] is what all pushes together may take of the disk
-// before git has them.
+// keptPushes times [Config.MaxPush] is the maximum disk space of all pushes that git has not yet
+// received.
 const keptPushes = 16
 
-// leastStaging is how many places there are for indexing what is staged, unless fewer
-// pushes are run: of fewer places, none would be left for who comes from somewhere else.
+// leastStaging is the minimum number of slots for indexing staged packs, unless MaxPushes is lower.
+// With fewer slots, one network could use all of them.
 const leastStaging = 4
 
-// Close ends all requests, and returns when no child process is left. Later ones are
+// Close ends all requests and returns after the last child process ended. Later requests are
 // refused.
 func (h *Handler) Close() { h.tasks.close() }
 
-// Before serves repositories and has next answer all other requests; see [Everywhere]. It
-// must see paths as clients sent them: an [http.ServeMux] before it changes some.
+// Before serves repositories and passes all other requests to next, see [Everywhere]. It needs
+// paths as clients sent them, so it must not be behind an [http.ServeMux], which changes some
+// paths.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return Everywhere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
 			h.serve(w, r)
 			return
 		}
-		next.ServeHTTP(w, r) // also for who misspelt the path of a repository
+		next.ServeHTTP(w, r) // includes misspelled repository paths
 	}))
 }
 
-// Everywhere lets pages of all sites ask what next answers: GRASP-01 wants that of each
-// answer of a server. Clients of an API, which send or want JSON, get errors as JSON. What browsers want to know before they ask is answered without next,
-// since that may know better: a khatru relay names the one method that was asked for.
+// Everywhere adds the CORS headers that GRASP-01 requires to each answer of next. Clients that send
+// or accept JSON get errors as JSON. Everywhere answers preflight requests itself, because khatru
+// would allow only the requested method.
 func Everywhere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if everywhere(w); r.Method == http.MethodOptions {
@@ -116,37 +116,35 @@ func Everywhere(next http.Handler) http.Handler {
 	})
 }
 
-// everywhere sets the headers of an answer that pages of all sites may read.
+// everywhere sets the CORS headers.
 func everywhere(w http.ResponseWriter) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Access-Control-Allow-Methods", "GET, POST") // HEAD needs no leave
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST") // HEAD is always allowed
 	w.Header().Set("Access-Control-Allow-Headers", "Content-Type, Authorization, Git-Protocol")
 	w.Header().Set("Access-Control-Expose-Headers", "WWW-Authenticate")
 }
 
-// The services of the smart protocol.
+// Services of the smart protocol.
 const (
 	uploadPack  = "git-upload-pack"
 	receivePack = "git-receive-pack"
 )
 
-// lfs is where git LFS asks for large files and for locks, below the path of a repository.
+// lfs is the path of the Git LFS API below a repository.
 const lfs = "info/lfs/"
 
 const noLFS = "Git LFS is not served here: name another LFS server in .lfsconfig (lfs.url), or commit the files themselves (git lfs migrate export)"
 
-// jsonErrors is the answer for a client of an API: an error that is text or a page is a message in
-// JSON.
+// jsonErrors converts error answers of type text/* to JSON messages.
 type jsonErrors struct {
 	http.ResponseWriter
-	status int // of an error
+	status int // set for errors only
 	told   bool
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (j *jsonErrors) Unwrap() http.ResponseWriter { return j.ResponseWriter }
 
-// WriteHeader implements [http.ResponseWriter].
 func (j *jsonErrors) WriteHeader(status int) {
 	if status >= http.StatusBadRequest && strings.HasPrefix(j.Header().Get("Content-Type"), "text/") {
 		j.status = status
@@ -156,7 +154,6 @@ func (j *jsonErrors) WriteHeader(status int) {
 	j.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [io.Writer].
 func (j *jsonErrors) Write(p []byte) (int, error) {
 	if j.status == 0 {
 		return j.ResponseWriter.Write(p)
@@ -172,13 +169,12 @@ func (j *jsonErrors) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeMessage writes a message as clients of an API read it.
 func writeMessage(w io.Writer, text string) {
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // fails only if the client disconnected
 }
 
-// parsePath reads /<npub>/<identifier>.git and what follows, without a slash. The
-// parts are decoded one by one: an encoded slash belongs to the identifier.
+// parsePath reads /<npub>/<identifier>.git and the rest of the path without a slash. It decodes
+// each part separately, because an encoded slash belongs to the identifier.
 func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(u.EscapedPath(), "/"), "/", 3)
 	if len(parts) < 2 || !strings.HasPrefix(parts[0], "npub1") {
@@ -209,7 +205,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Everywhere(http.HandlerFunc(h.serve)).ServeHTTP(w, r)
 }
 
-// serve answers what is no question of a browser's for others.
+// serve answers all requests but preflight requests.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	ref, rest, ok := parsePath(r.URL)
 	if ok && strings.HasPrefix(rest+"/", lfs) {
@@ -257,9 +253,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	dir, done, err := h.use(ctx, ref) // it must not go while somebody is at it
+	dir, done, err := h.use(ctx, ref) // keeps the repository from being removed
 	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
-		_ = WriteMissing(w, Root(r)) // the client is gone if this fails
+		_ = WriteMissing(w, Root(r)) // fails only if the client disconnected
 		return
 	}
 	if err != nil {
@@ -268,7 +264,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	c := http.NewResponseController(w)
-	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request on it has its own
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }() // the next request of the connection sets its own deadline
 	out := &patient{ResponseWriter: w, c: c, patience: h.cfg.patience(t, writeWindows, time.Time{})}
 	switch {
 	case isPage:
@@ -289,18 +285,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answerTimeouts times Timeout is how long the answer to a fetch may take. A repository can't be removed
-// while one goes on.
+// answerTimeouts times Timeout is the maximum time of an answer to a fetch. The repository cannot
+// be removed during that time.
 const answerTimeouts = 8
 
-// use is [Repositories.use] for who does not wait for long.
+// use is [Repositories.use] with a maximum wait of Wait.
 func (h *Handler) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Wait, errBusy)
 	defer cancel()
 	return h.repos.use(ctx, ref)
 }
 
-// fail answers a request that could not be served, as long as nothing was answered.
+// fail answers a failed request. Nothing may have been written before.
 func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) {
 	status, text := h.problem(ref, err)
 	if status == http.StatusServiceUnavailable {
@@ -309,8 +305,8 @@ func (h *Handler) fail(w http.ResponseWriter, ref graspsync.RepoRef, err error) 
 	http.Error(w, text, status)
 }
 
-// problem is what a client hears of an error. What only an operator can mend is logged, and so is a
-// limit that honest requests may meet.
+// problem returns the status and message for an error. It logs internal errors, and limits that
+// honest requests may exceed.
 func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text string) {
 	var (
 		limit *limitError
@@ -345,7 +341,7 @@ func (h *Handler) problem(ref graspsync.RepoRef, err error) (status int, text st
 	return http.StatusInternalServerError, "internal error"
 }
 
-// protocolOf is what a client wants to speak; only what is known reaches git.
+// protocolOf returns the protocol version that a client requests. Unknown values never reach git.
 func protocolOf(r *http.Request) string {
 	for p := range strings.SplitSeq(r.Header.Get("Git-Protocol"), ":") {
 		if p == "version=2" || p == "version=1" {
@@ -376,10 +372,10 @@ func (h *Handler) fetch(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	})
 }
 
-// listsRefs begins the request of protocol version 2 for what is here.
+// listsRefs is the start of a protocol version 2 request for refs.
 const listsRefs = "0014command=ls-refs"
 
-// answer has git answer a request. Git waits for a client that is slow to read.
+// answer runs git to answer a request. Git blocks while the client is slow to read.
 func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, t *transfer, ref graspsync.RepoRef, of *requests, c call) {
 	process, err := of.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
@@ -403,14 +399,14 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, t *transfer
 		}
 		defer t.hold(memory)()
 	}
-	c.cpu = h.cfg.fixed.Timeout // it has read nothing of a stranger but a question
+	c.cpu = h.cfg.fixed.Timeout // git has read only the request of the client
 	if !h.advertise(w, ref, c) {
 		h.run(ctx, w, ref, c)
 	}
 }
 
-// advertise writes the refs for a client that wants to push, as git receive-pack does. It reports false if
-// the client asks for something else or if only git can read the refs.
+// advertise writes the refs for a client that wants to push, as git receive-pack does. It returns
+// false for other requests, and if only git can read the refs.
 func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call) bool {
 	if c.args[0] != "receive-pack" {
 		return false
@@ -420,13 +416,13 @@ func (h *Handler) advertise(w http.ResponseWriter, ref graspsync.RepoRef, c call
 		return false
 	}
 	noCache(w.Header(), c.kind)
-	_ = writeRefs(w, c.prefix, c.protocol, refs, format) // the client is gone if this fails
+	_ = writeRefs(w, c.prefix, c.protocol, refs, format) // fails only if the client disconnected
 	return true
 }
 
-// push reads what a push wants, judges that, takes in what is allowed, and reports what became of
-// each ref. From the first line on that says that the client reads a report, every refusal is one: of a status
-// git shows no text.
+// push reads a push, judges it, applies the allowed commands, and reports the result of each ref.
+// After the client has announced that it reads a report, errors are sent as reports, because git
+// shows no text of an HTTP error.
 func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push) {
 	var err error
 	if p.body, err = h.open(w, r, p.transfer, h.cfg.MaxPush, time.Now().Add(h.cfg.fixed.CommandTime)); err != nil {
@@ -440,11 +436,11 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push
 		p.alive = func() {
 			if p.req.report && p.req.sideband {
 				beginReport(w)
-				_, _ = flusher{w, w.c}.Write([]byte(stillHere)) // the client is gone if this fails
+				_, _ = flusher{w, w.c}.Write([]byte(stillHere)) // fails only if the client disconnected
 			}
 		}
 		err = h.take(ctx, p)
-	case err == nil: // git asks like this whether it may
+	case err == nil: // an empty request, with which git checks for permission
 		err = p.body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime))
 	}
 	if p.req.hears() {
@@ -458,22 +454,22 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push
 	beginReport(w)
 }
 
-// stillHere is a packet of the second band, of which nothing is shown.
+// stillHere is an empty sideband packet of the progress band.
 const stillHere = "0005\x02"
 
-// beginReport begins the report of a push.
+// beginReport sets the headers of a push report.
 func beginReport(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
 }
 
-// report tells the client of a push what became of each ref. err is why those were not done that
-// have no reason yet. The rest of the body is read first, as long as it comes fast enough and is no more than all
-// pushes together may keep: clients listen only when they have sent everything.
+// report sends the result of each ref to the client of a push. err is the reason for commands
+// without a reason. It first reads the rest of the body, because clients read only after they sent
+// everything. It skips at most the size that all pushes together may have.
 func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
-		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) { // who had to leave, or took too long
+		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) { // the request was ended, or timed out
 			err = why
 		}
 		status, problem = h.problem(p.ref, err)
@@ -481,23 +477,22 @@ func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	}
 	h.log.pushRefused(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                                    // the client may be gone
-	w.patience.transfer, w.patience.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // also if the request has to end
+	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                                    // fails if the client disconnected
+	w.patience.transfer, w.patience.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // applies also if the request must end
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
 		return
 	}
 	beginReport(w)
-	_ = writeReport(w, p.req, problem, p.notes...) // the client is gone if this fails
+	_ = writeReport(w, p.req, problem, p.notes...) // fails only if the client disconnected
 }
 
-// turnWaits times Wait is how long a push that has been read may wait for its
-// turn: what it has sent is worth more than a question.
+// turnWaits times Wait is the maximum time that a push that was read waits for its turn.
 const turnWaits = 6
 
-// turn waits until it is the turn of a push: until it has a place and the lock of its
-// repository. It has neither while it waits for the other one, and of a repository one
-// push at a time waits for that: nobody waits because others want what is locked.
+// turn waits for the lock of the repository and for a git slot. It never holds one of them while it
+// waits for the other. Only one push per repository waits for a slot, so a locked repository does
+// not block pushes to other repositories.
 func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
 	defer cancel()
@@ -536,7 +531,7 @@ func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.Re
 	}
 }
 
-// takeMemory waits for memory for git children. The error wraps errBusy if there was none in time.
+// takeMemory waits for memory for git children. The error wraps errBusy after Wait.
 func (h *Handler) takeMemory(ctx context.Context, who limit.Stranger, bytes int64) (*limit.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.fixed.Wait)
 	defer cancel()
@@ -547,11 +542,11 @@ func (h *Handler) takeMemory(ctx context.Context, who limit.Stranger, bytes int6
 	return slot, nil
 }
 
-// maxCommandBytes bounds what comes before the pack of a push.
+// maxCommandBytes is the maximum size of the part of a push before the pack.
 const maxCommandBytes = 4 << 20
 
 func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) {
-	// The client may be gone; what it pushed is here.
+	// The push is stored even if the client disconnected.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.AfterPush(ctx, ref, names); err != nil {
@@ -559,29 +554,29 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	}
 }
 
-// run has git answer a request.
+// run runs git to answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
 	begun, err := h.git.serve(ctx, w, c)
 	var fault *faultError
 	switch {
 	case errors.As(err, &fault):
-		writeLine(w, "ERR "+fault.why) // git shows it as "remote error", and reads no further
+		writeLine(w, "ERR "+fault.why) // git shows it as "remote error" and stops reading
 		h.log.fetchRefused(ref, fault)
 	case err != nil && !begun:
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
 		if c.body != nil {
-			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in its side band
+			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in the error band
 		}
 		h.log.failed(ref, err)
 	}
 }
 
-// finishTime is how long a push that git has begun to take in may go on when all is to end:
-// to move refs takes a moment, and to be killed in the midst of it leaves some of them.
+// finishTime is the time that git has to complete a push during shutdown. Killing git while it
+// moves refs would leave some of them unmoved.
 const finishTime = 5 * time.Second
 
-// toItsEnd returns a context for what must not stop because its client has gone.
+// toItsEnd returns a context for work that continues after the client disconnected.
 func (h *Handler) toItsEnd(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.fixed.Timeout)
 	over := ctx.Done()
@@ -595,7 +590,6 @@ func (h *Handler) toItsEnd(ctx context.Context) (_ context.Context, stop func())
 	return ctx, func() { ours(); cancel() }
 }
 
-// refs reads where the refs of commands are.
 func (h *Handler) refs(ref graspsync.RepoRef, commands []*command) (map[nip34.RefName]nip34.ObjectID, error) {
 	now, err := barerepo.Refs(h.repos.root, filepath.FromSlash(h.repos.at(ref)), names(commands))
 	if err != nil {
@@ -604,9 +598,9 @@ func (h *Handler) refs(ref graspsync.RepoRef, commands []*command) (map[nip34.Re
 	return now, nil
 }
 
-// settled waits until it was seen to what a push has brought. alive is called again and again
-// meanwhile. The push is done: it has left the place of its visit to others, who need that more,
-// and where too many wait already, by their shares, it is answered at once.
+// settled waits until the events that wait for a push are served, and calls alive periodically. The
+// push gives up its slot of an open request before. If too many pushes wait, in total or by this
+// client, settled returns immediately.
 func (h *Handler) settled(ctx context.Context, t *transfer, ref graspsync.RepoRef, alive func()) {
 	slot := h.settling.TryAcquire(t.who, 1)
 	if slot == nil {
@@ -634,17 +628,16 @@ func (h *Handler) settled(ctx context.Context, t *transfer, ref graspsync.RepoRe
 }
 
 const (
-	// settledMost is how long a push is not answered because its events are not served: most
-	// are within a second, and that a relay can't store some is not for whoever pushed to
-	// wait for.
+	// settledMost is the maximum time that settled waits. Most events are served within a second.
+	// Clients do not wait for events that a relay cannot store.
 	settledMost = 30 * time.Second
-	// aliveEvery is how often a client is told meanwhile that we are here: some give up when
-	// they hear nothing for 10 seconds.
+	// aliveEvery is the interval of progress packets. Some clients give up after 10 seconds without
+	// data.
 	aliveEvery = 5 * time.Second
 )
 
-// forEvents reports whether commands are for nothing but the refs of events: what they say of
-// branches and tags is so already. It does not wait for the lock.
+// forEvents reports whether all changes of commands are to refs of events. The branches and tags
+// among them have the new value already. It does not take the lock.
 func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, error) {
 	now, err := h.refs(ref, commands)
 	if err != nil {
@@ -656,7 +649,7 @@ func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, e
 	}), nil
 }
 
-// open begins to read a body of at most as many bytes, unpacked, until end.
+// open prepares to read a body of at most most bytes, uncompressed, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
 	wire, wait := http.NewResponseController(w), h.cfg.patience(t, 1, end)
 	var from io.Reader = &patientBody{Reader: r.Body, c: wire, patience: &wait}

@@ -17,13 +17,13 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// layout is the folder that repositories, what is staged and what is on its way share, and
-// how things come and go in it. It is safe for concurrent use.
+// layout is the folder of repositories, staged data and temporary files. It is safe for concurrent
+// use.
 type layout struct {
 	// set by newLayout, read-only
 	dir   string
 	root  folder
-	flush func(*os.File) error // to the disk
+	flush func(*os.File) error // fsync
 	plain bool                 // PlainNames of RepositoriesConfig
 
 	names atomic.Uint64
@@ -33,7 +33,7 @@ func newLayout(dir string, root folder) *layout {
 	return &layout{dir: dir, root: root, flush: (*os.File).Sync}
 }
 
-// at is where a repository is, below the root.
+// at returns the path of a repository below the root.
 func (l *layout) at(ref graspsync.RepoRef) string {
 	if l.plain && isPlain(ref.Identifier) {
 		return path.Join(ref.Owner.String(), ref.Identifier)
@@ -41,15 +41,15 @@ func (l *layout) at(ref graspsync.RepoRef) string {
 	return hashed(ref)
 }
 
-// hashed is where a repository is unless names are plain: nothing of it is a stranger's text,
-// and no two differ in case only.
+// hashed returns the path of a repository with a hashed name. It contains no text of clients, and
+// names differ not only in case.
 func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return path.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// longestPlain is the longest identifier that names a folder: the names of marks have it, with the
-// owner and more.
+// longestPlain is the maximum length of an identifier as folder name. Names of lock marks contain
+// the identifier, the owner and more.
 const longestPlain = 150
 
 var (
@@ -57,27 +57,27 @@ var (
 	hashedName = regexp.MustCompile(`^[0-9a-f]{40}\.git$`)
 )
 
-// isPlain reports whether an identifier is the name of its repository's folder where names are
-// plain: it leads nowhere else, and is no name that place gives.
+// isPlain reports whether an identifier can be a folder name. It must not name another folder or
+// look like a hashed name.
 func isPlain(identifier string) bool {
 	return len(identifier) <= longestPlain && plainName.MatchString(identifier) && identifier != "." && identifier != ".." &&
 		!hashedName.MatchString(identifier)
 }
 
-// mark is the file that is there while a repository is locked.
+// mark returns the path of the file that exists while a repository is locked.
 func (l *layout) mark(ref graspsync.RepoRef) string {
 	return path.Join(incoming, lockMark+strings.Replace(l.at(ref), "/", "-", 1))
 }
 
-// incoming has what is not there yet, and what is not there any more.
+// incoming is the folder of incomplete and removed data.
 const incoming = "incoming"
 
-// fresh is a new name for something that is not there yet, or not any more.
+// fresh returns a new path in incoming.
 func (l *layout) fresh() string {
 	return path.Join(incoming, strconv.FormatUint(l.names.Add(1), 10))
 }
 
-// write makes a file, durably but for its entry in the folder.
+// write creates a file and syncs it. Its folder entry is not durable yet.
 func (l *layout) write(name, text string) error {
 	f, err := l.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -87,8 +87,8 @@ func (l *layout) write(name, text string) error {
 	return errors.Join(err, l.flush(f), f.Close())
 }
 
-// sync makes the entries of a folder durable. A folder that is gone has none: that of an owner goes with
-// the last repository in it, while another repository of the owner comes or goes.
+// sync makes the entries of a folder durable. A missing folder is no error, because the folder of
+// an owner is removed with its last repository, possibly concurrently.
 func (l *layout) sync(name string) error {
 	d, err := l.root.Open(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *layout) sync(name string) error {
 	return errors.Join(l.flush(d), d.Close())
 }
 
-// away removes a folder: in one step for all who look, and durably.
+// away removes a folder atomically and durably.
 func (l *layout) away(at string) error {
 	old := l.fresh()
 	if err := l.root.Rename(at, old); err != nil {
@@ -106,13 +106,13 @@ func (l *layout) away(at string) error {
 	return errors.Join(l.sync(path.Dir(at)), l.root.RemoveAll(old))
 }
 
-// isThere reports whether a repository is at a place.
+// isThere reports whether a path contains a repository.
 func (l *layout) isThere(at string) (bool, error) {
 	_, err := l.root.Stat(path.Join(at, "HEAD"))
 	return err == nil, ifExists(err)
 }
 
-// folder is the folder of repositories. It is an [os.Root], but in tests of disks that fail.
+// folder is an [os.Root], or in tests a failing disk.
 type folder interface {
 	Stat(name string) (fs.FileInfo, error)
 	Lstat(name string) (fs.FileInfo, error)
@@ -130,14 +130,14 @@ type folder interface {
 
 var _ folder = (*os.Root)(nil)
 
-// storage is the disk that the repositories are on. It is safe for concurrent use.
+// storage is the disk of the repositories. It is safe for concurrent use.
 type storage struct {
 	layout *layout
 	free   func(dir string) (uint64, error)
-	least  uint64 // bytes that stay free
+	least  uint64 // minimum free bytes
 }
 
-// room reports whether there is room for more bytes.
+// room returns an error if more bytes do not fit on the disk.
 func (d *storage) room(more int64) error {
 	free, err := d.free(d.layout.dir)
 	if err != nil {
@@ -149,10 +149,10 @@ func (d *storage) room(more int64) error {
 	return nil
 }
 
-// roomPeriod is how often the disk is looked at while git works on a push.
+// roomPeriod is the interval of checks of free space while git receives a push.
 const roomPeriod = time.Second
 
-// scratch makes a file that is on no folder's list, and gone when it is closed.
+// scratch returns an unlinked temporary file.
 func (d *storage) scratch() (*os.File, error) {
 	name := d.layout.fresh()
 	file, err := d.layout.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -14,19 +14,20 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 )
 
-// requestLog logs and counts refused and failed requests. Failures of one repository are logged once in a
-// while, because anybody can cause them. It is safe for concurrent use.
+// requestLog logs and counts refused and failed requests. It limits the lines per repository,
+// because every client can cause failures. It is safe for concurrent use.
 type requestLog struct {
 	*slog.Logger
-	absent atomic.Uint64 // requests for objects that are not in the repository
+	absent atomic.Uint64 // requests for missing objects
 	lines  seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
-	refused map[string]uint64 // pushes, by the names of refusalNames
+	refused map[string]uint64 // pushes, by label of refusalNames
 }
 
-// refusalNames are the labels of refusals. All others are "other": a limit of the Authority, or a reason of git.
+// refusalNames are the metric labels of refusals. Other refusals, by a limit of the Authority or by
+// git, are "other".
 var refusalNames = map[string]string{
 	refusedNoState: "no_state", refusedState: "state", refusedTip: "tip", refusedDelete: "deletion", refusedDisk: "disk",
 	refusedStale: "stale", refusedMeanwhile: "meanwhile",
@@ -43,8 +44,8 @@ func newRequestLog(log *slog.Logger) *requestLog {
 	return l
 }
 
-// fetchRefused logs why git refused a fetch request. A missing object causes no warning, because other
-// servers ask for it until it is here.
+// fetchRefused logs a fetch request that git refused. A missing object causes no warning, because
+// other servers ask repeatedly until the object is stored.
 func (l *requestLog) fetchRefused(ref graspsync.RepoRef, fault *faultError) {
 	if strings.Contains(fault.why, "not our ref") || strings.Contains(fault.why, "unadvertised object") {
 		l.absent.Add(1)
@@ -52,7 +53,6 @@ func (l *requestLog) fetchRefused(ref graspsync.RepoRef, fault *faultError) {
 	l.Debug("fetch refused", "repo", graspsync.Printable(ref.String()), "reason", fault.why)
 }
 
-// failed logs that a request failed.
 func (l *requestLog) failed(ref graspsync.RepoRef, err error) {
 	l.seldom(slog.LevelWarn, ref, "git request failed", err)
 }
@@ -63,7 +63,7 @@ func (l *requestLog) seldom(level slog.Level, ref graspsync.RepoRef, what string
 	}
 }
 
-// pushRefused notes a push that was refused: once, with the reason of the first of its refs that has one.
+// pushRefused counts and logs a refused push, with the reason of the first refused ref.
 func (l *requestLog) pushRefused(ref graspsync.RepoRef, client string, req *request) {
 	refused := slices.DeleteFunc(slices.Clone(req.commands), func(c *command) bool { return c.reason == "" || c.reason == refusedOther })
 	if len(refused) == 0 {
@@ -71,7 +71,7 @@ func (l *requestLog) pushRefused(ref graspsync.RepoRef, client string, req *requ
 	}
 	first, name := refused[0], refusalOther
 	for reason, n := range refusalNames {
-		if strings.HasPrefix(first.reason, reason) { // a state is named after the reason
+		if strings.HasPrefix(first.reason, reason) { // refusedState is followed by details
 			name = n
 		}
 	}
@@ -82,7 +82,6 @@ func (l *requestLog) pushRefused(ref graspsync.RepoRef, client string, req *requ
 		"refs", len(refused), "reason", graspsync.Printable(first.reason), "client", graspsync.Printable(client))
 }
 
-// count returns the numbers of refused pushes by reason.
 func (l *requestLog) count() map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -4,20 +4,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector computes metrics when they are asked for.
+// collector computes metrics during a scrape.
 type collector struct {
 	descs   []*prometheus.Desc
 	collect func(metrics)
 }
 
-// Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
 	}
 }
 
-// Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
 
 type metrics chan<- prometheus.Metric
@@ -30,8 +28,8 @@ func (m metrics) counter(d *prometheus.Desc, v float64, labels ...string) {
 	m <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// Collector returns the metrics, computed when they are asked for. The caller registers
-// it. namespace goes before their names, without an underscore.
+// Collector returns the metrics, whose names begin with the namespace and "_gitserve". The caller
+// registers the collector.
 func (h *Handler) Collector(namespace string) prometheus.Collector {
 	c := &collector{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -66,7 +64,7 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 		}
 		m.counter(absent, float64(h.log.absent.Load()))
 		m.counter(locks, float64(h.locks.Load())/1e9)
-		if bytes, err := h.disk.free(h.repos.dir); err == nil { // else there is nothing to say
+		if bytes, err := h.disk.free(h.repos.dir); err == nil { // otherwise the metric is omitted
 			m.gauge(free, float64(bytes))
 		}
 	}

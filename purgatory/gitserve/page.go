@@ -16,16 +16,15 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Description is what the page of a repository says of it besides its refs. All of it is
-// strangers' text, as they wrote it.
+// Description is the text on the page of a repository. Clients wrote it. It is not escaped.
 type Description struct {
 	Name, Text  string
-	Web         []string // addresses; those that are not https or http are left out
+	Web         []string // only http and https URLs are shown
 	Maintainers []graspsync.PubKey
 }
 
-// WritePage writes an HTML page that loads and runs nothing, whatever is in it: the template
-// escapes what strangers wrote, and no browser would run it if it did not.
+// WritePage writes an HTML page. The template escapes text of clients, and the
+// Content-Security-Policy forbids scripts and resources.
 func WritePage(w http.ResponseWriter, status int, page *template.Template, data any) error {
 	for name, value := range map[string]string{
 		"Content-Type":            "text/html; charset=utf-8",
@@ -40,24 +39,24 @@ func WritePage(w http.ResponseWriter, status int, page *template.Template, data 
 	return page.Execute(w, data)
 }
 
-// Most of what a page shows of one kind.
+// Limits of a page.
 const (
 	mostShown = 100
 	mostText  = 4000 // bytes
 )
 
-// pageOf is what is shown of a repository.
+// pageOf is the data of a repository page.
 type pageOf struct {
 	Title, Text         string
 	Owner, Identifier   string
-	Path                string // of the identifier, in links
+	Path                string // escaped identifier for links
 	Clone, Nostr, Naddr string
 	HEAD                string
 	Branches, Tags      shownRefs
 	Maintainers, Web    []string
 }
 
-// shownRefs are the first refs of a kind.
+// shownRefs are the first mostShown refs of a kind.
 type shownRefs struct {
 	Refs []shownRef
 	More int
@@ -106,13 +105,13 @@ that lists this server has been published to it. One whose git data never came h
 </html>
 `))
 
-// WriteMissing answers that there is nothing, with a page that links to the one at root.
+// WriteMissing writes a page with status 404 that links to root.
 func WriteMissing(w http.ResponseWriter, root string) error {
 	return WritePage(w, http.StatusNotFound, missingPage, root)
 }
 
-// Origin is the address at which a client asks, without a path, as far as it can be told. Who
-// forges it misleads himself.
+// Origin returns the scheme and host of a request URL. Clients can forge them, which affects only
+// their own answer.
 func Origin(r *http.Request) string {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + r.Host
@@ -135,8 +134,7 @@ func (p *pageOf) describe(d Description) {
 	}
 }
 
-// shown is a stranger's text as a page has it: printable, shortened, and without the ends of its
-// lines, which a page does not show.
+// shown returns text of clients on one line, printable and clipped.
 func shown(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	out := graspsync.PrintableAtMost(s, mostText)
@@ -146,8 +144,8 @@ func shown(s string) string {
 	return out
 }
 
-// pasted escapes all of a path that is more than a letter to a shell: who copies a command
-// from a page must not run what somebody has named a repository.
+// pasted escapes all characters of a path that a shell might interpret, because users copy commands
+// from the page.
 func pasted(path string) string {
 	var out strings.Builder
 	for i := range len(path) {
@@ -161,8 +159,8 @@ func pasted(path string) string {
 	return out.String()
 }
 
-// originalPath is the path that a client asked for: who serves us below another one takes
-// that away before.
+// originalPath returns the path that the client requested, before an outer handler removed a
+// prefix.
 func originalPath(r *http.Request) string {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return strings.TrimSuffix(u.EscapedPath(), "/")
@@ -170,13 +168,11 @@ func originalPath(r *http.Request) string {
 	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
 }
 
-// Root is the path below which a client asks, with a slash at its end, also where who serves
-// us has taken it away.
+// Root returns the path prefix that an outer handler removed, with a trailing slash.
 func Root(r *http.Request) string {
 	return strings.TrimSuffix(originalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
 }
 
-// shownOf are the first refs of a kind, by name.
 func shownOf(refs map[string]nip34.ObjectID, kind string) (out shownRefs) {
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		short, ok := strings.CutPrefix(name, kind)
@@ -191,25 +187,24 @@ func shownOf(refs map[string]nip34.ObjectID, kind string) (out shownRefs) {
 	return out
 }
 
-// page is for who opens the address of a repository in a browser. What it says takes as much
-// reading as git does for who asks for the refs: it has a place for that as well.
+// page serves the page of a repository. It takes a slot for lists of refs, because it reads as
+// much.
 func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef) {
 	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer process.Release() // Describe may panic
+	defer process.Release() // released by defer too, because Describe may panic
 	p, err := h.describe(ctx, r, ref)
 	process.Release()
 	if err != nil {
 		h.fail(w, ref, missing(err))
 		return
 	}
-	_ = WritePage(w, http.StatusOK, repositoryPage, p) // the client is gone if this fails
+	_ = WritePage(w, http.StatusOK, repositoryPage, p) // fails only if the client disconnected
 }
 
-// describe finds out what the page of a repository shows.
 func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
 	refs, head, err := h.repos.shown(h.repos.at(ref))
 	if err != nil {
@@ -221,10 +216,10 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
 		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
 	}
-	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // it is only a link
+	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // only a link
 	about, err := h.cfg.Describe(ctx, ref)
 	if err != nil {
-		h.log.failed(ref, err) // the page has less then
+		h.log.failed(ref, err) // the page is served without description
 	}
 	p.describe(about)
 	return p, nil

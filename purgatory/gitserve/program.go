@@ -22,23 +22,22 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// environment is what git sees of ours.
+// environment is the environment of git.
 var environment = gitrun.Environment()
 
-// settings are the configuration of git and of what it starts.
+// settings are the configuration options of git and its children.
 func settings() []string { return append(gitrun.Settings(), constants...) }
 
-// constants are those of serving.
+// constants are the configuration options for serving.
 var constants = []string{
-	// What packing for a client takes must fit into the limit of memory, whatever the
-	// number of processors is.
+	// Packing must fit into the memory limit on any number of processors.
 	"-c", "pack.threads=1",
 	"-c", "receive.advertisePushOptions=false",
 	"-c", "uploadpack.allowTipSHA1InWant=true",
 	"-c", "uploadpack.allowReachableSHA1InWant=true",
 	"-c", "uploadpack.allowFilter=true",
-	// Those filters that clients use. Others have git compare every path with a list of the
-	// client's choice, or do several of them at once.
+	// Only the filters that clients use are allowed. Other filters compare each path with a list
+	// that the client chooses.
 	"-c", "uploadpackfilter.allow=false",
 	"-c", "uploadpackfilter.blob:none.allow=true",
 	"-c", "uploadpackfilter.blob:limit.allow=true",
@@ -47,26 +46,24 @@ var constants = []string{
 	"-c", "uploadpackfilter.object:type.allow=true",
 }
 
-// call is a request that git answers. Nothing in it is a client's text.
+// call is a request for git to answer. It contains no text of clients.
 type call struct {
-	dir      string   // of the repository
-	args     []string // a service of git, and its options
+	dir      string   // folder of the repository
+	args     []string // git service with options
 	kind     string   // content type of the answer
-	prefix   string   // of the answer
-	protocol string   // version of the git protocol; empty for the first
+	prefix   string   // start of the answer
+	protocol string   // git protocol version; empty: version 0
 	body     *os.File
-	cpu      time.Duration // that each process may have; in full seconds
-	memory   int64         // that each process may have, in bytes
+	cpu      time.Duration // limit of each process, in full seconds
+	memory   int64         // limit of each process, in bytes
 }
 
-// shell sets the limits, and sees to it that nothing is left.
 const shell = "/bin/sh"
 
-// guard is what runs git: with limits to the files that it writes, its time and its
-// memory, which hold from its first moment on and for all that it starts: to set them when
-// it runs may be too late for that. When its third file comes to an end, which it does
-// when we are killed, whatever kills us, the whole process group goes: git must not move
-// refs when nobody has the lock any more.
+// guard is a shell script that runs git with limits of file size, CPU time and memory. The shell
+// sets the limits, so they apply to git and all its children from the start. File descriptor 3
+// reaches EOF when this process ends, even by kill -9. The guard then kills the process group,
+// because git must not move refs without the lock.
 const guard = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && ` + gitrun.ShellMemoryLimit + `shift 3 || exit 125
 { read -r x; kill -KILL 0; } <&3 >/dev/null 2>&1 &
 "$@" 3<&-
@@ -74,50 +71,50 @@ status=$?
 kill $! && wait $! 2>/dev/null
 exit $status`
 
-// limits are those of each process.
+// limits are the limits of each process.
 type limits struct {
 	memory int64         // bytes
 	cpu    time.Duration // in full seconds
-	file   int64         // bytes of each file that it writes; zero: no limit
+	file   int64         // maximum size of a written file, in bytes; zero: no limit
 }
 
-// fetchMemory is the memory of the processes of a fetch, and of each: pack-objects needs some 300 bytes for
-// each object, upload-pack may be made to need as much, and each reads the request.
+// fetchMemory returns the memory of a fetch in total, and per process. pack-objects needs about 300
+// bytes per object, upload-pack may need the same, and both read the request.
 func (g *program) fetchMemory(dir string, request int64) (all, each int64) {
 	objects, unpacked := gitrun.Packs(dir)
 	each = min(16<<20+max(8<<20, 320*objects)+unpacked+4*request, g.memory.Part/2-besides/2)
 	return 2*each + besides, each
 }
 
-// pushMemory is the memory of a run of git for a push of so many bytes, and of each process of it. What comes may be
-// deltas of large objects in the repository.
+// pushMemory returns the memory of a git run for a push of size bytes in total, and per process.
+// The pack may contain deltas of large objects of the repository.
 func (g *program) pushMemory(dir string, size int64) (all, each int64) {
 	_, unpacked := gitrun.Packs(dir)
 	all = min(256<<20+2*size+unpacked, g.memory.Part)
 	return all, all - besides
 }
 
-// besides is the memory of the processes beside those that need much.
+// besides is the memory of the small helper processes.
 const besides = 16 << 20
 
-// program is the git that is run. It is safe for concurrent use.
+// program runs git. It is safe for concurrent use.
 type program struct {
 	path     string
 	settings []string
 	memory   *gitrun.Memory
-	lock     *os.File // of the folder of all repositories
-	// started, for tests, nil otherwise: which child is about to start.
+	lock     *os.File // lock of the folder of repositories
+	// started is called before a child starts. Only tests set it.
 	started func(cmd *exec.Cmd)
 }
 
-// guarded makes a command one that runs below the guard, with limits. It ends when release
-// is called, at the latest.
+// guarded returns a command that runs below the guard with limits. The command is killed when
+// release is called.
 func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *exec.Cmd, release func(), err error) {
 	life, ours, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	const block = 512 // of a file, by POSIX
+	const block = 512 // block size of ulimit -f in POSIX
 	file := ""
 	if l.file > 0 {
 		file = strconv.FormatInt(l.file/block+1, 10)
@@ -125,7 +122,8 @@ func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 	cmd = exec.CommandContext(ctx, shell, append([]string{
 		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatInt(l.memory>>10, 10),
 	}, line...)...)
-	// Whoever has the folder open has its lock: the next to open it waits for git.
+	// The child inherits the lock of the folder, so the next process that opens the folder waits
+	// for git.
 	cmd.ExtraFiles = []*os.File{life, g.lock}
 	gitrun.Group(cmd)
 	if g.started != nil {
@@ -134,8 +132,8 @@ func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *e
 	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
 }
 
-// serve has git answer a request. When ctx ends, or the client takes nothing any more, its whole process group
-// is killed. begun reports whether something was answered.
+// serve runs git to answer a request. If ctx ends or the client stops reading, the process group is
+// killed. begun reports whether a part of the answer was written.
 func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (begun bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +146,7 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (beg
 	said := &tail{}
 	cmd.Dir, cmd.Stderr = c.dir, said
 	cmd.Env = append([]string{gitrun.AllocLimit(uint64(c.memory / 2)), "GIT_PROTOCOL=" + c.protocol}, environment...)
-	if c.body != nil { // not a nil that is an io.Reader
+	if c.body != nil { // avoids a typed nil in the interface
 		cmd.Stdin = c.body
 	}
 	out, err := cmd.StdoutPipe()
@@ -176,13 +174,13 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (beg
 	return begun, err
 }
 
-// requestFault matches what git upload-pack writes of a request that it does not understand, or cannot do.
+// requestFault matches messages of git upload-pack about invalid requests.
 var requestFault = regexp.MustCompile("protocol error|unknown capability|no command requested|invalid command|already requesting command|" +
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
 
-// inside is a run of git in a repository that is not for a client: extra is what it has in
-// its environment besides. It ends when release is called, at the latest.
+// inside returns a git command in a repository, with extra environment variables. It is killed when
+// release is called.
 func (g *program) inside(ctx context.Context, l limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
 	cmd, release, err = g.guarded(ctx, l, append(append([]string{g.path, "--git-dir=."}, g.settings...), args...)...)
 	if err != nil {
@@ -193,19 +191,19 @@ func (g *program) inside(ctx context.Context, l limits, dir string, extra []stri
 	return cmd, release, nil
 }
 
-// strangersNice is the priority of what anybody may ask for: everything else goes first.
+// strangersNice is the process priority of git runs for clients.
 const strangersNice = 10
 
-// startNice starts a command at that priority.
+// startNice starts a command with priority strangersNice.
 func startNice(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if err == nil {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, strangersNice) // without it, it only disturbs more
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, strangersNice) // an error only costs fairness
 	}
 	return err
 }
 
-// weighPulls says how much of a repository only pull requests need, in bytes.
+// weighPulls returns the size of objects that only pull requests need, in bytes.
 func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 	bytes := g.memory.Walk(dir)
 	memory, err := g.memory.Acquire(ctx, limit.Stranger{}, bytes)
@@ -228,7 +226,7 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 }
 
-// noCache sets the headers of an answer that changes.
+// noCache sets the headers of an answer that must not be cached.
 func noCache(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
@@ -236,13 +234,12 @@ func noCache(h http.Header, kind string) {
 	h.Set("Pragma", "no-cache")
 }
 
-// flusher sends at once what is written: a client that waits for progress sees some.
+// flusher flushes each write, so that the client sees progress.
 type flusher struct {
 	w http.ResponseWriter
 	c *http.ResponseController
 }
 
-// Write implements [io.Writer].
 func (f flusher) Write(p []byte) (int, error) {
 	n, err := f.w.Write(p)
 	if ferr := f.c.Flush(); err == nil && !errors.Is(ferr, http.ErrNotSupported) {
@@ -251,17 +248,16 @@ func (f flusher) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last maxTail bytes written to it.
 type tail struct {
 	b bytes.Buffer
-	n atomic.Int64 // bytes that were written
-	// also, if not nil, gets all of it.
+	n atomic.Int64 // total bytes written
+	// also, if not nil, receives all data.
 	also io.Writer
 }
 
 const maxTail = 300
 
-// Write implements [io.Writer].
 func (t *tail) Write(p []byte) (int, error) {
 	t.n.Add(int64(len(p)))
 	t.b.Write(p)
@@ -274,10 +270,10 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns it fit for a log: git repeats what strangers wrote.
+// String returns the text quoted, because git repeats text of clients.
 func (t *tail) String() string { return strconv.QuoteToASCII(t.b.String()) }
 
-// reasons returns the errors that git has written, in one line.
+// reasons returns the error and fatal messages of git on one line.
 func (t *tail) reasons() string {
 	var out []string
 	for line := range strings.FieldsFuncSeq(t.b.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {

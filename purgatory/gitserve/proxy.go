@@ -10,17 +10,18 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// DefaultClientHeader is where most proxies note whom a request comes from.
+// DefaultClientHeader is the header in which most proxies record the client's address.
 const DefaultClientHeader = "X-Forwarded-For"
 
-// BehindProxy returns a function for [Config.Client]: the client is who asked the first of the
-// proxies in these networks, by what that one has noted in a header, to which the others
-// have added; of "Forwarded" (RFC 7239) its "for" counts. The header must be one that the
-// proxies write or add to, not one that they pass on as it came.
+// BehindProxy returns a function for [Config.Client]. It reads the client's address from a header
+// to which trusted proxies append. The client is the last address in the header that is not a
+// trusted proxy, or the first address if all are trusted. In "Forwarded" (RFC 7239), the "for"
+// parameter counts. The proxies must write or append to the header, and not pass it on unchanged.
 //
-// What anybody else says in it is not believed: who asks without one of these proxies
-// counts as the address he comes from. If a proxy says nothing that is an address, nobody
-// knows who asks. With no networks these are all that are not public.
+// The header of a request that does not come from a trusted proxy is ignored, and the client is the
+// sender's address. If an entry is not an address, the client is unknown and the function returns
+// "". Trusted proxies are the given networks, by default all loopback, private and link-local
+// addresses.
 func BehindProxy(header string, networks ...netip.Prefix) func(*http.Request) string {
 	trusted := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(addr) })
@@ -49,7 +50,7 @@ func BehindProxy(header string, networks ...netip.Prefix) func(*http.Request) st
 	}
 }
 
-// hop reads an address, with a port or without one.
+// hop parses an address with or without port.
 func hop(said string) (netip.Addr, bool) {
 	if host, _, err := net.SplitHostPort(said); err == nil {
 		said = host
@@ -65,7 +66,7 @@ func nameOf(addr netip.Addr) string {
 	return addr.String()
 }
 
-// forwardedFor is whom one element of a Forwarded header is for.
+// forwardedFor returns the "for" parameter of an element of a Forwarded header.
 func forwardedFor(element string) string {
 	for pair := range strings.SplitSeq(element, ";") {
 		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && strings.EqualFold(name, "for") {
@@ -75,13 +76,13 @@ func forwardedFor(element string) string {
 	return ""
 }
 
-// private reports whether an address is one that other networks have as well.
+// private reports whether an address is a loopback, private or link-local address.
 func private(addr netip.Addr) bool {
 	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
 }
 
-// clientNamed returns the stranger that [Config.Client] names: the client behind an address or a network,
-// or a stranger without a group if the name is neither.
+// clientNamed returns the stranger for a name returned by [Config.Client]. A name that is no
+// address and no network belongs to no group.
 func clientNamed(name string) limit.Stranger {
 	if prefix, err := netip.ParsePrefix(name); err == nil {
 		return limit.Client(prefix.Addr())
@@ -92,8 +93,8 @@ func clientNamed(name string) limit.Stranger {
 	return limit.Stranger{ID: name}
 }
 
-// remote returns the public address that a request comes from. It returns "" for other addresses, because
-// a proxy has one of these, and many clients are behind it.
+// remote returns the address of a request if it is public. It returns "" for other addresses,
+// because they belong to proxies with many clients.
 func remote(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

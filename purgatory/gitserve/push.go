@@ -28,25 +28,24 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// push is a push while it is taken in.
+// push is a push in progress.
 type push struct {
 	ref graspsync.RepoRef
-	dir string // of the repository
+	dir string // folder of the repository
 	*transfer
 	body    *body
 	req     *request
-	folder  *upload  // what git writes goes there
-	objects int      // in the pack, as the client sent it
-	tries   int      // of each
-	alive   func()   // tells the client that we are here
-	notes   []string // for the client
+	folder  *upload  // receives the files that git writes
+	objects int      // number of objects in the received pack
+	tries   int      // calls of each
+	alive   func()   // sends a progress packet
+	notes   []string // messages for the client
 }
 
-// take takes in a push. The pack is indexed in a folder of its own, without the lock of the
-// repository. The objects that allowed refs need, and no others, become part of the repository.
-// What is for events that are not stored stays in its folder and goes to the staging area. Every
-// command that is refused has its reason then; an error is the reason of all the others, of which
-// none is done.
+// take processes a push. It indexes the pack in a separate folder, without the lock of the
+// repository. Only the objects that allowed refs need move into the repository. Objects for events
+// that are not stored move to the staging area. Afterwards every refused command has a reason. An
+// error is the reason for all other commands, and none of them was applied.
 func (h *Handler) take(ctx context.Context, p *push) error {
 	if err := judge(ctx, h.auth, p.ref, p.req, false); err != nil || p.req.over() {
 		return err
@@ -94,7 +93,7 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	}
 	if err := h.keep(p); err != nil && !told {
 		return err
-	} else if err != nil { // the others are done
+	} else if err != nil { // the other commands are applied
 		_, problem := h.problem(p.ref, err)
 		for _, c := range p.req.left(true) {
 			c.reason = problem
@@ -102,18 +101,18 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	}
 	if told {
 		l.end()
-		p.body.close() // what it takes up is free while the client waits
+		p.body.close() // frees the disk space while the client waits
 		h.settled(ctx, p.transfer, p.ref, p.alive)
 	}
 	return nil
 }
 
-// begin makes a folder for a push, with room for what is for events that are not stored. Where there
-// is none these commands are refused.
+// begin creates the folder of a push, with room for commands of events that are not stored. Without
+// room, it refuses these commands.
 func (h *Handler) begin(p *push) (err error) {
 	var ids []graspsync.EventID
 	for _, c := range p.req.left(true) {
-		id, _ := eventOf(c.ref) // or it would not be one of them
+		id, _ := eventOf(c.ref) // left(true) returns only refs of events
 		ids = append(ids, id)
 	}
 	p.folder, err = h.repos.staging.begin(p.ref, p.who, ids)
@@ -123,7 +122,7 @@ func (h *Handler) begin(p *push) (err error) {
 	return err
 }
 
-// refuseStaged refuses what is for events that are not stored if err is that there is no room for it.
+// refuseStaged refuses the commands for events that are not stored if err is a quotaError.
 func (p *push) refuseStaged(err error) bool {
 	var quota quotaError
 	if !errors.As(err, &quota) {
@@ -138,7 +137,7 @@ func (p *push) refuseStaged(err error) bool {
 	return true
 }
 
-// receive reads what is left of a push, as long as there is room for it.
+// receive reads the rest of a push and charges the quotas.
 func (h *Handler) receive(ctx context.Context, p *push) error {
 	charge := func() error {
 		if err := p.folder.charge(p.body.size()); !p.refuseStaged(err) && err != nil {
@@ -165,7 +164,7 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 		err = charge()
 	}
 	if err == nil {
-		err = h.disk.room(p.body.size()) // git writes it once more
+		err = h.disk.room(p.body.size()) // git writes a second copy
 	}
 	if errors.Is(err, errOver) {
 		return nil
@@ -173,11 +172,11 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 	return err
 }
 
-// errOver ends what is done for a push of which nothing is left.
+// errOver ends a push whose commands are all refused.
 var errOver = errors.New("nothing is left of the push")
 
-// index has git index the pack of a push into its folder, when there is a place for that: what
-// anybody may push has places of its own, and few.
+// index indexes the pack of a push into its folder. Staged pushes use a separate, smaller set of
+// git slots, because every client may make them.
 func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	sets := slices.ContainsFunc(p.req.commands, func(c *command) bool { return !c.new.IsZero() })
 	head := make([]byte, packHead)
@@ -209,8 +208,8 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	return h.hasTips(ctx, p)
 }
 
-// indexPack has git index the pack of a push, which begins somewhere in its body, and refuses faults of
-// objects by the rules of package fsck.
+// indexPack runs git index-pack on the body from offset, and refuses faulty objects by the rules of
+// package fsck.
 func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	err := h.repos.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
@@ -244,7 +243,7 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	return err
 }
 
-// packHead is the length of what is before the objects of a pack: a mark, a version and their number.
+// packHead is the length of a pack header: signature, version and number of objects.
 const packHead = 12
 
 // processes returns the slots for git processes that check the objects of a push.
@@ -255,7 +254,7 @@ func (h *Handler) processes(p *push) *slots {
 	return h.pushes.processes
 }
 
-// hasTips refuses what is for events that are not stored and did not come.
+// hasTips refuses commands for events that are not stored if their tips are missing.
 func (h *Handler) hasTips(ctx context.Context, p *push) error {
 	staged := p.req.left(true)
 	if len(staged) == 0 {
@@ -277,13 +276,12 @@ func (h *Handler) hasTips(ctx context.Context, p *push) error {
 	return nil
 }
 
-// change moves the refs of a push when it is its turn, unless that is not allowed any more. What
-// they need becomes part of the repository first, and nothing else: anybody may push what a state
-// allows. told reports whether the Authority was told of it.
+// change moves the refs of a push under the lock. It judges the push again, and imports only the
+// objects that the refs need. told reports whether the Authority was notified.
 func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told bool, err error) {
-	_ = p.setQueued(true) // turn returns if it has to end
+	_ = p.setQueued(true) // turn returns an error if the transfer must end
 	done, err := h.turn(ctx, p.who, p.ref)
-	left := p.setQueued(false) // also at the last moment: nothing was done yet
+	left := p.setQueued(false) // last point at which the transfer can still end
 	if err != nil {
 		return false, err
 	}
@@ -356,22 +354,22 @@ func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told boo
 		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(p.ref.String()), "error", serr)
 	}
 	done()
-	h.pushed(ctx, p.ref, names(rest)) // however git ended: it may have moved refs before
+	h.pushed(ctx, p.ref, names(rest)) // even after an error, because git may have moved refs
 	return true, err
 }
 
-// faultError is why git does not do something with what a client has sent.
+// faultError reports a fault of the client's data.
 type faultError struct{ why string }
 
-// Error says it to who pushed.
+// Error returns the reason, for the client.
 func (e *faultError) Error() string { return e.why }
 
-// maxTries is the maximum number of times that it is tried to find out which commands of a push are
-// at fault; what is left then is refused.
+// maxTries is the maximum number of calls to find the commands at fault. The remaining commands are
+// then refused.
 const maxTries = 100
 
-// each does something for commands. If that fails by the fault of some it is done for each half, so
-// that only those are refused, or all if the client wants all or nothing.
+// each calls do for commands. If do reports a fault, each divides the commands into halves and
+// repeats, so that only faulty commands are refused. In an atomic push all commands are refused.
 func (p *push) each(some []*command, do func([]*command) error) error {
 	err := do(some)
 	var fault *faultError
@@ -391,9 +389,9 @@ func (p *push) each(some []*command, do func([]*command) error) error {
 	return p.each(some[half:], do)
 }
 
-// pack returns where a pack is that has what commands need and the repository has not: how the names
-// of its files begin, below the root, empty if they need nothing. It is the one that came, unless
-// that has more.
+// pack returns a pack with the objects that commands need and the repository lacks, as a path
+// prefix below the root. It is "" if they need none. The received pack is used unless it contains
+// other objects.
 func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, error) {
 	var ids []nip34.ObjectID
 	for _, c := range some {
@@ -408,7 +406,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	if err != nil {
 		return "", fmt.Errorf("keeping what is needed: %w", err)
 	}
-	defer func() { _ = list.Close() }() // it has no name: nothing is left of it
+	defer func() { _ = list.Close() }() // the file is unlinked
 	if err := h.needs(ctx, p, ids, list); err != nil {
 		return "", err
 	}
@@ -432,7 +430,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	return to + "-" + strings.TrimSpace(name.String()), err
 }
 
-// needs lists the objects that ids need and no ref has.
+// needs lists the objects that ids need and that no ref reaches.
 func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list *os.File) error {
 	var in bytes.Buffer
 	for _, id := range ids {
@@ -445,7 +443,7 @@ func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list
 	return err
 }
 
-// found counts the objects of a list that are in a pack.
+// found returns the number of objects of a list that a pack contains.
 func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 	if _, err := list.Seek(0, io.SeekStart); err != nil {
 		return 0, err
@@ -474,8 +472,8 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 	return n, lines.Err()
 }
 
-// move gives a pack its place and moves refs. It goes on to its end whether the client is there or
-// not. If no ref has moved the pack goes.
+// move imports a pack and moves refs. It completes even if the client disconnects. If no ref moved,
+// it removes the pack.
 func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
 	ctx, stop := h.toItsEnd(ctx)
 	defer stop()
@@ -506,23 +504,23 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	if err == nil && failed == 0 {
 		return nil
 	}
-	err = errors.Join(err, barerepo.RemoveLocks(ctx, h.repos.root, filepath.FromSlash(at))) // of what git has left that was killed
+	err = errors.Join(err, barerepo.RemoveLocks(ctx, h.repos.root, filepath.FromSlash(at))) // left by a killed git
 	if failed == len(moves) {
 		err = errors.Join(err, remove())
 	}
 	return err
 }
 
-// committer is who moves refs, in their logs.
+// committer is the committer in reflogs.
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
-// aside runs git in a repository, with the folder of a push before its objects: what is written goes
-// there. It may take as long as it gets on and no others wait for its place.
+// aside runs git in a repository with the folder of the push as object directory, so that git
+// writes there. It may run as long as it makes progress and no other push waits for the slot.
 func (h *Handler) aside(ctx context.Context, p *push, in io.Reader, out io.Writer, args ...string) error {
 	return h.among(ctx, p, gitrun.Beside, &tail{}, in, out, args...)
 }
 
-// among is aside with a choice of the objects that git sees.
+// among is aside with a choice of the objects that git can read.
 func (h *Handler) among(ctx context.Context, p *push, objects func(folder string) []string, said *tail, in io.Reader, out io.Writer, args ...string) error {
 	at, err := filepath.Rel(p.dir, filepath.Join(h.repos.dir, filepath.FromSlash(p.folder.path)))
 	if err != nil {
@@ -536,7 +534,7 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 	defer memory.Release()
 	limit := limits{memory: each, cpu: h.cfg.fixed.Timeout}
 	switch {
-	case args[0] == "pack-objects": // deltas on what is stored are written out in full
+	case args[0] == "pack-objects": // deltas against stored objects are written in full
 		limit.file = h.cfg.MaxPush
 	case p.folder.staged():
 		limit.file = h.repos.staging.part(p.who)
@@ -546,7 +544,7 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
 }
 
-// within runs git in a repository to its end.
+// within runs git in a repository and waits for it.
 func (h *Handler) within(ctx context.Context, dir string, limit limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
 	cmd, release, err := h.git.inside(ctx, limit, dir, env, args...)
 	if err != nil {
@@ -576,20 +574,19 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	return nil
 }
 
-// died is what git returns that gives up; a shell adds the number of a signal to that.
+// died is git's exit status after a fatal error. The shell adds the signal number.
 const died = 128
 
-// What a run of git for a push may take: quietMost without getting on, and, while others wait for
-// its place, shareMost and shareEach for each MiB of the push.
+// Time limits of a git run for a push: quietMost without progress, and while other pushes wait,
+// shareMost plus shareEach per MiB of the push.
 const (
 	quietMost = 5 * time.Minute
 	shareMost = 20 * time.Second
 	shareEach = time.Second
 )
 
-// watch ends a context when there is no more room on the disk, when git has not said or written
-// anything for long, and when it has taken its share and others wait. It tells the client now and
-// then that we are here.
+// watch cancels the context if the disk is full, if git makes no progress for quietMost, or if git
+// has used its share and other pushes wait. It sends progress packets to the client.
 func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.fixed.Timeout, &limitError{fmt.Sprintf("git took more than %v", h.cfg.fixed.Timeout)})
 	ctx, end := context.WithCancelCause(ctx)
@@ -635,7 +632,7 @@ func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer)
 	}
 }
 
-// keep stages what is for events that are not stored.
+// keep moves commands for events that are not stored to the staging area.
 func (h *Handler) keep(p *push) error {
 	staged := p.req.left(true)
 	if len(staged) == 0 {
@@ -643,7 +640,7 @@ func (h *Handler) keep(p *push) error {
 	}
 	tips := make(map[graspsync.EventID]nip34.ObjectID)
 	for _, c := range staged {
-		id, _ := eventOf(c.ref) // or it would not be one of them
+		id, _ := eventOf(c.ref) // left(true) returns only refs of events
 		tips[id] = c.new
 	}
 	if err := p.folder.keep(tips); err != nil {
@@ -657,7 +654,7 @@ func (h *Handler) keep(p *push) error {
 	return nil
 }
 
-// gitID is an id as git writes it; other says how long a null one is.
+// gitID returns an id for git. The null id has the length of other.
 func gitID(id, other nip34.ObjectID) string {
 	switch {
 	case !id.IsZero():
@@ -668,9 +665,9 @@ func gitID(id, other nip34.ObjectID) string {
 	return strings.Repeat("0", 40)
 }
 
-// What is done to a repository around a push, under its lock.
+// The functions below change a repository. The caller holds its lock.
 
-// prepare logs the values of refs that a push removes, because git forgets the log of a ref with the ref.
+// prepare logs the old values of deleted refs, because git deletes the log of a ref with the ref.
 func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[nip34.RefName]nip34.ObjectID) error {
 	var removed []barerepo.Moved
 	for _, c := range moves {
@@ -686,7 +683,7 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[
 	return nil
 }
 
-// packs returns how the names of the files of each pack in a folder begin.
+// packs returns the path prefix of each pack in a folder.
 func (r *Repositories) packs(folder string) (out []string, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), folder)
 	for _, e := range entries {
@@ -697,11 +694,11 @@ func (r *Repositories) packs(folder string) (out []string, err error) {
 	return out, err
 }
 
-// packFiles are the files of a pack, in the order in which they get their place: git finds a pack by
-// its index. The reverse index is missing in some.
+// packFiles are the extensions of the files of a pack, in the order of import. The index is last,
+// because git finds packs by their index. The reverse index is optional.
 var packFiles = []string{".pack", ".rev", ".idx"}
 
-// weigh returns how many bytes a pack has; there may be none.
+// weigh returns the size of a pack in bytes. pack may be "".
 func (r *Repositories) weigh(pack string) (n int64, err error) {
 	if pack == "" {
 		return 0, nil
@@ -717,8 +714,8 @@ func (r *Repositories) weigh(pack string) (n int64, err error) {
 	return n, nil
 }
 
-// promote makes a pack that git has synced part of a repository, durably; there may be none. remove
-// takes it away again, if it was not there before.
+// promote moves a synced pack into a repository, durably. pack may be "". remove deletes the pack
+// if it was new.
 func (r *Repositories) promote(pack, at string) (remove func() error, err error) {
 	remove = func() error { return nil }
 	if pack == "" {
@@ -744,9 +741,8 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)
 }
 
-// settle makes what a push has changed durable, before anybody sees it who relies on
-// that: git syncs files, but not the folders in which it gives them a name. If the disk
-// fails nobody gets the lock until it has worked.
+// settle makes the changes of a push durable. Git syncs files but not their folders. After an error
+// the lock is not granted until a sync succeeded.
 func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) error {
 	if err := barerepo.SyncRefs(filepath.FromSlash(r.at(ref)), names, r.sync); err != nil {
 		r.mu.Lock()
@@ -757,7 +753,7 @@ func (r *Repositories) settle(ref graspsync.RepoRef, names []nip34.RefName) erro
 	return nil
 }
 
-// syncPushed makes durable what a push may have changed of which it is not known what.
+// syncPushed syncs all folders that a push may have changed.
 func (r *Repositories) syncPushed(at string) error {
 	errs := []error{barerepo.SyncPacks(filepath.FromSlash(at), r.sync)}
 	for _, folder := range []string{"refs", "logs"} {
@@ -771,12 +767,11 @@ func (r *Repositories) syncPushed(at string) error {
 	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
 }
 
-// lockMark begins the names of the files that say which repositories are locked, for a push or for maintenance.
+// lockMark is the name prefix of the mark files of locked repositories.
 const lockMark = "lock-"
 
-// sweepLocked removes what pushes, and whoever else had a repository locked, have left that
-// were killed with the process that they worked for, and makes durable what they had moved.
-// It is called with the lock of the folder: git has gone as well.
+// sweepLocked removes stale git locks of repositories that were locked when the process was killed,
+// and syncs their changes. The caller holds the lock of the folder, so no git process is running.
 func (r *Repositories) sweepLocked() error {
 	entries, err := fs.ReadDir(r.root.FS(), incoming)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -786,11 +781,11 @@ func (r *Repositories) sweepLocked() error {
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Name(), lockMark)
 		if !ok {
-			continue // it was about to come or go
+			continue // temporary data
 		}
-		at := strings.Replace(name, "-", "/", 1) // as mark has it
+		at := strings.Replace(name, "-", "/", 1) // inverse of mark
 		if _, err := r.root.Stat(path.Join(at, "HEAD")); err != nil {
-			errs = append(errs, ifExists(err)) // if it is there, its mark must stay
+			errs = append(errs, ifExists(err)) // keeps the mark of an existing repository
 			continue
 		}
 		errs = append(errs, barerepo.RemoveLocks(context.Background(), r.root, filepath.FromSlash(at)), r.syncPushed(at))

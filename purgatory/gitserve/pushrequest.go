@@ -18,28 +18,30 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// command is one change that a push asks for. A zero id stands for git's null id.
+// command is a ref change in a push. The zero id means git's null id.
 type command struct {
-	name     string // as the client wrote it
+	name     string // as the client sent it
 	ref      nip34.RefName
 	old, new nip34.ObjectID
-	staged   bool   // it is for an event that is not stored
-	reason   string // why it is refused; empty: it is not
+	staged   bool   // the event is not stored
+	reason   string // reason of the refusal; empty: not refused
 }
 
-// request is what comes before the pack of a push.
+// request is the part of a push before the pack.
 type request struct {
 	commands []*command
-	report   bool // the client wants to be told about each ref
-	sideband bool // as packets of band 1
-	atomic   bool // all that it asks for, or nothing
-	shallow  bool // the client lacks a part of the history
+	report   bool // the client wants a report of each ref
+	sideband bool // the report is sent in sideband packets
+	atomic   bool // all commands or none
+	shallow  bool // the client has a shallow clone
 }
 
-// hears reports whether the client reads a report, of which git shows more than of a status.
+// hears reports whether the client reads a report. Git shows more of a report than of an HTTP
+// error.
 func (r *request) hears() bool { return r.report || r.sideband || len(r.commands) > 0 }
 
-// left returns the commands that are not refused: those for events that are not stored, or the others.
+// left returns the commands that are not refused, either for events that are not stored or for
+// other refs.
 func (r *request) left(staged bool) (out []*command) {
 	for _, c := range r.commands {
 		if c.reason == "" && c.staged == staged {
@@ -49,15 +51,15 @@ func (r *request) left(staged bool) (out []*command) {
 	return out
 }
 
-// refuse gives all commands that are not refused a reason.
+// refuse sets the reason of all commands that are not refused.
 func (r *request) refuse(reason string) {
 	for _, c := range r.commands {
 		c.reason = cmp.Or(c.reason, reason)
 	}
 }
 
-// over reports whether nothing is left to be done, because all of it is refused, or some of it
-// and the client wants all or nothing.
+// over reports whether all commands are refused. If the push is atomic, one refused command refuses
+// the others.
 func (r *request) over() bool {
 	refused := slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason != "" })
 	if r.atomic && refused {
@@ -66,7 +68,6 @@ func (r *request) over() bool {
 	return !slices.ContainsFunc(r.commands, func(c *command) bool { return c.reason == "" })
 }
 
-// names are the refs of commands.
 func names(commands []*command) []nip34.RefName {
 	out := make([]nip34.RefName, len(commands))
 	for i, c := range commands {
@@ -75,22 +76,21 @@ func names(commands []*command) []nip34.RefName {
 	return out
 }
 
-// errRequest is wrapped by what is wrong with a push as such.
+// errRequest is wrapped by errors about malformed pushes.
 var errRequest = errors.New("push not understood")
 
-// flushPacket ends the commands of a push, and its report.
 const flushPacket = "0000"
 
-// pktHead is the length of what is before the text of a packet line, in bytes.
+// pktHead is the length of the header of a packet line, in bytes.
 const pktHead = 4
 
-// maxLine is the longest packet line (pkt-line) that git writes.
+// maxLine is the maximum length of a packet line (pkt-line).
 const maxLine = 65520
 
-// readRequest reads the commands of a push, up to the flush packet that ends them, and
-// no byte more. It reads at most maxBytes, which alone bounds how shallow a client may be, and takes at
-// most maxCommands. A reader that ends early is an error that wraps [io.ErrUnexpectedEOF]. With an error it returns the commands
-// before that, whose client is told by a report.
+// readRequest reads the commands of a push up to their flush packet, and nothing more. It reads at
+// most maxBytes and maxCommands. The number of shallow lines is limited only by maxBytes. If r ends
+// early, the error wraps [io.ErrUnexpectedEOF]. With an error readRequest returns the commands
+// before it, for the report.
 func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	req := &request{}
 	in := &io.LimitedReader{R: r, N: int64(maxBytes)}
@@ -111,10 +111,9 @@ func readRequest(r io.Reader, maxCommands, maxBytes int) (*request, error) {
 	}
 }
 
-// add takes in one line; the first of a command, or of a certificate, has the client's
-// capabilities behind a NUL. Before the commands are the commits at which the history of
-// the client ends, if it has no more: whether a ref could not do without that is found out when
-// its history is walked.
+// add parses a line. The first command contains the capabilities after a NUL. Lines before the
+// commands are the shallow boundaries of the client. Missing history is detected later, when git
+// checks the pack.
 func (r *request) add(line []byte, seen map[string]*command) error {
 	text, capabilities, has := bytes.Cut(line, []byte{0})
 	if has && len(r.commands) > 0 {
@@ -176,7 +175,7 @@ func parseID(s string) (nip34.ObjectID, error) {
 	return id, nil
 }
 
-// parseRef reads the name of a branch, a tag or the ref of an event.
+// parseRef parses the name of a branch, a tag or a ref of an event.
 func parseRef(s string) (nip34.RefName, error) {
 	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(digits)
@@ -188,7 +187,6 @@ func parseRef(s string) (nip34.RefName, error) {
 	return nip34.ParseRefName(s)
 }
 
-// readLine reads one packet line.
 func readLine(r io.Reader) (line []byte, flush bool, err error) {
 	var head [pktHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -219,14 +217,13 @@ func early(err error) error {
 	return err
 }
 
-// capabilities are what a client may ask for that pushes, before the object format: what git
-// receive-pack offers as we run it.
+// capabilities are the capabilities of our receive-pack, without the object format.
 const capabilities = "report-status report-status-v2 delete-refs side-band-64k quiet atomic ofs-delta"
 
-// writeRefs tells a client that wants to push what refs there are, as git receive-pack does.
+// writeRefs writes the ref advertisement for a push, like git receive-pack.
 func writeRefs(w io.Writer, prefix, protocol string, refs map[string]nip34.ObjectID, format nip34.ObjectFormat) error {
 	out := bufio.NewWriter(w)
-	_, _ = out.WriteString(prefix) // the error stays
+	_, _ = out.WriteString(prefix) // the writer keeps the error
 	if protocol == "version=1" {
 		writeLine(out, "version 1\n")
 	}
@@ -242,12 +239,12 @@ func writeRefs(w io.Writer, prefix, protocol string, refs map[string]nip34.Objec
 	return errors.Join(err, out.Flush())
 }
 
-// maxNotes is the maximum number of reasons that a client is told in band 2.
+// maxNotes is the maximum number of reasons in band 2.
 const maxNotes = 10
 
-// writeReport tells the client of a push what became of each ref, as git receive-pack does: problem
-// is why the whole push was not done, if it was not. A client that reads band 2 gets notes, and
-// each reason with the first of its refs.
+// writeReport writes the report of a push, like git receive-pack. problem is the reason why the
+// whole push failed, or "". A client that reads band 2 also gets notes, and each reason with its
+// first ref.
 func writeReport(w io.Writer, req *request, problem string, notes ...string) error {
 	var report bytes.Buffer
 	writeLine(&report, "unpack "+cmp.Or(problem, "ok")+"\n")
@@ -276,7 +273,7 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 	out := bufio.NewWriter(w)
 	if !req.sideband {
 		if req.report {
-			_, _ = out.Write(report.Bytes()) // the error stays
+			_, _ = out.Write(report.Bytes()) // the writer keeps the error
 		}
 		return out.Flush()
 	}
@@ -290,7 +287,7 @@ func writeReport(w io.Writer, req *request, problem string, notes ...string) err
 	return errors.Join(err, out.Flush())
 }
 
-// writeLine writes a packet line. The error stays in the writer.
+// writeLine writes a packet line. The writer keeps the error.
 func writeLine(w io.Writer, text string) {
 	_, _ = io.WriteString(w, pktLine(text))
 }

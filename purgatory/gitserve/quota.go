@@ -18,41 +18,42 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
-// diskQuota bounds the bytes of the repositories of one owner, and of all. It measures the folder of an owner
-// before a push if the measurement is older than quotaAge or if a push has ended since, and the folders of all
-// owners every quotaPeriod. The bytes of pushes and fetches under way are added.
+// diskQuota limits the size of the repositories of one owner, and of all repositories. Before a
+// push it measures the folder of the owner, if the last measurement is older than quotaAge or a
+// push ended since. It measures all folders every quotaPeriod. Pending pushes and fetches are
+// added.
 type diskQuota struct {
 	// set by Open, read-only
 	layout     *layout
-	owner, all int64 // bytes; zero: no limit
-	// weigh returns the number of bytes that only pull requests need in a repository.
+	owner, all int64 // limits in bytes; zero: no limit
+	// weigh returns the size of objects that only pull requests need, in bytes.
 	weigh func(ctx context.Context, dir string) (int64, error)
 	tasks *tasks
 	log   *slog.Logger
 
-	measuring *keyed.Locks[string] // by the folder of the owner
+	measuring *keyed.Locks[string] // by folder of the owner
 
 	mu sync.Mutex
 	// guarded by mu
-	usages     map[string]*usage // by the folder of the owner
+	usages     map[string]*usage // by folder of the owner
 	sum        int64             // of all owners, with pending bytes
-	measuredAt time.Time         // when the measurement of all owners began
+	measuredAt time.Time         // start of the last measurement of all owners
 }
 
 // usage is the disk usage of one owner.
 type usage struct {
-	// Anybody can write pull requests, so they have a room of the same size for themselves. pulls is their
-	// part of bytes. It is unknown until git has found it out once.
+	// pulls is the part of pull requests in bytes. It has a limit of its own, because anyone can
+	// create pull requests. It is unknown until git has measured it.
 	bytes, pulls          int64
 	pending, pendingPulls int64
 	known                 bool
-	measured, weighed     time.Time // zero if it is to be measured again
+	measured, weighed     time.Time // zero: must be measured again
 }
 
-// own returns the bytes that count for the owner, of at most the given number.
+// own returns the bytes that count for the owner. most is the limit.
 func (u *usage) own(most int64) int64 {
 	pulls := u.pulls
-	if !u.known && u.bytes > most/2 { // pull requests may have all of their room
+	if !u.known && u.bytes > most/2 { // assume that pull requests use their whole limit
 		pulls = max(pulls, min(u.bytes, most))
 	}
 	return u.bytes + u.pending - u.pendingPulls - pulls
@@ -64,20 +65,19 @@ const (
 	weighMost   = 20 * time.Second // for the pull requests of one owner
 )
 
-// fullError is the reason why there is no room on the disk, as clients are told.
+// fullError is a message to clients about a full disk.
 type fullError string
 
-// Error returns the reason.
 func (e fullError) Error() string { return string(e) }
 
 const (
 	errOwnerFull fullError = "the repositories of this owner take up all that they may on this server"
 	errPullsFull fullError = "pull requests for the repositories of this owner take up all that they may on this server"
 	errFull      fullError = "the repositories of this server take up all that they may"
-	errDisk      fullError = refusedDisk // less than MinFreeDisk of Config would be free
+	errDisk      fullError = refusedDisk // less than MinFreeDisk of Config would remain
 )
 
-// reservation is the room of a push or fetch under way. A nil one is unlimited.
+// reservation is disk space of a running push or fetch. A nil reservation is unlimited.
 type reservation struct {
 	q     *diskQuota
 	owner string
@@ -85,8 +85,8 @@ type reservation struct {
 	bytes int64
 }
 
-// begin returns a reservation without bytes, or the reason why there is no room. The caller must end it.
-// pullBytes returns how many bytes pull requests of strangers take up in the repositories of an owner.
+// begin returns an empty reservation, or an error if there is no room. The caller must call end.
+// pullBytes returns the size of pull requests of other authors in the repositories of an owner.
 func (q *diskQuota) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, pullBytes func(owner graspsync.PubKey) int64) (*reservation, error) {
 	if q.owner == 0 && q.all == 0 {
 		return nil, nil
@@ -107,7 +107,7 @@ func (q *diskQuota) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool
 	return r, r.charge(0)
 }
 
-// charge sets the bytes of a reservation. The error is the reason why there is no room for them.
+// charge sets the size of a reservation. The error reports a full quota.
 func (r *reservation) charge(bytes int64) error {
 	if r == nil {
 		return nil
@@ -127,7 +127,7 @@ func (r *reservation) charge(bytes int64) error {
 	return nil
 }
 
-// add is called with mu of the quota held.
+// add sets the size of a reservation. The caller holds mu of the quota.
 func (r *reservation) add(bytes int64) *usage {
 	u, more := r.q.usage(r.owner), bytes-r.bytes
 	r.bytes = bytes
@@ -139,7 +139,7 @@ func (r *reservation) add(bytes int64) *usage {
 	return u
 }
 
-// end releases a reservation. The owner is measured before the next one.
+// end releases a reservation. The owner is measured before the next push.
 func (r *reservation) end() {
 	if r == nil || r.bytes == 0 {
 		return
@@ -149,11 +149,11 @@ func (r *reservation) end() {
 	bytes := r.bytes
 	u := r.add(0)
 	if u.measured = (time.Time{}); r.pulls {
-		u.pulls += bytes // until they are weighed
+		u.pulls += bytes // until they are measured
 	}
 }
 
-// usage is called with mu held.
+// usage returns the usage of an owner. The caller holds mu.
 func (q *diskQuota) usage(owner string) *usage {
 	u := q.usages[owner]
 	if u == nil {
@@ -163,8 +163,9 @@ func (q *diskQuota) usage(owner string) *usage {
 	return u
 }
 
-// measure measures an owner unless the last measurement is valid. If the owner has more than half of its limit,
-// git weighs the pull requests, at most once in quotaAge, because strangers can make that slow and fail.
+// measure measures an owner unless the last measurement is valid. If the owner uses more than half
+// of the limit, git also measures the pull requests, at most once in quotaAge, because pull
+// requests of strangers can make that slow or fail.
 func (q *diskQuota) measure(ctx context.Context, owner string, pullBytes func() int64) error {
 	unlock, err := q.measuring.Lock(ctx, owner)
 	if err != nil {
@@ -174,7 +175,7 @@ func (q *diskQuota) measure(ctx context.Context, owner string, pullBytes func() 
 	q.mu.Lock()
 	u := q.usage(owner)
 	valid := time.Since(u.measured) < quotaAge
-	u.measured = time.Now() // a push that ends from now on makes it invalid
+	u.measured = time.Now() // a push that ends later resets it
 	q.mu.Unlock()
 	if valid {
 		return nil
@@ -206,8 +207,9 @@ func (q *diskQuota) measure(ctx context.Context, owner string, pullBytes func() 
 	return nil
 }
 
-// size returns the bytes of the repositories of an owner, also of those out of service. A file of n links, which
-// n repositories share, counts for one n-th. Files that are being fetched or written are no part of a repository yet.
+// size returns the size of the repositories of an owner, including retired repositories. A file
+// with n hard links counts 1/n, because n repositories share it. Temporary files and quarantine
+// folders are not counted.
 func (q *diskQuota) size(ctx context.Context, owner string) (bytes int64, err error) {
 	add := func(name string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -221,7 +223,7 @@ func (q *diskQuota) size(ctx context.Context, owner string) (bytes int64, err er
 				bytes += info.Size() / linksOf(info)
 			}
 		}
-		return ifExists(err) // it may go meanwhile
+		return ifExists(err) // it may be removed concurrently
 	}
 	err = errors.Join(fs.WalkDir(q.layout.root.FS(), owner, add), fs.WalkDir(q.layout.root.FS(), path.Join(departed, owner), add))
 	return bytes, err
@@ -234,7 +236,7 @@ func linksOf(info fs.FileInfo) int64 {
 	return 1
 }
 
-// weighAll weighs the pull requests of all repositories of an owner.
+// weighAll returns the size of pull requests in all repositories of an owner.
 func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, weighMost)
 	defer cancel()
@@ -256,7 +258,7 @@ func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, er
 	return bytes, nil
 }
 
-// measureAll measures all owners. If one of them can't be measured, all are measured again after quotaAge.
+// measureAll measures all owners. After an error it is due again after quotaAge.
 func (q *diskQuota) measureAll(ctx context.Context) {
 	here, err := fs.ReadDir(q.layout.root.FS(), ".")
 	out, outErr := fs.ReadDir(q.layout.root.FS(), departed)
@@ -269,7 +271,7 @@ func (q *diskQuota) measureAll(ctx context.Context) {
 	}
 	q.mu.Lock()
 	for owner := range q.usages {
-		owners[owner] = struct{}{} // it may have gone
+		owners[owner] = struct{}{} // includes owners whose folders are gone
 	}
 	q.mu.Unlock()
 	for owner := range owners {

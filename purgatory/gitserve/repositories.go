@@ -25,42 +25,41 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
-// Repositories are the bare repositories below one folder. They are made by [Open].
-// All methods may be called concurrently; one process at a time may use a folder.
+// Repositories is a set of bare repositories below one folder. Make it with [Open]. All methods may
+// be called concurrently. Only one process can use a folder.
 type Repositories struct {
 	*layout
-	lock   *os.File // of the folder, which git has open as well
-	git    *program
-	faults fsck.Rules
-	tasks  *tasks // beside what is asked
-	quota  *diskQuota
-	// staging has what was pushed for events that are not here.
+	lock    *os.File // lock of the folder, inherited by git
+	git     *program
+	faults  fsck.Rules
+	tasks   *tasks // background work
+	quota   *diskQuota
 	staging *Staging
-	// inUse are those that somebody has open, or has the lock of; of each, one push at a time
-	// waits for the lock, in its place of queues.
+	// inUse contains the repositories that are in use or locked. Only one push per repository waits
+	// for the lock. Other pushes wait in queues.
 	inUse  *keyed.Locks[graspsync.RepoRef]
 	queues *keyed.Shared[graspsync.RepoRef, *limit.Slots]
 
 	mu sync.Mutex
 	// guarded by mu
-	unsure map[graspsync.RepoRef]struct{} // a push to it may not be on the disk
+	unsure map[graspsync.RepoRef]struct{} // its last push may not be durable
 }
 
 var (
 	_ purgatory.Repositories = (*Repositories)(nil)
 )
 
-// departed has what is out of service, as it was, each with a file that says since when.
+// departed is the folder of retired repositories. since is the file with the time of retirement.
 const (
 	departed = "departed"
 	since    = "departed"
 )
 
-// Open opens a folder of repositories and makes it if need be. What a crash has left
-// half made is removed, and what was staged and has no time or no room any more. It waits for a
-// moment while somebody else has the folder open, also for git that works for one who was killed;
-// then the error wraps [ErrLocked]. For a configuration that can't be used it wraps [ErrConfig],
-// and names every field.
+// Open opens a folder of repositories, and creates the folder if it does not exist. It removes
+// incomplete data of a crash, and staged data that expired or exceeds the limits. While another
+// process uses the folder, or git of a killed process is running, Open waits up to 5 s. Then the
+// error wraps [ErrLocked]. For an invalid configuration the error wraps [ErrConfig] and names every
+// invalid field.
 func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -92,7 +91,7 @@ func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	return openAt(dir, root, lock, cfg)
 }
 
-// openAt opens a folder that is locked, and lets go of it if that fails.
+// openAt opens a locked folder. It releases the lock on error.
 func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *Repositories, err error) {
 	in := newLayout(dir, root)
 	in.plain = cfg.PlainNames
@@ -110,7 +109,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
 		measuring: keyed.NewLocks[string](), usages: make(map[string]*usage),
 	}
-	if err = r.sweepLocked(); err == nil { // else the marks stay for the next time
+	if err = r.sweepLocked(); err == nil { // otherwise the marks stay for the next call
 		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
 	}
 	if err != nil {
@@ -125,15 +124,15 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	return r, nil
 }
 
-// ErrLocked is wrapped when another process has a folder of repositories open.
+// ErrLocked reports that another process uses the folder.
 var ErrLocked = errors.New("another process uses the folder")
 
-// lockMost is how long another process is waited for: git that is killed with the process
-// it works for has gone long before.
+// lockMost is the maximum time that Open waits for another process. Git of a killed process ends
+// much earlier.
 const lockMost = 5 * time.Second
 
-// lockFolder takes the lock of a folder, for which it waits for a while. It lasts until
-// nobody has the file open.
+// lockFolder locks a folder and waits up to most. The lock lasts while any process has the file
+// open.
 func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -153,12 +152,11 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 	}
 }
 
-// Writable returns why nothing can be written to the folder now: it makes a file there, durably, and
-// removes it.
+// Writable returns an error if the folder is not writable. It creates, syncs and removes a file.
 func (r *Repositories) Writable() error {
 	name := r.fresh()
 	err := r.write(name, "")
-	if removed := r.root.Remove(name); err == nil { // what could not be written may be there all the same
+	if removed := r.root.Remove(name); err == nil { // even after an error the file may exist
 		err = removed
 	}
 	if err != nil {
@@ -167,18 +165,18 @@ func (r *Repositories) Writable() error {
 	return nil
 }
 
-// Close lets go of the folder. Nothing else may be called afterwards.
+// Close releases the folder. No other method may be called afterwards.
 func (r *Repositories) Close() error {
 	r.tasks.close()
 	err := r.lock.Close()
 	if errors.Is(err, os.ErrClosed) {
-		err = nil // again
+		err = nil // closed before
 	}
 	return errors.Join(r.root.Close(), err)
 }
 
-// use keeps a repository from being removed until done is called, once. One that is made anew
-// right now is waited for.
+// use prevents the removal of a repository until done is called. done must be called once. It waits
+// for a concurrent creation.
 func (r *Repositories) use(ctx context.Context, ref graspsync.RepoRef) (dir string, done func(), err error) {
 	done = r.inUse.Use(ref)
 	there, err := r.isThere(r.at(ref))
@@ -203,7 +201,7 @@ func missing(err error) error {
 	return fmt.Errorf("opening repository: %w", err)
 }
 
-// Lock implements [purgatory.Repositories]. Who only reads does not wait for it.
+// Lock implements [purgatory.Repositories]. Readers need no lock.
 func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error) {
 	release, err := r.inUse.Lock(ctx, ref)
 	if err != nil {
@@ -215,18 +213,18 @@ func (r *Repositories) Lock(ctx context.Context, ref graspsync.RepoRef) (dir str
 	return filepath.Join(r.dir, filepath.FromSlash(r.at(ref))), unlock, nil
 }
 
-// locked makes a lock that was taken one of a repository, with a mark that tells Open of it if we are killed.
+// locked creates the mark of a locked repository, from which Open detects a crash.
 func (r *Repositories) locked(ref graspsync.RepoRef, release func()) (unlock func(), err error) {
 	if err := r.ready(ref); err != nil {
 		release()
 		return nil, err
 	}
-	if file, err := r.root.Create(r.mark(ref)); err == nil { // on a full disk the next maintenance does what Open does for a mark
-		_ = file.Close() // it is empty
+	if file, err := r.root.Create(r.mark(ref)); err == nil { // without a mark, the next maintenance repairs
+		_ = file.Close() // the file is empty
 	}
 	return func() {
 		if !r.isUnsure(ref) {
-			_ = r.root.Remove(r.mark(ref)) // one that stays costs a look
+			_ = r.root.Remove(r.mark(ref)) // a stale mark only costs a check
 		}
 		release()
 	}, nil
@@ -239,8 +237,8 @@ func (r *Repositories) isUnsure(ref graspsync.RepoRef) bool {
 	return unsure
 }
 
-// ready reports whether a repository is there, and all that was pushed to it on the disk.
-// It is called with the lock of the repository.
+// ready returns an error if a repository does not exist, or if its last push cannot be made
+// durable. The caller holds its lock.
 func (r *Repositories) ready(ref graspsync.RepoRef) error {
 	_, err := r.root.Stat(path.Join(r.at(ref), "HEAD"))
 	unsure := r.isUnsure(ref)
@@ -249,7 +247,7 @@ func (r *Repositories) ready(ref graspsync.RepoRef) error {
 			return fmt.Errorf("what was pushed may not be on the disk: %w", err)
 		}
 	}
-	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // it may have gone
+	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // the repository may be removed
 		r.mu.Lock()
 		delete(r.unsure, ref)
 		r.mu.Unlock()
@@ -260,7 +258,7 @@ func (r *Repositories) ready(ref graspsync.RepoRef) error {
 	return nil
 }
 
-// tryLock is [Repositories.Lock] for who does not wait.
+// tryLock is [Repositories.Lock] without waiting.
 func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, err error) {
 	unlock, ok = r.inUse.TryLock(ref)
 	if !ok {
@@ -270,7 +268,7 @@ func (r *Repositories) tryLock(ref graspsync.RepoRef) (unlock func(), ok bool, e
 	return unlock, err == nil, err
 }
 
-// queue waits until no other push waits for the lock of a repository, or has it.
+// queue waits until no other push holds or waits for the lock of a repository.
 func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who limit.Stranger) (done func(), err error) {
 	unused := r.inUse.Use(ref)
 	next, left := r.queues.Use(ref)
@@ -289,7 +287,7 @@ func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who lim
 	}, nil
 }
 
-// alone runs f if nobody else uses the repository; else the error wraps
+// alone runs f if no other caller uses the repository. Otherwise the error wraps
 // [purgatory.ErrInUse].
 func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) error {
 	unlock, ok := r.inUse.LockUnused(ref)
@@ -313,7 +311,7 @@ func (r *Repositories) Create(ctx context.Context, ref graspsync.RepoRef, format
 		case !errors.Is(err, purgatory.ErrInUse) || try == createTries:
 			return fmt.Errorf("creating repository: %w", err)
 		}
-		// Somebody else creates it, or has just found that it is not there.
+		// Another caller creates the repository, or has just looked for it.
 		select {
 		case <-time.After(createPause):
 		case <-ctx.Done():
@@ -322,8 +320,7 @@ func (r *Repositories) Create(ctx context.Context, ref graspsync.RepoRef, format
 	}
 }
 
-// A repository that is in use is tried to be created a few times: who uses one that is
-// not there does so for a moment.
+// Create retries while a repository is in use, because a missing repository is in use only briefly.
 const (
 	createTries = 100
 	createPause = 5 * time.Millisecond
@@ -335,7 +332,7 @@ func (r *Repositories) create(ref graspsync.RepoRef, format nip34.ObjectFormat) 
 	}
 	return r.alone(ref, func(at string) error {
 		if same, err := r.fits(at, format); err != nil || same {
-			return err // somebody was faster
+			return err // created concurrently
 		}
 		back, err := r.takeBack(at)
 		if err != nil {
@@ -350,8 +347,8 @@ func (r *Repositories) create(ref graspsync.RepoRef, format nip34.ObjectFormat) 
 	})
 }
 
-// takeBack puts a repository back into service that has departed, if there is one and
-// nothing in its place.
+// takeBack puts a retired repository back into service. It reports false if there is none, or if
+// the repository exists.
 func (r *Repositories) takeBack(at string) (bool, error) {
 	aside := path.Join(departed, at)
 	if _, err := r.root.Stat(path.Join(at, "HEAD")); !errors.Is(err, fs.ErrNotExist) {
@@ -366,7 +363,7 @@ func (r *Repositories) takeBack(at string) (bool, error) {
 	return true, errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
 }
 
-// ifExists returns an error that says more than that something is not there.
+// ifExists returns err unless it reports a missing file.
 func ifExists(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -379,13 +376,13 @@ func (r *Repositories) Owned(ctx context.Context, owner graspsync.PubKey) iter.S
 	return r.below(ctx, ".", owner)
 }
 
-// Departed yields the repositories of an owner that are out of service and still kept, of all owners for the
-// zero key, in any order; an error is the last pair.
+// Departed yields the retired repositories of an owner, or of all owners for the zero key, in any
+// order. After an error nothing follows.
 func (r *Repositories) Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return r.below(ctx, departed, owner)
 }
 
-// below yields the repositories in the folders of owners that are in a folder.
+// below yields the repositories in the owner folders of a folder.
 func (r *Repositories) below(ctx context.Context, folder string, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
 		for at, err := range r.folders(folder, owner) {
@@ -405,7 +402,7 @@ func (r *Repositories) below(ctx context.Context, folder string, owner graspsync
 	}
 }
 
-// folders yields what is in the folder of an owner, or in those of all owners for the zero key, in a folder.
+// folders yields the entries in the folder of an owner, or of all owners for the zero key.
 func (r *Repositories) folders(folder string, owner graspsync.PubKey) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		owners := []string{owner.String()}
@@ -436,7 +433,7 @@ func (r *Repositories) folders(folder string, owner graspsync.PubKey) iter.Seq2[
 	}
 }
 
-// refAt reads whose repository it is that is in a folder, as its place is at.
+// refAt returns the address of the repository at a path in a folder.
 func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool, err error) {
 	if name := path.Base(at); r.plain && isPlain(name) {
 		if ref.Owner, err = graspsync.ParsePubKey(path.Dir(at)); err != nil {
@@ -458,13 +455,14 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 	}
 	name, err := strconv.Unquote(strings.TrimSpace(string(text)))
 	if err != nil {
-		return ref, false, nil //nolint:nilerr // an operator's own text
+		return ref, false, nil // an operator changed the text
 	}
 	ref, err = graspsync.ParseRepoRef(name)
 	return ref, err == nil && r.at(ref) == at, nil
 }
 
-// Depart implements [purgatory.Repositories]. Git that reads it has it open and goes on.
+// Depart implements [purgatory.Repositories]. A git process that is reading the repository
+// continues.
 func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	_, unlock, err := r.Lock(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) {
@@ -483,7 +481,7 @@ func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error 
 func (r *Repositories) depart(at string) error {
 	r.staging.leave(at)
 	aside := path.Join(departed, at)
-	if err := r.away(aside); err != nil { // of an earlier time
+	if err := r.away(aside); err != nil { // from an earlier retirement
 		return err
 	}
 	err := ifExists(r.root.Remove(path.Join(at, since)))
@@ -522,11 +520,11 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 				continue
 			}
 			if !there {
-				continue // it was put back since
+				continue // the repository was put back
 			}
 		}
 		left, terr := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-		if err = errors.Join(err, terr); err != nil { // somebody changed it: its time begins now
+		if err = errors.Join(err, terr); err != nil { // the file was changed, so the time begins now
 			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))),
 				r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n"))
 			continue
@@ -553,7 +551,7 @@ func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// place moves a folder to the place of a repository, durably.
+// place moves a folder to the path of a repository, durably.
 func (r *Repositories) place(from, at string) error {
 	owner := path.Dir(at)
 	for try := 1; ; try++ {
@@ -564,14 +562,15 @@ func (r *Repositories) place(from, at string) error {
 		if err == nil {
 			return errors.Join(r.sync(owner), r.sync("."))
 		}
-		// Another repository of the owner, the only one, may have gone meanwhile.
+		// The owner folder may have been removed with the owner's only repository.
 		if !errors.Is(err, fs.ErrNotExist) || try == createTries {
 			return err
 		}
 	}
 }
 
-// dropOwner removes the folder of an owner who has no repository any more: keys are free.
+// dropOwner removes the empty folder of an owner, because keys are free and folders would
+// accumulate.
 func (r *Repositories) dropOwner(owner string) error {
 	if err := r.root.Remove(owner); err == nil { // it was the last one
 		return r.sync(".")
@@ -579,8 +578,8 @@ func (r *Repositories) dropOwner(owner string) error {
 	return nil
 }
 
-// fits reports whether a repository is there that is to stay as it is: also one with
-// refs whose config somebody changed, or lost.
+// fits reports whether an existing repository must stay as it is. A repository with refs stays even
+// if its config was changed or lost.
 func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) {
 	config, err := r.root.ReadFile(path.Join(at, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -609,7 +608,7 @@ func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error 
 	})
 }
 
-// hasRefs reports whether a repository has refs. Nobody changes them now.
+// hasRefs reports whether a repository has refs. The caller must prevent concurrent changes.
 func (r *Repositories) hasRefs(at string) (bool, error) {
 	refs, err := barerepo.AllRefs(r.root, filepath.FromSlash(at))
 	if errors.Is(err, barerepo.ErrAskGit) {
@@ -618,8 +617,7 @@ func (r *Repositories) hasRefs(at string) (bool, error) {
 	return len(refs) > 0, err
 }
 
-// discard removes a repository: in one step for all who look, and durably. What was
-// pushed for events of it goes with it.
+// discard removes a repository and its staged data, atomically and durably.
 func (r *Repositories) discard(at string) error {
 	r.staging.leave(at)
 	if err := r.away(at); err != nil {
@@ -628,15 +626,15 @@ func (r *Repositories) discard(at string) error {
 	return r.dropOwner(path.Dir(at))
 }
 
-// make lays out an empty repository aside and moves it to its place. If that fails nothing
-// is left aside: on a full disk it is tried again and again.
+// make creates an empty repository in a temporary folder and moves it into place. It removes the
+// temporary folder on error, because callers retry on a full disk.
 func (r *Repositories) make(at string, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	tmp := r.fresh()
 	if err := r.layOut(tmp, ref, format); err != nil {
 		return errors.Join(err, r.root.RemoveAll(tmp))
 	}
 	if err := r.place(tmp, at); err != nil {
-		return errors.Join(err, r.root.RemoveAll(tmp), r.discard(at)) // it may be gone after a loss of power
+		return errors.Join(err, r.root.RemoveAll(tmp), r.discard(at)) // a power failure may have lost the entry
 	}
 	return nil
 }
@@ -680,8 +678,8 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 	return nil, err
 }
 
-// shown reads the refs of a repository and the name of the default branch. If only git can read the refs, there
-// are none.
+// shown returns the refs of a repository and the name of the default branch. It returns no refs if
+// only git can read them.
 func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head string, err error) {
 	text, err := r.root.ReadFile(path.Join(at, "HEAD"))
 	if err == nil {
@@ -697,7 +695,7 @@ func (r *Repositories) shown(at string) (refs map[string]nip34.ObjectID, head st
 	return refs, head, err
 }
 
-// refs reads all refs, as git does. The error wraps [barerepo.ErrAskGit] if only git can say.
+// refs returns all refs. The error wraps [barerepo.ErrAskGit] if only git can read them.
 func (r *Repositories) refs(at string) (map[string]nip34.ObjectID, nip34.ObjectFormat, error) {
 	from, err := barerepo.Read(r.root, filepath.FromSlash(at))
 	if err != nil {
@@ -717,22 +715,22 @@ func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	r.staging.strike(ref, id)
 }
 
-// Staging is where what was pushed for events that are not here lies.
+// Staging returns the staging area.
 func (r *Repositories) Staging() *Staging { return r.staging }
 
-// About is what there is of a repository on the disk, for people.
+// About is a summary of a repository on disk, for operators.
 type About struct {
 	Here bool   `json:"here"`
-	Dir  string `json:"dir,omitempty"` // where it is, or was put aside, below the folder of repositories
-	// Branches and Tags that it has; HEAD is the default branch, "" if there is none.
+	Dir  string `json:"dir,omitempty"` // folder of the repository, or of the retired repository, below the folder of repositories
+	// Branches and Tags are numbers of refs. HEAD is the default branch, or "".
 	Branches int    `json:"branches"`
 	Tags     int    `json:"tags"`
 	HEAD     string `json:"head,omitempty"`
-	// Departed is since when it is out of service, zero if it is not; it is kept for a week.
+	// Departed is the time of retirement, or zero. Retired repositories are kept for a week.
 	Departed time.Time `json:"departed,omitzero"`
 }
 
-// About returns what there is of a repository. It reads the names of its refs, without git.
+// About returns a summary of a repository. It reads refs without git.
 func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
 	at := r.at(ref)
 	refs, head, err := r.shown(at)

@@ -13,20 +13,20 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// slots are [limit.Slots] for which a caller waits for a limited time.
+// slots are [limit.Slots] with a limited waiting time.
 type slots struct {
 	*limit.Slots
-	refused atomic.Uint64 // callers that waited for too long
+	refused atomic.Uint64 // callers whose wait timed out
 }
 
 func newSlots(total, part int) *slots {
 	return &slots{Slots: limit.NewSlots(int64(total), int64(part))}
 }
 
-// errBusy is wrapped when there is no room for a request, or no more.
+// errBusy is wrapped if a request gets no slot, or must give up its slots.
 var errBusy = errors.New("too many requests at once")
 
-// acquire waits for one slot for at most the given time. Its error wraps errBusy.
+// acquire waits for one slot for at most most. The error wraps errBusy.
 func (s *slots) acquire(ctx context.Context, who limit.Stranger, most time.Duration) (*limit.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -38,28 +38,28 @@ func (s *slots) acquire(ctx context.Context, who limit.Stranger, most time.Durat
 	return slot, nil
 }
 
-// busy answers a request for which there was no slot in time.
+// busy answers a request that got no slot.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "30")
 	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 }
 
-// requests bounds the requests of one kind. An open request costs a connection and files. It takes a slot
-// for a git process when its client has sent everything.
+// requests limits the requests of one kind. An open request costs a connection and files. It takes
+// a slot for a git process after its client sent everything.
 type requests struct {
 	open, processes *slots
-	settle          time.Duration // the speed of a client is not judged earlier
+	settle          time.Duration // minimum time before a client counts as slow
 
 	mu sync.Mutex
 	// guarded by mu
-	yielding *transfer // yields and has not ended yet
+	yielding *transfer // was ended and has not returned yet
 	yielded  uint64
 }
 
 const (
-	fast        = 64 << 10 // bytes per second; a client that is faster does not yield
-	settleShare = 10       // the speed of a client is judged after this share of RateWindow, and of about as long
-	checkShare  = 4        // a transfer is checked as often in that time
+	fast        = 64 << 10 // bytes per second; faster clients never yield
+	settleShare = 10       // divides RateWindow: the speed of a client is measured over that time
+	checkShare  = 4        // checks of a transfer in that time
 	checkPause  = 10 * time.Millisecond
 )
 
@@ -70,8 +70,9 @@ func newRequests(cfg Config, processes, part int) *requests {
 	}
 }
 
-// transfer is an open request: the slots that it holds, and the speed of its client. While others wait
-// for one of its slots, it ends if its client is slow or if it waits for the lock of a repository.
+// transfer is an open request with its slots and the speed of its client. While other requests wait
+// for one of its slots, a transfer ends if its client is slow or if it waits for the lock of a
+// repository.
 type transfer struct {
 	of     *requests
 	who    limit.Stranger
@@ -81,17 +82,17 @@ type transfer struct {
 	mu sync.Mutex
 	// guarded by mu
 	held   []*limit.Slot
-	timer  *time.Timer           // of check; nil after the end
-	limit  func(time.Time) error // sets the deadline of the read or write that waits for the client, or nil
-	began  time.Time             // of that wait
-	moved  int64                 // bytes, lately
-	waited time.Duration         // for these
-	queued bool                  // it waits for the lock of a repository
-	err    error                 // why it ends
+	timer  *time.Timer           // calls check; nil after the end
+	limit  func(time.Time) error // sets the deadline of the current read or write, nil between them
+	began  time.Time             // start of the current read or write
+	moved  int64                 // bytes moved recently
+	waited time.Duration         // time spent for moved
+	queued bool                  // waits for the lock of a repository
+	err    error                 // reason for the end
 }
 
-// begin waits for a slot and opens a request. The context ends when the request has to end, and no read
-// or write waits for the client then.
+// begin waits for a slot and opens a request. The returned context ends when the request must end.
+// Reads and writes then fail immediately.
 func (r *requests) begin(ctx context.Context, who limit.Stranger, most time.Duration) (_ context.Context, t *transfer, end func(), err error) {
 	slot, err := r.open.acquire(ctx, who, most)
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *requests) begin(ctx context.Context, who limit.Stranger, most time.Dura
 	}, nil
 }
 
-// hold adds a slot to those that a transfer holds, until release is called.
+// hold adds a slot to the slots of a transfer until release is called.
 func (t *transfer) hold(slot *limit.Slot) (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,8 +134,8 @@ func (t *transfer) hold(slot *limit.Slot) (release func()) {
 	}
 }
 
-// check ends a transfer if others wait for one of its slots, and its client is slow. One transfer yields
-// at a time, so that no more of them end than others wait.
+// check ends a transfer if its client is slow and other requests wait for one of its slots. Only
+// one transfer yields at a time, so that not more transfers end than requests wait.
 func (t *transfer) check() {
 	t.mu.Lock()
 	slow, held := t.err == nil && (t.queued || t.isSlow(time.Now())), slices.Clone(t.held)
@@ -162,14 +163,15 @@ func (r *requests) yield(t *transfer) bool {
 	return true
 }
 
-// count returns how many requests had to end because their clients were slow.
+// count returns the number of requests that ended because their clients were slow.
 func (r *requests) count() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.yielded
 }
 
-// isSlow reports whether a client is waited for and slow. It is called with mu held.
+// isSlow reports whether the transfer waits for its client and the client is slow. The caller holds
+// mu.
 func (t *transfer) isSlow(now time.Time) bool {
 	if t.limit == nil {
 		return false
@@ -179,7 +181,7 @@ func (t *transfer) isSlow(now time.Time) bool {
 	return waited >= t.of.settle && (this >= t.of.settle || float64(t.moved)/waited.Seconds() < fast)
 }
 
-// fail ends a transfer, and the read or write that waits for its client.
+// fail ends a transfer and its current read or write.
 func (t *transfer) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,13 +189,13 @@ func (t *transfer) fail(err error) {
 		t.err = err
 	}
 	if t.limit != nil {
-		_ = t.limit(time.Now()) // a connection without deadlines can't be interrupted
+		_ = t.limit(time.Now()) // a connection without deadlines cannot be interrupted
 	}
 	t.cancel(err)
 }
 
-// setQueued notes whether a transfer waits for the lock of a repository. It returns why the transfer has to
-// end, if it has.
+// setQueued records whether a transfer waits for the lock of a repository. It returns an error if
+// the transfer must end.
 func (t *transfer) setQueued(queued bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,29 +203,30 @@ func (t *transfer) setQueued(queued bool) error {
 	return t.err
 }
 
-// patience sets the deadlines of the reads from a client, or of the writes to it: each window in which we wait
-// for the client must move some bytes. The time in which the client waits for us does not count.
+// patience sets deadlines for reads from or writes to a client. In each window of time spent
+// waiting for the client, a minimum number of bytes must move.
 type patience struct {
-	transfer *transfer // nil: it yields to nobody
+	transfer *transfer // may be nil, then it never yields
 	window   time.Duration
-	least    int64     // bytes for each window
-	end      time.Time // of everything; zero: never
+	least    int64     // minimum bytes per window
+	end      time.Time // overall deadline; zero: none
 
-	moved  int64         // in this window
-	waited time.Duration // of this window
+	moved  int64         // bytes in this window
+	waited time.Duration // time spent in this window
 }
 
-// patience returns that of a transfer over windows of so many times RateWindow.
+// patience returns a patience with windows of windows times RateWindow.
 func (c Config) patience(t *transfer, windows int, end time.Time) patience {
 	window := time.Duration(windows) * c.fixed.RateWindow
 	return patience{transfer: t, window: window, least: max(int64(float64(c.fixed.MinRate)*window.Seconds()), 1), end: end}
 }
 
-// writeWindows is the number of windows of reads that a write has. Writes are seen late: Linux takes more
-// when a third of its buffer for the connection is free, which is 1.3 MB by default; a proxy has buffers, too.
+// writeWindows is the length of a window for writes, in windows for reads. Linux accepts more data
+// only after a third of the send buffer is free, which is 1.3 MB by default, and proxies have
+// buffers too.
 const writeWindows = 8
 
-// during gives one wait for the client its deadline.
+// during calls f with a deadline.
 func (p *patience) during(limit func(time.Time) error, f func() (int, error)) (n int, err error) {
 	began := time.Now()
 	until := began.Add(p.window - p.waited)
@@ -270,12 +273,11 @@ func (t *transfer) during(limit func(time.Time) error, until time.Time, f func()
 	return n, err
 }
 
-// tasks are what is under way: close ends all of it, and returns when nothing of it is
-// left. It is safe for concurrent use.
+// tasks are running requests and background work. It is safe for concurrent use.
 type tasks struct {
 	ctx  context.Context //nolint:containedctx // ends with close: requests have their own
 	stop context.CancelFunc
-	mu   sync.Mutex // taken to begin something, and to close
+	mu   sync.Mutex // held to begin a task, and to close
 	wg   sync.WaitGroup
 }
 
@@ -291,7 +293,7 @@ func (t *tasks) close() {
 	t.wg.Wait()
 }
 
-// begin makes a request one that close ends and waits for.
+// begin registers a request. close cancels it and waits for its end.
 func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -308,7 +310,7 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, end func(), ok bo
 	}, true
 }
 
-// beside does something that may outlast its caller, unless all was closed. close ends it.
+// beside runs f in the background, unless the tasks are closed. close cancels f and waits.
 func (t *tasks) beside(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

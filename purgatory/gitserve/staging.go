@@ -25,65 +25,65 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Staging has the pushes for events that have not arrived. It lies beside the repositories, with a folder
-// for each push, so that nobody can fetch any of it and it can be removed as a whole. [Open] makes it. All
-// methods may be called concurrently.
+// Staging is the storage of pushes for events that are not stored. Each push has a folder beside
+// the repositories, so clients cannot fetch the objects, and they can be removed together. [Open]
+// creates it. All methods may be called concurrently.
 type Staging struct {
 	layout *layout
 	log    *slog.Logger
 	limits stagingLimits
-	parts  *limit.Slots // bytes of each client
+	parts  *limit.Slots // bytes per client
 
 	mu sync.Mutex
 	// guarded by mu
-	uploads        *limit.Table[*upload, struct{}]                      // by the client that pushes
-	owners         map[graspsync.PubKey]*limit.Table[*upload, struct{}] // the same, for each owner of repositories
+	uploads        *limit.Table[*upload, struct{}]                      // owned by the client that pushes
+	owners         map[graspsync.PubKey]*limit.Table[*upload, struct{}] // the same uploads, by repository owner
 	events         map[stagedFor][]*upload
 	refused, ended map[string]uint64
 }
 
-// upload is a push in a folder of its own, complete or on its way.
+// upload is a push with its own folder, complete or in progress.
 type upload struct {
 	s    *Staging
 	path string // of the folder, below the root
 	ref  graspsync.RepoRef
 	who  limit.Stranger
 
-	// guarded by mu of the Staging
-	ids     []graspsync.EventID // the events for which it is; none: it has no place in the staging area
+	// guarded by mu of Staging
+	ids     []graspsync.EventID // events of the push; empty: not staged
 	tips    map[graspsync.EventID]nip34.ObjectID
 	bytes   int64
 	slot    *limit.Slot
 	since   time.Time
-	kept    bool // it is complete
+	kept    bool // complete
 	evicted bool
 }
 
-// stagedFor is an event, in the repository to which its data was pushed.
+// stagedFor is an event in a repository.
 type stagedFor struct {
 	ref graspsync.RepoRef
 	id  graspsync.EventID
 }
 
-// stagingLimits bound what is staged: for how long, and how many bytes of one client, in the repositories of
-// one owner, and in all.
+// stagingLimits are the limits of staged data: time, and bytes per client, per repository owner,
+// and in total.
 type stagingLimits struct {
 	hold                     time.Duration
 	perClient, perOwner, all int64
 }
 
-// leastStaged is the least that each event of a push counts for, in bytes: a folder, its files and their
-// note, and the memory for them. So the bounds of bytes bound the number too.
+// leastStaged is the minimum charge per event, in bytes. It covers the folder, files and memory, so
+// that byte limits also limit the number of uploads.
 const leastStaged = 64 << 10
 
-// maxPerEvent is the maximum number of pushes for one event. Each is looked into when the event arrives.
+// maxPerEvent is the maximum number of pushes for one event. All of them are examined when the
+// event arrives.
 const maxPerEvent = 8
 
-// quotaError is the reason why a push has no room, as its client is told. A push for an event that is stored
-// needs no room of this kind.
+// quotaError is a message to clients about a full staging area. Pushes for stored events do not use
+// the staging area.
 type quotaError string
 
-// Error returns the reason.
 func (e quotaError) Error() string { return string(e) }
 
 const (
@@ -93,34 +93,34 @@ const (
 	errStagedEvent  quotaError = "too many have pushed for this event: publish the event first"
 )
 
-// area is the folder of what is staged, below the root.
+// area is the folder of staged data, below the root.
 const area = "staged"
 
-// noteName is the file in the folder of an upload that describes it. Git has no file of this name where it
-// keeps objects.
+// noteName is the file that describes an upload in its folder. Git uses no such name in object
+// directories.
 const noteName = "upload.json"
 
-// The reasons for which uploads end.
+// Reasons for the end of an upload.
 const (
-	endedEvent      = "event"      // it has come
-	endedExpired    = "expired"    // it has not
-	endedReplaced   = "replaced"   // the same client has pushed again
-	endedDisplaced  = "displaced"  // evicted: another client needed the room, or there is less since a restart
-	endedRepository = "repository" // that has gone
+	endedEvent      = "event"      // the event was stored
+	endedExpired    = "expired"    // the event did not arrive in time
+	endedReplaced   = "replaced"   // the same client pushed again
+	endedDisplaced  = "displaced"  // evicted for another client, or after a restart with lower limits
+	endedRepository = "repository" // the repository was removed
 	endedUnreadable = "unreadable"
 )
 
-// note describes an upload in its folder.
+// note is the description of an upload in its folder.
 type note struct {
 	Repo   string            `json:"repo"`
 	Client string            `json:"client"`
-	Tips   map[string]string `json:"tips"` // by the ids of their events
+	Tips   map[string]string `json:"tips"` // by event id
 	Bytes  int64             `json:"bytes"`
 	Since  time.Time         `json:"since"`
 }
 
-// openStaging reads the uploads that an earlier process has left, and removes those that can't be read, whose
-// time is over, or for which there is no room any more.
+// openStaging reads the uploads of earlier processes. It removes uploads that are unreadable,
+// expired, or over a limit.
 func openStaging(l *layout, limits stagingLimits, log *slog.Logger, tasks *tasks) (*Staging, error) {
 	s := &Staging{
 		layout: l, log: log, limits: limits, parts: limit.NewSlots(math.MaxInt64, limits.perClient), uploads: uploadTable(limits.all),
@@ -174,7 +174,7 @@ func openStaging(l *layout, limits stagingLimits, log *slog.Logger, tasks *tasks
 	return s, nil
 }
 
-// read reads the note of an upload. Its repository must be there.
+// read reads the note of an upload. Its repository must exist.
 func (s *Staging) read(folder string) (u *upload, err error) {
 	u = &upload{s: s, path: folder, kept: true, tips: make(map[graspsync.EventID]nip34.ObjectID)}
 	data, err := s.layout.root.ReadFile(path.Join(folder, noteName))
@@ -186,7 +186,7 @@ func (s *Staging) read(folder string) (u *upload, err error) {
 		return u, err
 	}
 	now := time.Now()
-	u.bytes, u.since = n.Bytes, now.Add(min(0, n.Since.Sub(now))) // the clock may have been set back, and be set from here on
+	u.bytes, u.since = n.Bytes, now.Add(min(0, n.Since.Sub(now))) // the clock may have been set back
 	u.who = clientNamed(n.Client)
 	if u.ref, err = graspsync.ParseRepoRef(n.Repo); err != nil {
 		return u, err
@@ -207,7 +207,7 @@ func (s *Staging) read(folder string) (u *upload, err error) {
 	return u, nil
 }
 
-// expire removes uploads whose time is over, until the context ends.
+// expire removes expired uploads until the context ends.
 func (s *Staging) expire(ctx context.Context) {
 	tick := time.NewTicker(max(s.limits.hold/20, time.Millisecond))
 	defer tick.Stop()
@@ -222,7 +222,8 @@ func (s *Staging) expire(ctx context.Context) {
 	}
 }
 
-// discard removes the folders of uploads that have ended. What can't be removed goes after a restart.
+// discard removes the folders of ended uploads. A folder that cannot be removed now is removed
+// after a restart.
 func (s *Staging) discard(uploads []*upload) {
 	for _, u := range uploads {
 		if err := s.layout.away(u.path); err != nil {
@@ -231,7 +232,7 @@ func (s *Staging) discard(uploads []*upload) {
 	}
 }
 
-// of returns what was pushed for an event, as [purgatory.Repositories] has it.
+// of returns the uploads for an event.
 func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +244,7 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 	return out
 }
 
-// strike removes what was pushed for an event, which has come.
+// strike removes the uploads for a stored event.
 func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
 	s.mu.Lock()
 	gone := s.unstage(endedEvent, stagedFor{ref, id}, func(*upload) bool { return true })
@@ -251,12 +252,12 @@ func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
 	s.discard(gone)
 }
 
-// leave removes what was pushed to a repository that goes.
+// leave removes the uploads to a repository.
 func (s *Staging) leave(at string) {
 	s.end(endedRepository, func(u *upload) bool { return s.layout.at(u.ref) == at })
 }
 
-// end ends some of the complete uploads.
+// end ends complete uploads that match.
 func (s *Staging) end(why string, which func(*upload) bool) {
 	var gone []*upload
 	s.mu.Lock()
@@ -273,9 +274,10 @@ func (s *Staging) end(why string, which func(*upload) bool) {
 	s.discard(gone)
 }
 
-// The methods below are called with mu held. They return uploads that have ended, whose folders are to go.
+// The caller of the methods below holds mu. They return ended uploads, whose folders the caller
+// must remove.
 
-// unstage removes an event from some of the complete uploads for it, and ends those that are for no other one.
+// unstage removes an event from complete uploads, and ends uploads without other events.
 func (s *Staging) unstage(why string, event stagedFor, which func(*upload) bool) (gone []*upload) {
 	for _, u := range slices.Clone(s.events[event]) {
 		if !u.kept || !which(u) {
@@ -294,7 +296,7 @@ func uploadTable(bytes int64) *limit.Table[*upload, struct{}] {
 	return limit.NewTable[*upload, struct{}](int(max(1, bytes/leastStaged)), bytes)
 }
 
-// unlist removes one event from those for which an upload is.
+// unlist removes one event of an upload.
 func (s *Staging) unlist(u *upload, id graspsync.EventID) {
 	u.ids = slices.DeleteFunc(slices.Clone(u.ids), func(other graspsync.EventID) bool { return other == id })
 	event := stagedFor{u.ref, id}
@@ -303,7 +305,7 @@ func (s *Staging) unlist(u *upload, id graspsync.EventID) {
 	}
 }
 
-// remove forgets an upload. It may be called again.
+// remove removes an upload from all tables. It may be called again.
 func (s *Staging) remove(u *upload) {
 	s.uploads.Delete(u)
 	if of := s.owners[u.ref.Owner]; of != nil {
@@ -319,8 +321,8 @@ func (s *Staging) remove(u *upload) {
 	}
 }
 
-// charge makes an upload take up a number of bytes, or leastStaged for each of its events if that is more. An
-// error is a quotaError; the upload is removed then, and has no room any more.
+// charge sets the size of an upload, at least leastStaged per event. An error is a quotaError, and
+// the upload is then removed.
 func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err error) {
 	first := u.slot == nil
 	if u.bytes = max(bytes, leastStaged*int64(len(u.ids))); !first {
@@ -370,17 +372,17 @@ func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err error) {
 	return gone, err
 }
 
-// sameClient reports whether the client of another upload is known to be the same.
+// sameClient reports whether two uploads are from the same named client.
 func (u *upload) sameClient(o *upload) bool { return o != u && o.who.ID != "" && o.who == u.who }
 
-// refuse counts why something has no room.
+// refuse counts a refusal.
 func (s *Staging) refuse(name string, err error) error {
 	s.refused[name]++
 	return err
 }
 
-// begin makes a folder for a push, with room in the staging area if the push is for some events. The upload must
-// be ended.
+// begin creates a folder for a push, with room in the staging area if ids is not empty. The caller
+// must call end.
 func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsync.EventID) (*upload, error) {
 	u := &upload{s: s, path: s.layout.fresh(), ref: ref, who: who, ids: ids}
 	if err := u.charge(0); err != nil {
@@ -394,14 +396,14 @@ func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsy
 	return u, nil
 }
 
-// staged reports whether an upload has a place in the staging area.
+// staged reports whether an upload uses the staging area.
 func (u *upload) staged() bool {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
 	return len(u.ids) > 0
 }
 
-// charge sets the number of bytes that an upload takes up by now. An error means that it has no room for them.
+// charge sets the current size of an upload. The error is a quotaError.
 func (u *upload) charge(bytes int64) error {
 	u.s.mu.Lock()
 	if len(u.ids) == 0 && !u.evicted {
@@ -414,7 +416,7 @@ func (u *upload) charge(bytes int64) error {
 	return err
 }
 
-// part is the maximum of what a client may have staged in the repositories of one owner, in bytes.
+// part returns the maximum size that a client may have staged for one owner, in bytes.
 func (s *Staging) part(who limit.Stranger) int64 {
 	if who.ID == "" {
 		return min(s.limits.perOwner, s.limits.all)
@@ -422,7 +424,7 @@ func (s *Staging) part(who limit.Stranger) int64 {
 	return min(s.limits.perClient, s.limits.perOwner, s.limits.all)
 }
 
-// measure charges an upload with the bytes of its folder.
+// measure charges an upload with the size of its folder.
 func (u *upload) measure() error {
 	var sum int64
 	err := fs.WalkDir(u.s.layout.root.FS(), u.path, func(_ string, d fs.DirEntry, err error) error {
@@ -441,8 +443,8 @@ func (u *upload) measure() error {
 	return u.charge(sum)
 }
 
-// keep gives an upload its place, durably, because its client is told that it is here. It replaces the uploads of the
-// same client for the same events.
+// keep moves an upload to the staging area, durably because the client is told so. It replaces
+// uploads of the same client for the same events.
 func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 	if err := u.measure(); err != nil {
 		return err
@@ -464,7 +466,7 @@ func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 		err = l.root.Rename(u.path, to)
 	}
 	if err == nil {
-		u.path = to // it is removed from there, if it may not be on the disk
+		u.path = to // end removes this folder if the sync fails
 		err = l.sync(area)
 	}
 	if err != nil {
@@ -476,10 +478,10 @@ func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 		err = s.refuse("all", errStagedAll)
 	} else {
 		u.kept, u.tips, u.since = true, tips, since
-		s.uploads.Touch(u) // the oldest are evicted first
+		s.uploads.Touch(u) // moves it to the end of the eviction order
 		s.owners[u.ref.Owner].Touch(u)
 		for _, id := range u.ids {
-			if _, here := tips[id]; !here { // its command was refused meanwhile
+			if _, here := tips[id]; !here { // its command was refused
 				s.unlist(u, id)
 			} else {
 				gone = append(gone, s.unstage(endedReplaced, stagedFor{u.ref, id}, u.sameClient)...)
@@ -491,7 +493,7 @@ func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 	return err
 }
 
-// release gives back the room of an upload that is not kept.
+// release frees the room of an incomplete upload.
 func (u *upload) release() {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
@@ -499,7 +501,7 @@ func (u *upload) release() {
 	u.ids, u.evicted = nil, false
 }
 
-// end removes an upload that was not kept.
+// end removes an upload unless it was kept.
 func (u *upload) end() error {
 	u.s.mu.Lock()
 	kept := u.kept
@@ -511,8 +513,8 @@ func (u *upload) end() error {
 	return u.s.layout.root.RemoveAll(u.path)
 }
 
-// Collector returns the metrics, computed when they are asked for. The caller registers
-// it. namespace goes before their names, without an underscore.
+// Collector returns the metrics, whose names begin with the namespace and "_staging". The caller
+// registers the collector.
 func (s *Staging) Collector(namespace string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "staging", name), help, labels, nil)
