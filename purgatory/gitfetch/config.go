@@ -11,72 +11,74 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Config is the configuration of a [Fetcher]. Dialer is required.
+// Config configures a [Fetcher]. Dialer is required.
 type Config struct {
-	// Dialer makes every connection and checks every address.
+	// Dialer makes all connections and checks all addresses.
 	Dialer *egress.Dialer
-	// Git is the path of the git program, at least version 2.39. Defaults to git in PATH.
+	// Git is the path of the git program, version 2.39 or later. Defaults to git in PATH.
 	Git string
 	// UserAgent is the User-Agent header of requests. Defaults to "git/2.39 graspsync".
 	UserAgent string
-	// Logger receives warnings about git. Defaults to a logger that discards them.
+	// Logger receives warnings about git. Defaults to discarding them.
 	Logger *slog.Logger
 
-	// MaxPackBytes bounds a pack, without the compression of HTTP, in bytes. A larger pack is
-	// refused. Defaults to 4 GiB, as purgatory.Limits.MaxRepoDay.
+	// MaxPackBytes is the maximum size of a pack, after HTTP decompression, in bytes. Larger packs
+	// are refused. Defaults to 4 GiB, like purgatory.Limits.MaxRepoDay.
 	MaxPackBytes int64
-	// MaxAddressDay bounds the bytes from one IPv4 address, or one /64 of IPv6, in 24 hours. All host names
-	// of the address count together. A restart sets the count to 0. Defaults to 16 GiB, as
-	// purgatory.Limits.MaxHostDay does for each host name.
+	// MaxAddressDay is the maximum number of bytes in 24 hours from one IPv4 address, or one /64 of
+	// IPv6, over all its host names. A restart resets the count. Defaults to 16 GiB, like
+	// purgatory.Limits.MaxHostDay, which applies per host name.
 	MaxAddressDay int64
-	// MaxPackObjects bounds the number of objects in the header of a pack. A larger pack is refused. More
-	// objects need more memory, see Memory. Defaults to 2,000,000.
+	// MaxPackObjects is the maximum number of objects of a pack by its header. Larger packs are
+	// refused. More objects need more memory, see Memory. Defaults to 2,000,000.
 	MaxPackObjects uint32
-	// Memory is shared by all git children, also by those of package gitserve if gitserve.NewMemory made it.
-	// Walking and packing a repository takes up to 500 bytes for each object, indexing a pack
-	// 200. Defaults to 2 GiB for this Fetcher, of which a child may have half.
+	// Memory is the memory budget of all git children, shared with package gitserve if
+	// gitserve.NewMemory made it. Walking and packing a repository takes up to 500 bytes per
+	// object, and indexing a pack 200. Defaults to 2 GiB for this Fetcher, of which one child may
+	// use half.
 	Memory *gitrun.Memory
-	// MaxChildren bounds the number of concurrent git children. Two more may maintain repositories. No child
-	// waits for a server. Defaults to 4.
+	// MaxChildren is the maximum number of concurrent git children, without up to two children for
+	// maintenance. Children never wait for servers. Defaults to 4.
 	MaxChildren int
-	// MaxFetches bounds the number of concurrent fetches. Each may take 10 minutes and MaxPackBytes of the
-	// disk. If it is less than twice purgatory.Limits.MaxHunts, slow servers delay other fetches.
-	// Defaults to 20.
+	// MaxFetches is the maximum number of concurrent fetches. Each may take 10 minutes and
+	// MaxPackBytes of disk. With less than twice purgatory.Limits.MaxHunts, slow servers delay
+	// other fetches. Defaults to 20.
 	MaxFetches int
-	// AllowFaults are faults of objects that are accepted although they attack or break a checkout, by the
-	// names of git fsck, such as hasDotgit. All faults of authors, dates and messages are accepted in any case,
-	// but no commit or tag of more than 4 MiB. Defaults to none.
+	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted
+	// although they attack or break a checkout. Faults of authors, dates and messages are always
+	// accepted, but commits and tags of more than 4 MiB are refused. Defaults to none.
 	AllowFaults []string
-	// MinFreeDisk is the least number of free bytes on the disk of the repository. A fetch that would leave less
-	// ends with [ErrDisk]. Defaults to 1 GiB.
+	// MinFreeDisk is the minimum free space on the disk of the repository, in bytes. A fetch that
+	// would leave less fails with [ErrDisk]. Defaults to 1 GiB.
 	MinFreeDisk uint64
 
 	fixed constants
 }
 
-// constants are numbers that only tests change.
+// constants are limits that only tests change.
 type constants struct {
-	// Timeout is the time that a fetch may take, plus one second for each 64 times MinRate bytes that it has
-	// received. Defaults to 10 min.
+	// Timeout is the maximum time of a fetch, plus one second per received 64 times MinRate bytes.
+	// Defaults to 10 min.
 	Timeout time.Duration
-	// MaxAdvertBytes and MaxAdvertRefs bound the list of refs of a server.
-	// Default to 64 MiB and 500,000.
+	// MaxAdvertBytes and MaxAdvertRefs limit the ref list of a server. Default to 64 MiB and
+	// 500,000.
 	MaxAdvertBytes int64
 	MaxAdvertRefs  int
-	// MinRate is the least rate of an answer, in bytes per second, over each RateWindow. Default to 1 KiB/s and 30 s.
+	// MinRate is the minimum speed of an answer, in bytes per second, over each RateWindow. Default
+	// to 1 KiB/s and 30 s.
 	MinRate    int64
 	RateWindow time.Duration
 }
 
-// pace times MinRate is the average rate at which a fetch may go on after Timeout.
+// pace times MinRate is the minimum average speed of a fetch after Timeout.
 const pace = 64
 
-// earned returns the time that a fetch may take that has received a number of bytes.
+// earned returns the maximum time of a fetch that has received bytes bytes.
 func (c Config) earned(bytes int64) time.Duration {
 	return c.fixed.Timeout + time.Duration(float64(bytes)/float64(pace*c.fixed.MinRate)*float64(time.Second))
 }
 
-// ErrConfig is wrapped by the error of [New] for a field that can't be used.
+// ErrConfig is wrapped by errors of [New] about invalid fields.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() Config {
@@ -109,7 +111,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate returns an error that names each field that can't be used.
+// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	positive := func(name string, ok bool) {

@@ -15,33 +15,33 @@ import (
 
 // Errors of a fetch.
 var (
-	// ErrNotFound means that the server does not have the repository.
+	// ErrNotFound reports that the server does not have the repository.
 	ErrNotFound = upload.ErrNotFound
-	// ErrEmpty means that the repository has no refs on the server.
+	// ErrEmpty reports that the repository on the server has no refs.
 	ErrEmpty = upload.ErrEmpty
-	// ErrAuth means that the server wants credentials. The Fetcher has none.
+	// ErrAuth reports that the server requires credentials. The Fetcher has none.
 	ErrAuth = upload.ErrAuth
-	// ErrFormat means that one repository uses SHA-1 and the other SHA-256.
+	// ErrFormat reports that only one of the repositories uses SHA-256.
 	ErrFormat = errors.New("repositories have different object formats")
-	// ErrSlow means that the server sent less than 1 KiB/s for 30 s.
+	// ErrSlow reports that the server sent less than 1 KiB/s for 30 s.
 	ErrSlow = errors.New("server is too slow")
-	// ErrIncomplete means that a pack lacks objects that its objects need.
+	// ErrIncomplete reports that a pack lacks objects that its objects need.
 	ErrIncomplete = errors.New("server does not have all that an object needs")
-	// ErrUnwanted means that a pack has none of the wanted objects.
+	// ErrUnwanted reports that a pack contains no wanted object.
 	ErrUnwanted = errors.New("server sent nothing that was asked for")
-	// ErrDisk means that less than Config.MinFreeDisk is free.
+	// ErrDisk reports that less than Config.MinFreeDisk is free.
 	ErrDisk = errors.New("not enough free disk")
 )
 
-// MissingError is wrapped by the error of a fetch if the server does not serve an object.
+// MissingError reports that the server does not serve an object.
 type MissingError = upload.MissingError
 
-// LimitError is wrapped by the error of a fetch if the server exceeds a limit.
+// LimitError reports that the server exceeded a limit.
 type LimitError = upload.LimitError
 
-// classified wraps an error of package purgatory that tells the kind of the error. A server is broken if the
-// error holds for all its repositories. A missing repository, or a redirect to a broken server, does not make it
-// broken, because any stranger can have one there.
+// classified wraps an error of package purgatory that classifies err. A server is broken if the
+// error applies to all its repositories. A missing repository, or a redirect to a broken server,
+// does not make the server broken, because any user can create one.
 func classified(err error, from graspsync.CloneURL) error {
 	var dns *net.DNSError
 	var missing *MissingError
@@ -66,7 +66,7 @@ func classified(err error, from graspsync.CloneURL) error {
 	return err
 }
 
-// elsewhere reports whether a request failed at another server than it was made to.
+// elsewhere reports whether a request failed at another host than from, after a redirect.
 func elsewhere(err error, from graspsync.CloneURL) bool {
 	if errors.Is(err, egress.ErrRedirect) {
 		return true

@@ -21,15 +21,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
-// receiver has the limits of what servers send. It is safe for concurrent use.
+// receiver receives packs within limits. It is safe for concurrent use.
 type receiver struct {
 	// set by newReceiver, read-only
 	cfg      Config
 	faults   fsck.Rules
 	client   *upload.Client
 	disk     *storage
-	received *limit.Daily[string] // bytes, by the address of a server
-	fetching *limit.Slots         // places of fetches that wait for a server, by the owner of the repository
+	received *limit.Daily[string] // bytes per server address
+	fetching *limit.Slots         // fetches that wait for a server, by repository owner
 }
 
 func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *storage) *receiver {
@@ -46,17 +46,16 @@ func newReceiver(cfg Config, faults fsck.Rules, client *http.Client, disk *stora
 }
 
 const (
-	// maxAddresses is the number of addresses whose bytes of a day are counted.
+	// maxAddresses is the maximum number of addresses with a daily byte count.
 	maxAddresses = 50_000
-	// maxRequests is the number of requests of one fetch, including redirects.
+	// maxRequests is the maximum number of requests of a fetch, including redirects.
 	maxRequests = 4
 )
 
 var errNothing = errors.New("nothing was asked for")
 
-// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects
-// that the server does not serve are left out. After an error the quarantine has
-// what it had before.
+// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects that the server
+// does not serve are skipped. An error leaves the quarantine unchanged.
 func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	if len(ids) == 0 {
 		return 0, errNothing
@@ -85,8 +84,9 @@ func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	return m.bytes.Load(), err
 }
 
-// fetch asks the server for a pack, which git indexes into the quarantine. The pack is a file before git runs, so that
-// a slow server takes no child from others. The time of the fetch does not pass while it waits for others.
+// fetch fetches a pack into a file, and then indexes it into the quarantine. A slow server does not
+// occupy a git child, because git runs only after the pack arrived. Waiting for other fetches does
+// not count toward the time limit.
 func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants []nip34.ObjectID, m *meter) error {
 	haves, format, err := q.haves(ctx)
 	if err != nil {
@@ -110,17 +110,17 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	return q.index(ctx, pack)
 }
 
-// haves returns the objects that the repository has with all that they need, and its format.
+// haves returns complete objects of the repository, and its object format.
 func (q *Quarantine) haves(ctx context.Context) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
 	tips, format, err := q.tips(ctx, q.dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	parts, _, err := q.present(ctx, q.dir, "", q.parts.promoted(q.dir)) // the repository may be a new one
+	parts, _, err := q.present(ctx, q.dir, "", q.parts.promoted(q.dir)) // the repository may be new
 	return append(tips, parts...), format, err
 }
 
-// receive writes the pack that the server sends to a file.
+// receive writes the pack of the server to a file.
 func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.CloneURL, wants, haves []nip34.ObjectID, format nip34.ObjectFormat, m *meter) error {
 	r := q.receiver
 	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
@@ -155,9 +155,9 @@ func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.Clon
 	return r.ask(ctx, to, server, left, haves, requests, m)
 }
 
-// ask asks a server for a pack, and again without an object that it says it does
-// not serve. If it may lack more of them than it can be asked for one by one, it is
-// asked for its tips instead, and for those of them that are wanted.
+// ask requests a pack. If the server reports that it does not serve an object, ask repeats the
+// request without the object. If more objects are left than requests, it requests the server's tips
+// and keeps only wanted tips.
 func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, haves []nip34.ObjectID, requests int, m *meter) error {
 	for {
 		err := r.client.Fetch(ctx, s, left, haves, to, m)
@@ -183,7 +183,8 @@ func (r *receiver) ask(ctx context.Context, to *spool, s *upload.Server, left, h
 	}
 }
 
-// watch returns a context that ends when a fetch is too slow, takes too long or fills the disk. stop ends it, too.
+// watch returns a context that ends if the fetch is too slow, takes too long or fills the disk.
+// stop ends the context too.
 func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -192,7 +193,7 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 		period := max(min(time.Second, r.cfg.fixed.RateWindow/6), 1)
 		tick := time.NewTicker(period)
 		defer tick.Stop()
-		var seen []int64 // bytes at each tick since the server is to send
+		var seen []int64 // bytes at each tick while the server sends
 		for {
 			select {
 			case <-ctx.Done():
@@ -225,36 +226,33 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 	}
 }
 
-// meter is the progress of one fetch.
+// meter measures a fetch.
 type meter struct {
 	bytes   atomic.Int64
-	sending atomic.Bool  // the server is to send
+	sending atomic.Bool  // the server is sending
 	peer    atomic.Value // string, the address of the server
 
 	mu    sync.Mutex
-	since time.Time     // guarded by mu; zero: the fetch waits for others
-	spent time.Duration // guarded by mu; before since
+	since time.Time     // guarded by mu; zero: paused
+	spent time.Duration // guarded by mu; time before since
 }
 
 var _ upload.Meter = (*meter)(nil)
 
-// Begin implements [upload.Meter].
 func (m *meter) Begin() { m.sending.Store(true) }
 
-// Came implements [upload.Meter].
 func (m *meter) Came(n int) { m.bytes.Add(int64(n)) }
 
-// End implements [upload.Meter].
 func (m *meter) End() { m.sending.Store(false) }
 
-// run has the time of the fetch pass.
+// run starts the clock.
 func (m *meter) run() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.since = time.Now()
 }
 
-// pause ends that.
+// pause stops the clock.
 func (m *meter) pause() {
 	took := m.took()
 	m.mu.Lock()
@@ -262,7 +260,7 @@ func (m *meter) pause() {
 	m.since, m.spent = time.Time{}, took
 }
 
-// took returns the time of the fetch by now.
+// took returns the measured time.
 func (m *meter) took() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,7 +270,7 @@ func (m *meter) took() time.Duration {
 	return m.spent + time.Since(m.since)
 }
 
-// trace has the requests of a context report the address that they go to.
+// trace records the address that the requests of a context connect to.
 func (m *meter) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if at, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -281,8 +279,8 @@ func (m *meter) trace(ctx context.Context) context.Context {
 	}})
 }
 
-// address returns the IPv4 address of the server, or its /64 of IPv6, because that may be one host. It is empty
-// without a connection.
+// address returns the IPv4 address of the server, or its IPv6 /64, because one host may own a /64.
+// It is "" before a connection.
 func (m *meter) address() string {
 	at, _ := m.peer.Load().(string)
 	return at

@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
 )
 
-// Fetcher fetches from git servers into bare repositories. [New] returns one. It is safe for concurrent use. The
-// caller holds the lock of a repository, see [purgatory.GitFetcher].
+// Fetcher fetches from git servers into bare repositories. Make one with [New]. It is safe for
+// concurrent use. The caller holds the lock of the repository, see [purgatory.GitFetcher].
 type Fetcher struct {
 	// set by New, read-only
 	*store
@@ -35,8 +35,8 @@ var (
 	_ purgatory.Quarantine = (*Quarantine)(nil)
 )
 
-// New returns a Fetcher. Its error wraps [ErrConfig] and names each field that can't be used, or wraps [ErrGit] if
-// git is missing or too old.
+// New returns a Fetcher. The error wraps [ErrConfig] and names every invalid field, or wraps
+// [ErrGit] if git is missing or too old.
 func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -66,7 +66,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 	}, nil
 }
 
-// halves returns slots of which one owner has at most half.
+// halves returns slots of which one owner may hold half.
 func halves(total int) *limit.Slots { return limit.NewSlots(int64(total), int64(total+1)/2) }
 
 // GitVersion returns the output of git version, such as "git version 2.39.5".
@@ -75,8 +75,8 @@ func (f *Fetcher) GitVersion() string { return f.version }
 // Close closes idle connections.
 func (f *Fetcher) Close() { f.http.CloseIdleConnections() }
 
-// Collector returns a metric with the version of git. The caller registers it on its own registry. Its name begins
-// with namespace, which has no underscore at its end.
+// Collector returns a metric with the version of git. Its name begins with namespace. The caller
+// registers the collector.
 func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "git", Name: "info",
@@ -85,8 +85,8 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Probe implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of packs, their marks,
-// and folders of loose objects.
+// Probe implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of
+// packs, their marks, and folders of loose objects.
 func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
 	if err != nil {
@@ -99,9 +99,9 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 	return kinds, stamp, err
 }
 
-// Missing implements [purgatory.GitFetcher]. Git walks everything that the ids reach, because a repository may have a
-// commit without its history. Objects that no ref has are kept from garbage collection until Cleanup, because the
-// caller will move refs to them.
+// Missing implements [purgatory.GitFetcher]. Git walks all objects that the ids reach, because a
+// repository may contain a commit without its history. Objects that no ref reaches are protected
+// from garbage collection until Cleanup, because the caller will move refs to them.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	ids, err := f.unproven(ctx, dir, ids)
 	if err != nil {
@@ -129,8 +129,8 @@ func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return missing, nil
 }
 
-// unproven returns the ids that must be walked. The ids of the last promotion were walked then, and are kept; they
-// need no walk if the repository has not changed.
+// unproven returns the ids that must be walked. Ids of the last promotion need no walk while the
+// repository is unchanged.
 func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	proven, then := f.quarantines.parts.proven(dir)
 	if len(proven) == 0 || then == "" {
@@ -148,7 +148,8 @@ func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantin
 	return f.quarantines.open(dir)
 }
 
-// Cleanup implements [purgatory.GitFetcher]. It keeps locks of less than a minute, because an operator may hold them.
+// Cleanup implements [purgatory.GitFetcher]. It keeps locks younger than a minute, because an
+// operator may hold them.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	f.quarantines.parts.letGo(dir)
@@ -158,8 +159,8 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	return nil
 }
 
-// Repair implements [purgatory.GitFetcher]. Locks of refs belong to nobody, because the caller has the lock of
-// the repository.
+// Repair implements [purgatory.GitFetcher]. It removes all ref locks, because the caller holds the
+// lock of the repository.
 func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 	err := barerepo.RemoveLocks(ctx, f.disk.files, dir)
 	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now())); err != nil {

@@ -9,8 +9,7 @@ import (
 	"path/filepath"
 )
 
-// files is what is done to the disk beside git: in quarantines, to promote what is in
-// them, and in repositories that are maintained.
+// files is the file system for quarantines, promotion and maintenance.
 type files interface {
 	Stat(name string) (os.FileInfo, error)
 	Lstat(name string) (os.FileInfo, error)
@@ -26,7 +25,7 @@ type files interface {
 	Sync(name string) error // file or folder
 }
 
-// osFiles are those of the system.
+// osFiles is the operating system's file system.
 type osFiles struct{}
 
 func (osFiles) Stat(name string) (os.FileInfo, error)      { return os.Stat(name) }
@@ -47,14 +46,14 @@ func (osFiles) WriteFile(name string, data []byte, mode os.FileMode) error {
 	return os.WriteFile(name, data, mode)
 }
 
-// walk does what [filepath.WalkDir] does.
+// walk is [filepath.WalkDir] on files.
 func walk(on files, root string, do fs.WalkDirFunc) error {
 	return fs.WalkDir(tree{on, root}, ".", func(path string, d fs.DirEntry, err error) error {
 		return do(filepath.Join(root, path), d, err)
 	})
 }
 
-// tree is a folder as [fs.WalkDir] takes it.
+// tree is a folder as a file system for [fs.WalkDir].
 type tree struct {
 	files
 	root string
@@ -65,25 +64,23 @@ var (
 	_ fs.ReadDirFS = tree{}
 )
 
-// Open implements [fs.FS], of which nobody makes use here.
+// Open implements [fs.FS]. It is never called.
 func (t tree) Open(name string) (fs.File, error) { return os.Open(filepath.Join(t.root, name)) }
 
-// Stat implements [fs.StatFS]. It follows no link.
+// Stat implements [fs.StatFS]. It does not follow symbolic links.
 func (t tree) Stat(name string) (fs.FileInfo, error) { return t.Lstat(filepath.Join(t.root, name)) }
 
-// ReadDir implements [fs.ReadDirFS].
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return t.files.ReadDir(filepath.Join(t.root, name))
 }
 
-// storage is the disk that repositories are on. It is safe for concurrent use.
+// storage is the disk of the repositories. It is safe for concurrent use.
 type storage struct {
 	files files
 	free  func(dir string) (uint64, error)
-	least uint64 // bytes that stay free
+	least uint64 // minimum free bytes
 
-	// For tests, nil otherwise: what was given to the disk, what is about to appear in a
-	// repository.
+	// called by sync and before a file is moved into a repository; only tests set them
 	synced func(path string)
 	placed func(path string)
 }
@@ -96,7 +93,7 @@ func (d *storage) exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// writeKeep marks a pack, unless somebody else did.
+// writeKeep creates the keep file of a pack unless it exists.
 func (d *storage) writeKeep(path string) error {
 	file, err := d.files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -109,7 +106,7 @@ func (d *storage) writeKeep(path string) error {
 	return errors.Join(err, file.Close())
 }
 
-// move gives a file its place after its content is on the disk.
+// move syncs a file and renames it.
 func (d *storage) move(from, to string) error {
 	if err := d.sync(from); err != nil {
 		return err
@@ -120,7 +117,6 @@ func (d *storage) move(from, to string) error {
 	return d.files.Rename(from, to)
 }
 
-// sync has the system write a file or folder to the disk.
 func (d *storage) sync(path string) error {
 	if d.synced != nil {
 		d.synced(path)
@@ -147,8 +143,7 @@ func (d *storage) check(dir string) error {
 	return nil
 }
 
-// objectBytes is what the objects of a repository take up. Those that go meanwhile do not
-// count.
+// objectBytes returns the size of the objects of a repository. Files may be removed concurrently.
 func objectBytes(on files, dir string) (sum int64, err error) {
 	err = walk(on, dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +164,7 @@ func objectBytes(on files, dir string) (sum int64, err error) {
 	return sum, err
 }
 
-// link gives a file a second name, or copies it where the other name is on another disk.
+// link creates a hard link, or a copy on another disk.
 func link(on files, from, to string) error {
 	err := on.Link(from, to)
 	if err == nil || errors.Is(err, os.ErrNotExist) {

@@ -23,11 +23,10 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// ErrGit is wrapped by every error about the git program itself.
+// ErrGit is wrapped by errors about the git program.
 var ErrGit = errors.New("git can't be used")
 
-// The oldest git that is known to do what is asked of it, and to survive a crash as
-// described.
+// The oldest git version with all required commands and crash safety.
 const (
 	leastMajor = 2
 	leastMinor = 39
@@ -35,12 +34,11 @@ const (
 
 var versionPattern = regexp.MustCompile(`^git version (\d+)\.(\d+)`)
 
-// versionWithin is how long a program may take to say its version. One that hangs would keep
-// a server from starting, and from saying why.
+// versionWithin is the maximum time of git version. A hanging program would otherwise block the
+// start of a server without an error.
 const versionWithin = 10 * time.Second
 
-// checkVersion finds out whether the git program can be used, and what it says of
-// itself and of how it was built, within a time.
+// checkVersion returns the version and build options of git, or an error if git cannot be used.
 func checkVersion(ctx context.Context, path string, within time.Duration) (version, build string, err error) {
 	if path, err = exec.LookPath(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrGit, err)
@@ -61,7 +59,7 @@ func checkVersion(ctx context.Context, path string, within time.Duration) (versi
 	if m == nil {
 		return "", "", fmt.Errorf("%w: %s is no version of git", ErrGit, graspsync.Printable(version))
 	}
-	major, _ := strconv.Atoi(m[1]) // digits by the pattern
+	major, _ := strconv.Atoi(m[1]) // the pattern matches digits
 	minor, _ := strconv.Atoi(m[2])
 	if major < leastMajor || major == leastMajor && minor < leastMinor {
 		return "", "", fmt.Errorf("%w: %s, want %d.%d or later", ErrGit, version, leastMajor, leastMinor)
@@ -69,9 +67,8 @@ func checkVersion(ctx context.Context, path string, within time.Duration) (versi
 	return version, build, nil
 }
 
-// weakHash reports whether a build of git says that its SHA-1 does not detect
-// collisions. Git before 2.49 does not say; it detects them unless whoever built it
-// took pains that it does not.
+// weakHash reports whether git's build options name a SHA-1 without collision detection. Git before
+// 2.49 does not list it, and detects collisions in ordinary builds.
 func weakHash(build string) bool {
 	for line := range strings.Lines(build) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "SHA-1: "); ok {
@@ -81,50 +78,48 @@ func weakHash(build string) bool {
 	return false
 }
 
-// environment is what git sees of ours. Histories are not cut off by a file that says so
-// (shallow) either: what is not there is missing.
+// environment is the environment of git. It disables shallow files, so that missing history is an
+// error.
 var environment = append(gitrun.Environment(), "GIT_SHALLOW_FILE=")
 
-// settings are the configuration of every child process. A commit graph may list commits that
-// are gone.
+// settings are configuration options of all children. Commit graphs are disabled because they may
+// list removed commits.
 var settings = append(gitrun.Settings(), "-c", "core.commitGraph=false")
 
-// child is one run of git in a repository.
+// child is a git run in a repository.
 type child struct {
-	dir   string   // of the repository: never in an argument or the environment
-	extra []string // environment: where objects are, from dir
-	args  []string // constants of ours
+	dir   string   // folder of the repository: never an argument or in the environment
+	extra []string // environment: object directories relative to dir
+	args  []string // constants only
 	stdin io.Reader
-	// each, if not nil, is called for each line of what it prints, and nothing of it
-	// is kept.
+	// each, if not nil, is called for each output line. The output is then not kept.
 	each func(line []byte)
-	// out and said, if not nil, get all that it writes to its standard output and standard error.
+	// out and said, if not nil, receive standard output and standard error.
 	out, said io.Writer
-	// long says that how long it takes is for whoever made the objects to say.
+	// long marks runs whose duration the authors of the objects control.
 	long   bool
-	file   int64 // bytes of each file that it writes; zero: no limit
-	nice   bool  // others go first
-	memory int64 // bytes; zero: what a walk over the repository needs
+	file   int64 // maximum size of a written file, in bytes; zero: no limit
+	nice   bool  // low priority
+	memory int64 // bytes; zero: enough to walk the repository
 }
 
-// maxOutput bounds what is kept of what a child says, in bytes.
+// Limits of the kept output of a child, in bytes.
 const (
 	maxOutput = 64 << 20
 	maxErrors = 4 << 10
 )
 
-// program is the git that is run. It is safe for concurrent use.
+// program runs git. It is safe for concurrent use.
 type program struct {
 	path     string
 	memory   *gitrun.Memory
-	children *limit.Slots // places to run a child, by owner
-	long     *limit.Slots // a quarter of them: places of walks that may take longer than longAfter
-	// started, for tests, nil otherwise: which child is about to start.
+	children *limit.Slots // slots for children, by owner
+	long     *limit.Slots // slots for walks that may take longer than longAfter, a quarter of children
+	// started is called before a child starts. Only tests set it.
 	started func(cmd *exec.Cmd)
 }
 
-// run runs git and returns what it printed. When ctx ends, its whole process group
-// is killed.
+// run runs git and returns its output. When ctx ends, the process group is killed.
 func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	began := time.Now()
 	release, err := g.acquire(ctx, c.dir, c.long)
@@ -134,18 +129,18 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	defer release()
 	ran := time.Now()
 	out, err := g.runNow(ctx, c)
-	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // it had less than its time
+	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // most of its time was spent waiting
 		err = fmt.Errorf("%w: %w", purgatory.ErrCrowded, err)
 	}
 	return out, err
 }
 
-// longAfter separates walks that may take long from others. The owner of a repository decides how long
-// a walk takes.
+// longAfter is the duration after which a walk counts as long. The owner of a repository controls
+// the duration of walks.
 const longAfter = 10 * time.Second
 
-// acquire waits for the right to run a child in a repository, one owner after another. A walk may take long unless its context
-// ends soon.
+// acquire waits for a slot to run a child, with owners in rotation. A walk needs a long slot too
+// unless its context ends soon.
 func (g *program) acquire(ctx context.Context, dir string, walk bool) (release func(), err error) {
 	if left, limited := stopwatch.Left(ctx); limited {
 		walk = walk && left > longAfter
@@ -175,11 +170,11 @@ func (g *program) acquire(ctx context.Context, dir string, walk bool) (release f
 	return release, nil
 }
 
-// ownerOf returns the owner of a repository by the name of its folder: package gitserve keeps the
-// repositories of an owner in one folder.
+// ownerOf returns the parent folder of a repository, because package gitserve keeps one folder per
+// owner.
 func ownerOf(dir string) string { return filepath.Dir(dir) }
 
-// runNow is run for who has the right already.
+// runNow runs git. The caller holds a slot.
 func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	memory, err := g.take(outer, &c)
 	if err != nil {
@@ -193,34 +188,34 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
-	runtime.LockOSThread() // the child ends with its thread
+	runtime.LockOSThread() // the child dies with its thread
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil && outer.Err() != nil { // that is not git's fault
+	if err := cmd.Start(); err != nil && outer.Err() != nil { // not an error of git
 		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
-	// Before the first byte of a stranger reaches it.
+	// before the child reads any input
 	err = gitrun.LimitMemory(cmd.Process.Pid, uint64(c.memory))
 	if err == nil && c.file > 0 {
 		err = gitrun.LimitFiles(cmd.Process.Pid, uint64(c.file))
 	}
 	if err != nil {
-		_ = cmd.Cancel() // Wait says how it ended
+		_ = cmd.Cancel() // Wait returns the result
 		_ = cmd.Wait()
 		return nil, fmt.Errorf("%w: setting its limits: %w", ErrGit, err)
 	}
 	if c.nice {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, niceness) // without it, it only disturbs more
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, niceness) // an error only costs fairness
 	}
-	var broken error // half an input must not be taken for all of it, however the child ends
+	var broken error // a truncated input must not count as complete, even if the child succeeds
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
 		if broken = feed(in, c.stdin); broken != nil {
 			cancel()
 		}
-		_ = in.Close() // what was not written shows in how the child ends
+		_ = in.Close() // an unwritten rest makes the child fail
 	}()
 	err = cmd.Wait()
 	<-fed
@@ -237,7 +232,7 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	return out.b.Bytes(), nil
 }
 
-// take waits until there is the memory that a child needs.
+// take waits for the memory of a child.
 func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	if c.memory == 0 {
 		c.memory = g.memory.Walk(c.dir)
@@ -250,8 +245,8 @@ func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	return slot, nil
 }
 
-// command is a run that was not started. Git is run inside the repository: the path
-// may have the name that a stranger gave it.
+// command returns a command that was not started. Git runs inside the repository, because the path
+// may contain untrusted text.
 func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, errs *capped) {
 	cmd = exec.CommandContext(ctx, g.path, append(append([]string{"--git-dir=."}, settings...), c.args...)...)
 	cmd.Dir = c.dir
@@ -275,8 +270,8 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	return cmd, out, errs
 }
 
-// feed writes a child's input. A child that has seen enough is no error here: how
-// it ended says more.
+// feed writes the input of a child. A closed pipe is no error, because the child's exit status
+// decides.
 func feed(to io.Writer, from io.Reader) error {
 	if from == nil {
 		return nil
@@ -288,34 +283,33 @@ func feed(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// childError is a run of git that failed.
+// childError reports a failed git run.
 type childError struct {
 	command string
 	err     error
 	stderr  string
 }
 
-// Error says which command failed, how, and the last thing that it said.
+// Error returns the command, the exit status and the end of standard error.
 func (e *childError) Error() string {
 	return fmt.Sprintf("git %s: %v: %s", e.command, e.err, lastOf(e.stderr))
 }
 
 func (e *childError) Unwrap() error { return e.err }
 
-// verdict reports whether git came to the end of what it was asked to find out: it
-// was not killed, and did not run into the limit of its memory.
+// verdict reports whether git completed its check. It did not if it was killed or out of memory.
 func (e *childError) verdict() bool {
 	var exit *exec.ExitError
 	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
 }
 
-// outOfMemory reports whether git says that it needed more memory than it may have.
+// outOfMemory reports whether git exceeded its memory limit.
 func (e *childError) outOfMemory() bool {
 	return gitrun.OutOfMemory(e.stderr)
 }
 
-// fileTooLarge reports whether git was to write a larger file than it may. It dies of that,
-// unless whoever started us has that signal ignored.
+// fileTooLarge reports whether git exceeded its file size limit. Normally SIGXFSZ kills git, but a
+// parent process may ignore the signal.
 func (e *childError) fileTooLarge() bool {
 	var exit *exec.ExitError
 	if !errors.As(e.err, &exit) {
@@ -325,14 +319,13 @@ func (e *childError) fileTooLarge() bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGXFSZ || strings.Contains(e.stderr, "File too large")
 }
 
-// capped keeps the first bytes that are written to it and swallows the rest.
+// capped keeps the first most bytes written to it.
 type capped struct {
 	b    bytes.Buffer
 	most int
-	over bool // something was swallowed
+	over bool // bytes were dropped
 }
 
-// Write implements [io.Writer].
 func (c *capped) Write(p []byte) (int, error) {
 	n := min(len(p), c.most-c.b.Len())
 	c.b.Write(p[:n])
@@ -340,13 +333,12 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// splitter passes lines on.
+// splitter calls each for every line.
 type splitter struct {
 	each func([]byte)
 	rest []byte
 }
 
-// Write implements [io.Writer].
 func (s *splitter) Write(p []byte) (int, error) {
 	s.rest = append(s.rest, p...)
 	lines := s.rest
@@ -365,7 +357,7 @@ func (s *splitter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastOf is the end of what a program of git has said: why it failed stands there.
+// lastOf returns the end of git's output, which contains the cause of a failure.
 func lastOf(s string) string {
 	s = strings.TrimSpace(s)
 	return graspsync.Printable(s[max(0, len(s)-graspsync.MaxText):])

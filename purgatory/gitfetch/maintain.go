@@ -23,43 +23,42 @@ import (
 )
 
 const (
-	// maxMaintained is how many repositories are maintained at once: one in turn, and one that
-	// an operator asks for. Their children are besides MaxChildren.
+	// maxMaintained is the maximum number of concurrent maintenance runs: one scheduled, and one
+	// that an operator requested. Their children do not count toward MaxChildren.
 	maxMaintained = 2
-	// fewPacks and fewRefs are worth no work: a reader does not notice them.
+	// fewPacks and fewRefs are the numbers below which readers notice no delay.
 	fewPacks = 8
 	fewRefs  = 64
-	// pruneEvery is the least time between two full repacks of a repository. It is longer for one
-	// where that takes long: at most one part in pruneShare of the time goes there.
+	// pruneEvery is the minimum time between two full repacks of a repository. Full repacks also
+	// take at most 1/pruneShare of the time.
 	pruneEvery = 7 * 24 * time.Hour
 	pruneShare = 100
-	// lockMost bounds how long the lock is held.
+	// lockMost is the maximum time that the lock is held.
 	lockMost = 20 * time.Second
-	// leftAfter is how old a file must be that nobody finishes any more. No push, fetch or
-	// repack leaves one alone for as long.
+	// leftAfter is the age after which a temporary file is abandoned. Pushes, fetches and repacks
+	// write more often.
 	leftAfter = time.Hour
-	// niceness is the priority of what is not waited for.
+	// niceness is the process priority of background work.
 	niceness = 10
 )
 
-// maintainer maintains repositories with git's own commands, few at a time. It is safe for
-// concurrent use.
+// maintainer maintains repositories with git's own commands. It is safe for concurrent use.
 type maintainer struct {
 	// set by newMaintainer, read-only
 	*store
-	places *limit.Slots // one for each repository that is maintained
+	places *limit.Slots // one per maintained repository
 
 	mu   sync.Mutex
-	busy map[string]bool // guarded by mu: the folders that are maintained
+	busy map[string]bool // guarded by mu: folders being maintained
 }
 
 func newMaintainer(s *store) *maintainer {
 	return &maintainer{store: s, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
 }
 
-// Maintain implements [purgatory.GitFetcher], with git's own repack, reflog expire and pack-refs.
-// They take away no object that is not too old, so that they need no lock; under it goes
-// what is, after a look at what was named since.
+// Maintain implements [purgatory.GitFetcher] with git's repack, reflog expire and pack-refs. These
+// commands keep young objects, so they need no lock. Expired objects are removed under the lock,
+// after a check that no ref has named them in between.
 func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
 	place, err := f.maintainer.places.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
@@ -74,35 +73,35 @@ func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purg
 	return m.done, nil
 }
 
-// maintenance is that of one repository.
+// maintenance is the maintenance of one repository.
 type maintenance struct {
 	*maintainer // read-only
 	how         purgatory.Maintenance
-	dir         string // of the repository, as it was at first; empty: not known yet
+	dir         string // folder of the repository at the start; empty: not yet known
 	now         time.Time
 	idLen       int
 	done        purgatory.Maintained
 
-	// what there was when it was looked at last
-	packs  map[string]packFile // by their names without extension
-	first  map[string]packFile // those that there were at first
-	loose  int                 // objects with a file of their own
-	chosen []nip34.ObjectID    // by how.Choose
+	// result of the last look
+	packs  map[string]packFile // by name without extension
+	first  map[string]packFile // packs at the start
+	loose  int                 // number of loose objects
+	chosen []nip34.ObjectID    // result of how.Choose
 }
 
-// packFile is one pack of a repository.
+// packFile is a pack of a repository.
 type packFile struct {
 	size   int64
-	kept   bool // by a note
-	marked bool // that is ours
-	cruft  bool // it has what nothing named when it was made
+	kept   bool // has a keep file
+	marked bool // has our keep file
+	cruft  bool // contains unreferenced objects
 }
 
-// record is what is kept beside a repository of its maintenance. To lose it costs a full repack.
+// record is the saved state of maintenance. A lost record costs a full repack.
 type record struct {
-	Began time.Time     `json:"began"` // when it was repacked in full last, or was to be
+	Began time.Time     `json:"began"` // start of the last full repack
 	Took  time.Duration `json:"took"`
-	State string        `json:"state"` // a hash of packs and refs, afterwards
+	State string        `json:"state"` // hash of packs and refs after the repack
 }
 
 const recordName = "graspsync-maintenance"
@@ -126,7 +125,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	return m.gather(ctx)
 }
 
-// locked does something under the lock of the repository, which must be where it was.
+// locked calls do under the lock of the repository. It fails if the repository has moved.
 func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) error) error {
 	dir, unlock, err := m.how.Lock(ctx)
 	if err != nil {
@@ -146,8 +145,8 @@ func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) e
 
 var errLong = errors.New("it would be locked for too long")
 
-// enter has the repository be ours: two who maintain it at once would each take what the other
-// makes for what was there before.
+// enter reserves the repository. Two concurrent maintenance runs would take each other's changes
+// for the initial state.
 func (m *maintenance) enter(dir string) error {
 	switch {
 	case m.dir == dir:
@@ -171,7 +170,7 @@ func (m *maintenance) leave() {
 	delete(m.busy, m.dir)
 }
 
-// begin removes what was left, has loose refs become few, and looks at the packs.
+// begin removes abandoned files, packs refs if there are many, and lists the packs.
 func (m *maintenance) begin(ctx context.Context) error {
 	format, err := m.format(ctx, m.dir)
 	if err != nil {
@@ -185,7 +184,7 @@ func (m *maintenance) begin(ctx context.Context) error {
 	if err := errors.Join(err, sweepObjects(m.disk.files, m.dir, m.now)); err != nil {
 		return fmt.Errorf("sweeping: %w", err)
 	}
-	if m.how.Prune { // who has something wait for ever would have all stay that came for others
+	if m.how.Prune { // otherwise an object that waits forever would protect the objects of other events
 		if err := unmark(m.disk.files, m.dir, m.now.Add(-min(leftAfter, m.how.Grace))); err != nil {
 			return fmt.Errorf("removing marks: %w", err)
 		}
@@ -197,7 +196,7 @@ func (m *maintenance) begin(ctx context.Context) error {
 	return nil
 }
 
-// packRefs has git pack the refs, if so many have files of their own.
+// packRefs packs the refs if at least many of them are loose.
 func (m *maintenance) packRefs(ctx context.Context, many int) (err error) {
 	if m.done.LooseRefs, err = looseRefs(m.disk.files, m.dir); err != nil || m.done.LooseRefs < many {
 		return err
@@ -228,7 +227,7 @@ func (m *maintenance) look() error {
 	for _, e := range entries {
 		base, ext, _ := strings.Cut(e.Name(), ".")
 		info, err := e.Info()
-		if err != nil || !there[base+".pack"] || !there[base+".idx"] { // it has just gone, or is half of one
+		if err != nil || !there[base+".pack"] || !there[base+".idx"] { // removed or incomplete
 			continue
 		}
 		p := m.packs[base]
@@ -256,14 +255,14 @@ func size(packs map[string]packFile) (sum int64) {
 	return sum
 }
 
-// due reads the record, and reports whether it is time for a full repack.
+// due reads the record and reports whether a full repack is due.
 func (m *maintenance) due(ctx context.Context) (last record, prune bool, err error) {
 	data, err := m.disk.files.ReadFile(filepath.Join(m.dir, recordName))
 	if err == nil {
 		err = json.Unmarshal(data, &last)
 	}
 	if err != nil || last.Began.After(m.now) {
-		last = record{} // there is none, or it is of no use
+		last = record{} // missing or invalid
 	}
 	if m.how.Now || m.how.Prune {
 		return last, true, nil
@@ -279,8 +278,8 @@ func (m *maintenance) due(ctx context.Context) (last record, prune bool, err err
 	return last, false, m.write(last)
 }
 
-// state is a hash of what decides whether there may be something to prune; empty if there is
-// something that may go merely because time passes.
+// state returns a hash of packs and refs. If it is unchanged, nothing can be pruned. It is "" if
+// objects may expire with time alone.
 func (m *maintenance) state(ctx context.Context) (string, error) {
 	logs := false
 	err := walk(m.disk.files, filepath.Join(m.dir, "logs"), func(_ string, d fs.DirEntry, err error) error {
@@ -311,7 +310,7 @@ func (m *maintenance) state(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// names returns the names of those packs of which something is true, in order.
+// names returns the names of matching packs in order.
 func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
 	for base, p := range m.packs {
 		if is(p) {
@@ -334,8 +333,8 @@ func (m *maintenance) write(last record) error {
 	return m.disk.files.Rename(path+".new", path)
 }
 
-// gather has git make one pack of the smallest, where there are more than readers should meet.
-// It takes no object away, whether or not something names it, so that it needs no lock.
+// gather combines the smallest packs if there are too many. It removes no object, so it needs no
+// lock.
 func (m *maintenance) gather(ctx context.Context) error {
 	few := m.names(func(p packFile) bool { return !p.kept && !p.cruft })
 	if len(few)+m.loose/fewPacks < fewPacks {
@@ -344,7 +343,6 @@ func (m *maintenance) gather(ctx context.Context) error {
 	return m.repack(ctx, "--geometric=2", "--write-midx")
 }
 
-// repack has git repack the packs.
 func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	if err := m.room(); err != nil {
 		return err
@@ -356,7 +354,7 @@ func (m *maintenance) repack(ctx context.Context, args ...string) error {
 	return m.again()
 }
 
-// again looks at the packs anew, and notes what has gone since it was begun.
+// again lists the packs again and updates the result.
 func (m *maintenance) again() error {
 	if err := m.look(); err != nil {
 		return err
@@ -370,12 +368,12 @@ func (m *maintenance) again() error {
 	return nil
 }
 
-// prune has git make one pack of all that refs and logs name, and a cruft pack of the rest, which
-// loses nothing and needs no lock. What is too old of the rest goes after that, under the lock,
-// unless it was named meanwhile.
+// prune packs all objects that refs and reflogs reach, and puts the rest in a cruft pack. This
+// removes nothing and needs no lock. Then it removes expired cruft under the lock, unless a ref has
+// named some of it in between.
 func (m *maintenance) prune(ctx context.Context, last record) error {
 	last.Began, last.Took, last.State = m.now, max(last.Took, time.Minute), ""
-	if err := m.write(last); err != nil { // a failure must not have it tried anew each time
+	if err := m.write(last); err != nil { // avoids a retry each time after a failure
 		return err
 	}
 	if m.how.Choose != nil {
@@ -419,7 +417,7 @@ func (m *maintenance) prune(ctx context.Context, last record) error {
 		}
 		m.done.Pruned = true
 		for _, p := range m.packs {
-			if p.cruft || p.marked { // to find out what of that is named is not worth a walk
+			if p.cruft || p.marked { // finding their reachable part would cost a walk
 				m.done.Unnamed += p.size
 			}
 		}
@@ -431,8 +429,8 @@ func (m *maintenance) prune(ctx context.Context, last record) error {
 	})
 }
 
-// expireLogs forgets what refs were long ago. Refs of events are where their events say, or were
-// put there by strangers: their logs would keep what has given way.
+// expireLogs expires reflogs. Reflogs of event refs are deleted, because they would protect
+// replaced objects of any pusher.
 func (m *maintenance) expireLogs(ctx context.Context) error {
 	if err := m.disk.files.RemoveAll(filepath.Join(m.dir, "logs", "refs", "nostr")); err != nil {
 		return fmt.Errorf("removing logs: %w", err)
@@ -450,11 +448,11 @@ func (m *maintenance) expireLogs(ctx context.Context) error {
 	return nil
 }
 
-// gitTime is a time as git reads it.
+// gitTime formats a time for git.
 func gitTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 +0000") }
 
-// hold has what waiting events name be what hidden refs point to, so that git keeps it. What is
-// not there with all that it needs is left out: git would refuse to pack it.
+// hold creates hidden refs to the objects that waiting events name, so that git keeps the objects.
+// Incomplete objects are skipped, because git would fail to pack them.
 func (m *maintenance) hold(ctx context.Context) error {
 	keep, err := m.how.Keep(ctx)
 	if err != nil {
@@ -500,8 +498,8 @@ func (m *maintenance) hold(ctx context.Context) error {
 
 const heldRefs = barerepo.HiddenRefs + "held/"
 
-// young has git make a cruft pack of what is not old enough to go, and what that needs, and
-// returns its name; empty if there is none.
+// young makes a cruft pack of objects that are not expired, and of objects that they need. It
+// returns its name, or "".
 func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
 	if m.how.Now || m.how.Grace <= 0 || len(old) == 0 {
 		return "", nil
@@ -525,9 +523,9 @@ func (m *maintenance) young(ctx context.Context, old []string) (string, error) {
 	return "pack-" + name, m.disk.sync(m.path(""))
 }
 
-// unnamed returns an error that wraps [purgatory.ErrInUse] if something in the old packs, and not
-// in that of what is young, has been named since refs were read before, or was in a pack that was
-// marked while git repacked it: it goes another time.
+// unnamed returns an error that wraps [purgatory.ErrInUse] if an object of the old packs, and not
+// of the young pack, was named after the refs in before were read, or if a pack was marked while
+// git repacked it.
 func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, young string) error {
 	marked, err := marks(m.disk.files, m.dir)
 	if err != nil {
@@ -568,12 +566,12 @@ func (m *maintenance) indexes(bases ...string) (packIndexes, error) {
 	return m.readIndexes(m.path(""), names, m.idLen)
 }
 
-// child runs git for us, at a low priority and besides those that others wait for.
+// child runs git at low priority, outside of MaxChildren.
 func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
 	return m.git.runNow(ctx, child{dir: m.dir, stdin: in, nice: true, args: args})
 }
 
-// room reports whether there is room for another copy of all packs.
+// room returns an error if another copy of all packs does not fit.
 func (m *maintenance) room() error {
 	free, err := m.disk.free(m.dir)
 	if err != nil {
@@ -587,8 +585,8 @@ func (m *maintenance) room() error {
 
 func (m *maintenance) path(name string) string { return filepath.Join(m.dir, "objects", "pack", name) }
 
-// drop removes packs, and what git has noted of several together. An index without its pack is
-// nothing to git, while half a pack without its index would have the next repack fail.
+// drop removes packs and multi-pack indexes. It removes the pack file first: git ignores an index
+// without a pack, but the next repack would fail on a pack without an index.
 func (m *maintenance) drop(bases ...string) error {
 	together, err := filepath.Glob(m.path("multi-pack-index*"))
 	errs := []error{err}
@@ -614,8 +612,8 @@ func (m *maintenance) drop(bases ...string) error {
 	return errors.Join(append(errs, m.disk.sync(m.path("")))...)
 }
 
-// sweepObjects removes what a process that was killed has left among the objects: halves
-// of packs, and of pushes, and the notes by which these keep packs. It is called with the lock of the repository.
+// sweepObjects removes files that killed processes left: partial packs, temporary folders of
+// pushes, and their keep files. The caller holds the lock of the repository.
 func sweepObjects(on files, dir string, now time.Time) error {
 	var errs []error
 	left := func(d fs.DirEntry) bool {
@@ -654,19 +652,19 @@ func sweepObjects(on files, dir string, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// sweepNote removes the file that keeps a pack, if a push has made it.
+// sweepNote removes a keep file that a push created.
 func sweepNote(on files, name string) error {
 	note, err := on.ReadFile(name)
 	if err == nil && strings.HasPrefix(string(note), barerepo.PushNote) {
 		err = on.Remove(name)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // its push has ended
+	if errors.Is(err, fs.ErrNotExist) { // the push ended
 		return nil
 	}
 	return err
 }
 
-// looseRefs counts refs that have a file of their own, up to where they are too many.
+// looseRefs counts loose refs, up to fewRefs.
 func looseRefs(on files, dir string) (n int, err error) {
 	err = walk(on, filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -685,8 +683,7 @@ func looseRefs(on files, dir string) (n int, err error) {
 	return n, err
 }
 
-// looseObjects counts objects that have a file of their own. Nothing of ours makes any; an
-// operator may.
+// looseObjects counts loose objects. Only operators create them.
 func looseObjects(on files, dir string) (n int, err error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "objects", "[0-9a-f][0-9a-f]"))
 	for _, folder := range folders {
@@ -699,8 +696,7 @@ func looseObjects(on files, dir string) (n int, err error) {
 	return n, err
 }
 
-// removeEmpty removes empty files below a folder: logs of which nothing is left. Git
-// makes them anew.
+// removeEmpty removes empty reflogs. Git creates them again.
 func removeEmpty(on files, folder string) error {
 	err := walk(on, folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -713,7 +709,7 @@ func removeEmpty(on files, folder string) error {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there are no logs
+		return nil // no logs exist
 	}
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// unmark lets garbage collection have the packs that Promote marked before a time, or all if that is zero.
+// unmark removes the keep files that Promote wrote before a time, or all if the time is zero.
 func unmark(on files, dir string, before time.Time) error {
 	marks, err := marks(on, dir)
 	errs := []error{err}
@@ -21,7 +21,7 @@ func unmark(on files, dir string, before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// marks returns the packs that we keep from garbage collection, without extension.
+// marks returns the path prefixes of packs with our keep files.
 func marks(on files, dir string) (bases []string, err error) {
 	folder := filepath.Join(dir, "objects", "pack")
 	entries, err := on.ReadDir(folder)
@@ -41,5 +41,5 @@ func marks(on files, dir string) (bases []string, err error) {
 	return bases, nil
 }
 
-// keepNote is in the .keep files that are ours.
+// keepNote is the content of our keep files.
 const keepNote = "graspsync\n"

@@ -20,15 +20,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// store reads and writes the objects and refs of repositories, with git where it must be. It is safe for concurrent
-// use. beside, where a method takes it, is the folder in that of the repository of a quarantine that has objects as
-// well, or empty.
+// store reads and writes objects and refs of repositories, with git only where necessary. It is
+// safe for concurrent use. The parameter beside of its methods is the folder of a quarantine whose
+// objects are included, relative to the repository, or "".
 type store struct {
 	git  *program
 	disk *storage
 }
 
-// inside is the environment in which git sees the objects of a quarantine, and writes to it.
+// inside returns the environment in which git reads and writes the objects of a quarantine.
 func inside(beside string) []string {
 	if beside == "" {
 		return nil
@@ -36,7 +36,7 @@ func inside(beside string) []string {
 	return gitrun.Beside(beside)
 }
 
-// stampOf is another one when an object was added or removed.
+// stampOf returns a hash that changes when an object is added or removed.
 func stampOf(on files, dir string) (string, error) {
 	sum := sha256.New()
 	add := func(path string, each bool) error {
@@ -52,7 +52,7 @@ func stampOf(on files, dir string) (string, error) {
 			if err != nil {
 				return err
 			}
-			if each || len(e.Name()) == 2 { // a folder of loose objects
+			if each || len(e.Name()) == 2 { // folder of loose objects
 				fmt.Fprintf(sum, "%s %d %d\n", e.Name(), info.Size(), info.ModTime().UnixNano())
 			}
 		}
@@ -63,22 +63,21 @@ func stampOf(on files, dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// missing returns those of ids that are not there with all that they need, and how many
-// objects the others need that no ref has and that are not in packs either.
+// missing returns the ids that are incomplete. unheld is the number of objects that the other ids
+// need, and that neither a ref nor packs contain.
 func (o *store) missing(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (missing []nip34.ObjectID, unheld int, err error) {
 	s, err := o.survey(ctx, dir, beside, ids, packs)
 	return s.missing, s.unheld, err
 }
 
-// survey is what walks of histories have found.
+// survey is the result of walking histories.
 type survey struct {
-	missing []nip34.ObjectID // of those that were looked for: they are not there with all that they need
-	needed  int              // objects that the others need and no ref has
-	unheld  int              // of these, those that are not in packs that are named
+	missing []nip34.ObjectID // incomplete ids
+	needed  int              // objects that the other ids need and no ref reaches
+	unheld  int              // needed objects outside of the given packs
 }
 
-// survey finds out which of ids are there with all that they need. Packs are those of a
-// quarantine, if beside says which.
+// survey finds incomplete ids. packs are the packs of the quarantine beside, if beside is not "".
 func (o *store) survey(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, packs packIndexes) (s survey, err error) {
 	if len(ids) == 0 {
 		return s, nil
@@ -91,7 +90,7 @@ func (o *store) survey(ctx context.Context, dir string, beside string, ids []nip
 	}
 	more, missing, err := o.present(ctx, dir, "", elsewhere)
 	there = append(there, more...)
-	if err == nil && beside != "" { // what has a file of its own in the quarantine is left
+	if err == nil && beside != "" { // loose objects of the quarantine
 		more, missing, err = o.present(ctx, dir, beside, missing)
 		there = append(there, more...)
 	}
@@ -111,7 +110,7 @@ func (o *store) survey(ctx context.Context, dir string, beside string, ids []nip
 	if err != nil {
 		return survey{}, err
 	}
-	if len(incomplete) > 0 { // what walks came across that failed was counted as well
+	if len(incomplete) > 0 { // failed walks were counted too
 		s = survey{}
 		if err := o.walk(ctx, dir, beside, without(there, incomplete), count); err != nil {
 			return survey{}, fmt.Errorf("walking history: %w", err)
@@ -121,8 +120,8 @@ func (o *store) survey(ctx context.Context, dir string, beside string, ids []nip
 	return s, nil
 }
 
-// beyondRefs returns those of ids that no ref has. A walk ends at what refs have: of these it
-// would come to its end at once, unless an object of a ref has gone.
+// beyondRefs returns the ids that are not tips of refs. A walk stops at tips immediately, unless an
+// object of a ref is missing.
 func (o *store) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known {
@@ -140,7 +139,7 @@ func (o *store) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID
 	return beyond, nil
 }
 
-// without returns those of ids that are not among others.
+// without returns the ids that are not in others.
 func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 	gone := make(map[nip34.ObjectID]bool, len(others))
 	for _, id := range others {
@@ -154,7 +153,7 @@ func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 	return out
 }
 
-// present tells ids that exist from those that do not.
+// present divides ids into existing and missing objects.
 func (o *store) present(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (there, gone []nip34.ObjectID, err error) {
 	if len(ids) == 0 {
 		return nil, nil, nil
@@ -177,7 +176,7 @@ var kindNames = map[string]purgatory.ObjectKind{
 	"commit": purgatory.Commit, "tree": purgatory.Tree, "blob": purgatory.Blob, "tag": purgatory.Tag,
 }
 
-// reader returns what reads a repository without git.
+// reader returns a reader of the repository that does not use git.
 func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -185,8 +184,7 @@ func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error
 	return barerepo.Read(o.disk.files, dir)
 }
 
-// kinds returns what those of ids are that exist, beside the repository too, if beside
-// says where. Git is run for that only if it must be.
+// kinds returns the kinds of existing objects. It runs git only if necessary.
 func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	if beside != "" {
 		return o.gitKinds(ctx, dir, beside, ids)
@@ -204,14 +202,13 @@ func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip3
 	}
 	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(read))
 	for id, kind := range read {
-		kinds[id] = purgatory.ObjectKind(kind) // both have git's numbers
+		kinds[id] = purgatory.ObjectKind(kind) // same numbers as in git
 	}
 	return kinds, nil
 }
 
-// gitKinds has git say that. What is not an id in the format of the repository may name
-// something else there, such as a branch: the object that was found must have the id that was
-// asked for.
+// gitKinds is kinds with git. Git may take an id of the wrong format for a ref name, so the id of
+// the found object is compared.
 func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
 	out, err := o.git.run(ctx, child{
 		dir: dir, extra: inside(beside), stdin: lines(ids),
@@ -237,8 +234,8 @@ func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []n
 	return kinds, nil
 }
 
-// incomplete walks what can be reached from ids and from no ref, and returns the
-// ids whose walk fails. All are walked at once; only if that fails are they halved.
+// incomplete walks all objects that ids reach and refs do not, and returns ids whose walk fails. It
+// walks all ids together, and divides them into halves after a failure.
 func (o *store) incomplete(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) ([]nip34.ObjectID, error) {
 	err := o.walk(ctx, dir, beside, ids, each)
 	var failed *childError
@@ -259,7 +256,7 @@ func (o *store) incomplete(ctx context.Context, dir string, beside string, ids [
 	return append(first, second...), err
 }
 
-// walk calls each for every object that can be reached from ids and from no ref.
+// walk calls each for all objects that ids reach and refs do not.
 func (o *store) walk(ctx context.Context, dir string, beside string, ids []nip34.ObjectID, each func(line []byte)) error {
 	if len(ids) == 0 {
 		return nil
@@ -279,11 +276,10 @@ func lines(ids []nip34.ObjectID) *bytes.Reader {
 	return bytes.NewReader(b)
 }
 
-// maxHaves bounds the tips that a server is told of.
+// maxHaves is the maximum number of tips sent to a server.
 const maxHaves = 256
 
-// tips returns what our refs point to, which a server need not send, and the format
-// of the repository.
+// tips returns the tips of refs, which the server need not send, and the object format.
 func (o *store) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.ObjectFormat, error) {
 	format, err := o.format(ctx, dir)
 	if err != nil {
@@ -294,7 +290,8 @@ func (o *store) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.O
 	}
 	seen := make(map[nip34.ObjectID]bool)
 	var tips []nip34.ObjectID
-	// What strangers pushed, with whatever dates, must not crowd out our own.
+	// Branches and tags come first, so that pushed event refs with forged dates do not displace
+	// them.
 	for _, where := range [][]string{{"refs/heads", "refs/tags"}, {"refs/nostr"}} {
 		if len(tips) == maxHaves {
 			break
@@ -315,8 +312,8 @@ func (o *store) tips(ctx context.Context, dir string) ([]nip34.ObjectID, nip34.O
 	return tips, format, nil
 }
 
-// fewTips returns what our refs point to, if that is no more than a server is told of: else git
-// must say which of them are the latest.
+// fewTips returns the tips of refs if there are at most maxHaves. Otherwise git must find the
+// latest tips.
 func (o *store) fewTips(ctx context.Context, dir string) (tips []nip34.ObjectID, known bool, err error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known || len(refs) > maxHaves {
@@ -331,7 +328,7 @@ func (o *store) fewTips(ctx context.Context, dir string) (tips []nip34.ObjectID,
 	return tips, true, nil
 }
 
-// refs returns all refs. known is false if only git can say what they are.
+// refs returns all refs. known is false if only git can read them.
 func (o *store) refs(ctx context.Context, dir string) (refs map[string]nip34.ObjectID, known bool, err error) {
 	r, err := o.reader(ctx, dir)
 	if err == nil {
@@ -346,8 +343,8 @@ func (o *store) refs(ctx context.Context, dir string) (refs map[string]nip34.Obj
 	return refs, true, nil
 }
 
-// ends is where walks of a repository end, all refs and HEAD: what walks have found holds as
-// long as these are the same. Empty: only git can say.
+// ends returns a hash of all refs and HEAD, at which walks end. Results of walks stay valid while
+// it is unchanged. It is "" if only git can read refs.
 func (o *store) ends(ctx context.Context, dir string) (string, error) {
 	refs, known, err := o.refs(ctx, dir)
 	if err != nil || !known {
@@ -365,7 +362,7 @@ func (o *store) ends(ctx context.Context, dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// stamp is another one when an object, or a ref, was added or removed. Empty: only git can say.
+// stamp returns a hash that changes with objects and refs. It is "" if only git can read refs.
 func (o *store) stamp(ctx context.Context, dir string) (string, error) {
 	ends, err := o.ends(ctx, dir)
 	if err != nil || ends == "" {
@@ -375,7 +372,7 @@ func (o *store) stamp(ctx context.Context, dir string) (string, error) {
 	return ends + objects, err
 }
 
-// format returns how a repository hashes its objects.
+// format returns the object format of a repository.
 func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
 	r, err := o.reader(ctx, dir)
 	if err == nil {
@@ -394,7 +391,7 @@ func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, err
 	return nip34.SHA1, nil
 }
 
-// readIndexes reads which objects are in the packs of a folder.
+// readIndexes reads the indexes of packs.
 func (o *store) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
 	for name := range names {
 		if !strings.HasSuffix(name, ".idx") {
@@ -413,7 +410,7 @@ func (o *store) readIndexes(folder string, names map[string]bool, idLen int) (pa
 	return packs, nil
 }
 
-// kept reads which objects we keep from garbage collection.
+// kept reads the indexes of packs with our keep files.
 func (o *store) kept(dir string, idLen int) (packIndexes, error) {
 	bases, err := marks(o.disk.files, dir)
 	if err != nil {
@@ -421,14 +418,14 @@ func (o *store) kept(dir string, idLen int) (packIndexes, error) {
 	}
 	names := make(map[string]bool, len(bases))
 	for _, base := range bases {
-		if _, err := o.disk.files.Stat(base + ".idx"); err == nil { // or the mark of a crash, alone
+		if _, err := o.disk.files.Stat(base + ".idx"); err == nil { // a crash may leave a keep file alone
 			names[filepath.Base(base)+".idx"] = true
 		}
 	}
 	return o.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }
 
-// Weigh implements [purgatory.GitFetcher]. Git counts a delta as it lies on the disk, and no index.
+// Weigh implements [purgatory.GitFetcher]. Git counts deltas as stored, without indexes.
 func (f *Fetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	var in bytes.Buffer
 	for _, id := range ids {

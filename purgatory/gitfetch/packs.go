@@ -17,14 +17,12 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// spool is a file with what has come of a pack. It has no name: nothing is left of it,
-// whatever ends us.
+// spool is an unlinked file for a received pack. It leaves nothing behind after a crash.
 type spool struct {
 	file *os.File
 	size int64
 }
 
-// newSpool makes a file on the disk that is watched.
 func newSpool(on files, path string) (*spool, error) {
 	file, err := on.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -36,14 +34,13 @@ func newSpool(on files, path string) (*spool, error) {
 	return &spool{file: file}, nil
 }
 
-// Write implements [io.Writer].
 func (s *spool) Write(p []byte) (int, error) {
 	n, err := s.file.WriteAt(p, s.size)
 	s.size += int64(n)
 	return n, err
 }
 
-// empty drops what has come.
+// empty removes the content.
 func (s *spool) empty() error {
 	if err := s.file.Truncate(0); err != nil {
 		return fmt.Errorf("dropping a pack: %w", err)
@@ -52,19 +49,18 @@ func (s *spool) empty() error {
 	return nil
 }
 
-// reader reads what has come, from its beginning.
+// reader reads the content from the beginning.
 func (s *spool) reader() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }
 
-// close lets go of the file. It had nothing that was to stay.
 func (s *spool) close() { _ = s.file.Close() }
 
-// packIndex has the ids of the objects of a pack, sorted, one after the other.
+// packIndex contains the sorted object ids of a pack.
 type packIndex struct {
 	ids   []byte
 	idLen int
 }
 
-// readIndex reads the index of a pack. It keeps data.
+// readIndex parses the index of a pack. It keeps a reference to data.
 func readIndex(data []byte, idLen int) (packIndex, error) {
 	if len(data) < barerepo.IndexFanout || string(data[:len(barerepo.IndexMark)]) != barerepo.IndexMark {
 		return packIndex{}, barerepo.ErrIndex
@@ -87,7 +83,8 @@ func (x packIndex) has(id []byte) bool {
 
 type packIndexes []packIndex
 
-// objects counts what is in more than one pack more than once: it is too much, too.
+// objects returns the number of objects. Objects in several packs count several times, because
+// duplicates are excess data too.
 func (xs packIndexes) objects() (n int) {
 	for _, x := range xs {
 		n += x.len()
@@ -95,38 +92,38 @@ func (xs packIndexes) objects() (n int) {
 	return n
 }
 
-// has looks for an id in hex.
+// has reports whether a pack contains an object. The id is in hex.
 func (xs packIndexes) has(hexID []byte) bool {
 	var id [32]byte
 	n, err := hex.Decode(id[:], hexID[:min(len(hexID), 2*len(id))])
 	return err == nil && slices.ContainsFunc(xs, func(x packIndex) bool { return x.idLen == n && x.has(id[:n]) })
 }
 
-// A repository that comes in parts has the earlier ones before a ref does: servers are told
-// of so many of them, for so many repositories.
+// A repository that is fetched in parts has objects before any ref reaches them. Servers are told
+// at most maxParts of them, for at most maxPartsDirs repositories.
 const (
 	maxParts     = 64
 	maxPartsDirs = 256
 )
 
-// parts are what was promoted to repositories, and no ref has yet. It is safe for
-// concurrent use.
+// parts contains objects that were promoted to repositories and that no ref reaches yet. It is safe
+// for concurrent use.
 type parts struct {
 	mu sync.Mutex
 	of *limit.Table[string, promoted] // by folder; guarded by mu
 }
 
-// promoted is what is known of one repository.
+// promoted is the record of one repository.
 type promoted struct {
 	ids   []nip34.ObjectID
-	last  int    // how many of them came last
-	stamp string // of the repository after that
+	last  int    // number of ids of the last promotion
+	stamp string // of the repository after the last promotion
 }
 
 func newParts() *parts { return &parts{of: limit.NewTable[string, promoted](maxPartsDirs, 0)} }
 
-// took notes what was promoted, with all that it needs. It is kept from garbage collection
-// until letGo. stamp is that of the repository now, empty if it is unknown.
+// took records promoted complete objects. They are protected from garbage collection until letGo.
+// stamp is the current stamp of the repository, or "" if unknown.
 func (p *parts) took(dir string, ids []nip34.ObjectID, stamp string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +146,8 @@ func (p *parts) promoted(dir string) []nip34.ObjectID {
 	return of.ids
 }
 
-// proven returns what was promoted last, with all that it needs, and the stamp of the
-// repository after that: for as long as it has this, nothing that was needed has gone.
+// proven returns the complete objects of the last promotion, and the stamp after it. They are
+// complete while the stamp is unchanged.
 func (p *parts) proven(dir string) (ids []nip34.ObjectID, stamp string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

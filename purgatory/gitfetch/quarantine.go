@@ -23,14 +23,13 @@ import (
 
 const quarantinePrefix = barerepo.QuarantinePrefix
 
-// quarantines makes quarantines, and removes those that were left. It is safe for concurrent
-// use.
+// quarantines creates quarantines and removes abandoned ones. It is safe for concurrent use.
 type quarantines struct {
 	// set by newQuarantines, read-only
 	*store
 	parts    *parts
 	receiver *receiver
-	epoch    string // in the names of quarantines: whose they are
+	epoch    string // name part that identifies this process
 
 	names atomic.Uint64
 }
@@ -39,9 +38,9 @@ func newQuarantines(s *store, receiver *receiver) *quarantines {
 	return &quarantines{store: s, parts: newParts(), receiver: receiver, epoch: rand.Text()}
 }
 
-// open makes a quarantine in a repository.
+// open creates a quarantine in a repository.
 func (qs *quarantines) open(dir string) (*Quarantine, error) {
-	if err := qs.sweep(dir); err != nil { // or a crash loop would fill the disk
+	if err := qs.sweep(dir); err != nil { // otherwise a crash loop would fill the disk
 		return nil, err
 	}
 	q := &Quarantine{quarantines: qs, dir: dir, name: fmt.Sprintf("%s%s-%d", quarantinePrefix, qs.epoch, qs.names.Add(1))}
@@ -53,7 +52,7 @@ func (qs *quarantines) open(dir string) (*Quarantine, error) {
 	return q, nil
 }
 
-// sweep removes the quarantines that earlier processes left in a repository.
+// sweep removes the quarantines of earlier processes.
 func (qs *quarantines) sweep(dir string) error {
 	entries, err := qs.disk.files.ReadDir(dir)
 	if err != nil {
@@ -68,35 +67,34 @@ func (qs *quarantines) sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Quarantine is a [purgatory.Quarantine]. It is a folder of objects in the folder of a repository.
+// Quarantine is a [purgatory.Quarantine]: a folder of objects inside the folder of a repository.
 type Quarantine struct {
 	*quarantines
-	dir  string // of the repository
-	name string // of the folder of the quarantine, in dir
+	dir  string // folder of the repository
+	name string // folder of the quarantine, in dir
 
-	spools int // that were made, for their names
-	// complete are the ids that Missing found to have all that they need, when it was
-	// asked last.
+	spools int // number of spools, for their names
+	// complete contains the complete ids of the last call of Missing.
 	complete []nip34.ObjectID
-	// seen is what that walk has seen; what is promoted is not walked again if all is as it was.
+	// seen is the result of that walk. Promote does not walk again if nothing changed.
 	seen sight
-	// exact: nothing is promoted but what these need. What is in the packs was put there
-	// by a stranger who was asked for nothing.
+	// exact means that Promote imports only objects that the complete ids need, because a client
+	// pushed the packs unasked.
 	exact bool
-	meter atomic.Pointer[meter] // of the fetch under way, or the last one
+	meter atomic.Pointer[meter] // of the last fetch
 }
 
-// sight is what a walk from the complete ids has seen.
+// sight is the result of a walk from the complete ids.
 type sight struct {
-	stamp  string          // of the repository; empty: it is not known
-	packs  map[string]bool // in the quarantine
-	needed int             // objects, all of them in these packs
+	stamp  string          // stamp of the repository; empty: unknown
+	packs  map[string]bool // packs in the quarantine
+	needed int             // number of objects, all in these packs
 }
 
 func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
 func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
 
-// content lists the files in a quarantine.
+// content lists the files of a quarantine.
 func (q *Quarantine) content() (map[string]bool, error) {
 	entries, err := q.disk.files.ReadDir(q.packs())
 	if err != nil {
@@ -109,8 +107,7 @@ func (q *Quarantine) content() (map[string]bool, error) {
 	return names, nil
 }
 
-// restore removes everything that came after before was listed: what a pack left
-// that was not indexed to its end.
+// restore removes files that are not in before, such as an incomplete pack.
 func (q *Quarantine) restore(before map[string]bool) error {
 	now, err := q.content()
 	errs := []error{err}
@@ -130,8 +127,8 @@ func (q *Quarantine) Discard() error {
 	return nil
 }
 
-// index has git index a pack into the quarantine, and refuses faults of objects by the rules of package
-// fsck. The caller has the right to run a child.
+// index indexes a pack into the quarantine, and refuses faulty objects by the rules of package
+// fsck. The caller holds a slot for a child.
 func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	return q.receiver.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
@@ -154,7 +151,6 @@ func (q *Quarantine) index(ctx context.Context, pack *spool) error {
 	})
 }
 
-// indexPack has git index a pack into the quarantine.
 func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...string) error {
 	memory := q.git.memory.Part
 	_, err := q.git.runNow(ctx, child{
@@ -175,9 +171,9 @@ func (q *Quarantine) indexPack(ctx context.Context, pack *spool, options ...stri
 	return err
 }
 
-// useful returns ErrUnwanted if what came since before was listed is of no use: nobody
-// must fill quarantines with what was not asked for. What is wanted may be incomplete:
-// another server may have the rest, and may send no more than that.
+// useful returns ErrUnwanted if the files that are not in before contain no wanted object, because
+// servers must not fill quarantines with unwanted data. Wanted objects may be incomplete, because
+// another server may have the rest.
 func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []nip34.ObjectID) error {
 	now, err := q.content()
 	if err != nil {
@@ -207,8 +203,8 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 	return err
 }
 
-// Missing implements [purgatory.Quarantine]. What complete ids need of the repository,
-// and no ref has there, is copied: it might be gone when it is promoted.
+// Missing implements [purgatory.Quarantine]. Objects of the repository that complete ids need and
+// no ref reaches are copied, because they might be removed before the promotion.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.complete, q.seen = nil, sight{}
 	if len(ids) == 0 {
@@ -238,7 +234,7 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 		}
 		return found.missing, err
 	}
-	now, err := q.stamp(ctx, q.dir) // nobody has locked it: refs may have moved while it walked
+	now, err := q.stamp(ctx, q.dir) // without the lock, refs may have moved during the walk
 	if err == nil && now == stamp {
 		q.seen = sight{stamp: stamp, packs: before, needed: found.needed}
 	}
@@ -253,14 +249,12 @@ func (q *Quarantine) Received() int64 {
 	return 0
 }
 
-// Promote implements [purgatory.Quarantine]. What is promoted are the packs as they
-// came, unless too much is in them that nothing complete needs: then one pack is
-// made of what is needed.
+// Promote implements [purgatory.Quarantine]. It moves the packs unchanged, unless they contain too
+// much that the complete ids do not need. In that case it makes one pack of the needed objects.
 //
-// Nobody sees half a pack, and no crash or loss of power leaves half of one: the
-// data are synced, then what git does not look for by itself (the mark that keeps
-// garbage collection away, the pack, its reverse index) gets its place, then the
-// folder is synced, and only then the index appears, by which git finds a pack.
+// Readers never see an incomplete pack, even after a crash or power failure. Promote syncs the
+// data, moves the keep file, the pack and the reverse index, syncs the folder, and moves the index
+// last, because git finds packs by their index.
 func (q *Quarantine) Promote(ctx context.Context) error {
 	if err := q.trim(ctx); err != nil {
 		return fmt.Errorf("promoting: %w", err)
@@ -292,8 +286,8 @@ func (q *Quarantine) promotePack(base string) error {
 	if err := q.disk.writeKeep(to + ".keep"); err != nil {
 		return err
 	}
-	// The same objects may have come before: then all that they lack is the mark. If
-	// garbage collection takes the pack at this moment it is ours that stays.
+	// If the pack exists, it only needs the keep file. The files are moved anyway, because garbage
+	// collection may remove the old pack now.
 	there, err := q.disk.exists(to + ".idx")
 	if err != nil {
 		return err
@@ -310,7 +304,7 @@ func (q *Quarantine) promotePack(base string) error {
 		return err
 	}
 	if there {
-		// An index of another version of git may differ and be right all the same.
+		// An index of another git version may differ and still be valid.
 		if there, err = q.disk.exists(to + ".idx"); err != nil {
 			return err
 		}
@@ -323,16 +317,16 @@ func (q *Quarantine) promotePack(base string) error {
 	return q.disk.sync(folder)
 }
 
-// What is in the packs may be twice what is needed, and some more, before they are
-// made anew: that a server sends a whole pack that it has at hand is its right.
+// Packs may contain maxExtra times the needed objects plus fewExtra before they are repacked,
+// because a server may send a whole existing pack.
 const (
 	maxExtra = 2
 	fewExtra = 1000
 )
 
-// trim makes one pack of what the complete ids need and no ref has, if the packs
-// have much more than that, or less: what they lack is in the repository then, but
-// no ref holds it there.
+// trim replaces the packs by one pack of the objects that the complete ids need and no ref reaches.
+// It does so if the packs contain many other objects, or lack objects that are in the repository
+// without a ref.
 func (q *Quarantine) trim(ctx context.Context) error {
 	if len(q.complete) == 0 {
 		return nil
@@ -359,14 +353,13 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	err = q.repack(ctx, before, needed, lacking)
 	var limit *LimitError
 	if errors.As(err, &limit) && lacking == 0 && have.objects() <= maxExtra*needed+fewExtra {
-		return nil // as they came the packs are smaller, and little else is in them
+		return nil // the received packs are smaller and contain little else
 	}
 	return err
 }
 
-// needs counts the objects that the complete ids need and no ref has, and those of them that are
-// not in packs. If refs and packs are what they were when that was walked last, nothing else
-// would come of it.
+// needs counts the objects that the complete ids need and no ref reaches, and those that packs
+// lack. It uses the last walk if nothing changed.
 func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs packIndexes) (needed, lacking int, err error) {
 	stamp, err := q.stamp(ctx, q.dir)
 	if err != nil {
@@ -384,7 +377,7 @@ func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs pac
 	return needed, lacking, err
 }
 
-// repack makes one pack of what the complete ids need, and removes the others.
+// repack replaces the packs by one pack of the objects that the complete ids need.
 func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed, lacking int) error {
 	made := ""
 	if needed > 0 {
@@ -398,7 +391,7 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed,
 	}
 	for name := range before {
 		if made != "" && strings.HasPrefix(name, made+".") {
-			continue // one of those that came was just that
+			continue // a received pack was identical
 		}
 		if err := q.disk.files.Remove(filepath.Join(q.packs(), name)); err != nil {
 			return err
@@ -407,16 +400,16 @@ func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed,
 	return nil
 }
 
-// A delta on what refs have is written out in full, and a few bytes of a stranger may
-// stand for very many. So a pack that is made anew may be as large as those that came, and
-// a little more; what is copied from the repository may take as much again as both, twice.
+// Deltas against objects of refs are written in full, so a few received bytes may expand to very
+// many. A new pack may therefore be at most as large as the received packs plus packSlack. If
+// objects are copied from the repository, the limit is maxCopied times both.
 const (
 	packSlack = 64 << 10
 	maxCopied = 2
 )
 
-// mostOf is how large a pack may be that is made of others, in bytes. It holds for its index
-// as well, so those that came count.
+// mostOf returns the maximum size of a new pack in bytes. The index has the same limit, so indexes
+// count too.
 func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err error) {
 	for name := range names {
 		info, err := q.disk.files.Stat(filepath.Join(q.packs(), name))
@@ -435,8 +428,8 @@ func (q *Quarantine) mostOf(names map[string]bool, copied bool) (most int64, err
 	return most + packSlack, nil
 }
 
-// pack adds a pack of what the complete ids need and no ref has, of at most so many bytes,
-// and returns its name without extension.
+// pack creates a pack of the objects that the complete ids need and no ref reaches, of at most most
+// bytes. It returns the name without extension.
 func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int64) (made string, err error) {
 	if err := q.disk.check(q.dir); err != nil {
 		return "", err

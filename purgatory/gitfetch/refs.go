@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// Refs implements [purgatory.GitFetcher]. Git is run for that only if it must be.
+// Refs implements [purgatory.GitFetcher]. It runs git only if necessary.
 func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, err error) {
 	var all map[string]nip34.ObjectID
 	from, err := f.reader(ctx, dir)
@@ -46,7 +46,7 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, er
 	return refs, nil
 }
 
-// gitRead has git say what the refs are, and the format of the repository.
+// gitRead reads refs and object format with git.
 func (r *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
 	if format, err = r.format(ctx, dir); err != nil {
 		return 0, nil, err
@@ -65,7 +65,7 @@ func (r *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFor
 	return format, all, nil
 }
 
-// refName reads the name of a ref as our repositories have them.
+// refName parses a ref name that our repositories use.
 func refName(name string) (nip34.RefName, bool) {
 	if hex, ok := strings.CutPrefix(name, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(hex)
@@ -75,8 +75,8 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// UpdateRefs implements [purgatory.GitFetcher]. Git refuses a ref below the name of one
-// that is still there: those that are in the way of others go first.
+// UpdateRefs implements [purgatory.GitFetcher]. Git refuses a ref below the name of an existing
+// ref, so conflicting deletions come first.
 func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
 	if err := f.checkChanges(ctx, dir, changes); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgator
 	return f.remove(ctx, dir, deletes)
 }
 
-// checkChanges refuses ids that git would not take for ids: null ones delete, those
-// of another format are looked up as names.
+// checkChanges refuses null ids, which would delete refs, and ids of another format, which git
+// would look up as names.
 func (r *store) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -127,8 +127,8 @@ func (r *store) checkChanges(ctx context.Context, dir string, changes []purgator
 	return nil
 }
 
-// inTheWay tells refs that go and whose name is a folder of one that is set, or the
-// other way round, from those that are not.
+// inTheWay divides deletes into refs that conflict with a set ref, because one name is a folder of
+// the other, and the rest.
 func inTheWay(sets, deletes []purgatory.RefChange) (first, rest []purgatory.RefChange) {
 	names, folders := make(map[string]bool), make(map[string]bool)
 	for _, c := range sets {
@@ -159,8 +159,8 @@ func addFolders(to map[string]bool, name string) {
 	}
 }
 
-// remove deletes refs. Git forgets the log of a ref with the ref: what it was is
-// written to the log of HEAD first, so that nothing is lost before that expires.
+// remove deletes refs. It first writes their old values to the reflog of HEAD, because git deletes
+// the reflog of a ref with the ref.
 func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -178,8 +178,8 @@ func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefC
 	return nil
 }
 
-// transact gives all changes to one run of update-ref, which makes all or none, and makes
-// them durable: an event that is stored because of them must not be there without them.
+// transact applies all changes in one run of update-ref, atomically, and makes them durable. An
+// event must not be stored without its refs.
 func (r *store) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
@@ -224,9 +224,9 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 	return nil
 }
 
-// despiteLocks does something to refs again that failed while there were old locks. The
-// repository is locked, so that they are of a process that was killed, git in a push or
-// ours, and it would fail for ever. Young ones may be those of an operator.
+// despiteLocks repeats do after a failure if it can remove old lock files. The caller holds the
+// lock of the repository, so old lock files belong to killed processes. Young lock files may belong
+// to an operator.
 func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
@@ -239,12 +239,11 @@ func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) e
 	return do()
 }
 
-// staleAfter is how old a lock must be: nobody has one for as long.
+// staleAfter is the age after which a lock file is abandoned.
 const staleAfter = time.Minute
 
-// changed reports whether git says that a ref is not what it was taken for, or that
-// there is one now which is in the way. The names of refs have no spaces, so that
-// they can't be taken for its words.
+// changed reports whether git failed because a ref has another value, or because a conflicting ref
+// exists. Ref names contain no spaces, so they cannot contain these phrases.
 func changed(stderr string) bool {
 	for _, phrase := range []string{"but expected", "reference already exists", "unable to resolve reference", "exists; cannot create"} {
 		if strings.Contains(stderr, phrase) {
@@ -254,9 +253,8 @@ func changed(stderr string) bool {
 	return false
 }
 
-// unfit reports whether git says that refs can't be what they should be, whatever there is
-// besides: two names of which one is a folder of the other, a branch that is no commit, a
-// name that the file system does not take, an object that git can't read.
+// unfit reports whether git can never set these refs: one name is a folder of another, a branch is
+// no commit, the file system does not support a name, or an object is unreadable.
 func unfit(stderr string) bool {
 	for _, phrase := range []string{
 		"at the same time", "non-commit object", "File name too long", "nonexistent object", "refusing to update ref with bad name",
@@ -268,8 +266,8 @@ func unfit(stderr string) bool {
 	return false
 }
 
-// setHead points HEAD to a branch. The name comes from a stranger, so it is written
-// by us and not given to git as an argument: into a lock file, as git does it.
+// setHead points HEAD to a branch through a lock file, like git. It does not run git, because the
+// name is untrusted.
 func (r *store) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)

@@ -12,9 +12,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Share implements [purgatory.GitFetcher]. The files of the first repository get a second name in a quarantine of
-// the other one, which takes no room on the disk, and neither repository needs the other afterwards. If the packs
-// have much that the other repository does not need, one pack is made of what it needs.
+// Share implements [purgatory.GitFetcher]. It creates hard links to the files of the first
+// repository in a quarantine of the other, which uses no disk space and keeps the repositories
+// independent. If the packs contain many other objects, it makes one pack of the needed objects.
 func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, to, filepath.Join(from, "objects"), ids, false); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
@@ -22,8 +22,8 @@ func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.Object
 	return nil
 }
 
-// Take implements [purgatory.GitFetcher]. What lies there was indexed and checked when it
-// came; what it needs is walked as after a fetch.
+// Take implements [purgatory.GitFetcher]. The objects were indexed and checked on arrival. Their
+// history is walked like after a fetch.
 func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, dir, from, ids, true); err != nil {
 		return fmt.Errorf("taking objects: %w", err)
@@ -31,8 +31,8 @@ func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.Object
 	return nil
 }
 
-// adopt makes those of ids part of a repository that are complete there together with a folder of objects. If
-// exact is true, it must be all of them, and nothing else of the folder becomes part of the repository.
+// adopt imports the ids that are complete in dir together with the object folder from. If exact is
+// true, all ids must be complete, and no other object is imported.
 func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.ObjectID, exact bool) (err error) {
 	q, err := f.quarantines.open(dir)
 	if err != nil {
@@ -55,8 +55,7 @@ func (f *Fetcher) adopt(ctx context.Context, dir, from string, ids []nip34.Objec
 	return q.Promote(ctx)
 }
 
-// linkPacks gives the packs of a folder of objects a second name in the quarantine. A pack that goes meanwhile is
-// left out.
+// linkPacks links packs into the quarantine. Packs may be removed concurrently.
 func (q *Quarantine) linkPacks(from string) error {
 	entries, err := q.disk.files.ReadDir(filepath.Join(from, "pack"))
 	if err != nil {
@@ -80,7 +79,7 @@ func (q *Quarantine) linkPacks(from string) error {
 	return nil
 }
 
-// linkLoose does the same for objects with files of their own, as an operator's git makes them.
+// linkLoose links loose objects, which an operator's git may create.
 func (q *Quarantine) linkLoose(from string) error {
 	folders, err := q.disk.files.ReadDir(from)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// readAnswer passes the pack in the answer to the POST on.
 func (s *Server) readAnswer(r *reader, p *packReader) error {
 	if s.Version == 2 {
 		return readV2(r, p)
@@ -24,8 +23,8 @@ func readV2(r *reader, p *packReader) error {
 		if err != nil {
 			return cutOff(err)
 		}
-		// "acknowledgments", "shallow-info", "wanted-refs", "packfile-uris" and what is
-		// in them: we asked for none of them.
+		// None of the sections "acknowledgments", "shallow-info", "wanted-refs" and "packfile-uris"
+		// was requested.
 		if err := p.skip(len(line)); err != nil {
 			return err
 		}
@@ -41,7 +40,7 @@ func readV2(r *reader, p *packReader) error {
 	}
 }
 
-// maxSkipped bounds what may come before the pack, in bytes.
+// maxSkipped is the maximum number of bytes before the pack.
 const maxSkipped = 1 << 20
 
 func (p *packReader) skip(n int) error {
@@ -51,10 +50,10 @@ func (p *packReader) skip(n int) error {
 	return nil
 }
 
-// readV0 skips the acknowledgements before the pack.
+// readV0 skips the acknowledgments before the pack.
 func (s *Server) readV0(r *reader, p *packReader) error {
 	for {
-		// Without a side band the pack follows as it is.
+		// Without a sideband the raw pack follows.
 		if !s.offers("side-band-64k") && !s.offers("side-band") {
 			if head, err := r.r.Peek(4); err == nil && string(head) == "PACK" {
 				_, err := io.Copy(p, r.r)
@@ -83,8 +82,7 @@ func cutOff(err error) error {
 	return err
 }
 
-// sideband reads packets of a byte for the band and what belongs to it, to the
-// flush at the end.
+// sideband reads sideband packets until a flush packet.
 func sideband(r *reader, p *packReader) error {
 	for {
 		k, payload, err := r.next()
@@ -106,7 +104,7 @@ func sideband(r *reader, p *packReader) error {
 			if _, err := p.Write(payload[1:]); err != nil {
 				return err
 			}
-		case 2: // progress, for people
+		case 2: // progress messages
 			if p.progress += int64(len(payload)); p.progress > maxProgress {
 				return &LimitError{Limit: "progress bytes", Most: maxProgress}
 			}
@@ -118,23 +116,22 @@ func sideband(r *reader, p *packReader) error {
 	}
 }
 
-// maxProgress bounds what a server may tell people while we wait.
+// maxProgress is the maximum size of progress messages, in bytes.
 const maxProgress = 1 << 20
 
-// maxFraming is how much more packets may take than what is in them, in bytes.
+// maxFraming is the maximum overhead of packets over their payload, in bytes.
 const maxFraming = 1 << 20
 
-// frame counts what a packet takes besides what is in it: those with nothing in them come without end otherwise.
+// frame limits the overhead of packets, because empty packets would otherwise never reach a limit.
 func (p *packReader) frame(payload int) error {
-	const head = 5 // the length, and the band
+	const head = 5 // length and band
 	if p.framing = max(0, p.framing+head-int64(payload)); p.framing > maxFraming {
 		return &LimitError{Limit: "bytes of packets with nothing in them", Most: maxFraming}
 	}
 	return nil
 }
 
-// packReader counts the bytes of a pack and reads its header before it passes anything
-// on.
+// packReader counts the bytes of a pack and checks its header before it passes data on.
 type packReader struct {
 	w        io.Writer
 	meter    Meter
@@ -146,10 +143,9 @@ type packReader struct {
 	framing  int64
 }
 
-// packHeader is "PACK", a version and the number of objects.
+// packHeader is the length of "PACK", version and number of objects.
 const packHeader = 12
 
-// Write implements [io.Writer].
 func (p *packReader) Write(b []byte) (int, error) {
 	p.bytes += int64(len(b))
 	p.meter.Came(len(b))
@@ -177,8 +173,7 @@ func (p *packReader) Write(b []byte) (int, error) {
 	return n, p.pass(b)
 }
 
-// pass gives the reader of the pack its bytes. That it takes its time is not the
-// server's fault.
+// pass writes to the consumer. Its time does not count against the server.
 func (p *packReader) pass(b []byte) error {
 	p.meter.End()
 	defer p.meter.Begin()
@@ -206,7 +201,7 @@ func (p *packReader) end() error {
 	return nil
 }
 
-// bounded ends with an error where io.LimitedReader would pretend an end.
+// bounded returns an error at its limit, unlike [io.LimitedReader].
 type bounded struct {
 	r     io.Reader
 	left  int64
@@ -215,7 +210,6 @@ type bounded struct {
 	meter Meter
 }
 
-// Read implements [io.Reader].
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, &LimitError{Limit: b.limit, Most: b.most}

@@ -13,23 +13,23 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Limits bound what is read of a server.
+// Limits are limits of data from servers.
 type Limits struct {
 	AdvertBytes int64  // of the answer to the GET
-	AdvertRefs  int    // in it
-	PackBytes   int64  // of a pack, as it comes
-	PackObjects uint32 // in it, by its header
+	AdvertRefs  int    // in the answer to the GET
+	PackBytes   int64  // of a pack, as received
+	PackObjects uint32 // by the header of the pack
 }
 
-// Client asks servers. It may be used concurrently.
+// Client sends requests to servers. It is safe for concurrent use.
 type Client struct {
-	// HTTP makes the requests. It must judge every address and redirect, have no
-	// proxy, no cookies and no credentials: one of package egress.
+	// HTTP makes the requests. It must check all addresses and redirects, and use no proxy, cookies
+	// or credentials, like a client of package egress.
 	HTTP      *http.Client
 	Limits    Limits
 	UserAgent string
-	// Answered, if not nil, is told the host of each that answers as a git server,
-	// while it is connected.
+	// Answered, if not nil, is called with each host that answers as a git server, while the
+	// connection is open.
 	Answered func(host string)
 }
 
@@ -39,15 +39,15 @@ const (
 	uploadResult  = "application/x-git-upload-pack-result"
 )
 
-// Meter is told how much comes, and when something is expected to come: between
-// Begin and End. It may be nil nowhere.
+// Meter receives the number of bytes. Between Begin and End the server must send. It must not be
+// nil.
 type Meter interface {
 	Begin()
 	Came(n int)
 	End()
 }
 
-// Discover finds out what the server of a clone URL is.
+// Discover requests the capabilities and refs of a server.
 func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter) (*Server, error) {
 	if clone.URL().Query != "" {
 		return nil, fmt.Errorf("%w: clone URL with a query", ErrProtocol)
@@ -61,7 +61,7 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 	if err != nil {
 		return nil, fmt.Errorf("discovering: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // what is left of it is of no use
+	defer func() { _ = resp.Body.Close() }() // the rest is not needed
 	if err := check(resp, advertisement); err != nil {
 		return nil, fmt.Errorf("discovering: %w", err)
 	}
@@ -75,12 +75,12 @@ func (c *Client) Discover(ctx context.Context, clone graspsync.CloneURL, m Meter
 	if err != nil {
 		return nil, fmt.Errorf("discovering: %w", err)
 	}
-	_, _ = io.CopyN(io.Discard, body, maxDrop) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, body, maxDrop) // allows reuse of the connection
 	s.Requests = hops(resp)
 	return s, s.setBase(resp.Request.URL)
 }
 
-// maxDrop is what is read of a body behind its end, in bytes.
+// maxDrop is the maximum number of bytes discarded after the end of an answer.
 const maxDrop = 4 << 10
 
 func (c *Client) bounded(body io.Reader, m Meter) io.Reader {
@@ -92,8 +92,8 @@ func (c *Client) header(req *http.Request) {
 	req.Header.Set("Git-Protocol", "version=2")
 }
 
-// check judges a response by its head. Its body was inflated, if it was compressed
-// the one way that was offered; limits count what came out.
+// check checks the header of a response. The transport has already decompressed the body, so limits
+// apply to decompressed data.
 func check(resp *http.Response, contentType string) error {
 	switch {
 	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusGone:
@@ -118,16 +118,15 @@ func check(resp *http.Response, contentType string) error {
 	return nil
 }
 
-// Fetch asks a server for objects by id and writes the pack that it sends to w. The
-// server may leave out what can be reached from haves, and send deltas against it.
-// The pack's header was checked against the limits before its first byte is
-// written; whether it is complete is for the reader of w to find out.
+// Fetch requests objects by id and writes the pack to w. The server may omit objects that haves
+// reach, and send deltas against them. The header of the pack is checked before the first byte is
+// written. The pack may be incomplete.
 func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.ObjectID, w io.Writer, m Meter) error {
 	resp, err := c.post(ctx, s, s.request(wants, haves))
 	if err != nil {
 		return fmt.Errorf("fetching: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // what is left of it is of no use
+	defer func() { _ = resp.Body.Close() }() // the rest is not needed
 	m.Begin()
 	defer m.End()
 	p := &packReader{w: w, meter: m, limits: c.Limits}
@@ -137,13 +136,13 @@ func (c *Client) Fetch(ctx context.Context, s *Server, wants, haves []nip34.Obje
 	return p.end()
 }
 
-// ListTips asks a server of version 2 what its refs point to, and remembers it.
+// ListTips requests the tips of refs of a version 2 server and stores them in s.
 func (c *Client) ListTips(ctx context.Context, s *Server, m Meter) error {
 	resp, err := c.post(ctx, s, s.requestTips())
 	if err != nil {
 		return fmt.Errorf("listing refs: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // what is left of it is of no use
+	defer func() { _ = resp.Body.Close() }() // the rest is not needed
 	m.Begin()
 	defer m.End()
 	if err := s.readTips(newReader(c.bounded(resp.Body, m)), c.Limits.AdvertRefs); err != nil {
@@ -152,7 +151,7 @@ func (c *Client) ListTips(ctx context.Context, s *Server, m Meter) error {
 	return nil
 }
 
-// post makes a POST, once: there is no body to make it again with.
+// post sends one POST without retry.
 func (c *Client) post(ctx context.Context, s *Server, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base, bytes.NewReader(body))
 	if err != nil {
@@ -170,7 +169,7 @@ func (c *Client) post(ctx context.Context, s *Server, body []byte) (*http.Respon
 		return nil, err
 	}
 	if err := check(resp, uploadResult); err != nil {
-		_ = resp.Body.Close() // the error at hand says more
+		_ = resp.Body.Close() // err is more specific
 		return nil, err
 	}
 	return resp, nil

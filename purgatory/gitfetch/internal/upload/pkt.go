@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// kind tells the packets apart.
+// kind is the type of a packet.
 type kind uint8
 
 const (
@@ -18,13 +18,12 @@ const (
 	end        // 0002, response-end
 )
 
-// maxPacket is the largest pkt-line, length included (gitprotocol-common).
+// maxPacket is the maximum size of a pkt-line with its length (gitprotocol-common).
 const maxPacket = 65520
 
-// ErrProtocol is wrapped by every error about bytes that are not of the protocol.
+// ErrProtocol is wrapped by errors about violations of the protocol.
 var ErrProtocol = errors.New("not git's smart HTTP protocol")
 
-// reader reads pkt-lines.
 type reader struct {
 	r   *bufio.Reader
 	buf [maxPacket]byte
@@ -32,8 +31,8 @@ type reader struct {
 
 func newReader(r io.Reader) *reader { return &reader{r: bufio.NewReaderSize(r, maxPacket)} }
 
-// next reads one packet. The payload is valid until the next call. At the end of
-// the stream the error is io.EOF.
+// next reads one packet. The payload is valid until the next call. The error is io.EOF at the end
+// of the stream.
 func (r *reader) next() (kind, []byte, error) {
 	if _, err := io.ReadFull(r.r, r.buf[:4]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -60,7 +59,7 @@ func (r *reader) next() (kind, []byte, error) {
 	return data, payload, nil
 }
 
-// line reads a packet that is text, without its newline.
+// line reads a text packet without its newline.
 func (r *reader) line() (kind, string, error) {
 	k, payload, err := r.next()
 	if n := len(payload); n > 0 && payload[n-1] == '\n' {
@@ -69,12 +68,11 @@ func (r *reader) line() (kind, string, error) {
 	return k, string(payload), err
 }
 
-// appendLine appends a packet.
 func appendLine(dst []byte, text string) []byte {
 	return append(fmt.Appendf(dst, "%04x", len(text)+4), text...)
 }
 
-// The packets without payload.
+// Packets without payload.
 const (
 	flushPacket = "0000"
 	delimPacket = "0001"

@@ -12,27 +12,26 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Server is what a server said of itself.
+// Server contains the capabilities and refs of a server.
 type Server struct {
-	// Version of the protocol: 2, or 0 where there is no 2.
+	// Version of the protocol, 2 or 0.
 	Version int
-	// Format of the object ids of the repository.
+	// Format is the object format of the repository.
 	Format nip34.ObjectFormat
-	// Tips are the ids that a version 0 server advertises: some serve nothing else.
-	// Nil for version 2, until it is asked.
+	// Tips are the advertised ids. Some version 0 servers serve only tips. For version 2, Tips is
+	// nil until ListTips.
 	Tips map[nip34.ObjectID]struct{}
-	// Requests is how many it took to find that out: one, and one for each redirect.
+	// Requests is the number of requests of the discovery, including redirects.
 	Requests int
-	// caps are what it can do.
+	// capabilities with values
 	caps map[string]string
-	base string // where the POST goes
+	base string // URL of the POST
 }
 
-// maxCapabilities bounds what is remembered of a server.
+// maxCapabilities is the maximum number of stored capabilities.
 const maxCapabilities = 100
 
-// parseAdvertisement reads the answer to the GET. maxRefs bounds the refs that are
-// read.
+// parseAdvertisement parses the answer to the GET, with at most maxRefs refs.
 func parseAdvertisement(body io.Reader, maxRefs int) (*Server, error) {
 	r := newReader(body)
 	k, line, err := r.line()
@@ -107,7 +106,7 @@ func (s *Server) readFormat() error {
 	return nil
 }
 
-// parseV0 reads a list of refs. The first one has the capabilities behind it.
+// parseV0 parses a ref list. The first line contains the capabilities.
 func parseV0(r *reader, first string, maxRefs int) (*Server, error) {
 	s := &Server{caps: make(map[string]string), Tips: make(map[nip34.ObjectID]struct{})}
 	if strings.HasPrefix(first, "version 1") {
@@ -167,8 +166,8 @@ func (s *Server) addTip(line string) error {
 	return nil
 }
 
-// Serves reports whether the server may serve an object by its id. One that speaks
-// version 2 serves what it has, or says so.
+// Serves reports whether the server may serve an object by id. Version 2 servers serve all objects
+// or report an error.
 func (s *Server) Serves(id nip34.ObjectID) bool {
 	if s.Format != id.Format() {
 		return false
@@ -180,7 +179,7 @@ func (s *Server) Serves(id nip34.ObjectID) bool {
 	return tip || s.offers("allow-tip-sha1-in-want") || s.offers("allow-reachable-sha1-in-want")
 }
 
-// setBase finds out where to POST from where the GET was answered.
+// setBase sets the URL of the POST from the final URL of the GET.
 func (s *Server) setBase(final *url.URL) error {
 	base, ok := strings.CutSuffix(final.Path, "/info/refs")
 	if !ok {
@@ -195,7 +194,7 @@ func (s *Server) setBase(final *url.URL) error {
 	return nil
 }
 
-// hops counts the requests that led to a response.
+// hops returns the number of requests, including redirects.
 func hops(resp *http.Response) (n int) {
 	for ; resp != nil; resp = resp.Request.Response {
 		n++
@@ -203,20 +202,19 @@ func hops(resp *http.Response) (n int) {
 	return n
 }
 
-// offers reports whether the server has a capability.
 func (s *Server) offers(name string) bool {
 	_, ok := s.caps[name]
 	return ok
 }
 
-// request is the body of the POST.
+// request returns the body of the POST.
 func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 	if s.Version == 2 {
 		return s.requestV2(wants, haves)
 	}
 	var b []byte
 	caps := []string{}
-	// As git does: of two forms of one capability the newer. Some servers refuse clients that name none.
+	// Like git, choose the newer of two variants. Some servers refuse clients without capabilities.
 	for _, names := range [][]string{
 		{"multi_ack_detailed", "multi_ack"}, {"side-band-64k", "side-band"}, {"ofs-delta"}, {"thin-pack"}, {"no-progress"},
 	} {
@@ -260,8 +258,7 @@ func (s *Server) requestV2(wants, haves []nip34.ObjectID) []byte {
 	return append(b, flushPacket...)
 }
 
-// requestTips is the body of a POST that asks for what refs point to, and what tags
-// there point to.
+// requestTips returns the body of a request for refs with peeled tags.
 func (s *Server) requestTips() []byte {
 	b := appendLine(nil, "command=ls-refs\n")
 	if s.offers("object-format") {
@@ -274,7 +271,7 @@ func (s *Server) requestTips() []byte {
 	return append(b, flushPacket...)
 }
 
-// readTips reads the answer to it.
+// readTips reads the answer to requestTips.
 func (s *Server) readTips(r *reader, maxRefs int) error {
 	tips := make(map[nip34.ObjectID]struct{})
 	for n := 0; ; n++ {
@@ -293,7 +290,7 @@ func (s *Server) readTips(r *reader, maxRefs int) error {
 		if err := refusedBy(line); err != nil {
 			return err
 		}
-		// "<id> <name> peeled:<id>"; what a server adds is none of our business.
+		// "<id> <name> peeled:<id>"; other attributes are ignored
 		words := strings.Fields(line)
 		for i, word := range words {
 			peeled, ok := strings.CutPrefix(word, "peeled:")
