@@ -1,5 +1,4 @@
-// Package barerepo has what is done to bare repositories on the disk both by who fetches into
-// them and by who has pushes come to them.
+// Package barerepo contains operations on bare repositories that both fetches and pushes need.
 package barerepo
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Disk is where repositories are: all of it, or a folder that names are relative to.
+// Disk is a file system, or a folder that names are relative to.
 type Disk interface {
 	Mkdir(name string, mode fs.FileMode) error
 	OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
@@ -28,16 +27,16 @@ type Disk interface {
 	Remove(name string) error
 }
 
-// Moved is a ref that is about to go, and where it is.
+// Moved is a ref that is about to be deleted, with its value.
 type Moved struct {
 	Name nip34.RefName
 	Old  nip34.ObjectID
 }
 
-// LogRemoved appends to the log of HEAD, in one write, the logs of refs and a line for
-// each: git forgets the log of a ref with the ref. It is on the disk when this returns, so
-// that nothing is lost before the logs expire. Those of events are not among them: an event
-// says where its ref was, and a log would have the data of strangers stay that gave way.
+// LogRemoved appends the reflogs of refs, and a line for each ref, to the reflog of HEAD in one
+// write, because git deletes the reflog of a ref with the ref. It syncs the file. It skips event
+// refs, because their events name their values, and because reflogs would protect replaced data of
+// any pusher.
 func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r Moved) bool { return strings.HasPrefix(r.Name.String(), "refs/nostr/") })
 	if len(refs) == 0 {
@@ -63,19 +62,19 @@ func LogRemoved(on Disk, dir string, refs []Moved, now time.Time) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// maxLog bounds what is kept of the log of a ref that goes, in bytes: some thousands of
-// moves, the latest.
+// maxLog is the maximum size kept of one reflog, in bytes. It holds the latest several thousand
+// entries.
 const maxLog = 1 << 20
 
-// QuarantinePrefix begins the name of every quarantine, in its repository. The epoch of the
-// process that made it follows.
+// QuarantinePrefix is the name prefix of quarantine folders. The epoch of the creating process
+// follows.
 const QuarantinePrefix = "graspsync-quarantine-"
 
-// HiddenRefs begins the names of refs of ours that keep objects from garbage collection, and
-// that nobody is told of.
+// HiddenRefs is the name prefix of refs that protect objects from garbage collection. Clients do
+// not see them.
 const HiddenRefs = "refs/graspsync/"
 
-// readLog reads the log of a ref, of whole lines. One that is not there is empty.
+// readLog reads the complete lines of a reflog. A missing file is empty.
 func readLog(on Disk, path string) ([]byte, error) {
 	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -84,9 +83,9 @@ func readLog(on Disk, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // read only
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() { // a folder of refs below it
+	if err != nil || !info.Mode().IsRegular() { // a folder of refs
 		return nil, err
 	}
 	skipped := max(0, info.Size()-maxLog)
@@ -97,9 +96,9 @@ func readLog(on Disk, path string) ([]byte, error) {
 	return log[:bytes.LastIndexByte(log, '\n')+1], err
 }
 
-// SyncRefs makes changes of refs durable, and where they are logged: git syncs files, but
-// no folder that it gives them a name in. Of a ref that has gone its folders may have gone
-// as well. sync is called for each folder that is there, from below.
+// SyncRefs makes changes of refs and of their reflogs durable, because git syncs files but not
+// folders. Folders of deleted refs may be missing. sync is called once for each folder, from the
+// innermost outwards.
 func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error) error {
 	seen := make(map[string]bool)
 	var errs []error
@@ -120,22 +119,21 @@ func SyncRefs(dir string, names []nip34.RefName, sync func(folder string) error)
 	}
 	if len(names) > 0 {
 		visit("logs")
-		visit(".") // packed-refs
+		visit(".") // contains packed-refs
 	}
 	return errors.Join(errs...)
 }
 
-// PushNote begins what is in the .keep file of a pack that a push has brought. Git removes it when
-// it has moved the refs, unless it is killed: others keep packs for reasons of their own.
+// PushNote is the start of the keep file of a pushed pack. Git removes the file after it moved the
+// refs, unless git is killed. Other keep files have other authors.
 const PushNote = "receive-pack "
 
-// SyncPacks makes packs durable that git has given their place.
+// SyncPacks makes added packs durable.
 func SyncPacks(dir string, sync func(folder string) error) error {
 	return sync(filepath.Join(dir, "objects", "pack"))
 }
 
-// Refs reads where some refs are; those that are not there are left out. Nobody may change
-// them meanwhile.
+// Refs returns the values of the named refs that exist. Refs must not change concurrently.
 func Refs(on Disk, dir string, names []nip34.RefName) (map[nip34.RefName]nip34.ObjectID, error) {
 	at := make(map[nip34.RefName]nip34.ObjectID, len(names))
 	var packed map[string]nip34.ObjectID

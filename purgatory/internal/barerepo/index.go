@@ -10,30 +10,29 @@ import (
 	"sort"
 )
 
-// Index is the index of a pack of ours, read where it lies: those of large repositories do
-// not fit into memory several times. It is for one goroutine.
+// Index is an open index of a pack. It reads from the file, because indexes of large repositories
+// would not fit into memory several times. It is not safe for concurrent use.
 type Index struct {
 	file  *os.File
 	idLen int
-	fan   [256]uint32 // how many ids begin with each byte or one below it
-	near  []byte      // ids that Find reads at once
+	fan   [256]uint32 // numbers of ids whose first byte is at most i
+	near  []byte      // read buffer of Find
 }
 
-// The head of a pack's index, version 2: a mark and a version, and how many ids
-// begin with each byte or one below it (gitformat-pack).
+// The header of a pack index, version 2: signature, version, and 256 cumulative counts of ids by
+// first byte (gitformat-pack).
 const (
 	IndexMark   = "\xfftOc\x00\x00\x00\x02"
 	IndexFanout = len(IndexMark) + 256*4
 )
 
-// ErrIndex is wrapped for what is not the index of a pack.
+// ErrIndex reports an invalid pack index.
 var ErrIndex = errors.New("not the index of a pack")
 
-// NearIDs is how many ids are read at once by who looks for one: that is where it lies, as
-// hashes are spread evenly, give or take, among a million in a pack.
+// NearIDs is the number of ids per read. Hashes are evenly distributed, so an id among a million is
+// usually within one read of the expected position.
 const NearIDs = 128
 
-// OpenIndex opens the index of a pack, version 2.
 func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -53,21 +52,19 @@ func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 	return x, nil
 }
 
-// Close closes the file.
-func (x *Index) Close() { _ = x.file.Close() } // it was only read
+func (x *Index) Close() { _ = x.file.Close() } // read only
 
-// Len is how many ids there are.
+// Len returns the number of ids.
 func (x *Index) Len() int { return int(x.fan[255]) }
 
-// Has reports whether an id is there, as bytes.
+// Has reports whether the index contains a binary id.
 func (x *Index) Has(id []byte) (bool, error) {
 	_, found, err := x.Find(id)
 	return found, err
 }
 
-// Find looks for an id, as bytes, and says the how manyth it is. It begins where the id
-// should be; where they are not spread evenly, which somebody may have seen to, it halves
-// what is left.
+// Find returns the position of a binary id. It starts at the expected position, and continues by
+// bisection, because a pusher can choose unevenly distributed ids.
 func (x *Index) Find(id []byte) (at int, found bool, err error) {
 	lo, hi := 0, int(x.fan[id[0]])
 	if id[0] > 0 {
@@ -99,13 +96,13 @@ func (x *Index) Find(id []byte) (at int, found bool, err error) {
 	return 0, false, nil
 }
 
-// largeOffset marks an offset in a pack of more than 2 GiB, which is in a table of its own.
+// largeOffset is the flag of an offset above 2 GiB, which is stored in a second table.
 const largeOffset = 1 << 31
 
-// offset says where in its pack an object is.
+// offset returns the position of an object in the pack.
 func (x *Index) offset(at int) (int64, error) {
 	n := int64(x.Len())
-	offsets := int64(IndexFanout) + n*int64(x.idLen) + 4*n // behind the ids, and the checksums of what is packed
+	offsets := int64(IndexFanout) + n*int64(x.idLen) + 4*n // after ids and checksums
 	var b [8]byte
 	if _, err := x.file.ReadAt(b[:4], offsets+4*int64(at)); err != nil {
 		return 0, err

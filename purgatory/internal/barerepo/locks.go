@@ -12,15 +12,17 @@ import (
 	"time"
 )
 
-// PackingMost is the longest time for which git packs refs: twice as long as git waits for the lock.
+// PackingMost is the maximum time for which git packs refs, twice the time that git waits for the
+// lock.
 const PackingMost = 2 * time.Second
 
-// gcMost is the age from which git ignores the note of a garbage collection, because its number may be that of
-// another process.
+// gcMost is the age at which git ignores a gc.pid file, because its process id may have been
+// reused.
 const gcMost = 12 * time.Hour
 
-// RemoveLocks removes the locks of refs in a repository whose lock the caller has. An operator who packs refs has
-// only packed-refs.lock, and removing that would lose refs, so RemoveLocks waits until it is older than [PackingMost].
+// RemoveLocks removes the ref locks of a repository. The caller holds the lock of the repository.
+// An operator who runs pack-refs holds only packed-refs.lock. Removing that file would lose refs,
+// so RemoveLocks waits until the file is older than [PackingMost].
 func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 	info, err := on.Lstat(filepath.Join(dir, "packed-refs.lock"))
 	if err == nil {
@@ -36,9 +38,9 @@ func RemoveLocks(ctx context.Context, on Disk, dir string) error {
 	return err
 }
 
-// RemoveOldLocks removes the locks of refs that have at least an age, because a process that was killed has left
-// them; packed is the age for packed-refs.lock. It removes nothing while git collects garbage, which has locks of
-// its own. The caller has the lock of the repository.
+// RemoveOldLocks removes ref locks of at least the given age, because killed processes left them.
+// packed is the age for packed-refs.lock. It removes nothing during a garbage collection, which has
+// locks of its own. The caller holds the lock of the repository.
 func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int, err error) {
 	if is, err := collecting(on, dir); is || err != nil {
 		return 0, err
@@ -63,13 +65,13 @@ func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int
 	}
 	lock := filepath.Join(dir, "packed-refs.lock")
 	remove(lock, packed)
-	switch _, err := on.Lstat(lock); { // packed-refs.new is of the process that has the lock
+	switch _, err := on.Lstat(lock); { // packed-refs.new belongs to the holder of the lock
 	case errors.Is(err, fs.ErrNotExist):
 		remove(filepath.Join(dir, "packed-refs.new"), 0)
 	case err != nil:
 		errs = append(errs, err)
 	}
-	for _, folder := range []string{"refs", "logs"} { // git locks a log to expire it
+	for _, folder := range []string{"refs", "logs"} { // git locks a reflog to expire it
 		errs = append(errs, files(on, filepath.Join(dir, folder), func(path string) {
 			if strings.HasSuffix(path, ".lock") {
 				remove(path, age)
@@ -79,7 +81,7 @@ func RemoveOldLocks(on Disk, dir string, age, packed time.Duration) (removed int
 	return removed, errors.Join(errs...)
 }
 
-// files calls do for each regular file below a folder. Folders that go meanwhile have none.
+// files calls do for each regular file below a folder. Folders may be removed concurrently.
 func files(on Disk, folder string, do func(path string)) error {
 	entries, err := list(on, folder)
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -97,7 +99,7 @@ func files(on Disk, folder string, do func(path string)) error {
 	return errors.Join(errs...)
 }
 
-// list returns the entries of a folder. A folder that does not exist has none.
+// list returns the entries of a folder, none if it does not exist.
 func list(on Disk, folder string) ([]fs.DirEntry, error) {
 	file, err := on.OpenFile(folder, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,14 +109,14 @@ func list(on Disk, folder string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	entries, err := file.ReadDir(-1)
-	if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+	if errors.Is(err, fs.ErrNotExist) { // removed concurrently
 		entries, err = nil, nil
 	}
 	return entries, errors.Join(err, file.Close())
 }
 
-// collecting reports whether a living process of this host collects garbage in a repository. Git writes
-// "<pid> <host>" to gc.pid for that time.
+// collecting reports whether a running process of this host collects garbage in a repository. Git
+// writes "<pid> <host>" to gc.pid.
 func collecting(on Disk, dir string) (bool, error) {
 	path := filepath.Join(dir, "gc.pid")
 	info, err := on.Lstat(path)

@@ -17,31 +17,29 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// ErrAskGit is wrapped by what a [Reader] says of what only git can read: what somebody has
-// configured, or what is damaged.
+// ErrAskGit reports that only git can read a repository, because of its configuration or damage.
 var ErrAskGit = errors.New("only git can say")
 
-// Reader reads a repository as git does, without running it: that takes a hundredth of the
-// time. It may be used concurrently.
+// Reader reads a repository without running git, about 100 times faster. It is safe for concurrent
+// use.
 type Reader struct {
 	on     Disk
 	dir    string
 	format nip34.ObjectFormat
 }
 
-// configs are what the config of a repository says; all else is given to git when it
-// runs.
+// configs are the contents of config files. All other settings are arguments of git.
 var configs = map[nip34.ObjectFormat]string{
 	nip34.SHA1: "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n",
 	nip34.SHA256: "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n" +
 		"[extensions]\n\tobjectformat = sha256\n",
 }
 
-// Config is the config of a repository, by how it hashes its objects.
+// Config returns the content of the config file for an object format.
 func Config(format nip34.ObjectFormat) string { return configs[format] }
 
-// Read returns a Reader for a repository. The error wraps [ErrAskGit] unless its config is as
-// we write it, and its objects and histories end in it.
+// Read returns a Reader for a repository. The error wraps [ErrAskGit] if the config file was
+// changed, or if the repository uses alternates, is shallow, or is a linked work tree.
 func Read(on Disk, dir string) (*Reader, error) {
 	config, err := on.ReadFile(filepath.Join(dir, "config"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,10 +63,11 @@ func Read(on Disk, dir string) (*Reader, error) {
 	return nil, fmt.Errorf("%w: the config is not ours", ErrAskGit)
 }
 
-// Format is how the repository hashes its objects.
+// Format returns the object format of the repository.
 func (r *Reader) Format() nip34.ObjectFormat { return r.format }
 
-// Refs returns all refs but [HiddenRefs]. The error wraps [ErrAskGit] if one of them is no object of this format.
+// Refs returns all refs except [HiddenRefs]. The error wraps [ErrAskGit] if a ref does not contain
+// an object id of the repository's format.
 func (r *Reader) Refs() (map[string]nip34.ObjectID, error) {
 	at, err := AllRefs(r.on, r.dir)
 	for name, id := range at {
@@ -79,9 +78,9 @@ func (r *Reader) Refs() (map[string]nip34.ObjectID, error) {
 	return at, err
 }
 
-// AllRefs returns all refs of a repository but [HiddenRefs], whatever its config is. Nobody may change them
-// meanwhile, but they may be packed, because loose refs are read before packed-refs, to which they go. The error
-// wraps [ErrAskGit] if a ref is not the id of an object.
+// AllRefs returns all refs except [HiddenRefs], with any config file. Refs must not change
+// concurrently. They may be packed, because AllRefs reads loose refs before packed-refs. The error
+// wraps [ErrAskGit] if a ref does not contain an object id.
 func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	loose := make(map[string]nip34.ObjectID)
 	if err := looseRefs(on, dir, "refs", loose); err != nil {
@@ -96,7 +95,7 @@ func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	return at, nil
 }
 
-// looseRefs reads the refs that have files of their own, below a folder.
+// looseRefs reads the loose refs below a folder.
 func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) error {
 	entries, err := list(on, filepath.Join(dir, filepath.FromSlash(folder)))
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -109,7 +108,7 @@ func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) erro
 		name := path.Join(folder, e.Name())
 		switch {
 		case e.Name()[0] == '.' || strings.HasSuffix(name, ".lock"):
-			continue // of a process that writes
+			continue // temporary file of a writing process
 		case e.IsDir():
 			if err := looseRefs(on, dir, name, into); err != nil {
 				return err
@@ -120,7 +119,7 @@ func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) erro
 		}
 		text, err := on.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was packed since
+			continue // packed concurrently
 		}
 		if errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) {
 			return fmt.Errorf("%w: %s became a folder", ErrAskGit, name)
@@ -135,22 +134,22 @@ func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) erro
 	return nil
 }
 
-// Kind is what an object is, by git's numbers.
+// Kind is the type of an object, with git's numbers.
 type Kind uint8
 
-// The kinds, and what is no object by itself but says how another one becomes one.
+// Object types, and delta types of pack entries.
 const (
 	Commit Kind = iota + 1
 	Tree
 	Blob
 	Tag
 	_
-	offsetDelta // on an object before it in the pack
-	idDelta     // on one of the same pack, by its id
+	offsetDelta // base is at an earlier offset in the pack
+	idDelta     // base is in the pack, named by id
 )
 
-// Kinds returns the kinds of those of ids that are in packs. The error wraps [ErrAskGit] if an object may be
-// elsewhere, because the repository has loose objects, or if packs come or go meanwhile.
+// Kinds returns the kinds of ids that packs contain. The error wraps [ErrAskGit] if an object may
+// be elsewhere because loose objects exist, or if packs change concurrently.
 func (r *Reader) Kinds(ids []nip34.ObjectID) (map[nip34.ObjectID]Kind, error) {
 	left := make(map[nip34.ObjectID]struct{}, len(ids))
 	for _, id := range ids {
@@ -189,7 +188,7 @@ func (r *Reader) Kinds(ids []nip34.ObjectID) (map[nip34.ObjectID]Kind, error) {
 	return found, err
 }
 
-// indexes returns the names of the indexes of packs, in order. Git finds a pack by its index.
+// indexes returns the sorted names of pack indexes. Git finds a pack by its index.
 func (r *Reader) indexes() (out []string, err error) {
 	entries, err := list(r.on, filepath.Join(r.dir, "objects", "pack"))
 	for _, e := range entries {
@@ -201,7 +200,6 @@ func (r *Reader) indexes() (out []string, err error) {
 	return out, err
 }
 
-// findIn looks for objects in a pack.
 func (r *Reader) findIn(base string, left map[nip34.ObjectID]struct{}, found map[nip34.ObjectID]Kind) error {
 	at := filepath.Join(r.dir, "objects", "pack", base)
 	p := pack{}
@@ -235,7 +233,7 @@ func (r *Reader) findIn(base string, left map[nip34.ObjectID]struct{}, found map
 	return nil
 }
 
-// damaged has git say what is in a pack that is not one: but for what the disk does not give.
+// damaged wraps ErrAskGit around errors about damaged packs. It returns I/O errors unchanged.
 func damaged(err error) error {
 	for _, reason := range []error{ErrIndex, errEntry, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, reason) {
@@ -245,7 +243,7 @@ func damaged(err error) error {
 	return err
 }
 
-// Null is git's null id, as it is written.
+// Null returns git's null id.
 func Null(format nip34.ObjectFormat) string {
 	if format == nip34.SHA256 {
 		return strings.Repeat("0", 64)
@@ -253,7 +251,7 @@ func Null(format nip34.ObjectFormat) string {
 	return strings.Repeat("0", 40)
 }
 
-// pack is a pack that is read.
+// pack is an open pack.
 type pack struct {
 	index *Index
 	file  *os.File
@@ -264,24 +262,23 @@ func (p *pack) close() {
 		p.index.Close()
 	}
 	if p.file != nil {
-		_ = p.file.Close() // it was only read
+		_ = p.file.Close() // read only
 	}
 }
 
-// packHead is the length of the head of a pack.
+// packHead is the length of a pack header.
 const packHead = 12
 
-// maxChain bounds how many deltas are followed from one to the next. Whoever pushed a pack has
-// made them as long as they like.
+// maxChain is the maximum number of deltas that kind follows. A pusher can create chains of any
+// length.
 const maxChain = 10_000
 
-// entryHead is how much there is at most before what is packed of an object: its kind and size,
-// and what it is a delta on.
+// entryHead is the maximum length of the header of a pack entry: kind, size and delta base.
 const entryHead = 64
 
 var errEntry = errors.New("not an object in a pack")
 
-// kind returns what the n-th object of the index is.
+// kind returns the kind of the n-th object of the index.
 func (p *pack) kind(n int) (Kind, error) {
 	at, err := p.index.offset(n)
 	if err != nil {
@@ -296,7 +293,7 @@ func (p *pack) kind(n int) (Kind, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		kind, rest := entry(head[:read]) // at the end of a pack there is less
+		kind, rest := entry(head[:read]) // shorter at the end of the pack
 		switch kind {
 		case Commit, Tree, Blob, Tag:
 			return kind, nil
@@ -325,18 +322,18 @@ func (p *pack) kind(n int) (Kind, error) {
 	return 0, fmt.Errorf("%w: too many deltas", errEntry)
 }
 
-// entry reads the kind of an object in a pack and returns what follows its size; no kind if
-// there is no such thing.
+// entry returns the kind of a pack entry and the bytes after its size, or 0 if the header is
+// invalid.
 func entry(head []byte) (Kind, []byte) {
 	for i, b := range head {
-		if b < 0x80 { // the size ends
+		if b < 0x80 { // last byte of the size
 			return Kind(head[0] >> 4 & 7), head[i+1:]
 		}
 	}
 	return 0, nil
 }
 
-// distance reads how far before a delta what it is on is.
+// distance parses the distance from a delta to its base.
 func distance(b []byte) (back int64, ok bool) {
 	for i, c := range b {
 		if i > 0 {

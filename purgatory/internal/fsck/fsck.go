@@ -1,9 +1,9 @@
-// Package fsck decides which faults of Git objects are refused when a push or a fetch brings them.
+// Package fsck decides which faulty git objects are refused in a push or fetch.
 //
-// Plain git refuses none, unless receive.fsckObjects or fetch.fsckObjects is set. Old repositories have
-// thousands of objects with faults in names, dates and messages, which harm nobody. Only faults are
-// refused that attack or break a checkout of a client. An operator may allow each of them by its name,
-// as receive.fsck.<name>=ignore does.
+// Plain git refuses none, unless receive.fsckObjects or fetch.fsckObjects is set. Old repositories
+// contain thousands of objects with harmless faults in names, dates and messages. Only faults that
+// attack or break a client's checkout are refused. An operator may allow each fault by name, like
+// receive.fsck.<name>=ignore.
 package fsck
 
 import (
@@ -24,21 +24,22 @@ import (
 	"github.com/graspsync/graspsync/internal/nearest"
 )
 
-// refused are the faults that are refused by default, by the names of git ("FSCK MESSAGES" in git-fsck(1)).
+// refused are the faults refused by default, by git's names ("FSCK MESSAGES" in git-fsck(1)).
 var refused = []string{
-	// An object that git cannot read. Plain git refuses it as well.
+	// Objects that git cannot read. Plain git refuses them too.
 	"badObjectSha1", "badParentSha1", "badTree", "badTreeSha1", "badType", "emptyName", "missingObject", "missingTag",
 	"missingTagEntry", "missingTree", "missingType", "missingTypeEntry",
-	// A name in a tree that leaves the work tree, writes into .git, or stands twice there, so that a
-	// symbolic link and a folder have the same name. An unsorted tree may hide a second name.
+	// Names that leave the work tree or write into .git, or that occur twice in a tree, so that a
+	// symbolic link and a folder can have the same name. An unsorted tree may hide a second name.
 	"duplicateEntries", "fullPathname", "hasDot", "hasDotdot", "hasDotgit", "nullSha1", "treeNotSorted",
-	// A .gitmodules whose names, paths, URLs or commands attacked clients of git before 2.20 and 2.30.
+	// A .gitmodules file whose names, paths, URLs or commands attack git clients before 2.20 and
+	// 2.30.
 	"gitmodulesBlob", "gitmodulesLarge", "gitmodulesMissing", "gitmodulesName", "gitmodulesPath",
 	"gitmodulesSymlink", "gitmodulesUpdate", "gitmodulesUrl",
 }
 
-// accepted are the faults of git 2.39 that are never refused and that index-pack can be told to ignore.
-// It cannot be told to ignore nulInHeader and unterminatedHeader.
+// accepted are the faults of git 2.39 that are never refused and that index-pack can ignore.
+// index-pack cannot ignore nulInHeader and unterminatedHeader.
 var accepted = []string{
 	"badDate", "badDateOverflow", "badEmail", "badFilemode", "badName", "badTagName", "badTimezone", "extraHeaderEntry",
 	"gitattributesBlob", "gitattributesLarge", "gitattributesLineLength", "gitattributesMissing", "gitattributesSymlink",
@@ -47,25 +48,25 @@ var accepted = []string{
 	"multipleAuthors", "nulInCommit", "unknownType", "zeroPaddedDate", "zeroPaddedFilemode",
 }
 
-// maxText is the maximum size of a commit or tag, in bytes. No honest one is larger than 1 MiB. Git unpacks each of
-// them in memory for each clone, and a pack of a few MB may have GBs of them.
+// maxText is the maximum size of a commit or tag, in bytes. Real commits and tags are smaller than
+// 1 MiB. Git unpacks each of them in memory for each clone, and a pack of a few MB can contain
+// gigabytes.
 const maxText = 4 << 20
 
-// maxModules is the maximum number of files .gitmodules that are looked for in the repository. If there are more, the
-// pack is refused.
+// maxModules is the maximum number of .gitmodules files that are looked up in the repository. Packs
+// with more are refused.
 const maxModules = 100_000
 
-// Rules are the faults that are refused. The zero value refuses none; use [New].
+// Rules is a set of refused faults. The zero value refuses none. Use [New].
 type Rules struct{ refused map[string]bool }
 
-// New returns the default rules without the faults that an operator allows. Names are compared without
-// regard to case, as git does.
+// New returns the default rules without the allowed faults. Names are case-insensitive, as in git.
 func New(allow []string) (Rules, error) {
 	r := Rules{refused: make(map[string]bool)}
 	for _, name := range refused {
 		r.refused[name] = true
 	}
-	known := make(map[string]string) // by its name in lower case
+	known := make(map[string]string) // by lower-case name
 	for _, name := range slices.Concat(refused, accepted, []string{"nulInHeader", "unterminatedHeader"}) {
 		known[strings.ToLower(name)] = name
 	}
@@ -80,22 +81,22 @@ func New(allow []string) (Rules, error) {
 	return r, nil
 }
 
-// Fault is why an object is refused.
+// Fault is the reason for refusing an object.
 type Fault struct{ Object, Reason string }
 
-// Error names the object, and the fault.
 func (f *Fault) Error() string { return "object " + f.Object + ": " + f.Reason }
 
-// Git runs git in the repository that a pack is for.
+// Git runs git in the repository that receives a pack.
 type Git struct {
-	// Index runs git index-pack with options for the pack. stderr is what git wrote if it refused the pack.
+	// Index runs git index-pack with options. stderr is git's output if git refused the pack.
 	Index func(options ...string) (stderr string, err error)
-	// Run runs a command of git that sees the objects of the pack, and unless alone also those of the repository.
+	// Run runs a git command that sees the objects of the pack, and unless alone the objects of the
+	// repository.
 	Run func(alone bool, stdin io.Reader, stdout, stderr io.Writer, args ...string) error
 }
 
-// Index has git index a pack, and refuses it with a [Fault] if an object has a fault that is refused, or is a
-// commit or tag that is too large.
+// Index indexes a pack. It returns a [Fault] if an object has a refused fault, or if a commit or
+// tag is too large.
 func (r Rules) Index(git Git) error {
 	found := &report{rules: r}
 	stderr, err := git.Index(r.strict())
@@ -103,11 +104,11 @@ func (r Rules) Index(git Git) error {
 		if _, _ = io.WriteString(found, stderr+"\n"); found.fault != nil {
 			return found.fault
 		}
-		// Git also refuses what it cannot be told to ignore: the two faults above, those that a later version
-		// knows, and a pack that has an object twice.
+		// Git also refuses faults that it cannot ignore: the two faults above, faults of later
+		// versions, and duplicate objects in a pack.
 		if _, err = git.Index(); err == nil {
-			// Without the objects of the repository, or fsck would check all of them. A name of an object keeps git
-			// from checking refs.
+			// Hide the objects of the repository, because fsck would check all of them. An object
+			// name as argument keeps git from checking refs.
 			found.alone = true
 			err = git.Run(true, nil, io.Discard, found, "fsck", "--no-dangling", "--no-reflogs", "--progress", "0")
 			found.alone = false
@@ -115,12 +116,12 @@ func (r Rules) Index(git Git) error {
 				error
 				ExitCode() int
 			}
-			if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < died { // it reports each fault
+			if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < died { // git reports each fault
 				err = nil
 			}
 		}
-		// A .gitmodules that is not in the pack may be in the repository, where it may have had another name so
-		// far. Git checks those that the trees of a pack name.
+		// A .gitmodules file that is not in the pack may be in the repository under another name.
+		// Git checks the files that trees of a pack name.
 		if err == nil && len(found.modules) > 0 {
 			err = git.Run(false, treesOf(found.modules), io.Discard, found, "unpack-objects", "-q", r.strict())
 		}
@@ -134,16 +135,16 @@ func (r Rules) Index(git Git) error {
 	return err
 }
 
-// died is more than git fsck returns for the faults that it has found. Git returns more when it gives up.
+// died is above the exit status of git fsck for faults. Fatal errors of git have a higher status.
 const died = 64
 
-// treesOf returns a pack of trees, in each of which one of some blobs is a .gitmodules.
+// treesOf returns a pack of trees that each contain one of the blobs as .gitmodules.
 func treesOf(blobs [][]byte) io.Reader {
 	pack := bytes.NewBuffer(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(blobs))))
 	z := zlib.NewWriter(pack)
-	for _, id := range blobs { // errors are none in memory
+	for _, id := range blobs { // writes to memory never fail
 		tree := append([]byte("100644 .gitmodules\x00"), id...)
-		_, _ = pack.Write([]byte{0xa0 | byte(len(tree)&15), byte(len(tree) >> 4)}) // a tree of that size
+		_, _ = pack.Write([]byte{0xa0 | byte(len(tree)&15), byte(len(tree) >> 4)}) // tree of that size
 		z.Reset(pack)
 		_, _ = z.Write(tree)
 		_ = z.Close()
@@ -157,7 +158,8 @@ func treesOf(blobs [][]byte) io.Reader {
 	return pack
 }
 
-// strict returns the argument with which git index-pack refuses faults that are refused and ignores others.
+// strict returns the argument with which git index-pack refuses the refused faults and ignores
+// others.
 func (r Rules) strict() string {
 	arg := "--strict="
 	for _, name := range slices.Concat(accepted, refused) {
@@ -168,23 +170,22 @@ func (r Rules) strict() string {
 	return strings.TrimSuffix(arg, ",")
 }
 
-// report reads what git says of objects, and keeps the first fault that is refused.
+// report parses git's output about objects and keeps the first refused fault.
 type report struct {
 	rules Rules
 	line  []byte
 	fault *Fault
-	alone bool // git sees the objects of the pack and no others
-	// modules are the ids of the files .gitmodules that git did not see.
+	alone bool // git sees only the objects of the pack
+	// modules are ids of .gitmodules files that git did not see.
 	modules [][]byte
 }
 
-// maxLine is the maximum length of the part of a line that names the fault.
+// maxLine is the maximum length of a line that is parsed.
 const maxLine = 200
 
-// Write implements [io.Writer].
 func (p *report) Write(b []byte) (int, error) {
 	for rest := b; len(rest) > 0; {
-		end := bytes.IndexAny(rest, "\r\n") // progress ends with the former
+		end := bytes.IndexAny(rest, "\r\n") // progress lines end with \r
 		line := rest
 		if end >= 0 {
 			line = rest[:end]
@@ -199,8 +200,8 @@ func (p *report) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// read reads a line of git fsck ("error in tree <id>: hasDotgit: contains '.git'"), of git index-pack
-// ("error: object <id>: hasDotgit: contains '.git'"), or of git cat-file ("commit <id> 123").
+// read parses a line of git fsck ("error in tree <id>: hasDotgit: contains '.git'"), git index-pack
+// ("error: object <id>: hasDotgit: contains '.git'"), or git cat-file ("commit <id> 123").
 func (p *report) read(line string) {
 	if p.fault != nil {
 		return
@@ -209,7 +210,7 @@ func (p *report) read(line string) {
 	words := strings.Fields(object)
 	name, _, ok := strings.Cut(rest, ": ")
 	if ok && p.alone && name == "gitmodulesMissing" && len(words) > 0 && len(p.modules) < maxModules {
-		id, _ := hex.DecodeString(words[len(words)-1]) // git wrote it
+		id, _ := hex.DecodeString(words[len(words)-1]) // git wrote a valid id
 		p.modules = append(p.modules, id)
 	} else if ok && p.rules.refused[name] && len(words) > 0 {
 		p.fault = &Fault{words[len(words)-1], name + " (git fsck); the operator of this server may allow it (-fsck-allow " + name + ")"}

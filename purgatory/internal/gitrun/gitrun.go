@@ -1,5 +1,4 @@
-// Package gitrun says how git is run, whoever runs it: what it sees of ours, and what it may do
-// to itself.
+// Package gitrun contains the common environment, settings and limits of git children.
 package gitrun
 
 import (
@@ -9,9 +8,9 @@ import (
 	"time"
 )
 
-// Environment is all that git sees of ours: nothing. No configuration but what it is given is
-// read, nobody is asked for a password, no protocol is allowed, no other host is asked for an object
-// that is missed, and what replaces or cuts off histories (replace refs, grafts) does not count.
+// Environment returns the whole environment of git children. Git reads no configuration files, asks
+// for no password, uses no protocol, fetches no missing objects from other hosts, and ignores
+// replace refs and grafts.
 func Environment() []string {
 	return []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin",
@@ -30,10 +29,9 @@ func Environment() []string {
 	}
 }
 
-// Settings are the configuration that git is given, as arguments: no hook runs, nothing is put
-// in order behind our back, what is written is on the disk and in the logs of refs, refs that keep what
-// events name are told to nobody, and a
-// crafted pack has git allocate no more than that.
+// Settings returns git arguments with configuration. They disable hooks and automatic maintenance,
+// sync all writes, log all ref changes, hide the refs that protect objects of events, and limit
+// memory for crafted packs.
 func Settings() []string {
 	return []string{
 		"-c", "core.hooksPath=/dev/null",
@@ -53,24 +51,24 @@ func Settings() []string {
 	}
 }
 
-// AllocLimit is the part of the environment that bounds what git allocates in one piece.
+// AllocLimit returns the environment variable that limits a single allocation of git.
 func AllocLimit(bytes uint64) string { return "GIT_ALLOC_LIMIT=" + strconv.FormatUint(bytes, 10) }
 
-// Beside is the environment in which git writes objects to a folder and sees those of the
-// repository behind it. The folder's path is that from the repository, so that no name in
-// the repository's own path can be taken for a separator of two.
+// Beside returns the environment in which git writes objects to a folder and also reads the objects
+// of the repository. folder is relative to the repository, because a colon in the repository's path
+// would separate two paths.
 func Beside(folder string) []string {
 	return []string{"GIT_OBJECT_DIRECTORY=" + folder, "GIT_ALTERNATE_OBJECT_DIRECTORIES=objects"}
 }
 
-// Only is the environment in which git sees the objects of a folder and no others.
+// Only returns the environment in which git sees only the objects of a folder.
 func Only(folder string) []string { return []string{"GIT_OBJECT_DIRECTORY=" + folder} }
 
-// killWait is how long the output of a child that was killed is waited for.
+// killWait is the maximum wait for the output of a killed child.
 const killWait = 5 * time.Second
 
-// Group has a command be the head of a process group, all of which is killed when its
-// context ends: git starts others.
+// Group makes a command the leader of a process group, because git starts other processes. The
+// group is killed when the context ends.
 func Group(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

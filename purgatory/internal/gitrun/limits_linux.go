@@ -7,21 +7,21 @@ import (
 	"unsafe"
 )
 
-// EndWithUs has a child process killed when we are, whatever kills us. It is when the
-// thread ends that has started it: who does must keep that.
+// EndWithUs makes the kernel kill a child when the thread that started it ends, even by kill -9.
+// The caller must lock the goroutine to its thread.
 func EndWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// LimitMemory bounds the memory of a process, without the files that it maps: these are pages that
-// the system can drop, and upload-pack maps whole packs. When memory runs out nevertheless, the
-// system ends the process before it ends us.
+// LimitMemory limits the memory of a process without mapped files, because the kernel can drop
+// their pages, and upload-pack maps whole packs. It also makes the kernel kill the child before
+// this process when memory runs out.
 func LimitMemory(pid int, most uint64) error {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(killFirst), 0) // it only helps
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(killFirst), 0) // an error only costs the preference
 	return setLimit(pid, syscall.RLIMIT_DATA, most)
 }
 
 const killFirst = "500"
 
-// LimitFiles bounds the size of each file that a process writes.
+// LimitFiles limits the size of each file that a process writes.
 func LimitFiles(pid int, most uint64) error { return setLimit(pid, syscall.RLIMIT_FSIZE, most) }
 
 func setLimit(pid, resource int, most uint64) error {
@@ -34,6 +34,5 @@ func setLimit(pid, resource int, most uint64) error {
 	return nil
 }
 
-// ShellMemoryLimit is what has a shell bound the memory of what it starts, to so many KiB as
-// its third argument says.
+// ShellMemoryLimit is a shell command that limits the memory of later commands to $3 KiB.
 const ShellMemoryLimit = `{ echo ` + killFirst + ` > /proc/self/oom_score_adj; } 2>/dev/null; ulimit -d "$3" && `

@@ -4,14 +4,14 @@ package gitrun
 
 import "syscall"
 
-// EndWithUs does nothing: what a child reads and writes has an end when we have.
+// EndWithUs does nothing. The pipes of a child are closed when this process ends.
 func EndWithUs(*syscall.SysProcAttr) {}
 
-// LimitMemory does nothing: only git's own limit holds here.
+// LimitMemory does nothing. Only git's own limit applies.
 func LimitMemory(int, uint64) error { return nil }
 
 // LimitFiles does nothing.
 func LimitFiles(int, uint64) error { return nil }
 
-// ShellMemoryLimit is nothing: only git's own limit holds here.
+// ShellMemoryLimit is empty. Only git's own limit applies.
 const ShellMemoryLimit = ``
