@@ -9,68 +9,61 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// Config holds the times of the rules. The zero value is usable.
+// Config contains the times and limits of the backoff. The zero value is usable.
 type Config struct {
-	// BaseBackoff is the wait after a first failure; each further failure in a row
-	// doubles it, up to 1 h. A small one hammers relays that are down. Defaults to 5 s; at
+	// BaseBackoff is the wait after the first failure. Each further consecutive failure doubles the
+	// wait, up to 1 h. Small values send many requests to relays that are down. Defaults to 5 s, at
 	// most 1 h.
 	BaseBackoff time.Duration
-	// RestartPause is the shortest time between two attempts at a relay when the
-	// process was started anew in between. Defaults to 1 min.
+	// RestartPause is the minimum time between two attempts at a relay with a restart of the
+	// process in between. Defaults to 1 min.
 	RestartPause time.Duration
-	// MaxRecords is the largest number of relays that are remembered. A relay beyond
-	// it displaces the one heard of longest ago: of those that are forgotten, else
-	// never worked, else are not in use. That one loses its place in the backoff. A
-	// record takes about 1 KiB. Defaults to 50,000.
+	// MaxRecords is the maximum number of relay records. A further relay evicts the record that
+	// changed least recently: first of forgotten relays, then of relays that never worked, then of
+	// relays that are not in use. The evicted relay loses its place in the backoff. A record takes
+	// about 1 KiB. Defaults to 50,000.
 	MaxRecords int
 
 	fixed constants
 }
 
-// RateLimitPause is how long a relay is left in peace at least that complained of too many
-// requests.
+// RateLimitPause is the minimum pause after a relay complained about too many requests.
 const RateLimitPause = 65 * time.Second
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are limits that only tests change.
 type constants struct {
-	// RateLimit is how long a relay is left in peace after it complained of too
-	// many requests. It doubles, up to 1 h, while the relay complains again within 5 min.
-	// Defaults to 65 s.
+	// RateLimit is the pause after a relay complained about too many requests. It doubles, up to 1
+	// h, if the relay complains again within 5 min. Defaults to 65 s.
 	RateLimit time.Duration
-	// MaxBackoff is where doubling ends. A large one makes relays that come back
-	// wait to be noticed. It must not be below BaseBackoff, and not above the 24 h after
-	// which a dead relay is tried again. Defaults to 1 h.
+	// MaxBackoff is the maximum wait between attempts. Large values delay the detection of
+	// recovered relays. It must be between BaseBackoff and the 24 h of DeadInterval. Defaults to 1
+	// h.
 	MaxBackoff time.Duration
-	// DeadAfter is how long a relay must do nothing but fail until it is dead.
-	// Defaults to 24 h.
+	// DeadAfter is the time of uninterrupted failures after which a relay is dead. Defaults to 24
+	// h.
 	DeadAfter time.Duration
-	// DeadInterval is the wait between two attempts at a dead relay. It must not be
-	// below MaxBackoff. Defaults to 24 h.
+	// DeadInterval is the wait between attempts at a dead relay. It must be at least MaxBackoff.
+	// Defaults to 24 h.
 	DeadInterval time.Duration
-	// Jitter is the largest share by which a wait is lengthened at random, from 0
-	// to 1, so that servers that lost the same relay don't come back in step.
-	// Defaults to 0.1; to have none, set Rand to a function that returns 0.
+	// Jitter is the maximum random extension of a wait, as a fraction from 0 to 1, so that servers
+	// do not retry a relay at the same time. Defaults to 0.1. For no jitter, set Rand to a function
+	// that returns 0.
 	Jitter float64
-	// HeldFor is how long a connection must hold to count as a success. With a
-	// short one a flapping relay is redialed without end. Defaults to 1 min.
+	// HeldFor is the time after which a connection counts as a success. With a short time, a
+	// flapping relay is redialed forever. Defaults to 1 min.
 	HeldFor time.Duration
-	// RedialWithin is the longest wait before a connection that had held is dialed
-	// again; the wait is chosen at random. Defaults to 1 s.
+	// RedialWithin is the maximum random wait before a successful connection is redialed. Defaults
+	// to 1 s.
 	RedialWithin time.Duration
-	// DegradedFor is how long a relay counts as degraded after it recovered: it does as well for as long
-	// as it fails, before it is dead.
-	// Defaults to 5 min.
+	// DegradedFor is the time for which a recovered relay counts as degraded. Defaults to 5 min.
 	DegradedFor time.Duration
-	// HostileBackoff is the shortest wait after a relay was caught cheating.
-	// Defaults to 1 h.
+	// HostileBackoff is the minimum wait after a relay sent forged data. Defaults to 1 h.
 	HostileBackoff time.Duration
-	// MaxHosts is the largest number of hosts that are remembered; what is displaced
-	// is chosen as with relays, and loses its place in the backoff. Defaults to
-	// 50,000.
+	// MaxHosts is the maximum number of host records. Eviction works like for MaxRecords. Defaults
+	// to 50,000.
 	MaxHosts int
-	// Rand returns a random number in [0, 1). It is called under a lock, by one
-	// goroutine at a time, and must not call the tracker. Defaults to
-	// [math/rand/v2.Float64].
+	// Rand returns a random number in [0, 1). It is called by one goroutine at a time, under a
+	// lock, and must not call the tracker. Defaults to [math/rand/v2.Float64].
 	Rand func() float64
 }
 
@@ -109,7 +102,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate expects defaults to be filled in.
+// validate returns an error that names every invalid field. Defaults must be set.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {
@@ -152,8 +145,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// random returns what Rand returns, forced into [0, 1): the rules must hold
-// whatever a caller plugs in.
+// random returns Rand's result, limited to [0, 1).
 func (c Config) random() float64 {
 	switch r := c.fixed.Rand(); {
 	case r >= 0 && r < 1:
@@ -164,5 +156,5 @@ func (c Config) random() float64 {
 	return 0
 }
 
-// mostRateLimit is the longest time without requests after a complaint.
+// mostRateLimit returns the maximum pause after a complaint.
 func (c Config) mostRateLimit() time.Duration { return max(c.fixed.RateLimit, time.Hour) }

@@ -7,34 +7,34 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// kind is the kind of an event.
+// kind is the type of an event.
 type kind uint8
 
 const (
 	attempt     kind = iota + 1 // a dial begins
-	connected                   // it succeeded
-	failed                      // it failed
-	lost                        // the connection ended, not by our wish
-	closed                      // we gave up the dial or ended the connection
-	stopped                     // likewise, since our process stops
-	rateLimited                 // the relay complained of too many requests
-	hung                        // likewise, but the relay had not answered anything for a while
-	hostile                     // it was caught cheating; the connection ends
-	forgiven                    // an operator wants it tried now
-	refused                     // our own settings forbid to dial it
+	connected                   // the dial succeeded
+	failed                      // the dial failed
+	lost                        // the connection ended, not by us
+	closed                      // we ended the dial or the connection
+	stopped                     // like closed, because our process stops
+	rateLimited                 // the relay complained about too many requests
+	hung                        // we ended the connection, because the relay answered nothing
+	hostile                     // the relay sent forged data; the connection ends
+	forgiven                    // an operator requested an attempt
+	refused                     // our own settings forbid the dial
 )
 
-// event is something that happened to one relay.
+// event is an event of one relay.
 type event struct {
 	kind kind
-	text string        // failed, lost, hung, hostile, refused: why, escaped
-	wait time.Duration // failed: what the relay asked us to wait, 0 if it did not
+	text string        // failed, lost, hung, hostile, refused: the error, escaped
+	wait time.Duration // failed: the wait that the relay requested, or 0
 
-	until time.Time // rateLimited: when requests may be sent again
+	until time.Time // rateLimited: end of the pause
 }
 
-// step is the whole of the rules: the record after an event. jitter is a random
-// value in [0, 1). It is pure, as is everything in this file.
+// step returns the record after an event. It contains all rules. jitter is a random value in [0,
+// 1). All functions in this file are pure.
 func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	r = c.settle(r, now).countTo(now)
 	switch e.kind {
@@ -73,8 +73,8 @@ func (c Config) step(r Record, e event, now time.Time, jitter float64) Record {
 	return r
 }
 
-// settle notices that the connection has held long enough to be a success. It is
-// why no timer is needed: every reader and every event comes through here first.
+// settle marks a connection that has held long enough as a success. No timer is needed, because
+// each event and each read calls settle first.
 func (c Config) settle(r Record, now time.Time) Record {
 	held := r.ConnectedAt.Add(c.fixed.HeldFor)
 	if !r.connected() || r.Held || now.Before(held) {
@@ -90,8 +90,8 @@ func (c Config) settle(r Record, now time.Time) Record {
 	return r
 }
 
-// attempt puts the next attempt where it would be if this one failed: a caller that
-// never reports the outcome, or a process that dies of it, is held back as well.
+// attempt schedules the next attempt as if this attempt fails. This also delays callers that report
+// no outcome, and processes that crash during the attempt.
 func (c Config) attempt(r Record, now time.Time, jitter float64) Record {
 	r = c.end(r, "", now, jitter)
 	if r.before == nil || !r.before.refused {
@@ -107,7 +107,7 @@ func (c Config) begin(r Record, now time.Time) Record {
 		r.CountedTo = now
 	}
 	r.Attempts++
-	r.StoppedAt = time.Time{} // it goes on: what may end it now is no stop in good order
+	r.StoppedAt = time.Time{} // a crash from now on is not a clean stop
 	r.Dialing = true
 	return r
 }
@@ -132,8 +132,8 @@ func (c Config) connect(r Record, now time.Time, jitter float64) Record {
 	return r
 }
 
-// failAttempt counts even what no attempt was announced for: otherwise a caller
-// that forgets to announce would dial without end.
+// failAttempt counts failures without a reported attempt too, because otherwise a caller that does
+// not report attempts would dial without limit.
 func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Record {
 	if !r.inUse() {
 		r = c.begin(r, now)
@@ -143,20 +143,20 @@ func (c Config) failAttempt(r Record, e event, now time.Time, jitter float64) Re
 	return r
 }
 
-// refuse puts off what our own settings refuse, as if the relay had failed: to look up its name again and
-// again costs others something, and us. But it is none of its failures: the next process, which may have
-// other settings, begins with those that there were before.
+// refuse delays the next attempt like after a failure, because repeated name lookups cost
+// resources. It is not a failure of the relay. The record from before is saved, because the next
+// process may have other settings.
 func (c Config) refuse(r Record, e event, now time.Time, jitter float64) Record {
-	if !r.inUse() || r.before == nil { // no attempt was announced for it
+	if !r.inUse() || r.before == nil { // no attempt was reported
 		r = c.attempt(r, now, jitter)
 	}
 	own := *r.before
 	own.refused = true
-	r.before, r.Dialing = &own, false // that attempt was given up by us
+	r.before, r.Dialing = &own, false // the attempt ended by us
 	return c.fail(r, e.text, now, jitter)
 }
 
-// reached takes back what we refused, once the relay has a say itself.
+// reached undoes refusals after an attempt reached the relay.
 func (c Config) reached(r Record) Record {
 	if r.before != nil && r.before.refused {
 		failing := r.before.failing
@@ -169,8 +169,7 @@ func (c Config) reached(r Record) Record {
 	return r
 }
 
-// end ends the connection that stands or the attempt that is under way. If
-// there is neither, nothing happened: its end has been accounted for.
+// end ends the connection or attempt. Without either it does nothing.
 func (c Config) end(r Record, text string, now time.Time, jitter float64) Record {
 	switch {
 	case r.connected() && r.Held:
@@ -183,11 +182,11 @@ func (c Config) end(r Record, text string, now time.Time, jitter float64) Record
 	return r
 }
 
-// hungAtOnce is within which a connection that hangs has never been of use: it goes on from the
-// failures before it, however well it held.
+// hungAtOnce is the minimum time after which a connection that hangs was useful. A connection that
+// hangs earlier adds to the failures before it, even if it had held.
 const hungAtOnce = time.Hour
 
-// hang ends a connection that stands and is of no use. That is a failure, however long it held.
+// hang ends a connection that hangs. It counts a failure.
 func (c Config) hang(r Record, text string, now time.Time, jitter float64) Record {
 	if !r.connected() {
 		return r
@@ -198,7 +197,7 @@ func (c Config) hang(r Record, text string, now time.Time, jitter float64) Recor
 	return c.fail(r.disconnect(), text, now, jitter)
 }
 
-// disconnect takes note that no connection stands any more.
+// disconnect ends the connection in the record.
 func (r Record) disconnect() Record {
 	if r.connected() {
 		r.Disconnects++
@@ -208,7 +207,7 @@ func (r Record) disconnect() Record {
 	return r
 }
 
-// fail counts a failure. The next attempt never comes nearer by one.
+// fail counts a failure. It never moves the next attempt to an earlier time.
 func (c Config) fail(r Record, text string, now time.Time, jitter float64) Record {
 	if r.Dialing {
 		r.Dialing = false
@@ -218,13 +217,11 @@ func (c Config) fail(r Record, text string, now time.Time, jitter float64) Recor
 	return r.with(c.rules().Fail(r.failing(), now, jitter))
 }
 
-// remember reports whether forgetting the record would allow something sooner than
-// the rules do.
+// remember reports whether the record delays the relay.
 func (r Record) remember(now time.Time) bool {
 	return r.Failures > 0 || now.Before(r.NextAttempt) || now.Before(r.RateLimitedUntil)
 }
 
-// rules are those of the backoff.
 func (c Config) rules() backoff.Rules {
 	return backoff.Rules{
 		Base: c.BaseBackoff, Max: c.fixed.MaxBackoff, DeadAfter: c.fixed.DeadAfter, DeadInterval: c.fixed.DeadInterval,
@@ -232,10 +229,10 @@ func (c Config) rules() backoff.Rules {
 	}
 }
 
-// dead reports whether failures alone have been seen for long enough.
+// dead reports whether the relay has failed without interruption for DeadAfter.
 func (c Config) dead(r Record) bool { return c.rules().Dead(r.failing()) }
 
-// countTo adds the time since the last event to what the relay was up or down.
+// countTo adds the time since the last event to Up or Down.
 func (r Record) countTo(now time.Time) Record {
 	if r.CountedTo.IsZero() { // never tried
 		return r
@@ -251,7 +248,7 @@ func (r Record) countTo(now time.Time) Record {
 	return r
 }
 
-// state expects a record that is settled.
+// state returns the state of a settled record.
 func (c Config) state(r Record, now time.Time) State {
 	switch {
 	case now.Before(r.RateLimitedUntil) && (r.connected() || r.Failures == 0):
@@ -269,18 +266,15 @@ func (c Config) state(r Record, now time.Time) State {
 	return Degraded
 }
 
-// diedWith is the error of an attempt or connection that our process did not
-// outlive, as far as the saved record tells.
+// diedWith is the error of an attempt or connection during which our process ended.
 const diedWith = "our process ended before it was known whether the connection holds"
 
-// restore makes a record that was saved by an earlier process usable: nothing is
-// connected any more, and nothing the record says, even if it comes from a broken
-// file or a clock that was wrong, holds the relay back for longer than the rules do
-// or makes it due sooner. It is pure.
+// restore converts a record of an earlier process. All connections are closed. Damaged records and
+// wrong clocks neither delay the relay longer than the rules do, nor allow an earlier attempt.
 func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	r = c.sanitise(r, now)
 	if !r.Held && r.inUse() {
-		// A relay that makes us crash must not be dialed faster for it.
+		// A relay that makes this process crash must not be dialed faster because of that.
 		at := backoff.Later(r.LastAttempt, r.ConnectedAt)
 		if at.IsZero() {
 			at = now
@@ -299,15 +293,16 @@ func (c Config) restore(r Record, now time.Time, jitter float64) Record {
 	return r
 }
 
-// A process that is stopped and started by hand, as for an update, is no crash loop: so
-// often in a row a relay that had answered may be dialed at once.
+// A process that is stopped and started manually, such as for an update, is not in a crash loop. A
+// working relay may be dialed immediately after each of up to cleanRestarts clean restarts within
+// cleanWithin.
 const (
 	cleanRestarts = 3
 	cleanWithin   = 10 * time.Minute
 )
 
-// restart counts a stop in good order, if there was one, and reports whether the relay
-// may be dialed at once. One that was failing keeps its place in the backoff.
+// restart counts a clean stop, and reports whether the relay may be dialed immediately. A failing
+// relay keeps its place in the backoff.
 func (c Config) restart(r Record, now time.Time) (Record, bool) {
 	if r.StoppedAt.IsZero() {
 		return r, false
@@ -319,17 +314,17 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 	if r.Restarts++; r.Restarts > cleanRestarts || r.Failures > 0 {
 		return r, false
 	}
-	r.NextAttempt = time.Time{} // it was that of a connection which had not held for long
+	r.NextAttempt = time.Time{} // belongs to a connection that had not held yet
 	return r, true
 }
 
-// longestWait is the longest that the rules ever keep this relay waiting.
+// longestWait returns the maximum wait of the rules for this relay.
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
 	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.fixed.HostileBackoff, 1))
 }
 
-// sanitise forces every field into what the rules can have made of it by now.
+// sanitise limits all fields to values that the rules can produce.
 func (c Config) sanitise(r Record, now time.Time) Record {
 	f := r.failing().Believed(now)
 	switch {
@@ -354,11 +349,11 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	return r
 }
 
-// saved is the record as it is handed out for saving.
+// saved returns the record to be saved.
 func (r Record) saved() Record {
 	if b := r.before; b != nil && b.refused {
 		failing := b.failing
-		if r.inUse() { // a process that dies of it is held back
+		if r.inUse() { // delays a process that crashes during the attempt
 			failing.LastAttempt = r.LastAttempt
 		}
 		r, r.LastError = r.with(failing), b.lastError
@@ -374,7 +369,6 @@ func (r Record) saved() Record {
 	return r
 }
 
-// status is pure.
 func (c Config) status(r Record, now time.Time) Status {
 	r = c.settle(r, now).countTo(now)
 	s := Status{
@@ -404,7 +398,7 @@ func (c Config) status(r Record, now time.Time) Status {
 	return s
 }
 
-// next is when the next attempt may be made; zero while connected.
+// next returns the time of the next attempt, or zero while connected.
 func (r Record) next() time.Time {
 	if r.connected() {
 		return time.Time{}

@@ -1,7 +1,7 @@
-// Package health decides when a relay may be dialed, and says how it is doing.
+// Package health decides when a relay may be dialed, and reports its state.
 //
-// [RelayHealthTracker] is told what happens to the connections of relays and
-// answers when the next attempt is due:
+// Callers report connection events to a [RelayHealthTracker], which returns the time of the next
+// attempt:
 //
 //	tracker, err := health.NewTracker(health.Config{})
 //	if !time.Now().Before(tracker.NextAttempt(relay)) {
@@ -17,34 +17,31 @@
 //
 // # Rules
 //
-// After n failures in a row a relay is left alone for 5 s * 2^(n-1), at most an
-// hour, lengthened by up to 10 % at random. After 24 h of nothing but failures it
-// is dead and gets one attempt every 24 h, for ever: no relay is given up. A
-// connection counts as a success once it held for a minute. Then failures are 0, and
-// when it drops it is redialed within a second. A connection that drops before
-// that is one more failure, so a relay that accepts and drops at once keeps its
-// place in the backoff. So does one whose connections hold and hang: it is told apart by
-// [RelayHealthTracker.Hung].
+// After n consecutive failures the wait is 5 s * 2^(n-1), at most 1 h, extended randomly by up to
+// 10 %. After 24 h of uninterrupted failures a relay is dead. A dead relay gets one attempt every
+// 24 h, forever.
 //
-// A host that has never held a connection for a minute shares one backoff over all
-// of its relay URLs, whatever their paths and ports: strangers who list a thousand of
-// them bring it the attempts of one. Such a record is kept like a relay's; see
-// [Host] and [RelayHealthTracker.ExportHost].
+// A connection counts as a success after a minute. It resets the failures, and a connection that
+// drops later is redialed within a second. A connection that drops earlier counts as a failure, so
+// a relay that accepts and drops connections stays in the backoff. So does a relay whose
+// connections hold without answers, see [RelayHealthTracker.Hung].
 //
-// All of this is one pure function over a [Record], an event, the time and a random
-// value. No timer runs: that a connection has held long enough is computed when
-// somebody asks.
+// All relay URLs of a host share one backoff, over all paths and ports, until the host has held a
+// connection for a minute. A user who lists a thousand URLs of a host thus causes the attempts of
+// one. Host records are saved like relay records, see [Host] and [RelayHealthTracker.ExportHost].
 //
-// # Life cycle and concurrency
+// The rules are a pure function of a [Record], an event, the time and a random value. No timer
+// runs.
 //
-// A tracker starts nothing and needs no closing. All its methods are safe for
-// concurrent use, take microseconds and never wait for anything but each other.
+// # Concurrency
+//
+// A tracker starts no goroutine and needs no Close. All methods are safe for concurrent use and
+// take microseconds.
 //
 // # Restarts
 //
-// [RelayHealthTracker.Export] and [RelayHealthTracker.Import] carry a [Record] over
-// a restart; a Record is JSON. Saved after Attempt and before the dial, it makes a
-// crash in the middle of the dial count as a failure: a process that crashes in a
-// loop does not become an attack on others. After a stop in good order, up to three times
-// in ten minutes, a relay that had answered may be dialed at once.
+// [RelayHealthTracker.Export] and [RelayHealthTracker.Import] save and restore a [Record], which is
+// JSON. A caller should save the record after Attempt and before the dial. A crash during the dial
+// then counts as a failure, so a process in a crash loop does not flood relays. After a clean stop,
+// up to three times in ten minutes, a working relay may be dialed immediately.
 package health

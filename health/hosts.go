@@ -8,16 +8,15 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// hosts keeps a record for each host: what happened to all of its relay URLs, read
-// as if they were one relay. Whoever lists a thousand paths and ports of a host that
-// is no relay brings it the attempts of one. As soon as one URL of a host has held a
-// connection for a minute, the host is proven, and each of its URLs has only its own
-// backoff.
+// hosts contains a record for each host, made from the events of all its relay URLs as if they were
+// one relay. A user who lists a thousand paths and ports of a host thus causes the attempts of one.
+// When one URL has held a connection for a minute, the host is proven. Then each URL has only its
+// own backoff.
 //
-// The zero value is not usable; see newHosts.
+// The zero value is not usable, see newHosts.
 type hosts struct {
 	table table[string]
-	// by is the URL whose attempt or connection a host's record is about.
+	// by is the URL of the current attempt or connection of a host.
 	by map[string]graspsync.RelayURL
 }
 
@@ -25,10 +24,9 @@ func newHosts(most int) hosts {
 	return hosts{table: newTable[string](most), by: make(map[string]graspsync.RelayURL)}
 }
 
-// Host returns the name under which the tracker keeps the host of a relay: the name
-// or address without a port. It is empty for a loopback, private or link-local
-// address and for localhost: these are not shared with strangers, since nothing but
-// an operator's own permission lets them be dialed, and many relays may run there.
+// Host returns the host of a relay, as a name or address without port, for ExportHost. It returns
+// "" for localhost and for loopback, private and link-local addresses. Only an operator can allow
+// these addresses, and many relays may run on them, so they share no backoff.
 func Host(u graspsync.RelayURL) string {
 	name := u.HostPort().Host
 	if name == "localhost" {
@@ -41,7 +39,7 @@ func Host(u graspsync.RelayURL) string {
 	return name
 }
 
-// apply has a host's record follow what happens to one of its URLs.
+// apply applies an event of a URL to the record of its host.
 func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, jitter float64) {
 	name := Host(u)
 	r, ok := h.table.get(name)
@@ -49,14 +47,14 @@ func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, ji
 		return
 	}
 	if e.kind == forgiven {
-		if ok && !r.inUse() { // else another URL is being tried, which will tell
+		if ok && !r.inUse() { // otherwise an attempt at another URL will decide
 			r.NextAttempt = time.Time{}
 			h.set(name, r)
 		}
 		return
 	}
 	if r.inUse() && h.by[name] != u && e.kind != attempt && e.kind != hostile {
-		// The end of an attempt that was accounted for when another one began.
+		// The attempt was already counted when another attempt began.
 		return
 	}
 	if !ok && (e.kind == lost || e.kind == hung || e.kind == closed || e.kind == stopped) {
@@ -66,7 +64,7 @@ func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, ji
 	case attempt, connected:
 		h.by[name] = u
 	}
-	e.text = "" // the relay's record has it
+	e.text = "" // the record of the relay contains the text
 	r = c.step(r, e, now, jitter)
 	if !r.inUse() {
 		delete(h.by, name)
@@ -74,14 +72,14 @@ func (h *hosts) apply(c Config, u graspsync.RelayURL, e event, now time.Time, ji
 	h.set(name, r)
 }
 
-// set stores a record, and drops what belonged to one that had to go for it.
+// set stores a record and removes data of an evicted host.
 func (h *hosts) set(name string, r Record) {
 	if gone, ok := h.table.set(name, r); ok {
 		delete(h.by, gone)
 	}
 }
 
-// prove notes that a URL of the host has held a connection.
+// prove marks the host of a URL as proven.
 func (h *hosts) prove(u graspsync.RelayURL) {
 	name := Host(u)
 	r, _ := h.table.get(name)
@@ -92,8 +90,7 @@ func (h *hosts) prove(u graspsync.RelayURL) {
 	h.set(name, Record{Proven: true, LastAttempt: r.LastAttempt})
 }
 
-// restored has a host learn from the saved record of one of its URLs, for a host
-// whose own record was not saved.
+// restored updates a host from the saved record of a URL, if no record of the host was saved.
 func (h *hosts) restored(u graspsync.RelayURL, r Record) {
 	name := Host(u)
 	if r.Proven {
@@ -108,40 +105,39 @@ func (h *hosts) restored(u graspsync.RelayURL, r Record) {
 	h.set(name, r)
 }
 
-// secondTurn is how much longer than its turn a host's other URLs wait.
+// secondTurn is the additional wait of a host's other URLs.
 const secondTurn = 2 * time.Second
 
-// next is the earliest time that the host's record allows an attempt at u; r is u's
-// own record.
+// next returns the earliest time at which the host's record allows an attempt at u. r is the record
+// of u.
 func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) time.Time {
 	name := Host(u)
-	host, _ := h.table.get(name) // there is none of no name
+	host, _ := h.table.get(name) // the name "" has no record
 	if by := h.by[name]; host.inUse() && by != u {
 		if host = c.settle(host, now); !host.Proven {
-			// It will be known by then whether this is a relay.
+			// The current attempt shows by then whether the host is a relay.
 			return backoff.Later(host.NextAttempt, backoff.Later(host.LastAttempt, host.ConnectedAt).Add(c.fixed.HeldFor))
 		}
 	}
 	if host.Proven {
 		return time.Time{}
 	}
-	// Made-up paths must not take all the turns of the one that most relays have.
+	// Invented paths must not take all attempts of the root path, which most relays use.
 	if others := host.Failures - r.Failures; others > 0 && (u.Path() != "" || others < r.Failures) {
 		return host.NextAttempt.Add(secondTurn)
 	}
 	return host.NextAttempt
 }
 
-// Hosts returns the names of all hosts that have a record, in no particular order.
+// Hosts returns the names of all hosts with a record, in no particular order.
 func (t *RelayHealthTracker) Hosts() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.hosts.table.wanted()
 }
 
-// ExportHost returns the record of a host, as [Host] names it, for saving; false if
-// there is none. It changes whenever the record of one of its relays does, until the
-// host is proven, and is saved when that is.
+// ExportHost returns the record of a host, named by [Host], for saving. It returns false if none
+// exists. The record changes with the records of its relays until the host is proven.
 func (t *RelayHealthTracker) ExportHost(host string) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,10 +146,9 @@ func (t *RelayHealthTracker) ExportHost(host string) (Record, bool) {
 	return t.config.settle(r, now).countTo(now).saved(), ok
 }
 
-// ImportHost takes over a host's record that an earlier process saved, by the rules
-// of Import. It belongs before the first attempt, and before or after Import: the
-// stricter record holds. For an empty name, and a host that was tried already,
-// nothing happens.
+// ImportHost restores a host's record of an earlier process, with the rules of Import. Call it
+// before the first attempt, before or after Import. The stricter record wins. It does nothing for
+// an empty name, or if an attempt at the host was made.
 func (t *RelayHealthTracker) ImportHost(host string, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

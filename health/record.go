@@ -6,81 +6,80 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// Record is all that is remembered about one relay. It is a plain value; its zero
-// value is a relay that was never tried. As JSON it can be kept over a restart; the
-// names of its JSON fields never change their meaning. Records are made and changed
-// by a [RelayHealthTracker]; read them, but derive nothing that [Status] tells.
+// Record is the history of one relay. It is a plain value. The zero value is a relay that was never
+// tried. Records can be saved as JSON. The meaning of their JSON fields never changes. Only a
+// [RelayHealthTracker] creates and changes records. To display a relay, use [Status].
 //
-// Times are those of our clock; a zero time means never.
+// Times are those of our clock. A zero time means never.
 type Record struct {
-	// Failures in a row: attempts that failed, and connections that dropped before
-	// they had held long enough.
+	// Failures is the number of consecutive failures: failed attempts, and connections that dropped
+	// before they had held long enough.
 	Failures int `json:"failures,omitempty"`
-	// FailingSince is when the first of these failures happened, moved on by the
-	// time in which the relay was due and nobody tried.
+	// FailingSince is the time of the first of these failures, moved forward by the time in which
+	// the relay was due and no attempt was made.
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	// LastFailure is when a failure was last counted.
+	// LastFailure is the time of the last failure.
 	LastFailure time.Time `json:"last_failure,omitzero"`
-	// LastSuccess is when a connection last had held long enough.
+	// LastSuccess is the last time at which a connection had held long enough.
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	// RecoveredAt is when the first connection after failures began.
+	// RecoveredAt is the start of the first connection after failures.
 	RecoveredAt time.Time `json:"recovered_at,omitzero"`
-	// LastAttempt is when an attempt was last begun.
+	// LastAttempt is the start of the last attempt.
 	LastAttempt time.Time `json:"last_attempt,omitzero"`
-	// NextAttempt is the earliest time for the next attempt. While one is under way
-	// it is what holds if nothing is ever heard of that one.
+	// NextAttempt is the earliest time of the next attempt. During an attempt it applies if no
+	// outcome is reported.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
-	// StoppedAt is when our process stopped in good order while the relay, which had
-	// answered, was connected. It is zero again once a process has started.
+	// StoppedAt is the time of a clean stop of our process while the working relay was connected.
+	// It is reset at the next start.
 	StoppedAt time.Time `json:"stopped_at,omitzero"`
-	// Restarts are how many such stops there were since RestartsSince.
+	// Restarts is the number of clean stops since RestartsSince.
 	Restarts      int       `json:"restarts,omitempty"`
 	RestartsSince time.Time `json:"restarts_since,omitzero"`
-	// RateLimitedUntil is when requests may be sent again.
+	// RateLimitedUntil is the end of a pause without requests.
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
-	// ConnectedAt is when the connection that stands began.
+	// ConnectedAt is the start of the current connection.
 	ConnectedAt time.Time `json:"connected_at,omitzero"`
-	// Held is true once that connection has held long enough.
+	// Held is true after the current connection has held long enough.
 	Held bool `json:"held,omitempty"`
 	// Dialing is true between Attempt and the outcome.
 	Dialing bool `json:"dialing,omitempty"`
-	// Proven is true once a connection had held long enough.
+	// Proven is true after any connection has held long enough.
 	Proven bool `json:"proven,omitempty"`
 	// LastError is the text of the last failure, escaped, at most [graspsync.MaxText] bytes.
 	LastError string `json:"last_error,omitempty"`
 
-	// Attempts, by outcome: Connections and FailedAttempts; the rest were given
-	// up by us or are under way.
+	// Attempts is the number of attempts. Connections succeeded, FailedAttempts failed, and the
+	// rest is running or was ended by us.
 	Attempts       uint64 `json:"attempts,omitempty"`
 	Connections    uint64 `json:"connections,omitempty"`
 	FailedAttempts uint64 `json:"failed_attempts,omitempty"`
-	// Disconnects counts connections that ended otherwise than by our own wish,
-	// Reconnects the connections that came after one of these.
+	// Disconnects is the number of connections that ended, but not by us. Reconnects is the number
+	// of connections after a disconnect.
 	Disconnects uint64 `json:"disconnects,omitempty"`
 	Reconnects  uint64 `json:"reconnects,omitempty"`
 	// WasLost is true from a disconnect to the next connection.
 	WasLost bool `json:"was_lost,omitempty"`
 
-	// Up and Down are how long the relay was connected and not, from the first
-	// attempt to CountedTo; the time in which our process did not run is in neither.
+	// Up and Down are the times with and without a connection, from the first attempt to CountedTo.
+	// The time in which our process did not run is not included.
 	Up        time.Duration `json:"up_ns,omitempty"`
 	Down      time.Duration `json:"down_ns,omitempty"`
 	CountedTo time.Time     `json:"counted_to,omitzero"`
 
-	cleared backoff.Record // the failures that the connection cleared when it had held
+	cleared backoff.Record // failures that the current connection reset
 
-	before *before // nil: no attempt is under way, and the last one was not refused by us
+	before *before // nil: no attempt is running, and our settings did not refuse the last one
 }
 
-// before is what a record said of failures before an attempt, or before the first of several that our own
-// settings refused. It does not change.
+// before contains the failures before an attempt, or before the first of several refusals by our
+// settings. It is immutable.
 type before struct {
 	failing   backoff.Record
 	lastError string
-	refused   bool // it was not the relay that failed since then
+	refused   bool // the relay has not failed since
 }
 
-// failing is the part of a record that the rules of backoff are about.
+// failing returns the backoff part of a record.
 func (r Record) failing() backoff.Record {
 	return backoff.Record{
 		Failures: r.Failures, FailingSince: r.FailingSince, LastFailure: r.LastFailure,
@@ -88,14 +87,14 @@ func (r Record) failing() backoff.Record {
 	}
 }
 
-// with is the record with that part replaced.
+// with returns the record with another backoff part.
 func (r Record) with(f backoff.Record) Record {
 	r.Failures, r.FailingSince, r.LastFailure = f.Failures, f.FailingSince, f.LastFailure
 	r.LastAttempt, r.NextAttempt = f.LastAttempt, f.Next
 	return r
 }
 
-// inUse reports whether a connection stands or is being made.
+// inUse reports whether a connection exists or is being made.
 func (r Record) inUse() bool { return r.Dialing || r.connected() }
 
 func (r Record) connected() bool { return !r.ConnectedAt.IsZero() }

@@ -8,21 +8,19 @@ import (
 	"github.com/graspsync/graspsync/internal/seconds"
 )
 
-// State sums up how a relay is doing. Its numbers are those of the metric
-// ngit_sync_relay_status.
+// State is the state of a relay. Its numbers are those of the metric ngit_sync_relay_status.
 type State uint8
 
-// The states of a relay.
 const (
-	// Healthy: connected.
+	// Healthy is connected.
 	Healthy State = iota + 1
-	// Disconnected: never tried, or not connected but not failing either.
+	// Disconnected is never tried, or neither connected nor failing.
 	Disconnected
-	// Degraded: failing, connected or not, or recovered a short time ago.
+	// Degraded is failing, connected or not, or recently recovered.
 	Degraded
-	// Dead: has done nothing but fail for a day.
+	// Dead is without success for a day.
 	Dead
-	// RateLimited: it asked us for fewer requests; connections stay.
+	// RateLimited relays asked for fewer requests. Connections stay open.
 	RateLimited
 )
 
@@ -43,66 +41,65 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// MarshalText returns what String does.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Status is what can be said of a relay at one moment. Zero times mean never. The
-// counters go on over restarts if the records do.
+// Status is the current status of a relay. Zero times mean never. The counters include earlier
+// processes if records are restored.
 type Status struct {
 	State     State `json:"state"`
 	Connected bool  `json:"connected"`
-	// KnownGood is true once a connection had held for a minute.
+	// KnownGood is true after a connection has held for a minute.
 	KnownGood bool `json:"known_good"`
-	// Failures in a row.
+	// Failures is the number of consecutive failures.
 	Failures int `json:"failures"`
-	// FailingSince is when these failures began, less the time in which nobody tried.
+	// FailingSince is the time of the first of these failures, without times in which no attempt
+	// was made.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	LastFailure  time.Time `json:"last_failure,omitzero"`
-	// LastSuccess is when a connection last had held for a minute.
+	// LastSuccess is the last time at which a connection had held for a minute.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	LastAttempt time.Time `json:"last_attempt,omitzero"`
-	// NextAttempt is the earliest time for the next attempt; zero while connected,
-	// and for a relay that can be tried at once.
+	// NextAttempt is the earliest time of the next attempt. It is zero while connected, and if an
+	// attempt may be made now.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
-	// RateLimitedUntil is when requests may be sent again, if it is in the future.
+	// RateLimitedUntil is the end of a pause without requests, if it is in the future.
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
 	ConnectedSince   time.Time `json:"connected_since,omitzero"`
-	// LastError is the text of the last failure: one printable line of at most
-	// [graspsync.MaxText] bytes. A stranger may have written it.
+	// LastError is the text of the last failure: one printable line of at most [graspsync.MaxText]
+	// bytes. It may be text of the relay.
 	LastError string `json:"last_error,omitempty"`
 
-	// Attempts, of which Connections succeeded and FailedAttempts failed; the rest
-	// is under way or was given up by us.
+	// Attempts is the number of attempts. Connections succeeded, FailedAttempts failed, and the
+	// rest is running or was ended by us.
 	Attempts       uint64 `json:"attempts"`
 	Connections    uint64 `json:"connections"`
 	FailedAttempts uint64 `json:"failed_attempts"`
-	// Disconnects counts connections that ended otherwise than by our own wish.
+	// Disconnects is the number of connections that ended, but not by us.
 	Disconnects uint64 `json:"disconnects"`
-	// Reconnects counts connections that came after a disconnect.
+	// Reconnects is the number of connections after a disconnect.
 	Reconnects uint64 `json:"reconnects"`
 
-	// Uptime and Downtime are how long the relay was connected and not, since the
-	// first attempt; the time in which our process did not run is in neither.
+	// Uptime and Downtime are the times with and without a connection since the first attempt. The
+	// time in which our process did not run is not included.
 	Uptime   time.Duration `json:"-"` // uptime_seconds
 	Downtime time.Duration `json:"-"` // downtime_seconds
 }
 
-// plainStatus is a Status without its methods.
 type plainStatus Status
 
-// statusText is a Status as JSON has it.
+// statusText is the JSON form of a Status.
 type statusText struct {
 	plainStatus
 	Uptime   seconds.Seconds `json:"uptime_seconds"`
 	Downtime seconds.Seconds `json:"downtime_seconds"`
 }
 
-// MarshalJSON has durations in seconds.
+// MarshalJSON writes durations in seconds.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(statusText{plainStatus(s), seconds.Seconds(s.Uptime), seconds.Seconds(s.Downtime)})
 }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (s *Status) UnmarshalJSON(text []byte) error {
 	var t statusText
 	if err := json.Unmarshal(text, &t); err != nil {
@@ -113,8 +110,8 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UptimeShare returns the share of the time that the relay was connected, from 0 to
-// 1; 0 for a relay that was never tried.
+// UptimeShare returns the fraction of time with a connection, from 0 to 1, and 0 for a relay that
+// was never tried.
 func (s Status) UptimeShare() float64 {
 	if s.Uptime <= 0 {
 		return 0

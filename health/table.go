@@ -2,12 +2,12 @@ package health
 
 import "container/list"
 
-// class says what is dropped first when there are too many records.
+// class is the eviction order of records.
 type class uint8
 
 const (
-	forgotten class = iota // nobody wants it; kept for its place in the backoff
-	unproven               // not in use, and never held a connection
+	forgotten class = iota // no longer wanted, kept for its place in the backoff
+	unproven               // not in use, never held a connection
 	proven                 // not in use
 	used                   // connected or dialing
 	classes
@@ -23,8 +23,8 @@ func classOf(r Record) class {
 	return unproven
 }
 
-// table is a bounded map of records, of relays or of hosts. Each class has a list, the one that changed
-// last in front, so that finding what to drop takes constant time.
+// table is a map with a maximum number of records, of relays or hosts. Each class has a list with
+// the last changed record in front, so eviction takes constant time.
 type table[K comparable] struct {
 	most    int
 	slots   map[K]*list.Element // of slot
@@ -53,7 +53,7 @@ func (t *table[K]) get(u K) (Record, bool) {
 	return Record{}, false
 }
 
-// set stores a record, and says what was dropped for it.
+// set stores a record and returns the evicted key.
 func (t *table[K]) set(u K, r Record) (gone K, dropped bool) { return t.put(u, r, classOf(r)) }
 
 func (t *table[K]) put(u K, r Record, c class) (gone K, dropped bool) {
@@ -77,7 +77,7 @@ func (t *table[K]) isWanted(u K) bool {
 	return ok && e.Value.(slot[K]).class != forgotten
 }
 
-// wanted returns the relays that are not forgotten.
+// wanted returns the keys that are not forgotten.
 func (t *table[K]) wanted() []K {
 	out := make([]K, 0, len(t.slots)-t.byAge[forgotten].Len())
 	for u := range t.slots {
@@ -88,8 +88,7 @@ func (t *table[K]) wanted() []K {
 	return out
 }
 
-// drop makes room: relays that nobody wants and relays that never worked first, those in use only
-// when there is nothing else.
+// drop evicts a record, in the order of classes and then of age.
 func (t *table[K]) drop() (gone K, ok bool) {
 	for _, l := range t.byAge {
 		if e := l.Back(); e != nil {

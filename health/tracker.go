@@ -11,13 +11,12 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// RelayHealthTracker keeps a [Record] for each relay and applies the rules to it.
-// It is safe for concurrent use. Make one with [NewTracker].
+// RelayHealthTracker contains a [Record] for each relay and applies the rules. It is safe for
+// concurrent use. Make one with [NewTracker].
 //
-// Events may come in any order and more than once; what makes no sense is read in
-// the way that is kinder to the relay: an attempt or a connection whose end was
-// never told ended in a failure when the next one begins, a Lost without a
-// connection is nothing. The zero RelayURL is no relay: nothing is recorded for it.
+// Events may be reported in any order and repeatedly. Contradictory events are read in the way that
+// causes fewer attempts. An attempt or connection without a reported end ends in a failure when the
+// next begins. Lost without a connection does nothing. The tracker ignores the zero RelayURL.
 type RelayHealthTracker struct {
 	config Config // set by New, read-only
 
@@ -27,8 +26,7 @@ type RelayHealthTracker struct {
 	hosts   hosts
 }
 
-// NewTracker returns a tracker without records, or an error that names every field
-// of the config that is wrong.
+// NewTracker returns a tracker without records. The error names every invalid field.
 func NewTracker(c Config) (*RelayHealthTracker, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -37,17 +35,16 @@ func NewTracker(c Config) (*RelayHealthTracker, error) {
 	return &RelayHealthTracker{config: c, records: newTable[graspsync.RelayURL](c.MaxRecords), hosts: newHosts(c.fixed.MaxHosts)}, nil
 }
 
-// Attempt records that a dial begins. Exactly one of Connected, Failed, Refused and Closed
-// is told next.
+// Attempt records the start of a dial. The caller must then report exactly one of Connected,
+// Failed, Refused and Closed.
 func (t *RelayHealthTracker) Attempt(u graspsync.RelayURL) { t.apply(u, event{kind: attempt}) }
 
-// Connected records that the dial succeeded. Exactly one of Lost, Hung, Hostile
-// and Closed is told when the connection ends.
+// Connected records a successful dial. At the end of the connection the caller must report exactly
+// one of Lost, Hung, Hostile and Closed.
 func (t *RelayHealthTracker) Connected(u graspsync.RelayURL) { t.apply(u, event{kind: connected}) }
 
-// Failed records that the dial failed, and why. An error in whose chain there is a
-// method RetryAfter() time.Duration (HTTP's header of that name) makes the relay
-// wait at least that long, up to where doubling ends.
+// Failed records a failed dial. If an error in the chain of err has a method RetryAfter()
+// time.Duration, for the HTTP header of that name, the wait is at least its result, up to 1 h.
 func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	e := event{kind: failed, text: text(err)}
 	var asked interface{ RetryAfter() time.Duration }
@@ -57,60 +54,53 @@ func (t *RelayHealthTracker) Failed(u graspsync.RelayURL, err error) {
 	t.apply(u, e)
 }
 
-// Refused records that the dial was not made, since our own settings forbid it, and why. The relay is left
-// alone as if it had failed, and Status says so, but none of that is in what Export returns: another
-// process may have other settings.
+// Refused records a dial that our own settings forbid. It counts as a failure in Status and for the
+// next attempt. Export does not include it, because another process may have other settings.
 func (t *RelayHealthTracker) Refused(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: refused, text: text(err)})
 }
 
-// Lost records that the connection ended, and why: the relay closed it, the network
-// broke, a ping was not answered. It is a failure only if the connection had not
-// held for a minute.
+// Lost records that a connection ended because of the relay or the network, or because a ping was
+// not answered. It is a failure only if the connection had not held for a minute.
 func (t *RelayHealthTracker) Lost(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: lost, text: text(err)})
 }
 
-// Hung records that we ended a connection on which the relay answered nothing any more, and why.
-// It is a failure however long the connection had held; if that was less than an hour it comes on
-// top of those before.
+// Hung records that we ended a connection without answers. It is always a failure. If the
+// connection had held for less than an hour, the failure adds to the failures before the
+// connection.
 func (t *RelayHealthTracker) Hung(u graspsync.RelayURL, err error) {
 	t.apply(u, event{kind: hung, text: text(err)})
 }
 
-// Closed records that we ended the connection, or gave up the dial, for reasons of
-// our own: shutdown, nothing left to ask. It is neither a success nor a failure, and
-// a relay in backoff keeps its place.
+// Closed records that we ended a connection or dial for our own reasons, such as a shutdown. It is
+// neither a success nor a failure, and a relay in backoff keeps its place.
 func (t *RelayHealthTracker) Closed(u graspsync.RelayURL) { t.apply(u, event{kind: closed}) }
 
-// Stopped is Closed where the reason is that our process stops, for a relay that has
-// answered as one: after Import it may be dialed at once, up to three times in ten
-// minutes, and not after a pause as when our process had died.
+// Stopped is Closed because our process stops, for a working relay. After Import the relay may be
+// dialed immediately, up to three times in ten minutes, while a crash causes a pause.
 func (t *RelayHealthTracker) Stopped(u graspsync.RelayURL) { t.apply(u, event{kind: stopped}) }
 
-// RateLimited records that the relay complained of too many requests, and is left in peace
-// until then, at least for [RateLimitPause] and at most for an hour, or that. No new ones should be
-// sent before Status(u).RateLimitedUntil; the connection stays.
+// RateLimited records that the relay complained about too many requests. The pause lasts until the
+// given time, but at least [RateLimitPause] and at most an hour or [RateLimitPause]. Callers should
+// send no requests before Status(u).RateLimitedUntil. The connection stays open.
 func (t *RelayHealthTracker) RateLimited(u graspsync.RelayURL, until time.Time) {
 	t.apply(u, event{kind: rateLimited, until: until})
 }
 
-// Hostile records that the relay was caught cheating, as with forged signatures: a
-// failure, with at least an hour until the next attempt. If it is connected, that
-// connection counts as ended; a Lost that follows is nothing more.
+// Hostile records that the relay sent forged data, such as invalid signatures. It is a failure with
+// a wait of at least an hour. A connection ends with it, and a later Lost does nothing.
 func (t *RelayHealthTracker) Hostile(u graspsync.RelayURL) {
 	t.apply(u, event{kind: hostile, text: "hostile"})
 }
 
-// Forgive lets a relay be dialed now that is failing, or that asked to be left alone: somebody who
-// runs this server wants it tried. It keeps its failures: the next one is as long a wait as it
-// would have been.
+// Forgive allows an immediate attempt at a failing or pausing relay, for an operator. The relay
+// keeps its failures, so the wait after another failure is unchanged.
 func (t *RelayHealthTracker) Forgive(u graspsync.RelayURL) { t.apply(u, event{kind: forgiven}) }
 
-// Forget drops a relay that nobody wants any more: All no longer yields it. Only
-// the place of a failing relay in the backoff is kept, while there is room, so that
-// who lists a relay and unlists it again and again can't bring it more attempts than
-// who lists it once. If it is connected, that connection counts as Closed.
+// Forget removes a relay that is no longer wanted. All no longer yields it. A failing relay keeps
+// its place in the backoff while there is room, so that repeated adding and removing causes no
+// additional attempts. An existing connection counts as Closed.
 func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,8 +114,8 @@ func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	}
 	r = t.config.step(r, event{kind: closed}, now, 0)
 	if r.remember(now) {
-		r.CountedTo = time.Time{} // unwanted, it is neither up nor down
-		// Whoever adds up what was counted has it by now, and should not have it twice.
+		r.CountedTo = time.Time{} // neither up nor down while unwanted
+		// Callers that sum the counters have added them already.
 		r.Attempts, r.Connections, r.FailedAttempts, r.Disconnects, r.Reconnects = 0, 0, 0, 0, 0
 		t.records.put(u, r, forgotten)
 	} else {
@@ -133,17 +123,16 @@ func (t *RelayHealthTracker) Forget(u graspsync.RelayURL) {
 	}
 }
 
-// NextAttempt returns the earliest time at which the relay may be dialed, by its own
-// record and by that of its host. It is zero for one that was never tried, which
-// means now, and meaningless while the relay is connected. While an attempt is under
-// way it says when the next would be due if nothing were heard of that one.
+// NextAttempt returns the earliest time at which the relay may be dialed, by its own record and
+// that of its host. Zero means now. It is meaningless while the relay is connected. During an
+// attempt it is the time that applies if no outcome is reported.
 func (t *RelayHealthTracker) NextAttempt(u graspsync.RelayURL) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nextAttempt(u, time.Now())
 }
 
-// nextAttempt expects the lock to be held.
+// nextAttempt is NextAttempt. The caller holds mu.
 func (t *RelayHealthTracker) nextAttempt(u graspsync.RelayURL, now time.Time) time.Time {
 	r, _ := t.records.get(u)
 	r = t.config.settle(r, now)
@@ -161,8 +150,7 @@ func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
 	return t.config.settle(r, time.Now()).Proven
 }
 
-// Status returns how the relay is doing now. A relay without a record is
-// Disconnected.
+// Status returns the current status of the relay, Disconnected without a record.
 func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
 	s, _ := t.status(u)
 	return s
@@ -179,8 +167,8 @@ func (t *RelayHealthTracker) status(u graspsync.RelayURL) (Status, bool) {
 	return s, t.records.isWanted(u)
 }
 
-// All yields every relay that has a record and is not forgotten, in no particular order, each with its
-// status at the moment it is yielded. The loop may call any method of the tracker.
+// All yields all relays with a record that is not forgotten, with their current status, in no
+// particular order. The loop may call any method of the tracker.
 func (t *RelayHealthTracker) All() iter.Seq2[graspsync.RelayURL, Status] {
 	return func(yield func(graspsync.RelayURL, Status) bool) {
 		for _, u := range t.urls() {
@@ -198,17 +186,16 @@ func (t *RelayHealthTracker) urls() []graspsync.RelayURL {
 	return t.records.wanted()
 }
 
-// Dropped returns how many records were dropped, since the start, because there
-// were more than [Config].MaxRecords of relays, or 50,000 of hosts.
+// Dropped returns the number of records evicted since the start because [Config].MaxRecords relays
+// or 50,000 hosts were exceeded.
 func (t *RelayHealthTracker) Dropped() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.records.dropped + t.hosts.table.dropped
 }
 
-// Export returns the record of a relay for saving, false if there is none. To keep
-// the promises about restarts save it after Attempt and before the dial, when a
-// connection ended, and once in a while; at shutdown tell Closed first.
+// Export returns the record of a relay for saving, or false. Save it after Attempt and before the
+// dial, at the end of a connection, and periodically. At shutdown report Closed or Stopped first.
 func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -217,12 +204,10 @@ func (t *RelayHealthTracker) Export(u graspsync.RelayURL) (Record, bool) {
 	return t.config.settle(r, now).countTo(now).saved(), ok
 }
 
-// Import takes over a record that an earlier process saved. A connection that stood
-// then counts as a success only if the record says that it had held for a minute,
-// otherwise as a failure; the next attempt is at least a minute after the last. Times
-// that lie in the future, as after the clock was set back, are corrected. See Stopped
-// for what is dialed at once. A relay
-// that already has a record keeps it, so Import belongs before the first attempt.
+// Import restores a record of an earlier process. A connection of that process counts as a success
+// only if it had held for a minute, else as a failure. The next attempt is at least a minute after
+// the last. Stopped describes the exception. Times in the future are corrected. A relay with a
+// record keeps its record, so call Import before the first attempt.
 func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,7 +220,7 @@ func (t *RelayHealthTracker) Import(u graspsync.RelayURL, r Record) {
 	t.hosts.restored(u, r)
 }
 
-// apply is the shell: clock, randomness and storage around one pure call.
+// apply applies an event to the records of a relay and its host.
 func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	if u.IsZero() {
 		return
@@ -244,7 +229,7 @@ func (t *RelayHealthTracker) apply(u graspsync.RelayURL, e event) {
 	defer t.mu.Unlock()
 	r, ok := t.records.get(u)
 	if !ok && (e.kind == lost || e.kind == hung || e.kind == closed || e.kind == stopped || e.kind == forgiven) {
-		return // its record was dropped, and this would bring nothing back
+		return // the record was dropped, and these events create none
 	}
 	now, jitter := time.Now(), t.config.random()
 	t.hosts.apply(t.config, u, e, now, jitter)

@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// Daily counts units by key. The day of a key begins with its first units and lasts 24 hours. If there is no
-// room for one more key, the one that got no units for longest is forgotten. Daily is safe for concurrent use.
+// Daily counts units by key. A key's day begins with its first units and lasts 24 hours. When all
+// keys are in use, a new key evicts the key without new units for the longest time. Daily is safe
+// for concurrent use.
 type Daily[K comparable] struct {
 	mu   sync.Mutex
 	days *Table[K, Day] // guarded by mu
 }
 
-// Day is the units of one key since the beginning of its day.
+// Day is the number of units of a key since the start of its day.
 type Day struct {
 	Since time.Time
 	Units int64
 }
 
-// NewDaily returns counts of at most maxKeys keys.
+// NewDaily returns counters for at most maxKeys keys.
 func NewDaily[K comparable](maxKeys int) *Daily[K] {
 	return &Daily[K]{days: NewTable[K, Day](maxKeys, 0)}
 }
 
-// Today returns the day of a key, or the zero Day if the last one is over.
+// Today returns the current day of a key, or the zero Day.
 func (d *Daily[K]) Today(key K) Day {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +39,7 @@ func (d *Daily[K]) today(key K) Day {
 	return Day{}
 }
 
-// Add adds units to the day of a key, or begins a new one.
+// Add adds units to the day of a key. It begins a new day if necessary.
 func (d *Daily[K]) Add(key K, units int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +51,7 @@ func (d *Daily[K]) Add(key K, units int64) {
 	d.days.Put(key, Stranger{}, 0, day)
 }
 
-// Restore takes over a day that an earlier process counted.
+// Restore sets a day that an earlier process counted.
 func (d *Daily[K]) Restore(key K, day Day) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

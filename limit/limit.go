@@ -1,12 +1,13 @@
 // Package limit shares bounded resources among strangers.
 //
-// A stranger is a relay host, a client address, or a repository owner. Each bounded resource gives a
-// stranger at most a fixed part, serves waiting strangers round-robin, and evicts the oldest entry of
-// the stranger who has most. Keys are free and merit can be faked, so nothing here depends on either.
+// A stranger is a relay host, a client address, or a repository owner. Each bounded resource gives
+// a stranger at most a fixed part, serves waiting strangers round-robin, and evicts the oldest
+// entry of the stranger who has most. Nothing depends on keys or merit, because keys are free and
+// merit can be faked.
 //
-//   - [Table] is for things that are kept: records, connections, pending events.
-//   - [Slots] is for things that are used for a while: processes, memory, places.
-//   - [Rate] is for things per second: requests, events, bytes. [Daily] counts what came in a day.
+//   - [Table] is for stored things: records, connections, pending events.
+//   - [Slots] is for things in temporary use: processes, memory, slots.
+//   - [Rate] is for things per second: requests, events, bytes. [Daily] counts things per day.
 package limit
 
 import (
@@ -14,19 +15,19 @@ import (
 	"net/netip"
 )
 
-// GroupParts is the number of parts that a group of strangers has together.
+// GroupParts is the number of parts of a group of strangers.
 const GroupParts = 4
 
-// Stranger is somebody a resource is shared with. The zero value is a caller of unknown origin, such
-// as a client behind a proxy that does not name it: only the total of a resource bounds it.
+// Stranger is a party that shares a resource. The zero value is a caller of unknown origin, such as
+// a client behind a proxy without a client header. Only the total of a resource limits it.
 type Stranger struct {
 	ID string // relay host, client address, or public key of a repository owner
-	// Group is the network of ID, or empty. Strangers of one group have at most [GroupParts] parts
-	// together and take their turns as one, because addresses within a network are free.
+	// Group is the network of ID, or "". Strangers of a group have at most [GroupParts] parts
+	// together and share one turn, because addresses within a network are free.
 	Group string
 }
 
-// Client returns the stranger behind a client address: an IPv4 address in its /24, or the /64 of an
+// Client returns the stranger for a client address: an IPv4 address in its /24, or the /64 of an
 // IPv6 address in its /48. It returns the zero Stranger for the zero Addr.
 func Client(addr netip.Addr) Stranger {
 	addr = addr.Unmap().WithZone("")
@@ -40,7 +41,7 @@ func Client(addr netip.Addr) Stranger {
 	}
 }
 
-// turn returns the name under which a stranger takes turns.
+// turn returns the name for round-robin turns.
 func (s Stranger) turn() string {
 	if s.Group != "" {
 		return s.Group
@@ -48,13 +49,12 @@ func (s Stranger) turn() string {
 	return s.ID
 }
 
-// ownerKey is the name of a stranger or of a group.
 type ownerKey struct {
 	name  string
 	group bool
 }
 
-// keys yields the stranger and its group, as far as they are known, each with the number of its parts.
+// keys yields the stranger and its group, if known, with their numbers of parts.
 func (s Stranger) keys() iter.Seq2[ownerKey, int64] {
 	return func(yield func(ownerKey, int64) bool) {
 		if s.ID != "" && !yield(ownerKey{s.ID, false}, 1) {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrNoRoom means that a stranger has no bucket and there is no room for one more.
+// ErrNoRoom reports that there is no room for the bucket of another stranger.
 var ErrNoRoom = errors.New("too many strangers")
 
-// Rate gives each stranger so many units per second. A group has [GroupParts] times as much. Rate is safe
-// for concurrent use.
+// Rate gives each stranger a number of units per second. A group has [GroupParts] times as many
+// units. Rate is safe for concurrent use.
 type Rate struct {
 	perSecond rate.Limit
 	burst     int
@@ -23,14 +23,15 @@ type Rate struct {
 	buckets *Table[ownerKey, *rate.Limiter]
 }
 
-// NewRate returns a rate of perSecond units for each stranger, of which burst may come together. It keeps
-// at most maxStrangers buckets. A bucket that is full is as good as none, and leaves before others do.
+// NewRate returns a Rate of perSecond units per stranger, with bursts of up to burst units. It
+// stores at most maxStrangers buckets. Full buckets are removed first, because a new bucket is full
+// too.
 func NewRate(perSecond float64, burst, maxStrangers int) *Rate {
 	return &Rate{perSecond: rate.Limit(perSecond), burst: burst, buckets: NewTable[ownerKey, *rate.Limiter](maxStrangers, 0)}
 }
 
-// Allow reports whether a stranger may have n units now, and takes them if so. The zero Stranger may have
-// any number.
+// Allow takes n units and returns true if a stranger has them now. The zero Stranger has unlimited
+// units.
 func (r *Rate) Allow(who Stranger, n int) bool {
 	now := time.Now()
 	buckets, ok := r.of(who, now)
@@ -49,8 +50,8 @@ func (r *Rate) Allow(who Stranger, n int) bool {
 	return true
 }
 
-// Wait waits until a stranger may have n units, which is at most the burst, and takes them. It returns the
-// error of ctx, also if that would end first.
+// Wait waits until a stranger has n units, at most the burst, and takes them. It returns the error
+// of ctx, immediately if the deadline is too early.
 func (r *Rate) Wait(ctx context.Context, who Stranger, n int) error {
 	buckets, ok := r.of(who, time.Now())
 	if !ok {
@@ -64,7 +65,7 @@ func (r *Rate) Wait(ctx context.Context, who Stranger, n int) error {
 	return nil
 }
 
-// of returns the buckets of a stranger: its own and that of its group.
+// of returns the buckets of a stranger and of its group.
 func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +84,7 @@ func (r *Rate) of(who Stranger, now time.Time) (buckets []*rate.Limiter, ok bool
 	return buckets, true
 }
 
-// makeRoom removes buckets that are full from a table that is, the ones first that were not used for longest.
+// makeRoom removes full buckets, in the order of their last use, if the table is full.
 func (r *Rate) makeRoom(now time.Time) {
 	if r.buckets.Len() < r.buckets.maxEntries {
 		return

@@ -7,12 +7,13 @@ import (
 	"sync"
 )
 
-// ErrTooLarge means that a caller asked for more units than one stranger may ever have.
+// ErrTooLarge reports a request for more units than one stranger may have.
 var ErrTooLarge = errors.New("more than one stranger's part")
 
-// Slots is a number of units (places, processes, bytes) that strangers use for a while. A stranger has
-// at most its part, also when others use nothing, and a group has at most [GroupParts] parts. Waiting
-// strangers are served round-robin, a group as one stranger. Slots is safe for concurrent use.
+// Slots is a number of units (processes, bytes) that strangers use temporarily. A stranger has at
+// most its part, even if other strangers use nothing. A group has at most [GroupParts] parts.
+// Waiting strangers are served round-robin, a group as one stranger. Slots is safe for concurrent
+// use.
 type Slots struct {
 	total, part int64
 
@@ -20,30 +21,30 @@ type Slots struct {
 	// guarded by mu
 	used    int64
 	holders map[ownerKey]int64 // units in use, by stranger and by group
-	ring    list.List          // of *queue, the next one to be served first
-	queues  map[string]*queue  // by the name that takes turns
+	ring    list.List          // of *queue, next to be served first
+	queues  map[string]*queue  // by turn name
 }
 
-// queue is the callers of one stranger or group that wait, in the order in which they came.
+// queue contains the waiting callers of one stranger or group in order of arrival.
 type queue struct {
 	name    string
 	waiting list.List // of *Slot
 	place   *list.Element
 }
 
-// Slot is a number of units in use, or a caller that waits for them.
+// Slot is a number of units in use or requested.
 type Slot struct {
 	slots   *Slots
 	who     Stranger
 	ready   chan struct{} // closed when the units are granted
-	granted func(*Slot)   // called then; may be nil
+	granted func(*Slot)   // called when the units are granted; may be nil
 
 	// guarded by slots.mu
 	units int64
 	place *list.Element // in its queue
 }
 
-// NewSlots returns total units, of which one stranger has at most part at a time.
+// NewSlots returns total units, of which one stranger may use part at a time.
 func NewSlots(total, part int64) *Slots {
 	return &Slots{
 		total: total, part: min(part, total),
@@ -51,9 +52,8 @@ func NewSlots(total, part int64) *Slots {
 	}
 }
 
-// Acquire waits until the stranger may use so many more units, and returns them. It returns
-// [ErrTooLarge] if units exceed the part of a stranger (the total for the zero Stranger), and the cause
-// of ctx if that ends first. The caller must call Release of the slot.
+// Acquire waits for units. It returns [ErrTooLarge] if units exceeds the part of a stranger (the
+// total for the zero Stranger), or the cause of ctx. The caller must call Release of the slot.
 func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, error) {
 	most := s.part
 	if who == (Stranger{}) {
@@ -68,7 +68,7 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	s.serve()
 	s.mu.Unlock()
 	select {
-	case <-slot.ready: // also if ctx has ended: units that are free are no reason to fail
+	case <-slot.ready: // free units are granted even if ctx has ended
 		return slot, nil
 	default:
 	}
@@ -89,8 +89,8 @@ func (s *Slots) Acquire(ctx context.Context, who Stranger, units int64) (*Slot, 
 	return nil, context.Cause(ctx)
 }
 
-// TryAcquire returns the units if they are free, within the part of the stranger, and nobody else waits
-// for them. Otherwise it returns nil.
+// TryAcquire returns the units if they are free, within the stranger's part, and no other caller
+// waits for them. Otherwise it returns nil.
 func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 	slot := &Slot{slots: s, who: who, units: units, ready: make(chan struct{})}
 	s.mu.Lock()
@@ -107,9 +107,9 @@ func (s *Slots) TryAcquire(who Stranger, units int64) *Slot {
 	}
 }
 
-// Queue is Acquire for a caller that goes on meanwhile: granted is called as soon as the units are in use,
-// perhaps before Queue returns. It must not block, nor use the slots. Nothing happens if units exceed the
-// part of the stranger.
+// Queue is an Acquire that does not block. It calls granted when the units are in use, possibly
+// before Queue returns. granted must neither block nor use the slots. Queue does nothing if units
+// exceeds the part of the stranger.
 func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 	if who != (Stranger{}) && units > s.part || units > s.total {
 		return
@@ -120,10 +120,10 @@ func (s *Slots) Queue(who Stranger, units int64, granted func(*Slot)) {
 	s.serve()
 }
 
-// Release returns the units. Calls after the first one do nothing.
+// Release returns the units. Later calls do nothing.
 func (l *Slot) Release() { l.Shrink(0) }
 
-// Shrink returns units until so many are left. It does nothing if the slot has no more than these.
+// Shrink returns units until left units remain. It does nothing if the slot has no more than that.
 func (l *Slot) Shrink(left int64) {
 	l.slots.mu.Lock()
 	defer l.slots.mu.Unlock()
@@ -134,9 +134,8 @@ func (l *Slot) Shrink(left int64) {
 	}
 }
 
-// Wanted reports whether a caller that is within its own part waits for units. A slow holder yields its
-// slot while this is true. The strangers that wait are others than the holder, unless the holder has
-// less than its part.
+// Wanted reports whether a caller within its own part waits for units. A slow holder should then
+// release its slot. A holder that has used its whole part does not wait itself.
 func (l *Slot) Wanted() bool {
 	s := l.slots
 	s.mu.Lock()
@@ -149,7 +148,7 @@ func (l *Slot) Wanted() bool {
 	return false
 }
 
-// Stats returns the units in use and the number of callers that wait.
+// Stats returns the units in use and the number of waiting callers.
 func (s *Slots) Stats() (used int64, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,9 +158,9 @@ func (s *Slots) Stats() (used int64, waiting int) {
 	return s.used, waiting
 }
 
-// The methods below are called with mu held.
+// The caller of the methods below holds mu.
 
-// enqueue makes a caller the last one of its stranger, and a new stranger the last one of all.
+// enqueue adds a caller to the queue of its stranger.
 func (s *Slots) enqueue(slot *Slot) {
 	name := slot.who.turn()
 	q := s.queues[name]
@@ -182,8 +181,9 @@ func (s *Slots) dequeue(slot *Slot) {
 	}
 }
 
-// serve grants units to waiting strangers in turn. If the next caller that is within its part needs more
-// than is free, the free units are reserved for it, because callers that need few would pass it forever.
+// serve grants units round-robin. If the next caller within its part needs more units than are
+// free, the free units are reserved for it, because otherwise small requests would overtake it
+// forever.
 func (s *Slots) serve() {
 	for e := s.ring.Front(); e != nil; {
 		q := e.Value.(*queue)
@@ -206,7 +206,7 @@ func (s *Slots) serve() {
 	}
 }
 
-// next returns the first waiting caller of a queue that is within its part, or nil.
+// next returns the first caller of a queue that is within its part, or nil.
 func (s *Slots) next(q *queue) *Slot {
 	for e := q.waiting.Front(); e != nil; e = e.Next() {
 		if slot := e.Value.(*Slot); s.within(slot) {
@@ -216,7 +216,7 @@ func (s *Slots) next(q *queue) *Slot {
 	return nil
 }
 
-// within reports whether a caller would keep to the part of its stranger and of its group.
+// within reports whether granting a request keeps the parts of its stranger and group.
 func (s *Slots) within(slot *Slot) bool {
 	for k, parts := range slot.who.keys() {
 		if s.holders[k]+slot.units > parts*s.part {

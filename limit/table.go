@@ -6,11 +6,12 @@ import (
 	"iter"
 )
 
-// Table is a map that is bounded by number and bytes. Each entry has one owner. Free room is usable by
-// all owners. When the table is full, the oldest entry of the owner that has most is evicted; a group has
-// most if it has more than [GroupParts] times as much as each single owner. If every owner has one entry
-// of the same size, the new entry is refused, because a new owner costs nothing. The share of an owner is its share of
-// the number or of the bytes, whichever is larger. A Table is not safe for concurrent use.
+// Table is a map with a maximum number of entries and bytes. Each entry has one owner. All owners
+// may use free room. When the table is full, the oldest entry of the largest owner is evicted. A
+// group is the largest owner if it has more than [GroupParts] times the share of the largest single
+// owner. If every owner has one entry of the same size, the new entry is refused, because new
+// owners are free. The share of an owner is its fraction of the entries or of the bytes, whichever
+// is larger. A Table is not safe for concurrent use.
 type Table[K comparable, V any] struct {
 	maxEntries int
 	maxBytes   int64
@@ -18,7 +19,7 @@ type Table[K comparable, V any] struct {
 
 	bytes   int64
 	entries map[K]*entry[K, V]
-	age     list.List // of *entry[K, V], the oldest first
+	age     list.List // of *entry[K, V], oldest first
 	owners  map[ownerKey]*owner
 	largest ownerHeap
 }
@@ -28,33 +29,33 @@ type entry[K comparable, V any] struct {
 	value  V
 	bytes  int64
 	age    *list.Element
-	owners []membership // the owner, and its group if it has one
+	owners []membership // the owner and its group, if any
 }
 
-// membership is the place of an entry among those of one owner.
+// membership is the position of an entry in the list of an owner.
 type membership struct {
 	owner *owner
 	place *list.Element
 }
 
-// owner is what one stranger or one group has in a table.
+// owner contains the entries of a stranger or a group.
 type owner struct {
 	key     ownerKey
-	entries list.List // of *entry[K, V], the oldest first
+	entries list.List // of *entry[K, V], oldest first
 	bytes   int64
-	parts   float64 // parts that it may have for each part of others
+	parts   float64 // divides the share
 	share   float64
 	index   int // in the heap
 }
 
-// Entry is an entry that left a table.
+// Entry is an evicted entry.
 type Entry[K comparable, V any] struct {
 	Key   K
 	Value V
 }
 
-// NewTable returns a table of at most maxEntries entries and maxBytes bytes. Zero bytes mean no bound of
-// bytes.
+// NewTable returns a table of at most maxEntries entries and maxBytes bytes. Zero maxBytes means no
+// limit of bytes.
 func NewTable[K comparable, V any](maxEntries int, maxBytes int64) *Table[K, V] {
 	return &Table[K, V]{
 		maxEntries: maxEntries, maxBytes: maxBytes,
@@ -62,16 +63,16 @@ func NewTable[K comparable, V any](maxEntries int, maxBytes int64) *Table[K, V] 
 	}
 }
 
-// Put stores an entry as the newest one of its owner, in place of an entry of the same key. It returns
-// the entries that were evicted to make room, and whether the new entry was stored. An entry that is
-// refused leaves the table without an entry of its key.
+// Put stores an entry as the newest of its owner, and replaces an entry with the same key. It
+// returns the evicted entries, and whether the new entry was stored. If the entry is refused, the
+// table has no entry with its key.
 func (t *Table[K, V]) Put(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
 	return t.PutKeeping(key, who, bytes, value, func(K) bool { return false })
 }
 
-// PutKeeping is Put for a table with entries that must stay because they are in use. An entry for which keep
-// reports true becomes the newest one of its owner instead of being evicted. If the oldest maxKept entries
-// of the owner that has most must stay, the new entry is refused.
+// PutKeeping is Put with entries that must stay because they are in use. If keep returns true for
+// an entry, the entry becomes the newest of its owner instead of being evicted. If the oldest
+// maxKept entries of the largest owner must stay, the new entry is refused.
 func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep func(K) bool) (evicted []Entry[K, V], ok bool) {
 	t.Delete(key)
 	if t.maxEntries <= 0 || t.maxBytes > 0 && bytes > t.maxBytes {
@@ -108,8 +109,9 @@ func (t *Table[K, V]) PutKeeping(key K, who Stranger, bytes int64, value V, keep
 	return evicted, true
 }
 
-// Displace is Put for entries that stay for as long as strangers like, such as connections. If the new entry is refused because
-// every owner has as much, the oldest entry yields that is at least as large.
+// Displace is Put for entries whose lifetime strangers control, such as connections. If Put refuses
+// the new entry because all owners have equal shares, Displace evicts the oldest entry that is at
+// least as large.
 func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evicted []Entry[K, V], ok bool) {
 	if evicted, ok = t.Put(key, who, bytes, value); ok {
 		return evicted, true
@@ -124,11 +126,11 @@ func (t *Table[K, V]) Displace(key K, who Stranger, bytes int64, value V) (evict
 	return evicted, false
 }
 
-// maxKept is the number of entries that are passed over because they are in use.
+// maxKept is the maximum number of entries in use that an eviction skips.
 const maxKept = 1024
 
-// victim returns the entry that makes room: the oldest one of who has most. Of several who have most, the
-// one that brings the new entry comes first.
+// victim returns the entry to evict: the oldest entry of the largest owner. Among equal owners the
+// owner of the new entry comes first.
 func (t *Table[K, V]) victim(added *entry[K, V], keep func(K) bool) *entry[K, V] {
 	most := t.largest[0]
 	for _, m := range added.owners {
@@ -154,7 +156,7 @@ func (t *Table[K, V]) Get(key K) (value V, ok bool) {
 	return value, false
 }
 
-// Touch makes an entry the newest one of its owner. It reports whether there is such an entry.
+// Touch makes an entry the newest of its owner. It returns false if the key has no entry.
 func (t *Table[K, V]) Touch(key K) bool {
 	e := t.entries[key]
 	if e == nil {
@@ -167,7 +169,7 @@ func (t *Table[K, V]) Touch(key K) bool {
 	return true
 }
 
-// Delete removes an entry. It reports whether there was one.
+// Delete removes an entry. It returns false if the key has no entry.
 func (t *Table[K, V]) Delete(key K) bool {
 	e := t.entries[key]
 	if e != nil {
@@ -192,7 +194,7 @@ func (t *Table[K, V]) remove(e *entry[K, V]) {
 	}
 }
 
-// weigh computes the share of an owner anew, and its place in the heap.
+// weigh updates the share of an owner and its position in the heap.
 func (t *Table[K, V]) weigh(o *owner) {
 	o.share = float64(o.entries.Len()) / float64(t.maxEntries)
 	if t.maxBytes > 0 {
@@ -202,7 +204,7 @@ func (t *Table[K, V]) weigh(o *owner) {
 	heap.Fix(&t.largest, o.index)
 }
 
-// All yields the entries, the oldest first. The table must not change meanwhile.
+// All yields all entries, oldest first. The table must not change during the loop.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for p := t.age.Front(); p != nil; p = p.Next() {
@@ -219,10 +221,10 @@ func (t *Table[K, V]) Len() int { return len(t.entries) }
 // Bytes returns the bytes of all entries.
 func (t *Table[K, V]) Bytes() int64 { return t.bytes }
 
-// Evicted returns the total number of entries that were evicted or refused for want of room.
+// Evicted returns the total number of evicted and refused entries.
 func (t *Table[K, V]) Evicted() uint64 { return t.evicted }
 
-// ownerHeap is a heap of owners, the one with the largest share first.
+// ownerHeap is a heap of owners, largest share first.
 type ownerHeap []*owner
 
 func (h ownerHeap) Len() int           { return len(h) }
