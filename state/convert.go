@@ -12,14 +12,15 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The file of an earlier version is a log: magic, a number, a version and their sum; then records that each have a head with
-// the number, a version, a kind, the lengths of key and value, the sum of these two, and the sum of the head.
+// The file of an earlier version is a log. Its header consists of magic, number, version and
+// checksum. Each record has a header with number, version, kind, the lengths of key and value,
+// their checksum, and the checksum of the header.
 const (
 	logName        = "state.log"
 	logMagic       = "graspst1"
 	logHead        = 8 + 8 + 8 + 4
 	logRecordHead  = 8 + 8 + 1 + 2 + 4 + 4 + 4
-	logKind        = 16 // where it is in a head of a record
+	logKind        = 16 // offset in a record header
 	logKindPut     = 1
 	logKeyLength   = 17
 	logValueLength = 19
@@ -27,7 +28,8 @@ const (
 	logRecordSum   = 27
 )
 
-// convert makes the bucket of a new file, with the records of an earlier version's log if there is one.
+// convert creates the bucket of a new file, with the records of an earlier version's log if one
+// exists.
 func (d *DB) convert(dir string) error {
 	path := filepath.Join(dir, logName)
 	data, err := os.ReadFile(path)
@@ -41,14 +43,14 @@ func (d *DB) convert(dir string) error {
 	if err := d.begin(values); err != nil {
 		return err
 	}
-	if left > 0 { // the end of an append that was cut, or worse
+	if left > 0 { // an incomplete append, or damage
 		d.stats.SetAside++
 		d.cfg.Logger.Error("damaged end of the earlier log not converted", "bytes", left, "kept_as", path+".old")
 	}
 	return os.Rename(path, path+".old")
 }
 
-// begin makes the bucket with records in it, unless there is one.
+// begin creates the bucket with records, unless it exists.
 func (d *DB) begin(values map[string][]byte) error {
 	err := d.bolt.Update(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucket) != nil {
@@ -71,8 +73,8 @@ func (d *DB) begin(values map[string][]byte) error {
 	return d.bolt.View(d.count)
 }
 
-// readLog returns the values of a log up to the first damaged record, and the number of bytes from there on. A log is a
-// history: the values are those of an earlier time if its end is damaged.
+// readLog returns the values of a log up to the first damaged record, and the number of bytes after
+// that. If the end is damaged, the values are those of an earlier time.
 func readLog(data []byte) (values map[string][]byte, left int) {
 	if len(data) < logHead || string(data[:len(logMagic)]) != logMagic {
 		return nil, len(data)

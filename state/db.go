@@ -25,15 +25,14 @@ import (
 	"github.com/graspsync/graspsync/internal/filelock"
 )
 
-// Sentinels of a [DB].
+// Errors of a [DB].
 var (
-	// ErrLocked is wrapped by the error of Open if another process, or another DB of this
-	// process, has the folder. The error names that process.
+	// ErrLocked is wrapped by the error of Open if another process, or another DB of this process,
+	// uses the folder. The error names that process.
 	ErrLocked = errors.New("the folder is in use by another process")
-	// ErrClosed is wrapped by the errors of all methods after Close.
+	// ErrClosed is wrapped by all errors after Close.
 	ErrClosed = errors.New("the store is closed")
-	// ErrDamaged is wrapped by the errors of all methods if the file is damaged. The next Open sets
-	// the file aside.
+	// ErrDamaged is wrapped by errors about a damaged file. The next Open sets the file aside.
 	ErrDamaged = errors.New("the file of records is damaged")
 )
 
@@ -42,52 +41,52 @@ const (
 	damagedName = fileName + ".damaged"
 	lockName    = "lock"
 
-	maxGroup  = 256             // changes that share a transaction
-	partSize  = 1 << 20         // bytes of records that Each reads in one transaction
-	leastFile = 4 * 4096        // bytes: bbolt begins a file with four pages
-	lockWait  = 5 * time.Second // for the lock of bbolt, which nobody has who has not the lock of the folder
+	maxGroup  = 256             // changes per transaction
+	partSize  = 1 << 20         // bytes that Each reads in one transaction
+	leastFile = 4 * 4096        // bytes; bbolt files have at least four pages
+	lockWait  = 5 * time.Second // for the lock of bbolt, which only the holder of the folder lock may hold
 )
 
-// bucket holds all records. A value is preceded by the sum of key and value.
+// bucket contains all records. A checksum of key and value precedes each value.
 var bucket = []byte("records")
 
 // Config configures a [DB]. The zero value works.
 type Config struct {
-	// MaxBytes is the largest sum of the lengths of all keys and values; records that do not fit are
-	// refused with ErrFull. The file takes two to three times as much. Defaults to 256 MiB.
+	// MaxBytes is the maximum total length of all keys and values. Records beyond it are refused
+	// with ErrFull. The file is two to three times larger. Defaults to 256 MiB.
 	MaxBytes int64
-	// Logger gets failed writes and damage. Defaults to discarding it.
+	// Logger receives failed writes and damage. Defaults to discarding them.
 	Logger *slog.Logger
 }
 
-// Stats are counts of a [DB].
+// Stats contains counts of a [DB].
 type Stats struct {
-	Keys  int   // that have a value
-	Bytes int64 // lengths of all keys and values
-	File  int64 // length of the file
+	Keys  int   // number of records
+	Bytes int64 // total length of all keys and values
+	File  int64 // size of the file
 
 	// Since Open:
-	Writes   uint64 // records stored or deleted
-	Failures uint64 // transactions that failed
-	Refused  uint64 // batches that did not fit
+	Writes   uint64 // stored or deleted records
+	Failures uint64 // failed transactions
+	Refused  uint64 // batches refused because the store is full
 
-	SetAside int // damaged files that Open set aside, 0 or 1
+	SetAside int // damaged files set aside by Open, 0 or 1
 }
 
-// DB is a [Store] in a folder, made by [Open]. All of its records are in the file state.db, a bbolt
-// database. One goroutine writes; changes that come together share a transaction.
+// DB is a [Store] in a folder, made by [Open]. All records are in the bbolt database state.db. One
+// goroutine writes. Concurrent changes share a transaction.
 //
-// A full disk makes writes fail until there is room. Reading goes on.
+// On a full disk writes fail until there is space. Reads continue.
 type DB struct {
 	// set by Open, read-only
 	cfg     Config
-	lock    io.Closer // of the folder
+	lock    io.Closer // lock of the folder
 	bolt    *bbolt.DB
 	changes chan change
 	closing chan struct{} // closed by Close
-	ended   chan struct{} // closed when the writer has ended
+	ended   chan struct{} // closed when the writer ended
 
-	broken error // owned by the writer: a panic of bbolt, which may have left its locks behind
+	broken error // owned by the writer: a panic of bbolt, which may still hold its locks
 
 	closeOnce sync.Once
 
@@ -95,7 +94,7 @@ type DB struct {
 	stats Stats // guarded by mu
 }
 
-// change is a batch that waits to be durable.
+// change is a batch of changes that waits for the writer.
 type change struct {
 	puts    []Record // with encoded values
 	deletes []string
@@ -104,9 +103,9 @@ type change struct {
 
 var _ Store = (*DB)(nil)
 
-// Open opens the records in the folder dir, which it makes if need be. A damaged file is renamed to
-// state.db.damaged and logged, and the DB begins empty. The records of a folder that an earlier version of
-// this module wrote are taken over, and their file is renamed to state.log.old. The error wraps [ErrLocked] if
+// Open opens the records in the folder dir, and creates the folder if it does not exist. A damaged
+// file is renamed to state.db.damaged and logged, and the DB is then empty. Records of an earlier
+// version are converted, and their file is renamed to state.log.old. The error wraps [ErrLocked] if
 // the folder is in use.
 func Open(dir string, cfg Config) (*DB, error) {
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 1<<31 {
@@ -141,7 +140,7 @@ func lockFolder(dir string) (io.Closer, error) {
 	return file, filelock.Take(file, ErrLocked)
 }
 
-// open opens the file, or a new one if it is damaged, and takes over the records of an earlier version.
+// open opens the file, or a new file if it is damaged, and converts records of an earlier version.
 func (d *DB) open(dir string) error {
 	path := filepath.Join(dir, fileName)
 	err := d.load(path)
@@ -165,12 +164,13 @@ func (d *DB) open(dir string) error {
 	return err
 }
 
-// load opens a file and reads all of it. The error wraps [ErrDamaged] if another file would be no worse.
+// load opens a file and reads all records. The error wraps [ErrDamaged] if the file must be set
+// aside.
 func (d *DB) load(path string) error {
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 && info.Size() < leastFile {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, info.Size())
 	}
-	var file *os.File // closed here if bbolt panics
+	var file *os.File // closed below if bbolt panics
 	err := contain(func() (err error) {
 		d.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
@@ -188,13 +188,13 @@ func (d *DB) load(path string) error {
 		return d.bolt.View(d.count)
 	})
 	if err != nil && file != nil {
-		_ = file.Close() // nothing was written to it
+		_ = file.Close() // nothing was written
 		d.bolt = nil
 	}
 	return err
 }
 
-// count reads all records.
+// count reads and checks all records.
 func (d *DB) count(tx *bbolt.Tx) error {
 	d.stats.Keys, d.stats.Bytes, d.stats.File = 0, 0, tx.Size()
 	b := tx.Bucket(bucket)
@@ -222,8 +222,8 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// contain calls f, and makes an error of a panic: bbolt panics where a file is damaged, and the memory that it maps
-// can't be read where the disk fails or the file was truncated.
+// contain calls f and converts a panic to an error. bbolt panics on damaged files, and on mapped
+// memory that cannot be read because the disk fails or the file was truncated.
 func contain(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -247,7 +247,7 @@ func encode(r Record) []byte {
 	return append(b, r.Value...)
 }
 
-// decode returns the value in v, which is not copied.
+// decode returns the value in v without copying.
 func decode(k, v []byte) ([]byte, error) {
 	if len(v) < sumSize || binary.BigEndian.Uint32(v) != sum(k, v[sumSize:]) {
 		return nil, fmt.Errorf("%w: record %q", ErrDamaged, k)
@@ -276,7 +276,7 @@ func (d *DB) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-// view calls f in a transaction that reads.
+// view calls f in a read transaction.
 func (d *DB) view(f func(*bbolt.Bucket) error) error {
 	return contain(func() error {
 		err := d.bolt.View(func(tx *bbolt.Tx) error { return f(tx.Bucket(bucket)) })
@@ -307,7 +307,7 @@ func (d *DB) Put(ctx context.Context, records ...Record) error {
 func (d *DB) Delete(ctx context.Context, keys ...string) error {
 	err := check(ctx, keys, nil)
 	if err == nil {
-		err = d.view(func(b *bbolt.Bucket) error { // a deletion of nothing costs no transaction
+		err = d.view(func(b *bbolt.Bucket) error { // avoids a transaction if no record exists
 			keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return b.Get([]byte(key)) == nil })
 			return nil
 		})
@@ -321,7 +321,7 @@ func (d *DB) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// change hands a change to the writer, and returns when it is durable.
+// change passes a change to the writer and waits until it is durable.
 func (d *DB) change(ctx context.Context, c change) error {
 	c.done = make(chan error, 1)
 	select {
@@ -339,7 +339,7 @@ func (d *DB) change(ctx context.Context, c change) error {
 	}
 }
 
-// write makes changes durable until Close.
+// write commits changes until Close.
 func (d *DB) write() {
 	defer close(d.ended)
 	for {
@@ -366,7 +366,7 @@ func (d *DB) gather(first change) []change {
 	return group
 }
 
-// commit makes a group of changes durable in one transaction, without those that do not fit.
+// commit commits a group of changes in one transaction. Changes that do not fit are refused.
 func (d *DB) commit(group []change) {
 	refused := make([]error, len(group))
 	after := d.Stats()
@@ -396,7 +396,7 @@ func (d *DB) commit(group []change) {
 	}
 }
 
-// settle counts a transaction.
+// settle updates the counts after a transaction.
 func (d *DB) settle(after Stats, err error) {
 	if err != nil {
 		d.cfg.Logger.Error("writing records failed", "error", err)
@@ -410,7 +410,7 @@ func (d *DB) settle(after Stats, err error) {
 	}
 }
 
-// fits returns an error unless there is room for a change.
+// fits returns an error if a change exceeds MaxBytes.
 func (d *DB) fits(b *bbolt.Bucket, c change, now Stats) error {
 	grown := int64(0)
 	for _, r := range c.puts {
@@ -449,7 +449,8 @@ func (c change) apply(b *bbolt.Bucket, stats *Stats) error {
 	return nil
 }
 
-// footprint returns how many bytes a record takes of Config.MaxBytes. Its value is encoded, nil if there is none.
+// footprint returns the size of a record as counted by Config.MaxBytes. encoded is nil if the
+// record does not exist.
 func footprint(key string, encoded []byte) int64 {
 	if encoded == nil {
 		return 0
@@ -457,7 +458,7 @@ func footprint(key string, encoded []byte) int64 {
 	return int64(len(key) + len(encoded) - sumSize)
 }
 
-// Each implements [Store]. It reads a part of the records at a time.
+// Each implements [Store]. It reads the records in parts of partSize.
 func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for from := prefix; ; {
@@ -481,7 +482,7 @@ func (d *DB) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	}
 }
 
-// part returns records with a prefix whose keys are not before from, in order: none if there are none.
+// part returns the next records with a prefix, from the key from on, or none.
 func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -505,19 +506,18 @@ func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err e
 	return out, err
 }
 
-// Stats returns the counts of d.
 func (d *DB) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stats
 }
 
-// Close waits for the changes under way and unlocks the folder. Calls after the first do nothing.
+// Close waits for current changes and unlocks the folder. Later calls do nothing.
 func (d *DB) Close() (err error) {
 	d.closeOnce.Do(func() {
 		close(d.closing)
 		<-d.ended
-		if d.broken == nil { // else it may wait for its own locks
+		if d.broken == nil { // otherwise Close may wait for its own locks
 			err = d.bolt.Close()
 		}
 		if err = errors.Join(err, d.lock.Close()); err != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 // Memory is a [Store] in memory. It is safe for concurrent use. Make one with [NewMemory]. It
-// refuses values beyond 256 MiB of keys and values with [ErrFull].
+// refuses records beyond 256 MiB of keys and values with [ErrFull].
 type Memory struct {
 	maxBytes int // set by NewMemory, read-only
 
 	mu sync.Mutex
-	// guarded by mu; values are replaced, never changed
+	// guarded by mu; values are replaced, never modified
 	values map[string][]byte
 	bytes  int // of keys and values
 }
@@ -32,7 +32,6 @@ func newMemory(maxBytes int) *Memory {
 	return &Memory{maxBytes: maxBytes, values: make(map[string][]byte)}
 }
 
-// Get implements [Store].
 func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := check(ctx, []string{key}, nil); err != nil {
 		return nil, fmt.Errorf("reading a record: %w", err)
@@ -46,7 +45,6 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 	return bytes.Clone(value), nil
 }
 
-// Put implements [Store].
 func (m *Memory) Put(ctx context.Context, records ...Record) error {
 	if err := check(ctx, nil, records); err != nil {
 		return fmt.Errorf("writing records: %w", err)
@@ -69,7 +67,7 @@ func (m *Memory) Put(ctx context.Context, records ...Record) error {
 	return nil
 }
 
-// size returns how many bytes a record takes. The caller holds mu.
+// size returns the size of a record, 0 if it does not exist. The caller holds mu.
 func (m *Memory) size(key string) int {
 	value, ok := m.values[key]
 	if !ok {
@@ -78,7 +76,6 @@ func (m *Memory) size(key string) int {
 	return len(key) + len(value)
 }
 
-// Delete implements [Store].
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	if err := check(ctx, keys, nil); err != nil {
 		return fmt.Errorf("deleting records: %w", err)
@@ -92,7 +89,7 @@ func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// Each implements [Store]. It yields the records at the moment the range begins.
+// Each implements [Store]. It yields the records that exist when the loop begins.
 func (m *Memory) Each(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for _, r := range m.sorted(prefix) {
@@ -103,7 +100,7 @@ func (m *Memory) Each(ctx context.Context, prefix string) iter.Seq2[Record, erro
 				return
 			}
 		}
-		if err := ctx.Err(); err != nil { // also without records: a done context never looks like an empty Store
+		if err := ctx.Err(); err != nil { // checked without records too, so that a canceled context never looks like an empty Store
 			yield(Record{}, fmt.Errorf("reading records: %w", err))
 		}
 	}

@@ -31,14 +31,12 @@ type metric struct {
 	of   func(Stats) float64
 }
 
-// Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		ch <- m.desc
 	}
 }
 
-// Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.db.Stats()
 	for _, m := range c.metrics {

@@ -7,52 +7,52 @@ import (
 	"iter"
 )
 
-// Sentinels that a [Store] wraps.
+// Errors of a [Store].
 var (
-	// ErrNotFound is returned by Get for a key without a value.
+	// ErrNotFound is returned by Get for a key without a record.
 	ErrNotFound = errors.New("no value under this key")
-	// ErrFull is returned by Put if the records do not fit into the bounds of the Store.
-	// Nothing was changed; Delete makes room.
+	// ErrFull is returned by Put if the records exceed the limits of the Store. Nothing was
+	// changed. Delete makes room.
 	ErrFull = errors.New("no room for this value")
-	// ErrKey is returned by Get, Put and Delete for a key that is empty or longer than
-	// [MaxKey]. Nothing was changed.
+	// ErrKey is returned by Get, Put and Delete for a key that is empty or longer than [MaxKey].
+	// Nothing was changed.
 	ErrKey = errors.New("unusable key")
 )
 
-// MaxKey is the longest key, in bytes. The URL of a relay fits, with a prefix.
+// MaxKey is the maximum length of a key, in bytes. It suffices for the URL of a relay with a
+// prefix.
 const MaxKey = 4096
 
-// Record is a value and its key.
+// Record is a key with its value.
 type Record struct {
 	Key   string
 	Value []byte
 }
 
-// Store stores values under keys.
+// Store is a key-value store.
 //
-// All methods may be called concurrently. If Put or Delete returns nil, the change is durable.
-// An error that is no sentinel of this package leaves open whether the change was made; the
-// Store does not retry.
+// All methods may be called concurrently. Changes are durable when Put or Delete returns nil. After
+// an error that is not one of this package, the change may have been made. The Store does not
+// retry.
 //
-// A value belongs to the caller before and after every call, because the Store copies it. An
-// empty value is a value, and is returned as empty; nil is an empty value.
+// The Store copies values, so callers own their slices. Empty and nil values are equal, and are
+// stored.
 //
-// With a context that is done, a method changes nothing and returns an error that wraps the
-// error of the context. A Store has no Close: the program that opened it closes it, after all
-// users have stopped. Calls after that return an error.
+// If the context has ended, a method changes nothing and returns an error that wraps the error of
+// the context. A Store has no Close method. The program that opened it closes it after all users
+// have stopped. Later calls return an error.
 type Store interface {
-	// Get returns the value of a key. The error wraps ErrNotFound if there is none.
+	// Get returns the value of a key. The error wraps ErrNotFound if the key has no record.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Put stores records in place of those with the same keys: all of them or, with an
-	// error, none. Of two records with one key the last one is stored.
+	// Put stores records and replaces records with the same keys. After an error of this package
+	// none was stored. If two records have the same key, the last is stored.
 	Put(ctx context.Context, records ...Record) error
-	// Delete deletes the records of keys: all of them or, with an error, none. Keys without
-	// a record are ignored.
+	// Delete deletes the records of keys, all or none. Keys without a record are ignored.
 	Delete(ctx context.Context, keys ...string) error
-	// Each yields all records whose keys start with prefix, in ascending order of bytes; an
-	// empty prefix yields all. A record that is neither created nor deleted during the
-	// iteration is yielded once, others once or not at all. The body of the loop may call any method
-	// of the Store. An error is the last pair. The sequence may be ranged over again.
+	// Each yields all records whose keys start with prefix, in ascending byte order. Records that
+	// are created or deleted during the loop are yielded once or not at all, other records once.
+	// The loop may call any method of the Store. After an error nothing follows. The sequence can
+	// be used again.
 	Each(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
@@ -64,7 +64,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// check returns the first error of a context, keys, and the keys of records.
+// check returns the first error of a context, of keys, or of the keys of records.
 func check(ctx context.Context, keys []string, records []Record) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -2,7 +2,6 @@ package backoff
 
 import "time"
 
-// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -10,7 +9,6 @@ func Later(a, b time.Time) time.Time {
 	return b
 }
 
-// Earlier returns the earlier of two times.
 func Earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
@@ -18,11 +16,10 @@ func Earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Saved is a time as it is handed out for saving: free of the reading of the monotonic
-// clock, which means nothing to another process.
+// Saved returns a time for saving, without the monotonic clock reading.
 func Saved(t time.Time) time.Time { return t.Round(0).UTC() }
 
-// Plausible drops a saved time that no clock of ours has shown.
+// Plausible returns t, or the zero time if t is before 1970.
 func Plausible(t time.Time) time.Time {
 	if t.Before(time.Unix(0, 0)) {
 		return time.Time{}
@@ -30,13 +27,11 @@ func Plausible(t time.Time) time.Time {
 	return t
 }
 
-// Past is a saved time of what has happened: not later than now, whatever the clock
-// showed.
+// Past limits a saved time of a past event to now.
 func Past(t, now time.Time) time.Time { return Earlier(Plausible(t), now) }
 
-// Within is a saved time that is not later than so long from now. It goes by the
-// monotonic clock, as what is not saved does: a clock that is set from here on moves
-// nothing. The zero time stays.
+// Within limits a saved time to most from now. The result has a monotonic clock reading, so later
+// clock changes do not affect it. The zero time stays zero.
 func Within(t, now time.Time, most time.Duration) time.Time {
 	if t.IsZero() {
 		return t
@@ -44,5 +39,5 @@ func Within(t, now time.Time, most time.Duration) time.Time {
 	return now.Add(min(t.Sub(now), most))
 }
 
-// Count is a saved number of what happened in a row.
+// Count limits a saved count to the valid range.
 func Count(n int) int { return min(max(n, 0), mostTimes) }

@@ -4,8 +4,8 @@ package cputime
 
 import "time"
 
-// Used is not known here.
+// Used returns 0, because the CPU time is unknown.
 func Used() time.Duration { return 0 }
 
-// Children is not known here.
+// Children returns 0, because the CPU time is unknown.
 func Children() time.Duration { return 0 }

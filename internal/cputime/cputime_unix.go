@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package cputime says what a process has used of the processors: where several programs share
-// a machine that is a measure, and time is none. Benchmarks use it, nothing else does.
+// Package cputime measures the CPU time of a process. Benchmarks use it, because elapsed time
+// depends on other programs of the machine.
 package cputime
 
 import (
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Used returns what this process has used so far, user and system together.
+// Used returns the CPU time of this process, user and system.
 func Used() time.Duration { return usedBy(syscall.RUSAGE_SELF) }
 
-// Children returns what children of this process have used that have ended, and theirs.
+// Children returns the CPU time of ended child processes and their children.
 func Children() time.Duration { return usedBy(syscall.RUSAGE_CHILDREN) }
 
 func usedBy(who int) time.Duration {

@@ -1,6 +1,5 @@
-// Package disk tells how much room there is, for those who write what strangers send.
+// Package disk reports free disk space and file limits.
 package disk
 
-// MinFree is how many bytes are left free unless somebody says otherwise: by git, by who
-// fetches, and by who stores events.
+// MinFree is the default of the minimum free space on a disk, in bytes.
 const MinFree = 1 << 30

@@ -4,5 +4,5 @@ package disk
 
 import "math"
 
-// Files returns the number of files that the process may have open: here no limit is known.
+// Files returns the maximum number of open files. On this system the limit is unknown.
 func Files() int { return math.MaxInt }

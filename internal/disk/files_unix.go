@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Files returns the number of files that the process may have open.
+// Files returns the maximum number of open files of the process.
 func Files() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -2,7 +2,7 @@ package disk
 
 import "syscall"
 
-// Free returns how many bytes of the disk of a folder we may still use.
+// Free returns the free bytes on the disk of a folder.
 func Free(dir string) (uint64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -4,5 +4,5 @@ package disk
 
 import "math"
 
-// Free is not known here: there is always enough.
+// Free returns the maximum, because the free space is unknown.
 func Free(string) (uint64, error) { return math.MaxUint64, nil }

@@ -1,5 +1,5 @@
-// Package eventtest makes the parsed events that tests pass around out of the signed ones that
-// they have. It panics where there is none to be made: a test of that parses by itself.
+// Package eventtest converts signed events of tests to parsed events. It panics on events that
+// cannot be parsed.
 package eventtest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Of returns an event with its id and author parsed, none for nil. Where one of them is empty,
-// since the test does not care, the id is what NIP-01 says and the author zero.
+// Of returns a parsed event, or the zero Event for nil. If the id is empty, it is computed as in
+// NIP-01. An empty author becomes the zero key.
 func Of(ev *nostr.Event) graspsync.Event {
 	if ev == nil {
 		return graspsync.Event{}
@@ -27,7 +27,6 @@ func Of(ev *nostr.Event) graspsync.Event {
 	return parsed
 }
 
-// All returns some events as Of does.
 func All(events ...*nostr.Event) []graspsync.Event {
 	out := make([]graspsync.Event, len(events))
 	for i, ev := range events {
@@ -36,7 +35,7 @@ func All(events ...*nostr.Event) []graspsync.Event {
 	return out
 }
 
-// Raw returns what some events were parsed from.
+// Raw returns the events from which events were parsed.
 func Raw(events ...graspsync.Event) []*nostr.Event {
 	out := make([]*nostr.Event, len(events))
 	for i, ev := range events {

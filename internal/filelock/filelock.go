@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Self returns the text that names this process as the holder of a lock.
+// Self returns the text that identifies this process as lock holder.
 func Self() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -18,21 +18,21 @@ func Self() string {
 	return fmt.Sprintf("pid %d since %s on %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339), host)
 }
 
-// maxHolder is the maximum number of bytes that Take reads of a holder's name.
+// maxHolder is the maximum length of a holder's text that Take reads, in bytes.
 const maxHolder = 512
 
-// Take locks a file until it is closed, or the process ends. If another open file has the lock, the error wraps inUse and names
-// the holder. On an error Take closes the file.
+// Take locks a file until the file is closed or the process ends. If another open file holds the
+// lock, the error wraps inUse and names the holder. Take closes the file on error.
 func Take(file *os.File, inUse error) error {
 	ok, err := lock(file)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("locking: %w", err)
 	case !ok:
-		holder, _ := io.ReadAll(io.LimitReader(file, maxHolder)) // without it the error names nobody
+		holder, _ := io.ReadAll(io.LimitReader(file, maxHolder)) // without it the error names no holder
 		err = fmt.Errorf("%w: %s", inUse, holder)
 	default:
-		if file.Truncate(0) == nil { // a full disk is no reason to stop: the lock holds without the name
+		if file.Truncate(0) == nil { // on a full disk the lock holds without the text
 			_, _ = file.WriteAt([]byte(Self()), 0)
 		}
 		return nil

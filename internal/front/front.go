@@ -1,4 +1,4 @@
-// Package front has what servers put before all their handlers.
+// Package front contains HTTP server code that runs before all handlers.
 package front
 
 import (
@@ -8,23 +8,25 @@ import (
 	"time"
 )
 
-// leastRate is how fast a body must come beyond what time it has in any case, in bytes a second.
+// leastRate is the minimum speed of a body after the initial time, in bytes per second.
 const leastRate = 1 << 10
 
-// Bodies gives the body of a request a while to come, and more for what comes of it, as long as that goes on: what came at once is no
-// credit for later. net/http reads some of what a handler has left unread before it answers, and waits for that without end: who
-// announces a body and sends none keeps a connection for good. A handler may set deadlines of its own, which end it sooner.
+// Bodies limits the time in which a client sends a request body: most initially, plus one second
+// per received leastRate bytes, never more than most. net/http reads a part of an unread body
+// before it answers, and would wait forever for a client that announces a body and sends none. A
+// handler may set earlier deadlines.
 func Bodies(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			b := &body{ReadCloser: r.Body, c: http.NewResponseController(w), left: most, most: most}
-			b.begin() // whoever reads it
-			// net/http looks at the body of its own request to know whether the connection can be kept, and removes the files of its form.
+			b.begin() // limits all readers of the body
+			// net/http reads the body of its own request to decide about reuse of the connection,
+			// and removes the files of its form.
 			own := r
 			r = r.WithContext(r.Context())
 			defer func() {
 				own.MultipartForm = r.MultipartForm
-				_ = b.c.SetReadDeadline(time.Now().Add(most)) // that of the handler is over
+				_ = b.c.SetReadDeadline(time.Now().Add(most)) // replaces the deadline of the handler
 			}()
 			r.Body, w = b, &writer{w, b}
 		}
@@ -32,18 +34,18 @@ func Bodies(h http.Handler, most time.Duration) http.Handler {
 	})
 }
 
-// body is a body as it comes. Owned by whoever reads it.
+// body is a request body with deadlines. The reader of the body owns it.
 type body struct {
 	io.ReadCloser
 	c      *http.ResponseController
-	left   time.Duration // for which a read may wait: what the handler does meanwhile is not the client's time
-	by     time.Time     // until when the read does that is under way, or the last one did
-	most   time.Duration // of left
-	theirs time.Time     // the handler's deadline; zero: it has none
-	ended  bool          // nothing is read of it any more
+	left   time.Duration // remaining wait for reads, without the time of the handler
+	by     time.Time     // deadline of the current or last read
+	most   time.Duration // maximum of left
+	theirs time.Time     // deadline of the handler; zero: none
+	ended  bool          // the body is complete or closed
 }
 
-// Read implements [io.Reader]. When all has come the handler has the time that it takes.
+// Read implements [io.Reader]. At the end of the body it removes the deadline.
 func (b *body) Read(p []byte) (int, error) {
 	began := b.begin()
 	n, err := b.ReadCloser.Read(p)
@@ -54,7 +56,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin gives what is read next the time that there is.
+// begin sets the deadline of the next read.
 func (b *body) begin() time.Time {
 	now := time.Now()
 	if !b.ended {
@@ -64,7 +66,8 @@ func (b *body) begin() time.Time {
 	return now
 }
 
-// Close implements [io.Closer]. net/http reads some of what is left then, which has no more time than there was for the next read.
+// Close implements [io.Closer]. net/http reads a part of the rest then, within the deadline of the
+// next read.
 func (b *body) Close() error {
 	b.begin()
 	err := b.ReadCloser.Close()
@@ -72,7 +75,8 @@ func (b *body) Close() error {
 	return err
 }
 
-// end has the deadline end no more than the body: net/http reads on to see whether the client goes, and takes it for that.
+// end removes the deadline, because net/http continues to read to detect a disconnect, and would
+// take an expired deadline for a disconnect.
 func (b *body) end() {
 	if !b.ended {
 		b.ended = true
@@ -80,7 +84,7 @@ func (b *body) end() {
 	}
 }
 
-// set has the deadline be the sooner one. Where there can't be one, somebody else answers for the connection.
+// set sets the earlier of both deadlines. An error means that the connection has no deadlines.
 func (b *body) set() {
 	by := b.by
 	if !b.theirs.IsZero() && b.theirs.Before(by) {
@@ -89,16 +93,16 @@ func (b *body) set() {
 	_ = b.c.SetReadDeadline(by)
 }
 
-// writer is a response whose deadline is that of the body.
+// writer is a response writer that passes read deadlines to the body.
 type writer struct {
 	http.ResponseWriter
 	body *body
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// SetReadDeadline is for [http.ResponseController].
+// SetReadDeadline supports [http.ResponseController].
 func (w *writer) SetReadDeadline(by time.Time) error {
 	w.body.theirs = by
 	if w.body.ended {
@@ -108,5 +112,4 @@ func (w *writer) SetReadDeadline(by time.Time) error {
 	return nil
 }
 
-// Flush implements [http.Flusher].
 func (w *writer) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }

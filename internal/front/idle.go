@@ -10,11 +10,12 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// idlePart is the part of the files that the process may open which connections without a request may be.
+// idlePart is the divisor of the process's file limit for connections without a request.
 const idlePart = 8
 
-// Idle returns a ConnState of a server that closes connections on which nothing was asked yet or nothing is asked any more, when they
-// are an eighth of the files that the process may open: the oldest of the client or network that has most.
+// Idle returns a ConnState function that limits connections without a request to 1/8 of the files
+// that the process may open. Beyond that it closes the oldest connection of the client or network
+// with most connections.
 func Idle() func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	idle := limit.NewTable[net.Conn, struct{}](max(1, disk.Files()/idlePart), 0)
@@ -25,7 +26,7 @@ func Idle() func(net.Conn, http.ConnState) {
 			idle.Delete(c)
 			return
 		}
-		from, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // zero if it is no network address
+		from, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // zero for other addresses
 		gone, _ := idle.Displace(c, limit.Client(from.Addr()), 0, struct{}{})
 		for _, o := range gone {
 			_ = o.Key.Close()

@@ -1,4 +1,4 @@
-// Package nearest finds the name that an unknown one was probably meant to be.
+// Package nearest finds the known name that is most similar to an unknown name.
 package nearest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Of returns the name among known with the smallest [Distance] to name, or "" if none is known.
+// Of returns the name in known with the smallest [Distance] to name, or "" if known is empty.
 func Of(name string, known []string) (nearest string) {
 	best := -1
 	for _, k := range known {
@@ -18,7 +18,8 @@ func Of(name string, known []string) (nearest string) {
 	return nearest
 }
 
-// Distance returns the number of bytes that must be inserted, deleted or replaced to make one name of another.
+// Distance returns the number of bytes to insert, delete or replace to change one name into the
+// other.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -38,7 +39,8 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Flag returns an error of fs.Parse, with the nearest flag if the error is about an unknown one.
+// Flag adds the nearest flag to an error of fs.Parse about an unknown flag. It returns other errors
+// unchanged.
 func Flag(fs *flag.FlagSet, err error) error {
 	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !unknown {

@@ -1,4 +1,4 @@
-// Package outage keeps which dependencies of a part fail, for its status and its metrics.
+// Package outage records failing dependencies for status and metrics.
 package outage
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Table has the dependencies that fail, and the number of failures. The zero value is empty; all
+// Table contains the failing dependencies and numbers of failures. The zero value is empty. All
 // methods may be called concurrently.
 type Table struct {
 	mu sync.Mutex
@@ -41,7 +41,7 @@ func (t *Table) Note(of string, err error) {
 	t.totals[of]++
 }
 
-// All returns the dependencies that fail, in the order of their names.
+// All returns the failing dependencies, sorted by name.
 func (t *Table) All() []graspsync.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package porttest finds ports for tests whose servers must know their address before they listen, or
-// listen at it again after a restart.
+// Package porttest finds ports for tests whose servers need to know their address before they
+// listen, or listen again after a restart.
 package porttest
 
 import (
@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// Address returns an address on loopback at which a server can listen, and at the port after it. The port is
-// below those that the system gives to outgoing connections (from 32768 on Linux), because one of these may
-// be taken while the server does not listen. Until the test ends no other test gets it, of this process or of
-// another: sockets for UDP at the same ports say that they are taken.
+// Address returns a loopback address with a free port, whose next port is free too. The port is
+// below the range of outgoing connections (from 32768 on Linux), because an outgoing connection
+// could take the port while the server does not listen. No other test of any process gets the ports
+// until the test ends, because UDP sockets at the same ports reserve them.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -25,7 +25,7 @@ func Address(t testing.TB) string {
 	return ""
 }
 
-// reserved reports whether nobody had this port, which is the test's now.
+// reserved reserves a port. It returns false if the port is in use.
 func reserved(t testing.TB, port int) bool {
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	mark, err := net.ListenPacket("udp", addr) //nolint:noctx // it does not wait

@@ -2,5 +2,5 @@
 
 package racetest
 
-// Enabled says whether the race detector is on.
+// Enabled reports whether the race detector is on.
 const Enabled = false

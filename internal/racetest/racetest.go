@@ -1,16 +1,17 @@
-// Package racetest is how much tests do. The race detector makes them five to ten times slower
-// and looks at nothing but memory that goroutines share; so a test with which it has nothing to do
-// says so itself:
+// Package racetest controls the amount of work of tests. The race detector makes tests five to ten
+// times slower and checks only concurrent memory access. Tests for which it is useless call
+// Amounts:
 //
 //	func TestTenThousandUploads(t *testing.T) {
 //		racetest.Amounts(t)
 //
-// All of them run without it. This runs them with it, for an hour or two:
+// All tests run without the race detector. This command runs each test with the detector, in one to two
+// hours:
 //
 //	GRASPSYNC_RACE=all go test -race -timeout 3h work
 //
-// What is drawn at random, or done for each of many steps or cases, can be done more often than there is time
-// for on every commit: here ten times as often, and for every step and case.
+// Random tests, and tests of many steps or cases, can run more rounds than there is time for on
+// each commit. This command multiplies rounds by 10:
 //
 //	GRASPSYNC_ROUNDS=10 go test -timeout 3h work
 package racetest
@@ -24,8 +25,8 @@ import (
 	"testing"
 )
 
-// Amounts skips a test under the race detector whose subject is how much there is of something,
-// how long it takes, or what one goroutine does: a shorter test beside it has the same goroutines.
+// Amounts skips a test under the race detector. It is for tests of amounts, durations or a single
+// goroutine, if a shorter test has the same goroutines.
 func Amounts(t testing.TB) {
 	t.Helper()
 	if Enabled && os.Getenv("GRASPSYNC_RACE") != "all" {
@@ -33,7 +34,7 @@ func Amounts(t testing.TB) {
 	}
 }
 
-// Foreign skips a test under the race detector in which somebody else's code has a data race.
+// Foreign skips a test under the race detector because foreign code has a data race.
 func Foreign(t testing.TB, race string) {
 	t.Helper()
 	if Enabled {
@@ -41,8 +42,8 @@ func Foreign(t testing.TB, race string) {
 	}
 }
 
-// Rounds returns how often a test draws that draws n times: a tenth with -short, and as many times
-// more as GRASPSYNC_ROUNDS says.
+// Rounds returns the number of rounds of a random test: n, n/10 with -short, times
+// GRASPSYNC_ROUNDS.
 func Rounds(n int) int {
 	if testing.Short() {
 		n = max(1, n/10)
@@ -50,9 +51,9 @@ func Rounds(n int) int {
 	return n * more()
 }
 
-// Steps yields numbers from 1 on, for a test that has each of many steps fail once and breaks off after the
-// last one: 1, and one of n of the others, drawn anew each time; of 4n with -short. With GRASPSYNC_ROUNDS it
-// is so many times more, at most all.
+// Steps yields step numbers for a test that makes each of many steps fail and stops after the last
+// step. It yields 1, and on average every n-th of the other numbers at random, with -short every
+// 4n-th. GRASPSYNC_ROUNDS divides n.
 func Steps(n int) iter.Seq[int] {
 	if testing.Short() {
 		n *= 4
@@ -64,8 +65,7 @@ func Steps(n int) iter.Seq[int] {
 	}
 }
 
-// Some returns n of several cases, in their order, drawn anew each time; so many times more as
-// GRASPSYNC_ROUNDS says.
+// Some returns n times GRASPSYNC_ROUNDS random elements, in their order.
 func Some[E any](n int, all []E) []E {
 	some := slices.Clone(all)
 	for surplus := len(all) - n*more(); surplus > 0; surplus-- {

@@ -1,6 +1,4 @@
-// Package seldom keeps strangers from filling a log: lines about one thing are
-// written once in a while, however often there is a reason to, and what strangers wrote
-// is quoted and cut in them.
+// Package seldom limits log lines that clients can cause.
 package seldom
 
 import (
@@ -10,11 +8,11 @@ import (
 
 const (
 	every = time.Minute
-	most  = 10_000 // keys that are remembered; of others nothing is logged
+	most  = 10_000 // maximum number of remembered keys; other keys are not logged
 )
 
-// Lines remembers when a line was written about what, such as a host and what
-// happened with it. The zero value has written nothing. It is safe for concurrent use.
+// Lines records the time of the last log line per key, such as a host and a cause. The zero value
+// is empty. It is safe for concurrent use.
 type Lines[K comparable] struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -22,9 +20,9 @@ type Lines[K comparable] struct {
 	swept time.Time
 }
 
-// May reports whether a line about k may be written now, and counts it as written: it
-// is false if there was one in the last minute. Where too much is remembered it is
-// false as well, until a minute is over for some of that.
+// May reports whether a line about k may be written now, and records it as written. It returns
+// false for a minute after the last line about k, and for a new key while 10,000 keys were logged
+// within a minute.
 func (l *Lines[K]) May(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +42,7 @@ func (l *Lines[K]) May(k K, now time.Time) bool {
 	return true
 }
 
-// sweep forgets what says nothing any more, at most once a second: that it is full
-// must not make it slow.
+// sweep removes expired keys, at most once per second for speed.
 func (l *Lines[K]) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return

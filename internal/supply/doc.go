@@ -1,2 +1,2 @@
-// Package supply holds what whoever imports the library depends on to a small number.
+// Package supply tests that the library has few dependencies.
 package supply

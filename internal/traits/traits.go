@@ -1,5 +1,5 @@
-// Package traits is how a backend tells adapter/eventstore what is known of its kind, where
-// that can't be seen from its type.
+// Package traits describes properties of storage backends that adapter/eventstore cannot see from
+// their types.
 package traits
 
 import (
@@ -10,33 +10,35 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Teller is a backend that says what it is like.
+// Teller is a backend that describes itself.
 type Teller interface{ Traits() Traits }
 
-// Traits are what is known of a kind of backend. The zero Traits are of no use: nothing is indexed.
+// Traits are the properties of a kind of backend. The zero value is invalid, because it indexes
+// nothing.
 type Traits struct {
-	// Page is how many events one query is asked for, more than 0, and Exempt for how many
-	// it may be asked in a query that is marked as a reconciliation; 0 if for no more.
+	// Page is the maximum number of events per query, at least 1. Exempt is the maximum for a query
+	// that is marked as a reconciliation, or 0 if Page applies.
 	Page, Exempt int
-	// Memory: it is a slicestore. A full answer holds the newest matches, whatever the filter, since is
-	// exclusive, and calls must not be concurrent. Other backends keep events in a binary form with
-	// counts and sizes of 16 bits, and look up each combination of values by itself.
+	// Memory reports that the backend is a slicestore. A full answer contains the newest matches
+	// for any filter, since is exclusive, and calls must not be concurrent. Other backends encode
+	// events in a binary form with 16-bit counts and sizes, and look up each combination of values
+	// separately.
 	Memory bool
-	// Prefixes: answers to a query for a tag value also hold events with values that
-	// begin with it, neither in order of time, and since ends the search early.
+	// Prefixes reports that answers to a query for a tag value also contain events with values that
+	// begin with it. These events are not in order of time, and since ends the search early.
 	Prefixes bool
-	// Uncounted: it is not to be asked to count. lmdb never comes to an end.
+	// Uncounted reports that the backend must not count, because counting in lmdb never ends.
 	Uncounted bool
-	// Folder is the folder of a database that lets several processes open it, "" for others.
+	// Folder is the folder of a database that several processes can open, or "".
 	Folder string
-	// Indexed reports whether a query for this tag finds all events that have it.
+	// Indexed reports whether a query for a tag finds all events with the tag.
 	Indexed func(name, value string) bool
-	// Fits reports whether an event can be kept as it is.
+	// Fits reports whether the backend can store an event unchanged.
 	Fits func(e *nostr.Event) bool
 }
 
-// Find returns the backend of a package of a module that a value is, points to or embeds, and the name of the package. It
-// returns the zero Value unless the package is one of kinds.
+// Find returns the backend that a value is, points to or embeds, and its package name. The package
+// must be in module and in kinds. Otherwise Find returns the zero Value.
 func Find(backend reflect.Value, module string, kinds ...string) (reflect.Value, string) {
 	for backend.Kind() == reflect.Pointer || backend.Kind() == reflect.Interface {
 		backend = backend.Elem()

@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Errors of Save and Flush.
 var (
 	ErrFull    = errors.New("too many changes wait to be written")
 	ErrTooLong = errors.New("value is too long")
@@ -22,67 +21,67 @@ var (
 )
 
 const (
-	batchBytes = 8 << 20          // bytes of values that are written together
-	retryPause = 10 * time.Second // after a failed write: a full or broken disk is not repaired sooner
-	logPause   = time.Minute      // between two log lines about a store that fails
+	batchBytes = 8 << 20          // bytes of values per batch
+	retryPause = 10 * time.Second // after a failed write, because a full or broken disk takes time to repair
+	logPause   = time.Minute      // between log lines about a failing store
 )
 
 // Config configures a [Buffer]. All fields are required.
 type Config struct {
 	Delay    time.Duration // from the first Put to the write
-	Timeout  time.Duration // bounds each write
-	MaxValue int           // longest value, in bytes; longer ones are dropped
-	MaxQueue int           // maximum number of keys with changes that wait; more are dropped
-	Logger   *slog.Logger  // gets failed writes
-	// Dropped counts dropped changes by reason: "queue" is full, or the "size" of a value. It must not block.
+	Timeout  time.Duration // of each write
+	MaxValue int           // maximum length of a value, in bytes; longer values are dropped
+	MaxQueue int           // maximum number of keys with waiting changes; more are dropped
+	Logger   *slog.Logger  // receives failed writes
+	// Dropped is called with the number of dropped changes, by reason "queue" (full) or "size" (of
+	// the value). It must not block.
 	Dropped func(reason string, n int)
 }
 
-// Value returns the value of a key when it is written, or false to delete the record. It may be called
-// several times.
+// Value returns the value of a key at the time of the write, or false to delete the record. It may
+// be called several times.
 type Value func() (value []byte, keep bool)
 
-// Change is the next value of a key.
+// Change is a new value of a key.
 type Change struct {
 	Key   string
 	Value Value
 }
 
-// Buffer writes changes of records behind. It is the only writer of its keys. Its methods may be called
-// concurrently. Make one with [New].
+// Buffer writes changes in the background. It must be the only writer of its keys. All methods may
+// be called concurrently. Make one with [New].
 type Buffer struct {
 	// set by New, read-only
 	store state.Store
 	cfg   Config
 	seed  maphash.Seed
-	wake  chan struct{} // one slot: there are urgent keys, or due is earlier
-	ended chan struct{} // closed when Run has returned
+	wake  chan struct{} // one slot: urgent keys exist, or due is earlier
+	ended chan struct{} // closed when Run returned
 
 	mu sync.Mutex
 	// guarded by mu
 	queue    map[string]*change
-	writing  map[string]*change // taken from queue and not yet written
+	writing  map[string]*change // taken from queue, not yet written
 	urgent   []string           // keys in queue with waiters
-	due      time.Time          // when all of queue is written; zero if it is empty or all of it is urgent
-	sums     map[string]uint64  // of the values in the store, as far as they are certain
+	due      time.Time          // time to write the queue; zero if it is empty or all keys are urgent
+	sums     map[string]uint64  // of values known to be in the store
 	loggedAt time.Time
 }
 
-// change is a change that waits.
+// change is a waiting change.
 type change struct {
 	value   Value
 	waiters []*waiter
 }
 
-// waiter is a Save or a Flush.
+// waiter is a call of Save or Flush.
 type waiter struct {
 	done chan struct{} // closed when left is 0
 	// guarded by Buffer.mu
-	left int   // changes that are not yet written
-	err  error // the first one
+	left int   // number of unwritten changes
+	err  error // the first error
 }
 
-// New returns a Buffer over store.
 func New(store state.Store, cfg Config) *Buffer {
 	return &Buffer{
 		store: store, cfg: cfg, seed: maphash.MakeSeed(), wake: make(chan struct{}, 1), ended: make(chan struct{}),
@@ -90,8 +89,8 @@ func New(store state.Store, cfg Config) *Buffer {
 	}
 }
 
-// Load calls f for all records with a prefix. It is called before Run. f reports whether the record is still in
-// the store.
+// Load calls f for all records with a prefix. Call it before Run. f reports whether the record
+// still exists in the store.
 func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, value []byte) (there bool, err error)) error {
 	for r, err := range b.store.Each(ctx, prefix) {
 		if err != nil {
@@ -111,8 +110,8 @@ func (b *Buffer) Load(ctx context.Context, prefix string, f func(key string, val
 	return nil
 }
 
-// Put queues a change in place of an earlier one of its key, and returns immediately. It returns false if the queue
-// is full.
+// Put queues a change, replaces an earlier change of the key, and returns immediately. It returns
+// false if the queue is full.
 func (b *Buffer) Put(key string, value Value) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +124,8 @@ func (b *Buffer) Put(key string, value Value) bool {
 	return true
 }
 
-// Save writes changes immediately, and returns when they are durable. Concurrent calls are written together. A change
-// that could not be written is written later, as after Put.
+// Save writes changes immediately, and returns when they are durable. Concurrent calls are batched.
+// A failed change is retried like after Put.
 func (b *Buffer) Save(ctx context.Context, changes ...Change) error {
 	w := &waiter{done: make(chan struct{})}
 	b.mu.Lock()
@@ -141,7 +140,7 @@ func (b *Buffer) Save(ctx context.Context, changes ...Change) error {
 	return b.await(ctx, w)
 }
 
-// Flush writes all changes that were put before, and returns when they are durable.
+// Flush writes all queued changes, and returns when they are durable.
 func (b *Buffer) Flush(ctx context.Context) error {
 	w := &waiter{done: make(chan struct{})}
 	b.mu.Lock()
@@ -149,7 +148,7 @@ func (b *Buffer) Flush(ctx context.Context) error {
 		b.wait(w, key)
 	}
 	for key, c := range b.writing {
-		if b.queue[key] == nil { // else the later change is written after this one
+		if b.queue[key] == nil { // otherwise the later change is written after this change
 			c.waiters = append(c.waiters, w)
 			w.left++
 		}
@@ -173,7 +172,7 @@ func (b *Buffer) enqueue(key string, value Value) bool {
 	return true
 }
 
-// wait makes w wait for the change of a key in the queue. The caller holds mu.
+// wait makes w wait for the queued change of a key. The caller holds mu.
 func (b *Buffer) wait(w *waiter, key string) {
 	c := b.queue[key]
 	if len(c.waiters) == 0 {
@@ -184,7 +183,7 @@ func (b *Buffer) wait(w *waiter, key string) {
 	b.signal()
 }
 
-// dueIn makes the queue due no later than after d. The caller holds mu.
+// dueIn makes the queue due after at most d. The caller holds mu.
 func (b *Buffer) dueIn(d time.Duration) {
 	if at := time.Now().Add(d); b.due.IsZero() || at.Before(b.due) {
 		b.due = at
@@ -199,7 +198,7 @@ func (b *Buffer) signal() {
 	}
 }
 
-// await returns the error of w once it is done.
+// await waits for w and returns its error.
 func (b *Buffer) await(ctx context.Context, w *waiter) error {
 	result := func() (left int, err error) {
 		b.mu.Lock()
@@ -215,14 +214,14 @@ func (b *Buffer) await(ctx context.Context, w *waiter) error {
 	case <-ctx.Done():
 		return fmt.Errorf("saving records: %w", context.Cause(ctx))
 	}
-	if left, err := result(); left == 0 { // also if the writer has ended since
+	if left, err := result(); left == 0 { // the writer may have ended after the last change
 		return err
 	}
 	return ErrEnded
 }
 
-// Run writes until ctx ends. Changes that are queued then are not written; call Flush before. It is
-// called once.
+// Run writes changes until ctx ends. Changes in the queue are then lost, so call Flush before. Call
+// Run once.
 func (b *Buffer) Run(ctx context.Context) {
 	defer close(b.ended)
 	timer := time.NewTimer(0)
@@ -245,8 +244,8 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-// take returns the changes that are to be written now: all of them if the queue is due, else the urgent ones. due is the time
-// of the next call.
+// take returns the changes to write now: the whole queue if it is due, else the urgent changes. due
+// is the time of the next call.
 func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -263,8 +262,8 @@ func (b *Buffer) take(now time.Time) (group map[string]*change, due time.Time) {
 	return group, b.due
 }
 
-// write writes a group of changes: first the deletions, which make room, then the values. A value that is stored
-// already is not written.
+// write writes a group of changes. It deletes first to make room. It does not write values that the
+// store already contains.
 func (b *Buffer) write(ctx context.Context, group map[string]*change) {
 	var puts []state.Record
 	var deletes []string
@@ -306,7 +305,7 @@ func (b *Buffer) forget(key string) {
 	delete(b.sums, key)
 }
 
-// stored reports whether the store has a value.
+// stored reports whether the store contains a value.
 func (b *Buffer) stored(key string, value []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -314,7 +313,7 @@ func (b *Buffer) stored(key string, value []byte) bool {
 	return ok && sum == maphash.Bytes(b.seed, value)
 }
 
-// put writes records together, or one after the other if the store refuses a record.
+// put writes records together, or one by one if the store refuses a record.
 func (b *Buffer) put(ctx context.Context, records []state.Record) {
 	if len(records) == 0 {
 		return
@@ -336,7 +335,7 @@ func (b *Buffer) put(ctx context.Context, records []state.Record) {
 	}
 }
 
-// call calls the store. A panic of the store is an error.
+// call calls the store and converts a panic to an error.
 func (b *Buffer) call(ctx context.Context, f func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
@@ -351,7 +350,7 @@ func (b *Buffer) call(ctx context.Context, f func(context.Context) error) (err e
 	return nil
 }
 
-// settle ends the write of a key. A change that failed is queued again, unless there is a later one.
+// settle ends the write of a key. It queues a failed change again, unless a later change is queued.
 func (b *Buffer) settle(ctx context.Context, key string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -366,7 +365,7 @@ func (b *Buffer) settle(ctx context.Context, key string, err error) {
 	if err == nil {
 		return
 	}
-	delete(b.sums, key) // the store may have either value
+	delete(b.sums, key) // the store may contain either value
 	if errors.Is(err, ErrTooLong) {
 		return
 	}

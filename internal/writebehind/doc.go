@@ -1,5 +1,5 @@
-// Package writebehind writes records to a [state.Store] from one goroutine: changes that may be lost a while later,
-// all of them in one batch, and immediately those that a caller waits for.
+// Package writebehind writes records to a [state.Store] from one goroutine. It batches changes that
+// may be lost for a while, and writes changes immediately if a caller waits for them.
 //
 //	b := writebehind.New(store, cfg)
 //	err := b.Load(ctx, "things/", func(key string, value []byte) (there bool, err error) { ... })
@@ -8,5 +8,5 @@
 //	err = b.Save(ctx, writebehind.Change{Key: "things/2", Value: value}) // durable when it returns
 //	err = b.Flush(ctx)                                                   // at the end
 //
-// Failed writes are repeated. The queue is bounded, and changes beyond the bound are counted.
+// Failed writes are retried. The queue is bounded, and dropped changes are counted.
 package writebehind
