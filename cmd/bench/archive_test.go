@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The archive must not be what loses events.
+// The archive must not lose events.
 func TestArchive(t *testing.T) {
 	events, err := newHub(200, relayNames(1))
 	require.NoError(t, err)

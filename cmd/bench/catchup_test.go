@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testEvents is how many events a test has. The race detector makes signatures slow.
+// testEvents returns the number of events in a test. The race detector makes signatures slow.
 func testEvents(n int) int {
 	if raceEnabled {
 		return n / 10
@@ -29,8 +29,8 @@ func newTestRun(t *testing.T) *run {
 	return &run{ctx: t.Context(), quick: true, count: 1, cache: t.TempDir(), dir: t.TempDir()}
 }
 
-// The measured work in small: each client ends up with every event and with none that is
-// forged, and the counts are those of a catch-up.
+// A small catch-up: each client stores every event and no forged one, and the counters are
+// plausible.
 func TestCatchUp(t *testing.T) {
 	const forged = 2
 	n := testEvents(500)
@@ -49,7 +49,7 @@ func TestCatchUp(t *testing.T) {
 			continue
 		}
 		t.Run(c.name+" from "+string(c.relay), func(t *testing.T) {
-			if !c.theirs { // theirs leave their connection open
+			if !c.theirs { // go-nostr leaves its connection open
 				defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			}
 			a := first(c, d)

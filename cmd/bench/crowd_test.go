@@ -12,7 +12,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// What the rows over a crowd measure: a world is followed in full, and what is published comes.
+// A follower follows the whole world of a crowd and receives published events.
 func TestCrowd(t *testing.T) {
 	in, told := io.Pipe()
 	said, out := io.Pipe()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was made once is what would be made again.
+// A new data set is equal to the cached one.
 func TestDatasetIsTheSameEachTime(t *testing.T) {
 	dir := t.TempDir()
 	d, err := openDataset(dir, 100, 10)

@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// All that states and pull requests name is in the git data of their repository, and what was
-// made once is read again.
+// The git data of a repository contains everything that states and pull requests name, and is
+// cached.
 func TestFieldWithGitData(t *testing.T) {
 	r := &run{ctx: t.Context(), quick: true, cache: t.TempDir()}
 	f, path, err := loadGitField(r)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is measured stands or falls with what the events are like.
+// The measurements depend on the properties of these events.
 func TestHub(t *testing.T) {
 	n := testEvents(1000)
 	events, err := newHub(n, relayNames(1))

@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// What is alive when the heap is collected is seen, and what the Store holds is not counted.
+// A heapWatch measures live bytes without those of the Store.
 func TestHeapWatch(t *testing.T) {
 	const size, all = 64 << 20, 10
 	s := newStore(memstore.New(), all)

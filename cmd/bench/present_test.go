@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// What is needed for all that is missing is what it weighs, and a bit; for nothing it is a bit.
+// needed returns the size of the missing events plus a small amount.
 func TestNeeded(t *testing.T) {
 	r := newTestRun(t)
 	d, err := openDataset(r.cache, testEvents(1000), 1)

@@ -11,7 +11,7 @@ func pushRun(t *testing.T) *run {
 	return &run{ctx: t.Context(), quick: true, cache: t.TempDir(), dir: t.TempDir()}
 }
 
-// What is measured today is what was measured before.
+// The history is always the same.
 func TestPushHistory(t *testing.T) {
 	r := pushRun(t)
 	h, err := pushHistory(r, 5, 3)
@@ -23,8 +23,8 @@ func TestPushHistory(t *testing.T) {
 	require.Equal(t, h.newest, again.newest, "it is kept")
 }
 
-// Both servers get each commit, and a state is served when it has come; processes are counted,
-// also those that git starts.
+// Both servers store each commit, and a state is served after its push. Processes are counted,
+// including those that git starts.
 func TestPush(t *testing.T) {
 	r := pushRun(t)
 	h, err := pushHistory(r, 10, 3)

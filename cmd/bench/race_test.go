@@ -2,6 +2,5 @@
 
 package main
 
-// raceEnabled: go-nostr has data races, so that the race detector would fail its
-// runs. Ours are run.
+// raceEnabled skips go-nostr, which has data races. Our client runs.
 const raceEnabled = true

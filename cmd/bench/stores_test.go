@@ -14,7 +14,7 @@ func TestStores(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, relays.close()) }()
 	for _, b := range backends() {
-		alone, err := b.writeAlone(r, d) // which sees to it that all is there
+		alone, err := b.writeAlone(r, d) // checks the content
 		require.NoError(t, err)
 		require.Positive(t, alone.saved)
 		require.Positive(t, alone.cpu)

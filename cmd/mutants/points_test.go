@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each kind of mutation is found, once, and each is Go.
+// Each kind of mutation is found once and is valid Go.
 func TestPoints(t *testing.T) {
 	src := `package p
 
@@ -53,7 +53,7 @@ func (s *S) f(a, b int) error {
 	}
 }
 
-// Product code is what is drawn from: no tests, doubles, examples or tools.
+// Only product code is mutated: no tests, test helpers, examples or tools.
 func TestProductCode(t *testing.T) {
 	all, err := points("../..", nil)
 	require.NoError(t, err)
@@ -68,8 +68,8 @@ func TestProductCode(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A mutation is caught by a test that sees it, survives one that does not, and is told from
-// one that is no Go and from one that never ends.
+// A mutation is killed by a test that notices it and survives one that does not. Mutations that do
+// not compile or never end have verdicts of their own.
 func TestTry(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// sample is documented as structs of options are.
+// sample is documented like a struct of options.
 type sample struct {
 	// Bytes is one. Defaults to 4 GiB, as
 	// much as another; at least 1.

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who comes to a package wants to see one thing done with it, and that it compiles: each package
-// that others can import has an Example.
+// Each public package has an Example, so that readers see a use of it that compiles.
 func TestEveryPublicPackageHasAnExample(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var without []string
@@ -30,7 +29,7 @@ func TestEveryPublicPackageHasAnExample(t *testing.T) {
 		}
 		pkg, err := build.ImportDir(dir, 0)
 		if none := (*build.NoGoError)(nil); errors.As(err, &none) || err == nil && pkg.Name == "main" {
-			return nil // nothing that can be imported
+			return nil // no importable package
 		}
 		require.NoError(t, err)
 		public++

@@ -20,8 +20,8 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
-// A link of the documentation leads to a file that is there, and to a heading that it has; one whose
-// text is the name of a test, to a file that has this test. What is elsewhere is not looked at.
+// Links in the documentation lead to existing files and headings. A link whose text is the name of
+// a test leads to a file with that test. External links are not checked.
 func TestLinks(t *testing.T) {
 	links, tests := 0, 0
 	require.NoError(t, filepath.WalkDir(filepath.Join("..", ".."), func(file string, d fs.DirEntry, err error) error {
@@ -50,7 +50,7 @@ func TestLinks(t *testing.T) {
 				tests++
 				code, err := os.ReadFile(target)
 				require.NoError(t, err, "%s: %s", file, m[0])
-				assert.True(t, strings.Contains(string(code), "\nfunc "+name[1]+"("), "%s: %s", file, m[0]) // it would print all of the file
+				assert.True(t, strings.Contains(string(code), "\nfunc "+name[1]+"("), "%s: %s", file, m[0]) // assert.Contains would print the whole file
 			}
 		}
 		return nil
@@ -59,7 +59,7 @@ func TestLinks(t *testing.T) {
 	require.Greater(t, tests, 20)
 }
 
-// anchors are those that GitHub makes of the headings of a file.
+// anchors returns the anchors that GitHub creates for the headings of a file.
 func anchors(t *testing.T, file string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

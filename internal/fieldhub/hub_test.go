@@ -89,7 +89,7 @@ func TestProduction(t *testing.T) {
 	t.Logf("%d events, %d wanted, kinds %v", len(ids), len(h.Wanted), kinds)
 }
 
-// The same configuration makes the same hub, however many processors there are.
+// The same configuration gives the same hub for any number of processors.
 func TestDeterministic(t *testing.T) {
 	trace := func(h *fieldhub.Hub) [32]byte {
 		sum := sha256.New()
@@ -115,7 +115,7 @@ func TestDeterministic(t *testing.T) {
 	assert.NotEqual(t, first, trace(fieldhub.New(cfg)))
 }
 
-// With real keys all signatures are real.
+// With real keys all signatures are valid.
 func TestRealSignatures(t *testing.T) {
 	h := fieldhub.New(fieldhub.Config{Size: fieldhub.Production.Part(100), Server: "grasp.example", Key: relaytest.NewKey})
 	for _, ev := range h.Events {

@@ -23,7 +23,7 @@ func TestPlay(t *testing.T) {
 	require.Equal(t, 2, begun, "a player for each script")
 }
 
-// Output that is wrong, missing or too much is replaced; the rest stays as it is.
+// Wrong, missing and superfluous output is replaced, and the rest is kept.
 func TestOutputIsReplaced(t *testing.T) {
 	for _, old := range []string{"> one\n> two\n", "", "> wrong\n", "> one\n> two\n> three\n"} {
 		got := play(t, "# why\n\none two\n"+old+"nothing\n", echo)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The first part that differs is found, be it changed, missing or too much.
+// The first different part is found, whether it is changed, missing or superfluous.
 func TestSums(t *testing.T) {
 	lines := make([]string, 2*partLines+1)
 	for i := range lines {

@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/state/statetest"
 )
 
-// The test of a store of one's own, here that in a folder: each part of the suite opens an empty one.
+// Test a store, here the store in a folder. Each part of the suite opens an empty one.
 func ExampleRun() {
 	TestStore := func(t *testing.T) {
 		statetest.Run(t, func(t *testing.T) state.Store {
@@ -19,5 +19,5 @@ func ExampleRun() {
 			return store
 		})
 	}
-	_ = TestStore // in a file of tests: func TestStore(t *testing.T) { ... }
+	_ = TestStore // in a test file: func TestStore(t *testing.T) { ... }
 }

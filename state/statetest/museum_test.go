@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broken is a Store with one fault: each field that is set replaces a method.
+// broken is a Store with one fault. Each field that is set replaces a method.
 type broken struct {
 	state.Store
 	get  func(ctx context.Context, key string) ([]byte, error)
@@ -54,7 +54,8 @@ func (b broken) Each(ctx context.Context, prefix string) iter.Seq2[state.Record,
 	return b.Store.Each(ctx, prefix)
 }
 
-// museum holds one store for each fault that the suite must find, with the check that finds it.
+// museum contains a store for each fault that the suite must detect, with the check that detects
+// it.
 var museum = []struct {
 	fault  string
 	caught []string
@@ -154,7 +155,7 @@ var museum = []struct {
 	}},
 }
 
-// withEach changes which records Each yields.
+// withEach changes the records that Each yields.
 func withEach(m *state.Memory, change func([]state.Record) []state.Record) broken {
 	return broken{each: func(ctx context.Context, prefix string) iter.Seq2[state.Record, error] {
 		return func(yield func(state.Record, error) bool) {

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a Store does with a deletion: it is kept and executed, and its event does not come back.
+// A deletion is stored and executed, and the deleted event does not come back.
 func Example() {
 	ctx, alice := context.Background(), relaytest.NewKey("alice")
 	store := memstore.New()

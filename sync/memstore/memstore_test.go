@@ -91,8 +91,8 @@ func TestRemove(t *testing.T) {
 	assert.Equal(t, 2, s.Len())
 }
 
-// D4: an identifier with colons was cut short at the first one, and a deletion of
-// its address hit another repository.
+// D4: an identifier was cut at its first colon, and a deletion of its address removed another
+// repository.
 func TestTrapD4_ColonsInIdentifiers(t *testing.T) {
 	s := memstore.New()
 	short, long := event(30617, start, nostr.Tag{"d", "a"}), event(30617, start, nostr.Tag{"d", "a:b:c"})
@@ -102,7 +102,7 @@ func TestTrapD4_ColonsInIdentifiers(t *testing.T) {
 	assert.Equal(t, []bool{true, false}, has)
 }
 
-// H9: an older version was counted as stored, and broadcast.
+// H9: an older version was counted as stored and broadcast.
 func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
 	s := memstore.New()
 	d := nostr.Tag{"d", "repo"}
@@ -111,7 +111,7 @@ func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
 	assert.Equal(t, graspsync.Superseded, outcomes[1].Result)
 }
 
-// Tags that name nothing are passed over.
+// Invalid tags of a deletion are ignored.
 func TestOddDeletions(t *testing.T) {
 	s := memstore.New()
 	one, repo := event(1, start), event(30617, start, nostr.Tag{"d", "x"})
@@ -121,7 +121,7 @@ func TestOddDeletions(t *testing.T) {
 	assert.Equal(t, 3, s.Len())
 }
 
-// A Store finds what a naive loop over Filter.Matches finds.
+// A Store finds the same events as a naive loop over Filter.Matches.
 func TestNaiveTwin(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -176,8 +176,7 @@ func TestNaiveTwin(t *testing.T) {
 	}
 }
 
-// A request to vanish is executed by the service that it names, and no other; once
-// it is gone it covers nothing.
+// Only the service that it names executes a request to vanish. After its removal it covers nothing.
 func TestVanishNamesUs(t *testing.T) {
 	us, err := nip34.ParseIdentity("grasp.example")
 	require.NoError(t, err)

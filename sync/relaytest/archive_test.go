@@ -12,11 +12,10 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// regular has kinds that nothing replaces.
+// regular are kinds that are never replaced.
 var regular = []int{1, 2, 1621}
 
-// TestQueryAgainstNaive compares the indexed query with go-nostr's reading of
-// NIP-01 over a plain list.
+// TestQueryAgainstNaive compares the indexed query with go-nostr's filters on a plain list.
 func TestQueryAgainstNaive(t *testing.T) {
 	racetest.Amounts(t)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// TestAnswers runs one REQ against a relay with the events 1 to 5.
+// TestAnswers sends one REQ to a relay with the events 1 to 5.
 func TestAnswers(t *testing.T) {
 	say := func(text string) func(wire.Request) string {
 		return func(wire.Request) string { return text }
@@ -119,7 +119,7 @@ func TestRateLimit(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		c.req(kind1)
 		for range 5 {
-			c.req(limit(0)) // free
+			c.req(limit(0)) // not counted
 		}
 		c.script(7)
 		c.req(kind1)
@@ -128,7 +128,7 @@ func TestRateLimit(t *testing.T) {
 		r.Update(func(b *relaytest.Behavior) { b.RateLimitNotice = true })
 		c.req(kind1)
 		assert.Equal(t, []string{"NOTICE rate-limited: slow down, please"}, c.script(1))
-		time.Sleep(30 * time.Second) // the first one is a minute old
+		time.Sleep(30 * time.Second) // the first one is now a minute old
 		c.req(kind1)
 		c.req(kind1)
 		assert.Equal(t, []string{"s10 EOSE", "NOTICE rate-limited: slow down, please"}, c.rest())
@@ -184,7 +184,7 @@ func TestLatencyOfLiveEvents(t *testing.T) {
 	})
 }
 
-// A drip must not hold up other subscriptions.
+// A drip must not delay other subscriptions.
 func TestDripBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Behavior{Link: relaytest.Link{Drip: time.Hour}})
@@ -350,7 +350,7 @@ func TestSendBlocks(t *testing.T) {
 		assert.Equal(t, time.Minute, since(start))
 		assert.Equal(t, []string{"s1 EOSE"}, c.script(1))
 
-		// Nor does a relay read on whose answers nobody reads.
+		// A relay whose answers are not read stops reading.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		n := 0

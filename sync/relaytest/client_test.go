@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// client is a connection with the little that tests want of it.
+// client is a connection with helpers for tests.
 type client struct {
 	*testing.T
 	*relaytest.Conn
@@ -33,7 +33,7 @@ func (c *client) send(req wire.Request) {
 	require.NoError(c, c.Send(c.Context(), req))
 }
 
-// req sends a REQ under a new id.
+// req sends a REQ with a new id.
 func (c *client) req(fs ...nostr.Filter) (sub string) {
 	c.Helper()
 	c.n++
@@ -49,7 +49,7 @@ func (c *client) receive() wire.Message {
 	return m
 }
 
-// script receives n messages and renders them; events by their content.
+// script receives n messages and returns them as text, events by their content.
 func (c *client) script(n int) []string {
 	c.Helper()
 	var all []string
@@ -59,7 +59,7 @@ func (c *client) script(n int) []string {
 	return all
 }
 
-// rest receives what comes without waiting for time to pass; in bubbles only.
+// rest receives all messages that are due. Only for bubbles.
 func (c *client) rest() []string {
 	c.Helper()
 	var all []string
@@ -125,8 +125,7 @@ func render(m wire.Message) string {
 	return fmt.Sprint(m)
 }
 
-// notes makes n events of kind 1, at the times from, from+1, ..., with their
-// times as content.
+// notes returns n events of kind 1 with the times from, from+1 and so on, and the time as content.
 func notes(key *relaytest.Key, from, n int) []*nostr.Event {
 	events := make([]*nostr.Event, n)
 	for i := range events {

@@ -33,8 +33,7 @@ func codecRequests() []wire.Request {
 	}
 }
 
-// What the client's encoder writes is what the relay reads, and has the size that
-// a relay without a socket counts.
+// The relay reads the output of the client's encoder, and counts the same size as without a socket.
 func TestRequestsAgainstTheClientsEncoder(t *testing.T) {
 	for _, req := range codecRequests() {
 		text, err := wire.Append(nil, req)
@@ -53,7 +52,7 @@ func TestRequestsAgainstTheClientsEncoder(t *testing.T) {
 	}
 }
 
-// What the relay writes is what the client's parser reads.
+// The client's parser reads the output of the relay.
 func TestMessagesAgainstTheClientsParser(t *testing.T) {
 	ev := NewKey("codec").Event(5, 1, "hello\n\"<ö>\x01", nostr.Tag{"t", "x"}, nostr.Tag{"a", ""})
 	id, err := graspsync.ParseEventID(ev.ID)
@@ -123,7 +122,7 @@ func TestTexts(t *testing.T) {
 	require.Error(t, c.SendText(t.Context(), []byte(`["CLOSE","x"]`)))
 }
 
-// FuzzSendText throws any text at a relay.
+// FuzzSendText sends any text to a relay.
 func FuzzSendText(f *testing.F) {
 	for _, req := range codecRequests() {
 		if text, err := wire.Append(nil, req); err == nil {

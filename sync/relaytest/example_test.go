@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// A relay that gives two events a page, and what it thinks of its client.
+// A relay that returns two events per page, and the violations of its client.
 func Example() {
 	ctx := context.Background()
 	net := relaytest.NewNetwork()

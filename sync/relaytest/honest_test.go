@@ -86,7 +86,7 @@ func TestLiveEvents(t *testing.T) {
 		c.req(limit(0), nostr.Filter{Kinds: []int{2}, LimitZero: true})
 		assert.Equal(t, []string{"s1 1", "s1 EOSE", "s2 EOSE"}, c.script(3))
 		r.Publish(notes(alice, 2, 1)...)
-		r.Publish(notes(alice, 2, 1)...) // a duplicate is no news
+		r.Publish(notes(alice, 2, 1)...) // a duplicate is not sent
 		r.Publish(alice.Event(3, 3, "unwanted"), alice.Event(3, 2, "two"))
 		assert.Equal(t, []string{"s1 2", "s2 2", "s2 two"}, c.script(3))
 		c.send(wire.Request{Type: wire.TypeClose, Sub: "s2"})
@@ -177,7 +177,7 @@ func TestPublishedByClient(t *testing.T) {
 	unsigned := alice.Event(1, 1, "z")
 	bad := *unsigned
 	bad.Sig = real.Sig
-	lying := *unsigned // a valid signature over another id
+	lying := *unsigned // a valid signature for another id
 	lying.ID = alice.Event(1, 1, "w").ID
 	for _, ev := range []*nostr.Event{real, real, &forged, &bad, &lying, unsigned, alice.Deletion(2, unsigned), unsigned} {
 		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
@@ -279,7 +279,7 @@ func TestInspection(t *testing.T) {
 		time.Sleep(time.Second)
 		mine := nostr.Filter{Kinds: []int{1}}
 		two.req(mine)
-		mine.Kinds[0] = 2 // it is the client's again
+		mine.Kinds[0] = 2 // the client may change it now
 		one.req(limit(0))
 		subs := r.Subscriptions()
 		require.Len(t, subs, 2)

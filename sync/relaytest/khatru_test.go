@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Nothing is limited that was not asked for, but the size of a message.
+// By default only the size of a message is limited.
 func TestKhatruUnlimited(t *testing.T) {
 	key := relaytest.NewCheapKey("author")
 	b := relaytest.Khatru()
@@ -90,7 +90,7 @@ func TestKhatruPolicies(t *testing.T) {
 	}
 }
 
-// The filters of all connections count; 100 at once, then 20 a minute.
+// The filters of all connections count: a burst of 100, then 20 a minute.
 func TestKhatruRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.KhatruDefaults())
@@ -117,7 +117,7 @@ func TestKhatruRate(t *testing.T) {
 	})
 }
 
-// If the second filter is refused, the first one is followed all the same.
+// If the second filter is refused, the first one still receives live events.
 func TestKhatruHalfRefused(t *testing.T) {
 	b := relaytest.Khatru()
 	b.RefuseEmpty = true

@@ -16,14 +16,14 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// last receives n messages and renders the last one.
+// last receives n messages and returns the last one as text.
 func (c *client) last(n int) string {
 	c.Helper()
 	all := c.script(n)
 	return all[n-1]
 }
 
-// sized is a filter that makes a REQ of exactly so many bytes.
+// sized returns a filter whose REQ has size bytes.
 func sized(t *testing.T, sub string, size int) nostr.Filter {
 	t.Helper()
 	empty := len(`["REQ","",{"search":""}]`) + len(sub)
@@ -40,10 +40,10 @@ func (c *client) open(n int) {
 	}
 }
 
-// neg opens a NEG session for events of kind 1, with nothing here.
+// neg opens a NEG session for events of kind 1 with an empty set.
 func (c *client) neg(id string) {
 	c.Helper()
-	payload := []byte{0x61, 0, 0, 2, 0} // all of time, no ids
+	payload := []byte{0x61, 0, 0, 2, 0} // all times, no ids
 	c.send(wire.Request{Type: wire.TypeNegOpen, Sub: id, Filters: []nostr.Filter{kind1}, Payload: payload})
 }
 
@@ -78,12 +78,12 @@ func TestLocalRelayResults(t *testing.T) {
 		id := c.req(f)
 		assert.Equal(t, id+" EOSE", c.last(501))
 	}
-	// What two filters find comes in one order.
+	// The events of two filters are sorted together.
 	c.req(nostr.Filter{Kinds: []int{1}, Until: ts(1)}, nostr.Filter{Kinds: []int{1}, Since: ts(501)})
 	assert.Equal(t, []string{"s4 501", "s4 1", "s4 EOSE"}, c.script(3))
 }
 
-// A subscription to ids ends when it got all of them.
+// A subscription to ids ends when it has received all of them.
 func TestLocalRelayIDs(t *testing.T) {
 	r := relay(relaytest.LocalRelay())
 	two := notes(alice, 1, 2)
@@ -143,7 +143,7 @@ func TestLocalRelaySubID(t *testing.T) {
 
 func TestLocalRelayMessageSize(t *testing.T) {
 	b := relaytest.LocalRelay()
-	b.Info.MaxMessageLength = 0 // of a relay that does not say it
+	b.Info.MaxMessageLength = 0 // a relay that does not publish it
 	b.MaxSubBytes = 0
 	c := connect(t, relay(b))
 	c.req(sized(t, "s1", 5<<20))
@@ -197,7 +197,7 @@ func TestLocalRelayPublish(t *testing.T) {
 	}, c.script(6))
 }
 
-// Each quota is for a minute, and comes back by whole seconds of silence.
+// Each quota is per minute and returns by whole seconds without an attempt.
 func TestLocalRelayQuotas(t *testing.T) {
 	query := func(c *client) string {
 		id := c.req(limit(0))
@@ -245,7 +245,7 @@ func TestLocalRelayQuotas(t *testing.T) {
 					c.neg("n")
 					c.receive()
 				}
-				// once returns what was said if it was refused.
+				// once returns the message if it is a refusal.
 				once := func() string {
 					if m := test.ask(c); strings.Contains(m, "rate-limited") {
 						return m
@@ -256,7 +256,7 @@ func TestLocalRelayQuotas(t *testing.T) {
 					require.Empty(t, once(), i)
 				}
 				assert.Contains(t, once(), test.words)
-				for range 100 { // more often than once a second: nothing comes back
+				for range 100 { // more than once a second returns no quota
 					time.Sleep(999 * time.Millisecond)
 					require.Contains(t, once(), test.words)
 				}
@@ -275,7 +275,7 @@ func TestLocalRelayQuotas(t *testing.T) {
 	}
 }
 
-// Too many messages of any kind end the connection, without a word.
+// Too many messages of any type end the connection without a message.
 func TestLocalRelayMessages(t *testing.T) {
 	c := connect(t, relay(relaytest.LocalRelay()))
 	for range 6000 {
@@ -315,7 +315,7 @@ func TestLocalRelayNegSessions(t *testing.T) {
 	assert.Contains(t, render(c.receive()), "10 NEG-MSG", "the failed one is gone")
 }
 
-// The records of all sessions count together, those of a closed one no more.
+// The records of all open sessions count together.
 func TestLocalRelayNegItems(t *testing.T) {
 	assert.Equal(t, 50_000, relaytest.LocalRelay().NegMax)
 	b := relaytest.LocalRelay()
@@ -382,7 +382,7 @@ func TestLocalRelayAuth(t *testing.T) {
 	})
 }
 
-// Who reads too slowly loses what waits, and all subscriptions.
+// A slow reader loses waiting live events and all subscriptions.
 func TestLocalRelayLiveOverflow(t *testing.T) {
 	key := relaytest.NewCheapKey("author")
 	for _, n := range []int{1024, 1025} {
@@ -405,7 +405,7 @@ func TestLocalRelayLiveOverflow(t *testing.T) {
 	}
 }
 
-// What is in NIP-11, and what is not.
+// The limits in NIP-11, and the missing ones.
 func TestLocalRelayInfo(t *testing.T) {
 	for _, b := range []relaytest.Behavior{relaytest.LocalRelay(), relaytest.GraspRelay()} {
 		assert.Equal(t, 500, b.Info.MaxSubscriptions)

@@ -26,7 +26,7 @@ func items(events ...*nostr.Event) []negentropy.Item {
 	return all
 }
 
-// reconcile runs a session to its end, and returns the ids that only the relay has.
+// reconcile runs a session to its end and returns the ids that only the relay has.
 func reconcile(c *client, sub string, f nostr.Filter, ours []negentropy.Item) []string {
 	c.Helper()
 	s := negentropy.NewSession(negentropy.NewSet(ours), negentropy.Limits{FrameSize: 4096})
@@ -70,7 +70,7 @@ func TestNegentropy(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
-	// The limit means nothing here.
+	// The limit has no effect.
 	assert.Equal(t, want, reconcile(c, "a", limit(5), items(ours...)))
 	assert.Equal(t, []string{theirs[3].ID}, reconcile(c, "b", nostr.Filter{Kinds: []int{1}, Since: ts(4), Until: ts(5)}, items(theirs[4])))
 	assert.Empty(t, reconcile(c, "c", kind1, items(theirs...)))
@@ -109,7 +109,7 @@ func TestNegentropyRefused(t *testing.T) {
 	}
 }
 
-// What a hostile relay answers must be taken for what it is by the client's side.
+// The client side must detect the answers of a hostile relay.
 func TestNegentropyHostileAnswers(t *testing.T) {
 	for mode, want := range map[relaytest.NegMode]error{
 		relaytest.NegGarbage:  negentropy.ErrProtocol,

@@ -23,8 +23,8 @@ func ids(n int) []string {
 	return all
 }
 
-// TestViolations has, for each rule, a client that just keeps it and one that
-// breaks it.
+// TestViolations contains a client that just keeps a rule and a client that breaks it, for each
+// rule.
 func TestViolations(t *testing.T) {
 	req := func(id string, fs ...nostr.Filter) wire.Request {
 		return wire.Request{Type: wire.TypeReq, Sub: id, Filters: fs}
@@ -39,7 +39,7 @@ func TestViolations(t *testing.T) {
 	tag := func(name string, values ...string) nostr.Filter {
 		return nostr.Filter{Kinds: []int{1}, Tags: nostr.TagMap{name: values}}
 	}
-	// many opens n subscriptions; it waits for each answer.
+	// many opens n subscriptions and waits for each answer.
 	many := func(n int, make func(id string, fs ...nostr.Filter) wire.Request) []wire.Request {
 		var all []wire.Request
 		for i := range n {
@@ -203,7 +203,7 @@ func TestTooLargeNeverReachesTheRelay(t *testing.T) {
 	assert.Error(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "a", Filters: []nostr.Filter{{Search: strings.Repeat("x", 100)}}}))
 	assert.Empty(t, r.Requests())
 	assert.Empty(t, r.Violations())
-	// A text is on the wire already.
+	// Text was already sent, so it is not refused as too large.
 	require.NoError(t, c.SendText(t.Context(), []byte(`["REQ","a",{"search":"`+strings.Repeat("x", 100)+`"}]`)))
 	require.Len(t, r.Violations(), 1)
 	assert.Equal(t, relaytest.ViolationMessageSize, r.Violations()[0].Kind)

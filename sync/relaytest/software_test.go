@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// A limit that a program does not have can be given to it all the same.
+// Every limit can be set for every program.
 func TestSoftwareTakesEveryLimit(t *testing.T) {
 	kindless := nostr.Filter{Tags: nostr.TagMap{"a": {"x", "y"}}}
 	tags := nostr.Filter{Kinds: []int{1, 2}, Tags: nostr.TagMap{"a": {"x"}, "A": {"x"}, "q": {"x"}}}

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// A subscription too many is answered, and then not followed.
+// With too many subscriptions, a REQ gets stored events and no live events.
 func TestStrfrySubscriptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		behavior relaytest.Behavior
@@ -42,7 +42,7 @@ func TestStrfrySubscriptions(t *testing.T) {
 	}
 }
 
-// More queries at once than subscriptions are not answered at all.
+// More concurrent queries than subscriptions get no answer.
 func TestStrfryQueries(t *testing.T) {
 	c := connect(t, relay(relaytest.StrfryNosLol()))
 	for range 21 {
@@ -64,7 +64,7 @@ func TestStrfryRequests(t *testing.T) {
 	tag := func(name string, values ...string) nostr.Filter {
 		return nostr.Filter{Tags: nostr.TagMap{name: values}, LimitZero: true}
 	}
-	// long returns values of 255 bytes that are n bytes in all.
+	// long returns values of 255 bytes with n bytes in total.
 	long := func(n int) []string {
 		var all []string
 		for i := 0; n > 0; i++ {
@@ -110,7 +110,7 @@ func TestStrfryRequests(t *testing.T) {
 		{"search", []nostr.Filter{limit(0)}, []nostr.Filter{{Search: "x"}}, "unrecognised filter item: search", "unrecognised filter item"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := relaytest.StrfryDamus() // has room for these messages
+			b := relaytest.StrfryDamus() // accepts messages of this size
 			c := connect(t, relay(b))
 			c.req(test.good...)
 			c.req(test.bad...)

@@ -8,14 +8,13 @@ import (
 	"github.com/graspsync/graspsync/sync/storetest"
 )
 
-// The test of a Store of one's own, here memstore's: each check opens an empty one. What a Store
-// has to close it gives to t.Cleanup, and what it keeps on the disk is in t.TempDir(). A Store in
-// a map is among the examples of package sync.
+// Test a Store, here memstore. Each check opens an empty Store. Close it with t.Cleanup, and put
+// files in t.TempDir(). The examples of package sync include a Store in a map.
 func ExampleRun() {
 	TestStore := func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) relaysync.Store {
 			return memstore.New()
 		})
 	}
-	_ = TestStore // in a file of tests: func TestStore(t *testing.T) { ... }
+	_ = TestStore // in a test file: func TestStore(t *testing.T) { ... }
 }

@@ -29,11 +29,11 @@ func TestRun(t *testing.T) {
 	Run(t, func(*testing.T) relaysync.Store { return memstore.New() })
 }
 
-// broken is a right Store with one thing wrong.
+// broken is a correct Store with one fault.
 type broken struct {
 	*memstore.Store
 	save    func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error)
-	none    bool // save has what is no event as well
+	none    bool // Save also stores the zero event
 	has     func(s *memstore.Store, ids []graspsync.EventID) ([]bool, error)
 	filter  func(f nostr.Filter) nostr.Filter
 	events  func(yield func(graspsync.Event, error) bool, all iter.Seq2[graspsync.Event, error])
@@ -94,8 +94,7 @@ func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 	}
 }
 
-// each saves one event after the other with a rule of its own; nil means the right
-// way.
+// each returns a Save that applies rule to each event; a nil outcome means the correct Save.
 func each(rule func(s *memstore.Store, e *nostr.Event) *graspsync.Outcome) func(
 	*memstore.Store, context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	return func(s *memstore.Store, ctx context.Context, in []graspsync.Incoming) ([]graspsync.Outcome, error) {
@@ -126,7 +125,7 @@ func firstN(n int) func(func(graspsync.Event, error) bool, iter.Seq2[graspsync.E
 	}
 }
 
-// museum holds the Stores that are wrong in ways that have been seen.
+// museum returns Stores with faults that real Stores had.
 func museum(release <-chan struct{}) map[string]broken {
 	ctx := context.Background()
 	seen := map[string]string{}
@@ -406,7 +405,7 @@ func museum(release <-chan struct{}) map[string]broken {
 	}
 }
 
-// locked is a Store with one lock, which it holds while it yields, until it is released.
+// locked is a Store with one lock that it holds while it yields, until release.
 type locked struct {
 	*memstore.Store
 	lock    chan struct{} // one slot
@@ -434,7 +433,7 @@ func (l locked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 	}
 }
 
-// A Store that deadlocks when it is called by who reads from it is said to, within a deadline.
+// A Store that deadlocks when it is called during an iteration is reported within a deadline.
 func TestALockThatIsHeldWhileItYields(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -444,7 +443,7 @@ func TestALockThatIsHeldWhileItYields(t *testing.T) {
 	require.NoError(t, meanwhile(t.Context(), memstore.New(), patience))
 }
 
-// A Store that does not know its own name executes no request to vanish that names it.
+// A Store without identity executes no request to vanish that names the service.
 func TestRunAs(t *testing.T) {
 	us, err := nip34.ParseIdentity("grasp.example", "relay.example")
 	require.NoError(t, err)
@@ -452,7 +451,7 @@ func TestRunAs(t *testing.T) {
 	require.ErrorContains(t, checkVanishHere(t.Context(), memstore.New(), us), "grasp.example")
 }
 
-// Every Store of the museum is found out by at least one check.
+// At least one check detects each Store of the museum.
 func TestMuseum(t *testing.T) {
 	racetest.Amounts(t)
 	release := make(chan struct{})
@@ -471,7 +470,7 @@ func TestMuseum(t *testing.T) {
 	}
 }
 
-// folders are Stores that last, by their folders.
+// folders are Stores by folder.
 type folders map[string]*memstore.Store
 
 func (f folders) open(folder string) *memstore.Store {
@@ -486,7 +485,7 @@ func TestRunDurable(t *testing.T) {
 	RunDurable(t, func(_ *testing.T, folder string) (relaysync.Store, func()) { return all.open(folder), func() {} })
 }
 
-// Every Store that forgets something when it is closed is found out.
+// Every Store that loses something when it is closed is detected.
 func TestWhatDoesNotLast(t *testing.T) {
 	for name, lasts := range map[string]func(graspsync.Event) bool{
 		"nothing":     func(graspsync.Event) bool { return false },
@@ -506,7 +505,7 @@ func TestWhatDoesNotLast(t *testing.T) {
 						require.NoError(t, subject{now, t.Context()}.save(e.Event, stored))
 					}
 				}
-				for _, e := range removed { // what is left of them where removal does not last
+				for _, e := range removed { // stays where removal is not durable
 					require.NoError(t, subject{now, t.Context()}.deliver(newGen(1), []*nostr.Event{e.Event}))
 				}
 				last = now

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/syncmock"
 )
 
-// lacks is what is tested: which of some events a relay does not have.
+// lacks is the function under test. It returns the ids that a store does not contain.
 func lacks(ctx context.Context, store relaysync.Store, ids ...graspsync.EventID) ([]graspsync.EventID, error) {
 	has, err := store.Has(ctx, ids)
 	if err != nil {
@@ -28,9 +28,9 @@ func lacks(ctx context.Context, store relaysync.Store, ids ...graspsync.EventID)
 	return missing, nil
 }
 
-// In a file of tests it is called TestLacks.
+// In a test file the function is called TestLacks.
 func testLacks(t *testing.T) {
-	store := syncmock.NewMockStore(gomock.NewController(t)) // fails the test if it is asked for anything else
+	store := syncmock.NewMockStore(gomock.NewController(t)) // fails the test on unexpected calls
 	one, two := graspsync.EventID{1}, graspsync.EventID{2}
 	store.EXPECT().Has(gomock.Any(), []graspsync.EventID{one, two}).Return([]bool{true, false}, nil)
 	store.EXPECT().Has(gomock.Any(), []graspsync.EventID{one}).Return(nil, context.DeadlineExceeded)
@@ -42,7 +42,7 @@ func testLacks(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A test of what asks a Store: that it asks once for all, and what it does if that fails.
+// Test the calls of a Store: one call for all ids, and the handling of its failure.
 func Example() {
 	_ = testing.InternalTest{Name: "TestLacks", F: testLacks}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/syncmock"
 )
 
-// Each interface has its mock, and each mock is up to date.
+// Each interface has a mock, and each mock is current.
 var (
 	_ relaysync.Store     = (*syncmock.MockStore)(nil)
 	_ relaysync.Transport = (*syncmock.MockTransport)(nil)

@@ -15,8 +15,8 @@ import (
 
 func event(kind int) *nostr.Event { return &nostr.Event{Kind: kind} }
 
-// A disk is looked at once a second, however many events come, and what is said of it is
-// said once a minute.
+// The disk is measured at most once a second and a full disk is logged at most once a minute,
+// however many events arrive.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

@@ -23,7 +23,7 @@ func TestUnsureIsBounded(t *testing.T) {
 	assert.False(t, u.Take(id(9)), "the oldest go")
 	assert.True(t, u.Take(id(10)))
 	assert.False(t, u.Take(id(10)))
-	u.Add(tried(10)) // in the place of the oldest, which is its own
+	u.Add(tried(10)) // replaces the oldest of the same source
 	assert.True(t, u.Take(id(10)))
 	assert.True(t, u.Take(id(MaxUnsure+9)))
 }

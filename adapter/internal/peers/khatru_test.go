@@ -1,4 +1,4 @@
-// Package peers tests the library's transport with relays that others wrote.
+// Package peers tests the library's transport with relays of other authors.
 package peers
 
 import (
@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/fiatjaf/khatru.(*expirationManager).start"))
 }
 
-// patience is how long a test waits for what should happen at once.
+// patience is the maximum time for an operation that should be immediate.
 const patience = 20 * time.Second
 
-// newTransport returns a Transport that may dial loopback addresses.
+// newTransport returns a Transport that can dial loopback addresses.
 func newTransport(t testing.TB) *wstransport.Transport {
 	t.Helper()
 	dialer, err := egress.NewDialer(egress.Config{
@@ -106,7 +106,7 @@ func signedNotes(t testing.TB, n int) []*nostr.Event {
 	return events
 }
 
-// A conversation with a real relay: publish, ask, follow, reconcile.
+// A conversation with a real relay: publish, query, subscribe, reconcile.
 func TestKhatru(t *testing.T) {
 	u := startKhatru(t, nil)
 	transport := newTransport(t)
@@ -125,7 +125,7 @@ func TestKhatru(t *testing.T) {
 	assert.Equal(t, 512_000, c.Info().MaxMessageLength)
 	assert.Equal(t, 20, c.Info().MaxSubscriptions)
 
-	// History, newest first.
+	// Stored events, newest first.
 	send(wire.Request{Type: wire.TypeReq, Sub: "history", Filters: []nostr.Filter{{Kinds: []int{1}, Limit: 100}}})
 	for i := 18; i >= 0; i-- {
 		m := receive(t, c)
@@ -138,8 +138,8 @@ func TestKhatru(t *testing.T) {
 	assert.Equal(t, wire.Message{Type: wire.TypeEOSE, Sub: "history", Size: m.Size}, m)
 	send(wire.Request{Type: wire.TypeClose, Sub: "history"})
 
-	// Live. Khatru handles each message in a goroutine of its own, so that CLOSE
-	// may come after the publication: its EVENT is skipped.
+	// Live events. khatru handles each message in its own goroutine, so the CLOSE can take effect
+	// after the publication. The test skips such an EVENT.
 	send(wire.Request{Type: wire.TypeReq, Sub: "live", Filters: []nostr.Filter{{Kinds: []int{1}, LimitZero: true}}})
 	assert.Equal(t, wire.TypeEOSE, receive(t, c).Type)
 	other := dial(t, transport, u)
@@ -148,7 +148,7 @@ func TestKhatru(t *testing.T) {
 	}
 	assert.Equal(t, wire.Message{Type: wire.TypeEvent, Sub: "live", Event: eventtest.Of(events[19]), Size: m.Size}, m)
 
-	// NIP-77: it has all, we have nothing.
+	// NIP-77: the relay has all events, the client has none.
 	neg := negentropy.New(emptySet(), 60_000)
 	first, err := hex.DecodeString(neg.Start())
 	require.NoError(t, err)
@@ -173,11 +173,11 @@ func emptySet() *vector.Vector {
 	return v
 }
 
-// What khatru says when it does not do as asked is understood.
+// khatru's refusals are understood.
 func TestKhatruRefusals(t *testing.T) {
 	u := startKhatru(t, func(r *khatru.Relay) {
 		r.Negentropy = false
-		// The words of its policies.FilterIPRateLimiter, which leaves a goroutine.
+		// The message of its policies.FilterIPRateLimiter, which leaves a goroutine.
 		r.RejectFilter = append(r.RejectFilter, func(context.Context, nostr.Filter) (bool, string) {
 			return true, "rate-limited: there is a bug in the client, no one should be making so many requests"
 		})

@@ -12,8 +12,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// What bounds fetches is said once: a disk that was to be left free was filled by fetches, as
-// only what bounds pushes had been told so.
+// Limits of fetches are set once. Fetches filled the disk up, because MinFreeDisk applied only to
+// pushes.
 func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	given := Config{Fetch: gitfetch.Config{MaxPackBytes: 64 << 20}}
 	complete := func(c Config) Config {
@@ -53,8 +53,8 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.True(t, cfg.Sync.Policy.(*relaysync.GRASPPolicy).GRASPLists)
 }
 
-// Where pull requests could take up all that an owner may, none gave way to another one any
-// more: who pushed first kept everybody else out.
+// If pull requests could use the whole quota of an owner, none was evicted for another, and the
+// first ones blocked all others.
 func TestPullRequestsOfARepositoryLeaveRoom(t *testing.T) {
 	for most, want := range map[int64]int64{0: 0, 2: 1, 1 << 30: 256 << 20, 1 << 40: 1 << 30} {
 		cfg := Config{Repositories: gitserve.RepositoriesConfig{MaxOwnerBytes: most}}

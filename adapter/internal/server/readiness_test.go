@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// brittle is a store of records that fails, or hangs, when told to.
+// brittle is a store of records that can fail or hang.
 type brittle struct {
 	state.Store
 	fails error
@@ -27,7 +27,7 @@ type brittle struct {
 func (b *brittle) Put(ctx context.Context, records ...state.Record) error {
 	b.swaps.Add(1)
 	if b.hangs != nil {
-		<-b.hangs // a disk knows no contexts
+		<-b.hangs // a disk ignores contexts
 	}
 	if b.fails != nil {
 		return b.fails
@@ -65,7 +65,7 @@ func TestReady(t *testing.T) {
 		}
 		require.Zero(t, metric())
 
-		// A disk that hangs: nobody waits for long, and one write is enough.
+		// If a disk hangs, callers wait only for a limited time, and one write is started.
 		git, records.fails, store = nil, nil, nil
 		records.hangs = make(chan struct{})
 		time.Sleep(period)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is opened up to try a server out is opened for nobody whom others can reach.
+// Loopback is allowed only for a domain that no other host can reach.
 func TestOnThisMachine(t *testing.T) {
 	for domain, want := range map[string]bool{
 		"127.0.0.1:3334": true, "127.0.0.1:3334/git": true, "localhost": true, "localhost:8080": true, "[::1]:3334": true,

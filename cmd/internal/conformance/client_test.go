@@ -9,8 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// client is a connection to a relay that does one thing at a time: go-nostr's client closes
-// with a data race.
+// client is a sequential connection to a relay. Closing go-nostr's client has a data race.
 type client struct{ conn *websocket.Conn }
 
 func dial(ctx context.Context, at string) (client, error) {
@@ -23,7 +22,7 @@ func dial(ctx context.Context, at string) (client, error) {
 
 func (c client) close() { _ = c.conn.CloseNow() }
 
-// publish has the relay take an event.
+// publish publishes an event and fails if the relay refuses it.
 func (c client) publish(ctx context.Context, ev *nostr.Event) error {
 	return c.ask(ctx, []any{"EVENT", ev}, func(answer nostr.Envelope) (bool, error) {
 		ok, is := answer.(*nostr.OKEnvelope)
@@ -37,7 +36,7 @@ func (c client) publish(ctx context.Context, ev *nostr.Event) error {
 	})
 }
 
-// query returns what the relay has.
+// query returns stored events.
 func (c client) query(ctx context.Context, filter nostr.Filter) (events []nostr.Event, err error) {
 	err = c.ask(ctx, []any{"REQ", "q", filter}, func(answer nostr.Envelope) (bool, error) {
 		switch answer := answer.(type) {
@@ -46,7 +45,7 @@ func (c client) query(ctx context.Context, filter nostr.Filter) (events []nostr.
 		case *nostr.EOSEEnvelope:
 			return true, nil
 		case *nostr.ClosedEnvelope:
-			if answer.Reason != "" { // else it is about the last one
+			if answer.Reason != "" { // else it belongs to the previous query
 				return true, fmt.Errorf("closed: %s", answer.Reason)
 			}
 		}
@@ -66,7 +65,7 @@ func (c client) send(ctx context.Context, message []any) error {
 	return c.conn.Write(ctx, websocket.MessageText, text)
 }
 
-// ask sends a message and reads until what answers it.
+// ask sends a message and reads until the answer.
 func (c client) ask(ctx context.Context, message []any, is func(nostr.Envelope) (bool, error)) error {
 	if err := c.send(ctx, message); err != nil {
 		return err
@@ -78,7 +77,7 @@ func (c client) ask(ctx context.Context, message []any, is func(nostr.Envelope) 
 		}
 		answer, err := nostr.NewMessageParser().ParseMessage(string(text))
 		if err != nil {
-			continue // what it does not know is no answer
+			continue // unknown messages are no answer
 		}
 		if done, err := is(answer); done {
 			return err

@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withoutConsent are the tests of grasp-audit 0.2.0 that ask for a say of somebody who is listed
-// as a maintainer and has not agreed to it, or build on such a say. ngit-grasp has refused that
-// since 3.0.0, and so do we.
+// withoutConsent are tests of grasp-audit 0.2.0 in which an author counts as maintainer who was
+// only listed. ngit-grasp refuses that since 3.0.0, and so does graspserver.
 var withoutConsent = []string{
 	"accept_recursive_maintainer_announcement_without_service",
 	"deletion_by_coordinate_removes_purgatory_state_event",
@@ -25,7 +24,7 @@ var withoutConsent = []string{
 	"test_push_authorized_by_recursive_maintainer_state",
 }
 
-// The compliance suite passes, but by default for what asks for a say without consent.
+// The compliance suite passes. By default the tests in withoutConsent fail.
 func TestAudit(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
@@ -54,7 +53,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// What a person does with ngit and git in a day.
+// Typical use of ngit and git by a person.
 func TestFlow(t *testing.T) {
 	field(t)
 	s := serve(t, ours, address(t), "")
@@ -83,12 +82,12 @@ func TestFlow(t *testing.T) {
 	require.Contains(t, p.do(dir, "ngit", "--nsec", owner, "issue", "list", "--json"), `"s"`)
 }
 
-// A repository is on two servers. What people do while one is away is there soon after it has
-// come, whoever wrote the servers.
+// A repository is on two servers of either program. Changes made while one is down arrive there
+// soon after its start.
 func TestInterop(t *testing.T) {
 	for _, pair := range [][2]string{{ours, ours}, {peer, ours}, {ours, peer}, {peer, peer}} {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
-			t.Parallel() // most of it is waiting
+			t.Parallel() // the test mostly waits
 			field(t)
 			a := serve(t, pair[0], address(t), "")
 			late := address(t)

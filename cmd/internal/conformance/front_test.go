@@ -24,22 +24,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// front is where others reach a server: it passes on what they say, and counts it. If FRONT_LOG
-// names a folder, it is written there as well.
+// front is a proxy before a server. It counts messages, and writes them to the folder FRONT_LOG if
+// that is set.
 type front struct {
 	mu    sync.Mutex
 	said  traffic
-	to    string // the address of the server
+	to    string // address of the server
 	proxy http.Handler
 	ended context.Context
-	log   io.Writer // of all that is said; nil: none
+	log   io.Writer // log of all messages; may be nil
 }
 
-// traffic is what went through a front. Bytes of websockets are those of messages.
+// traffic is the traffic of a front. Bytes of websockets are those of messages.
 type traffic struct {
-	asked, answered map[string]int // messages by their type
-	refusals        map[string]int // by their text, with x for what is only a number
-	bytesIn         int64          // from who asked
+	asked, answered map[string]int // messages by type
+	refusals        map[string]int // by text, with x for numbers
+	bytesIn         int64          // from clients
 	bytesOut        int64
 	gitRequests     int
 	gitFailed       map[int]int // by HTTP status
@@ -54,7 +54,7 @@ func opens(t *testing.T, at, to string) *front {
 		asked: make(map[string]int), answered: make(map[string]int), refusals: make(map[string]int), gitFailed: make(map[int]int),
 	}}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to})
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // it has ended
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // the server has ended
 	f.proxy = proxy
 	if dir := os.Getenv("FRONT_LOG"); dir != "" {
 		file, err := os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "_")+"_"+strings.ReplaceAll(at, ":", "_")))
@@ -119,7 +119,7 @@ func (c *counted) Write(p []byte) (int, error) {
 // Flush implements [http.Flusher].
 func (c *counted) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }
 
-// talk passes messages on until one side ends.
+// talk forwards messages until one side ends.
 func (f *front) talk(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(f.ended)
 	defer cancel()
@@ -163,7 +163,7 @@ func (f *front) talk(w http.ResponseWriter, r *http.Request) {
 	wg.Wait()
 }
 
-// write logs a message, what is answered shortened, for a look at what a program says.
+// write logs a message. It shortens answers.
 func (f *front) write(conn int, sign string, message []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *front) ask(message []byte) {
 	f.said.bytesIn += int64(len(message))
 }
 
-// number is what differs between two refusals that say the same.
+// number matches the varying part of a refusal.
 var number = regexp.MustCompile(`[0-9a-f]{16,}|[0-9]+`)
 
 func (f *front) answer(message []byte) {
@@ -199,19 +199,19 @@ func (f *front) answer(message []byte) {
 		return
 	}
 	if name == "CLOSED" && parts[len(parts)-1] == "" {
-		return // that is how some answer CLOSE
+		return // some relays answer CLOSE so
 	}
 	f.said.refusals[name+" "+number.ReplaceAllString(fmt.Sprint(parts[len(parts)-1]), "x")]++
 }
 
-// label is the type of a message.
+// label returns the type of a message.
 func label(message []byte) string {
 	_, rest, _ := bytes.Cut(message, []byte(`"`))
 	name, _, _ := bytes.Cut(rest, []byte(`"`))
 	return string(name)
 }
 
-// traffic returns what went through until now.
+// traffic returns the traffic until now.
 func (f *front) traffic() traffic {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,7 +221,7 @@ func (f *front) traffic() traffic {
 	return out
 }
 
-// refused is how often something was refused.
+// refused returns the number of refusals.
 func (s traffic) refused() (n int) {
 	for _, times := range s.refusals {
 		n += times
@@ -229,7 +229,7 @@ func (s traffic) refused() (n int) {
 	return n
 }
 
-// String shows it in some lines.
+// String returns the traffic in some lines.
 func (s traffic) String() string {
 	var out strings.Builder
 	show := func(name string, counts map[string]int) {
@@ -248,7 +248,7 @@ func (s traffic) String() string {
 	return out.String()
 }
 
-// A front passes on what is said, and counts what it is for.
+// A front forwards messages and counts them.
 func TestFront(t *testing.T) {
 	behind := address(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", behind)
@@ -287,7 +287,7 @@ func TestFront(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(got))
 	}
-	resp, err := http.Get("http://" + at + "/npub1/x.git/info/refs") //nolint:noctx // it is our own server
+	resp, err := http.Get("http://" + at + "/npub1/x.git/info/refs") // our own server
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)

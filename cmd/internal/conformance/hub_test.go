@@ -22,11 +22,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// hubRepos is how many repositories the hub of TestHub has, unless HUB_REPOS says otherwise; one
-// in four has an owner of its own, unless HUB_OWNERS says how many owners there are.
+// hubRepos is the default of HUB_REPOS, the number of repositories in TestHub. HUB_OWNERS is the
+// number of owners and defaults to a quarter of it.
 const hubRepos = 20
 
-// hub is what a server has that others are to get.
+// hub is the content of a server that others must sync.
 type hub struct {
 	repos  []*hubRepo
 	events map[string]int // kinds by id
@@ -36,11 +36,11 @@ type hubRepo struct {
 	owner      *relaytest.Key
 	identifier string
 	events     []*nostr.Event
-	refs       map[string]string // what has to be served
+	refs       map[string]string // refs that must be served
 }
 
-// newHub makes up n repositories with what people write about them, and their commits, which
-// are in the folder: some owners have several, and some have one of the same name as others.
+// newHub generates n repositories with events, and their commits in the folder. Some owners have
+// several repositories, and some repositories have the same name.
 func newHub(t *testing.T, dir string, n int, servers ...string) *hub {
 	t.Helper()
 	owners, people := relaytest.Keys("owner", many(t, "HUB_OWNERS", max(2, n/4))), relaytest.Keys("people", 10)
@@ -105,7 +105,7 @@ func newHub(t *testing.T, dir string, n int, servers ...string) *hub {
 	return h
 }
 
-// many is a number that the environment may say.
+// many returns a number from the environment.
 func many(t *testing.T, name string, usual int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -131,7 +131,7 @@ func try(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// fill has people publish and push it all to a server.
+// fill publishes all events and pushes all commits to a server.
 func (h *hub) fill(t *testing.T, dir string, to server) {
 	t.Helper()
 	repos := make(chan *hubRepo)
@@ -164,7 +164,7 @@ func (h *hub) fill(t *testing.T, dir string, to server) {
 func (r *hubRepo) fill(ctx context.Context, dir string, to server) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	relay, err := dial(ctx, to.address) // each of its own: there are only so many events a minute for one
+	relay, err := dial(ctx, to.address) // one connection each, because the number of events per minute is limited
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,8 @@ func (r *hubRepo) fill(ctx context.Context, dir string, to server) error {
 	return nil
 }
 
-// again does what may fail for a moment: a server that answers before it serves what it took.
+// again retries an operation that can fail for a moment, because a server may answer before it
+// serves an event.
 func again(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -211,7 +212,7 @@ func again(ctx context.Context, do func() error) error {
 	}
 }
 
-// lacks returns which of the events a server does not serve.
+// lacks returns the ids of events that a server does not serve.
 func lacks(ctx context.Context, relay client, ids []string) ([]string, error) {
 	missing := make(map[string]bool)
 	for _, id := range ids {
@@ -229,7 +230,7 @@ func lacks(ctx context.Context, relay client, ids []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !missing[id] }), nil
 }
 
-// hasRefs reports whether a server serves all of a repository.
+// hasRefs reports whether a server serves all refs of a repository.
 func (r *hubRepo) hasRefs(ctx context.Context, at server) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.owner.CloneURL("ws://"+at.address, r.identifier)+"/info/refs?service=git-upload-pack", nil)
 	if err != nil {
@@ -249,7 +250,7 @@ func (r *hubRepo) hasRefs(ctx context.Context, at server) (bool, error) {
 	return true, err
 }
 
-// arrives waits until a server has all of it, and says how it goes.
+// arrives waits until a server has everything, and logs the progress.
 func (h *hub) arrives(t *testing.T, at server, most time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
@@ -295,17 +296,17 @@ func (h *hub) arrives(t *testing.T, at server, most time.Duration) {
 	t.Logf("all refs of %d repositories after %s", len(h.repos), time.Since(began).Round(10*time.Millisecond))
 }
 
-// A server that begins with a relay which has very many repositories gets all of them, whoever
-// wrote either. Both are listed by every announcement.
+// A server whose bootstrap relay has very many repositories syncs all of them, for either program
+// on both sides. Every announcement lists both servers.
 func TestHub(t *testing.T) {
 	n := many(t, "HUB_REPOS", hubRepos)
 	pairs := [][2]string{{peer, ours}, {ours, peer}}
 	if n > hubRepos {
-		pairs = append(pairs, [][2]string{{ours, ours}, {peer, peer}}...) // to compare with
+		pairs = append(pairs, [][2]string{{ours, ours}, {peer, peer}}...) // for comparison
 	}
 	for _, pair := range pairs {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
-			t.Parallel() // most of it is waiting
+			t.Parallel() // the test mostly waits
 			field(t)
 			from, to, dir := address(t), address(t), t.TempDir()
 			a := serveAs(t, pair[0], address(t), from, "")
@@ -321,7 +322,7 @@ func TestHub(t *testing.T) {
 			t.Logf("%s asked %s: %s", pair[1], pair[0], source.traffic())
 			t.Logf("%s asked %s: %s", pair[0], pair[1], sink.traffic())
 
-			// From now on both follow each other.
+			// Now both servers follow each other.
 			r := h.repos[n/2]
 			issue := relaytest.NewKey("people 0").Issue(nostr.Now(), r.owner.Ref(r.identifier), "later")
 			h = &hub{events: map[string]int{issue.ID: graspsync.KindIssue}}

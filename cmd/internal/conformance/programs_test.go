@@ -21,7 +21,7 @@ import (
 	"github.com/graspsync/graspsync/internal/porttest"
 )
 
-// field is the folder of the programs that others wrote.
+// field returns the folder of the programs of other authors.
 func field(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("FIELD_TOOLS")
@@ -35,7 +35,7 @@ func field(t *testing.T) string {
 	return dir
 }
 
-// graspserver builds ours, once.
+// graspserver builds graspserver once.
 var graspserver = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "conformance")
 	if err != nil {
@@ -59,30 +59,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// address returns one on loopback that nobody listens at.
+// address returns a free loopback address.
 func address(t *testing.T) string {
 	t.Helper()
 	return porttest.Address(t)
 }
 
-// The kinds of server.
+// Kinds of servers.
 const (
 	ours = "ours"
 	peer = "peer"
 )
 
-// server is one that runs until the test ends.
+// server is a server that runs until the test ends.
 type server struct {
 	address, data string
 }
 
-// serve starts a server at an address; one that is to sync from others is told where to begin.
+// serve starts a server at an address. bootstrap is the relay to follow first, if any.
 func serve(t *testing.T, kind, at, bootstrap string, flags ...string) server {
 	t.Helper()
 	return serveAs(t, kind, at, at, bootstrap, flags...)
 }
 
-// serveAs starts a server that others reach at another address than its own.
+// serveAs starts a server with another public address.
 func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) server {
 	t.Helper()
 	tools := field(t)
@@ -101,7 +101,7 @@ func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) 
 			require.NoError(t, os.Mkdir(filepath.Join(s.data, dir), 0o700))
 		}
 		cmd = exec.Command(filepath.Join(tools, "ngit-grasp"))
-		cmd.Dir = s.data // it keeps a key of its own there
+		cmd.Dir = s.data // the server writes its key there
 		cmd.Env = append(os.Environ(), "NGIT_DOMAIN="+domain, "NGIT_BIND_ADDRESS="+at, "NGIT_GIT_DATA_PATH="+filepath.Join(s.data, "git"),
 			"NGIT_RELAY_DATA_PATH="+filepath.Join(s.data, "relay"), "NGIT_DATABASE_BACKEND=lmdb",
 			"NGIT_SYNC_ALLOW_NON_GLOBAL_TARGETS=true", "NGIT_SYNC_PLUS_ENABLED=false", "NGIT_SYNC_BASE_BACKOFF_SECS=1")
@@ -131,7 +131,7 @@ func serveAs(t *testing.T, kind, at, domain, bootstrap string, flags ...string) 
 	return s
 }
 
-// events are the kinds and ids of all that a server serves.
+// events returns the kinds of all served events by id.
 func (s server) events(t *testing.T) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -148,7 +148,8 @@ func (s server) events(t *testing.T) map[string]int {
 	return out
 }
 
-// people are who works with a server: their own home, and its relay as all that ngit knows.
+// people are the users of a server. They have their own home folder, and ngit knows only this
+// relay.
 type people struct {
 	t   *testing.T
 	env []string
@@ -175,7 +176,7 @@ func newPeople(t *testing.T, at string) people {
 	return p
 }
 
-// do runs a program in a folder, and returns what it says.
+// do runs a program in a folder and returns its output.
 func (p people) do(dir string, args ...string) string {
 	p.t.Helper()
 	out, err := p.try(dir, args...)
@@ -206,7 +207,7 @@ func lookPath(path, name string) (string, error) {
 	return "", errors.New("no " + name)
 }
 
-// write has a file written and committed.
+// write writes a file and commits it.
 func (p people) write(dir, name, text string) {
 	p.t.Helper()
 	require.NoError(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -216,7 +217,7 @@ func (p people) write(dir, name, text string) {
 
 func (p people) head(dir string) string { return p.do(dir, "git", "rev-parse", "HEAD") }
 
-// publish has the owner publish a new repository to servers, and returns its folder and URL.
+// publish publishes a new repository of the owner to servers and returns its folder and URL.
 func (p people) publish(name string, servers ...string) (dir, url string) {
 	p.t.Helper()
 	dir = filepath.Join(p.t.TempDir(), name)
@@ -235,7 +236,7 @@ func (p people) publish(name string, servers ...string) (dir, url string) {
 	return dir, p.do(dir, "git", "config", "remote.origin.url")
 }
 
-// clone has somebody clone a repository who has a key.
+// clone clones a repository as the user with a key.
 func (p people) clone(url, key string) (dir string) {
 	p.t.Helper()
 	dir = filepath.Join(p.t.TempDir(), "clone")
@@ -244,7 +245,7 @@ func (p people) clone(url, key string) (dir string) {
 	return dir
 }
 
-// propose has the contributor open a pull request, and an issue.
+// propose opens a pull request and an issue of the contributor.
 func (p people) propose(url string) {
 	p.t.Helper()
 	dir := p.clone(url, contributor)

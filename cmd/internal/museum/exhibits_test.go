@@ -2,19 +2,19 @@ package museum
 
 import "fmt"
 
-// exhibit is a bug that somebody had.
+// exhibit is a known bug.
 type exhibit struct {
-	name string // what went wrong
+	name string // effect of the bug
 	file string
-	old  string   // this, once in the file,
-	bug  string   // is replaced by this
-	pkg  string   // whose tests catch it
-	run  string   // those tests
-	args []string // of theirs
-	says string   // what they must say, so that it is not caught for another reason
+	old  string   // text that occurs once in the file
+	bug  string   // replacement
+	pkg  string   // package whose tests catch it
+	run  string   // pattern of these tests
+	args []string // arguments of these tests
+	says string   // text in their output, so that another failure does not count
 }
 
-// oneSeed has the simulation run one seed, in a short test.
+// oneSeed makes the simulation run five seeds from seed.
 func oneSeed(seed int) []string { return []string{fmt.Sprint("-sim.from=", seed), "-sim.seeds=5"} }
 
 var exhibits = []exhibit{
@@ -82,7 +82,7 @@ var exhibits = []exhibit{
 		"	wait := c.Wait(n, jitter)\n	if c.Dead(r) {", "	wait := c.Wait(n, jitter)\n	if false {", "./health", ".", nil, "",
 	},
 
-	// Who and what.
+	// Events and relays to ask for.
 	{
 		"relays that only a listed maintainer names are not asked", "sync/targetbuilder.go",
 		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
@@ -128,7 +128,7 @@ var exhibits = []exhibit{
 		"(len(b.path) == 0 || slices.Equal(b.path, path))", "(len(b.path) >= 0 || slices.Equal(b.path, path))", "./nip34", "TestIdentityIsRelay", nil, "",
 	},
 
-	// Where we must not go.
+	// Forbidden addresses.
 	{
 		"addresses are judged by their name only", "egress/judge.go",
 		"return j.address(to, host)\n}\n\nfunc (j *judge) ours", "_, _ = to, host\n\treturn nil\n}\n\nfunc (j *judge) ours", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
@@ -142,14 +142,14 @@ var exhibits = []exhibit{
 		"case ofHost:", "case false:", "./egress", "Forbidden|Honest|Rebinding|SocketIsJudged|Addresses|Own", nil, "",
 	},
 
-	// Strangers' bytes.
+	// Input of strangers.
 	{
 		"bounds may decrease", "sync/internal/negentropy/message.go",
 		"return bound{}, violation(\"bounds don't increase\")", "_ = violation", "./sync/internal/negentropy", "Test", nil, "",
 	},
 
-	// What strangers, our own store and our own bounds do. The simulation says it by what is
-	// lost, what is here and should not be, and by the figures that it takes at its end.
+	// Behavior of strangers, our store and our limits. The simulation detects it by lost or foreign
+	// events, and by its final figures.
 	{
 		"what the store fails for is tried every second", "sync/retry.go",
 		"n.Due = time.Now().Add(backoff.Doubled(retryFirst, retryMost, j.tries))", "n.Due, w.wait = time.Now().Add(backoff.Doubled(retryFirst, retryFirst, j.tries)), 0", "./sync", "TestStoreThatFailsPerEventLosesNothing/20m",
@@ -254,7 +254,7 @@ var exhibits = []exhibit{
 		nil, "",
 	},
 
-	// What was found by reading the code.
+	// Bugs found by reading the code.
 	{
 		"eight hours asleep are a moment", "sync/internal/plan/dialer.go",
 		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",

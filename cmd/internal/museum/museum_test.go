@@ -19,11 +19,12 @@ import (
 
 var open = flag.Bool("museum", false, "put the bugs back; takes minutes")
 
-// root is the folder of the module, seen from here.
+// root is the relative path of the module.
 const root = "../../.."
 
-// Every exhibit fits, and with -museum is caught. As many at once as -parallel says are
-// tried: each has the copy to itself, but for one file that is another one for it.
+// Every exhibit fits the code, and with -museum its bug is caught. -parallel sets the number of
+// exhibits at the same time. They share a copy of the module, with an overlay for the file with the
+// bug.
 func TestMuseum(t *testing.T) {
 	dir := t.TempDir()
 	if *open {
@@ -52,7 +53,7 @@ func TestMuseum(t *testing.T) {
 	}
 }
 
-// overlay has the go command take a file with the bug for the one of the copy.
+// overlay makes the go command use a file with the bug.
 func overlay(t *testing.T, dir string, x exhibit) (flag string) {
 	t.Helper()
 	name, with := filepath.Join(dir, filepath.FromSlash(x.file)), t.TempDir()
@@ -66,7 +67,7 @@ func overlay(t *testing.T, dir string, x exhibit) (flag string) {
 	return "-overlay=" + filepath.Join(with, "overlay.json")
 }
 
-// replicate copies what git knows, or would know, of the module.
+// replicate copies the files of the module that git tracks or would track.
 func replicate(t *testing.T, dir string) {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -76,7 +77,7 @@ func replicate(t *testing.T, dir string) {
 	for name := range strings.SplitSeq(strings.Trim(string(files), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted, but not yet from the index
+			continue // deleted and still in the index
 		}
 		require.NoError(t, err)
 		to := filepath.Join(dir, name)
@@ -85,21 +86,21 @@ func replicate(t *testing.T, dir string) {
 	}
 }
 
-// What tests can say.
+// Results of tests.
 const (
 	passed  = "not caught"
 	failing = "caught"
 	broken  = "does not compile"
 )
 
-// try runs the tests of an exhibit in the copy, with an overlay if there is one. A test
-// that hangs fails.
+// try runs the tests of an exhibit in the copy, with an overlay if it is not empty. A test that
+// hangs fails.
 func try(t *testing.T, dir string, x exhibit, overlay string) (verdict, output string) {
 	t.Helper()
 	args := []string{"test", "-short", "-count=1", "-vet=off", "-timeout=2m", overlay, "-run", x.run, x.pkg}
 	args = slices.DeleteFunc(args, func(a string) bool { return a == "" })
 	cmd := exec.CommandContext(t.Context(), "go", append(args, x.args...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GRASPSYNC_ROUNDS=3") // all cases, not some that are drawn
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GRASPSYNC_ROUNDS=3") // all cases, not a random sample
 	out, err := cmd.CombinedOutput()
 	output = string(out)
 	switch {

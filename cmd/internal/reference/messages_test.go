@@ -16,8 +16,9 @@ var (
 	goLiteral = regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"|` + "`[^`]*`")
 )
 
-// TestMessages: the messages in the first column of the tables of docs/troubleshooting.md are in the code, piece by
-// piece between dots and punctuation, where the code has values or wraps another error.
+// TestMessages checks that the code contains the messages in the first column of the tables of
+// docs/troubleshooting.md. It compares the parts between dots and punctuation, where the code
+// inserts values or errors.
 func TestMessages(t *testing.T) {
 	var literals strings.Builder
 	for _, dir := range []string{"adapter", "cmd", "nip34", "purgatory", "rules", "state", "sync"} {
@@ -41,12 +42,12 @@ func TestMessages(t *testing.T) {
 		}
 		for _, m := range quoted.FindAllStringSubmatch(cells[0], -1) {
 			if strings.Contains(m[1], "listen tcp") {
-				continue // the words of the operating system
+				continue // message of the operating system
 			}
 			for piece := range strings.SplitSeq(m[1], "…") {
 				for part := range strings.SplitSeq(piece, ": ") {
 					if part = strings.Trim(part, " ,:()"); len(part) < 6 {
-						continue // too short to prove anything
+						continue // too short for a comparison
 					}
 					pieces++
 					assert.True(t, strings.Contains(code, part), "docs/troubleshooting.md: %q is not in the code", part)

@@ -20,7 +20,8 @@ import (
 
 var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
 
-// TestMetrics: docs/metrics.md has each metric of a GRASP server, as its collectors describe it.
+// TestMetrics checks that docs/metrics.md contains each metric of a GRASP server as its collectors
+// describe it.
 func TestMetrics(t *testing.T) {
 	dir := t.TempDir()
 	records, err := state.Open(filepath.Join(dir, "records"), state.Config{})
@@ -65,7 +66,7 @@ func TestMetrics(t *testing.T) {
 			seen[m[1]] = true
 			kind := "gauge"
 			if strings.HasSuffix(m[1], "_total") && !strings.HasPrefix(m[1], "ngit_sync_relays_") {
-				kind = "counter" // relays_tracked_total and its like are named as dashboards know them
+				kind = "counter" // relays_tracked_total and similar gauges keep their names because of dashboards
 			}
 			labels := strings.ReplaceAll(m[4], ",", ", ")
 			if name, _, ok := strings.Cut(m[3], "="); ok {

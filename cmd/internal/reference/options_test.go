@@ -21,7 +21,7 @@ import (
 
 const root = "../../.."
 
-// optionTypes are the names of structs that hold what an embedder may set.
+// optionTypes are the names of structs with options.
 var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits", "Times", "RepositoriesConfig"}
 
 var (
@@ -30,8 +30,9 @@ var (
 	flag     = regexp.MustCompile(`(?m)^\tfs\.[^"\n]*"([a-z-]+)",`)
 )
 
-// TestOptions: docs/configuration.md has every option whose default is a number, with this number as the documentation of
-// its field has it, which tests of its package compare with the code.
+// TestOptions checks that docs/configuration.md contains every option with a number as default. It
+// reads the number from the field's documentation, which tests of the package compare with the
+// code.
 func TestOptions(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func row(page, name, value string) bool {
 	return false
 }
 
-// TestFlags: docs/configuration.md has every flag of graspserver.
+// TestFlags checks that docs/configuration.md contains every flag of graspserver.
 func TestFlags(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
 	require.NoError(t, err)
@@ -71,7 +72,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// generated checks, or with -update writes, what a file of docs has below its marker.
+// generated checks the part of a file in docs below its marker, or writes it with -update.
 func generated(t *testing.T, file, want string) {
 	t.Helper()
 	const marker = "<!-- Made by go test ./cmd/internal/reference -update. -->\n"
@@ -83,7 +84,7 @@ func generated(t *testing.T, file, want string) {
 	goldentest.Equal(t, file, before+marker+want)
 }
 
-// publicPackages are the folders of packages that others may import, and whose options they set.
+// publicPackages returns the folders of the public packages.
 func publicPackages(t *testing.T) (dirs []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -110,7 +111,7 @@ func goFiles(t *testing.T, dir string) []string {
 	return slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 }
 
-// defaultsIn returns the default of each option of a file that is a number, by Type.Field.
+// defaultsIn returns the numeric defaults of the options in a file, by Type.Field.
 func defaultsIn(t *testing.T, file string) map[string]string {
 	t.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
@@ -145,5 +146,5 @@ func defaultsIn(t *testing.T, file string) map[string]string {
 	return found
 }
 
-// cell makes a text fit into a table.
+// cell escapes a text for a table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// promises are the promises by number, in a few words.
+// promises are short descriptions of the promises by number.
 var promises = map[int]string{
 	3: "at most 3 redirects, each checked, none of a POST", 7: "remote ids and refs are validated, and are never arguments of git",
 	8: "no path contains text of an event", 9: "git runs only with our configuration and environment, without hooks", 10: "no request carries credentials",
@@ -38,7 +38,7 @@ var (
 	promiseNumber = regexp.MustCompile(`\bP(\d+)\b`)
 )
 
-// TestPromises: docs/promises-tests.md names the tests of each promise.
+// TestPromises checks that docs/promises-tests.md names the tests of each promise.
 func TestPromises(t *testing.T) {
 	tests := make(map[int][]string)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

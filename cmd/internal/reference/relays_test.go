@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// TestRelays: docs/relays.md has the limits of the relays that relaytest plays, and what is
-// done about each phrase, as the test of the session writes it.
+// TestRelays checks that docs/relays.md contains the limits of the relays in relaytest, and the
+// reaction to each phrase in the test data of the session.
 func TestRelays(t *testing.T) {
 	phrases, err := os.ReadFile(filepath.Join(root, "sync/internal/session/testdata/phrases.md"))
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func TestRelays(t *testing.T) {
 	generated(t, "relays.md", "\n### Limits\n\n"+relayLimits()+"\n### Refusals\n\n"+table)
 }
 
-// relayLimits has a column for each relay and a line for each limit that one of them has.
+// relayLimits returns a table with a column for each relay and a line for each limit.
 func relayLimits() string {
 	columns := []struct {
 		name string
@@ -86,7 +86,7 @@ func relayLimits() string {
 	return out.String()
 }
 
-// amount writes a number with its thousands apart; none is no limit.
+// amount formats a number with thousands separators, or "" for no limit.
 func amount(n int) string {
 	if n == 0 {
 		return ""

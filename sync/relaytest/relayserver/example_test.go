@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Any client can be tried on a relay that does what a test says: here on one that gives two events
-// at a time.
+// Test any client on a scripted relay, for example one that returns at most two events.
 func Example() {
 	hub := relaytest.New("wss://hub.example", relaytest.Behavior{Cap: 2})
 	alice := relaytest.NewKey("alice")

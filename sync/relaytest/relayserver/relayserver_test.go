@@ -86,7 +86,7 @@ func TestEnds(t *testing.T) {
 			ws := dial(t, s)
 			exchange(t, ws, `["REQ","x",{}]`)
 			if name == "stalled" {
-				// Neither side reads: the server is blocked in both directions.
+				// If neither side reads, the server is blocked in both directions.
 				r.Update(func(b *relaytest.Behavior) { b.StopReading = true })
 				require.NoError(t, ws.Write(t.Context(), websocket.MessageText, []byte(`["CLOSE","y"]`)))
 				big := wire.Message{Type: wire.TypeNotice, Text: strings.Repeat("x", 20<<20)}
