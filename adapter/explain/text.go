@@ -78,7 +78,7 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 	case relaysync.IsRemoved:
 		t.add("%s was removed by moderation, because it expired, or because its git data never arrived.", id)
 	case relaysync.IsGone:
-		t.add("%s was stored once, and is not stored any more.", id)
+		t.add("%s was stored, and is not stored any more. Submit it again if it should be.", id)
 	default:
 		t.unknown(id, s, st)
 	}
@@ -101,11 +101,11 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 func (t *text) unknown(id string, s relaysync.EventState, st relaysync.Status) {
 	switch {
 	case s.Reason != "":
-		t.add("Whether %s is stored is unknown.", id)
+		t.add("Whether %s is stored is unknown: %s. Ask again later.", id, reason(s))
 	case s.Since.IsZero():
-		t.add("%s is not stored, and there is no record of it. Older records were evicted.", id)
+		t.add("%s is not stored, and there is no record of it, because older records were evicted. Ask about its repository, or submit the event again.", id)
 	default:
-		t.add("%s never arrived since the start at %s. Ask about its repository to learn more.", id, t.at(s.Since))
+		t.add("%s is not stored, and never arrived since the start at %s. Ask about its repository, or submit the event again.", id, t.at(s.Since))
 	}
 	t.incomplete(st)
 }

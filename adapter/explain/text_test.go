@@ -40,7 +40,7 @@ func TestEvents(t *testing.T) {
 			"never arrived since the start at 11:00:00 UTC", "1 relay is followed. The requests to 1 of them are not complete:",
 			"wss://a.example is disconnected (last error: refused); next attempt at 12:01:00 UTC.",
 		}},
-		{relaysync.EventState{Is: relaysync.IsUnknown}, []string{"Older records were evicted"}},
+		{relaysync.EventState{Is: relaysync.IsUnknown}, []string{"because older records were evicted"}},
 		{relaysync.EventState{Is: relaysync.IsDeleted, DeletedBy: graspsync.EventID{1}}, []string{"is deleted, as its author asked", graspsync.EventID{1}.String()}},
 	} {
 		said := told(func(x *text) { x.event(c.state, status) })
