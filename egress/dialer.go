@@ -124,7 +124,7 @@ func (d *Dialer) resolve(ctx context.Context, target graspsync.HostPort) ([]neti
 	}
 	answers, err := d.cfg.Resolver.LookupNetIP(ctx, "ip", target.Host)
 	if err != nil {
-		return nil, fmt.Errorf("looking up the name: %w", err)
+		return nil, err //nolint:wrapcheck // a DNSError names the lookup
 	}
 	host, err := d.judge.ours()
 	if err != nil {

@@ -174,7 +174,7 @@ func (c *relayConn) run() {
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
-		c.m.inbox.put(dialFailure{conn: c, err: fmt.Errorf("connecting: %w", err)})
+		c.m.inbox.put(dialFailure{conn: c, err: err})
 		return
 	}
 	c.conn = nc

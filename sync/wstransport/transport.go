@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/url"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -99,7 +100,7 @@ func (t *Transport) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysy
 		if notDialed(err) {
 			err = fmt.Errorf("%w: %w", relaysync.ErrNotDialed, err)
 		}
-		return nil, fmt.Errorf("dialing relay: %w", inBounds(err))
+		return nil, inBounds(err) // it names the address
 	}
 	return conn, nil
 }
@@ -137,8 +138,12 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 	}})
 	ws, resp, err := websocket.Dial(ctx, u.Written(), t.dialOptions(client, s)) //nolint:bodyclose // the library closes it
 	if err != nil {
-		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		var request *url.Error
+		switch {
+		case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 			err = statusError(resp)
+		case errors.As(err, &request):
+			err = request.Err // the cause, without three prefixes of the libraries
 		}
 		return nil, err
 	}
