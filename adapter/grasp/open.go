@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
+	"slices"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
@@ -22,7 +24,8 @@ import (
 // as the events. bootstrap lists URLs or hosts of relays to follow before a repository is known.
 //
 // Open logs to [log/slog.Default], enables NIP-77, and names the relay after the domain if it has no
-// name. With a domain on loopback, such as "127.0.0.1:3334", the server also connects to relays and
+// name. It adds NIP-34 and NIP-62 to the NIPs of the relay, and removes NIP-86 if the relay's ManagementAPI is
+// empty; add it again if an admin.Handler serves it. With a domain on loopback, such as "127.0.0.1:3334", the server also connects to relays and
 // git servers on loopback and without TLS. ctx limits Open only. For other settings call [New].
 func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
@@ -43,6 +46,10 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	s.parts.Records = kept
 	relay.Negentropy = true
 	relay.Info.Name = cmp.Or(relay.Info.Name, domain)
+	relay.Info.AddSupportedNIPs([]int{34, 62})
+	if reflect.ValueOf(relay.ManagementAPI).IsZero() { // khatru lists NIP-86 also without a method
+		relay.Info.SupportedNIPs = slices.DeleteFunc(relay.Info.SupportedNIPs, func(n any) bool { return n == 86 })
+	}
 	return s, nil
 }
 

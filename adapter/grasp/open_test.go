@@ -6,6 +6,7 @@ package grasp_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -57,6 +58,21 @@ func open(t *testing.T, folder string, bootstrap ...string) opened {
 	return o
 }
 
+func supportedNIPs(t *testing.T, address string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "application/nostr+json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var document struct {
+		NIPs json.RawMessage `json:"supported_nips"`
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&document))
+	return string(document.NIPs)
+}
+
 // A repository pushed to one server is synced by another that knows only its URL.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
@@ -70,6 +86,8 @@ func TestOpen(t *testing.T) {
 	defer first.stop()
 	second := open(t, filepath.Join(dir, "second"), "ws://"+first.address)
 	defer second.stop()
+
+	require.Equal(t, "[1,9,11,34,40,42,62,70,77]", supportedNIPs(t, first.address), "86 is not served")
 
 	git("init", "-q", "-b", "main")
 	git("commit", "-q", "--allow-empty", "-m", "one")

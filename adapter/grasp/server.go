@@ -1,6 +1,7 @@
 package grasp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -120,6 +121,11 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 // describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
+	info.SupportedNIPs = slices.SortedFunc(slices.Values(info.SupportedNIPs), func(a, b any) int {
+		x, _ := a.(int)
+		y, _ := b.(int)
+		return cmp.Compare(x, y)
+	})
 	return info
 }
 
