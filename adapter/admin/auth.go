@@ -108,9 +108,9 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 	}
 	switch {
 	case !a.isOurs(said["u"]):
-		return c, fmt.Errorf("%w: it is for another URL", errAuth)
+		return c, fmt.Errorf("%w: signed for another URL, %q", errAuth, graspsync.Clip(said["u"], 200))
 	case said["method"] != method:
-		return c, fmt.Errorf("%w: it is for another method", errAuth)
+		return c, fmt.Errorf("%w: signed for another method", errAuth)
 	}
 	return claim{ev, said["payload"]}, nil
 }
@@ -150,7 +150,7 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, may func() bool) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
-		return fmt.Errorf("%w: it is for another body", errAuth)
+		return fmt.Errorf("%w: signed for another body", errAuth)
 	}
 	if !may() {
 		return errOver

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -31,8 +32,12 @@ type Client struct {
 	HTTP *http.Client
 }
 
-// ErrAnswer is wrapped by what a server said to be wrong, or where it said nothing that NIP-86 has.
-var ErrAnswer = errors.New("the server says")
+var (
+	// ErrAnswer is wrapped by the error that a server has answered with.
+	ErrAnswer = errors.New("the server says")
+	// ErrNoServer is wrapped by the error of [Client.Do] if no server that accepts commands answers at the URL.
+	ErrNoServer = errors.New("no server accepts commands")
+)
 
 // maxAnswer is the longest answer that is read, in bytes.
 const maxAnswer = 64 << 20
@@ -70,7 +75,11 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		var at *url.Error
+		if errors.As(err, &at) {
+			err = at.Err // without the method and the URL
+		}
+		return nil, fmt.Errorf("%w at %s: %w", ErrNoServer, c.URL, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // all that counts was read
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -82,10 +91,10 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 		Error  string          `json:"error"`
 	}
 	if err := json.Unmarshal(data, &said); err != nil || said.Error == "" && said.Result == nil {
-		return nil, fmt.Errorf("%w no NIP-86 response: %s, %.200q", ErrAnswer, resp.Status, data)
+		return nil, fmt.Errorf("%w at %s: it answers %s", ErrNoServer, c.URL, resp.Status)
 	}
-	if strings.Contains(said.Error, "unknown method") { // khatru's own words, where nobody is obeyed
-		said.Error += " (or the server has no owner, see graspserver -admin)"
+	if strings.Contains(said.Error, "unknown method") { // khatru answers so if the server has no Handler
+		return nil, fmt.Errorf("%w at %s: it has no owner", ErrNoServer, c.URL)
 	}
 	if said.Error != "" {
 		return nil, fmt.Errorf("%w: %s", ErrAnswer, said.Error)
@@ -95,12 +104,12 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 
 // Authorize returns the Authorization of a request (NIP-98), signed with a secret key of 64 hex
 // digits.
-func Authorize(key, url, method string, body []byte, at time.Time) (string, error) {
+func Authorize(key, address, method string, body []byte, at time.Time) (string, error) {
 	sum := sha256.Sum256(body)
 	ev := nostr.Event{
 		CreatedAt: nostr.Timestamp(at.Unix()), Kind: kindHTTPAuth,
 		// Each is good for once, so the same command twice in a second needs something of its own.
-		Tags: nostr.Tags{{"u", url}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}, {"nonce", rand.Text()}},
+		Tags: nostr.Tags{{"u", address}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}, {"nonce", rand.Text()}},
 	}
 	if err := ev.Sign(key); err != nil {
 		return "", errors.New("signing the request: not a secret key")

@@ -29,7 +29,7 @@ const (
 
 // ErrUsage is wrapped by what an [Operator] returns for a command that is none, or has other
 // arguments.
-var ErrUsage = errors.New("not a command")
+var ErrUsage = errors.New("invalid command")
 
 // Operator carries out commands. All methods may be called concurrently.
 type Operator interface {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/rules"
 )
@@ -88,23 +89,24 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 		return nil, err
 	}
 	commands := h.operator.Commands()
-	if r.Method == "supportedmethods" {
-		all := append([]string{r.Method}, commands...)
-		for name, m := range methods {
-			if slices.Contains(commands, m.command) {
-				all = append(all, name)
-			}
+	all := append([]string{"supportedmethods"}, commands...)
+	for name, m := range methods {
+		if slices.Contains(commands, m.command) {
+			all = append(all, name)
 		}
-		slices.Sort(all)
+	}
+	slices.Sort(all)
+	if r.Method == "supportedmethods" {
 		return all, nil
 	}
 	by := nip34.NPub(owner)
 	if slices.Contains(commands, r.Method) {
 		return h.operator.Do(ctx, by, r.Method, r.Params...)
 	}
-	m, ok := methods[r.Method]
-	if !ok || !slices.Contains(commands, m.command) {
-		return nil, fmt.Errorf("%w: method %q is not supported", ErrUsage, graspsync.Clip(r.Method, 100))
+	m := methods[r.Method]
+	if !slices.Contains(all, r.Method) {
+		name := graspsync.Clip(r.Method, 50)
+		return nil, fmt.Errorf("%w: %q, the nearest is %q", ErrUsage, name, nearest.Of(name, all))
 	}
 	if m.lists != nil {
 		return h.list(ctx, by, m)

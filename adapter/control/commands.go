@@ -9,17 +9,18 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/internal/nearest"
 	"github.com/graspsync/graspsync/rules"
 )
 
-// command is one that comes as text.
+// command is a command in text form.
 type command struct {
 	usage       string
-	least, most int // of its arguments
+	least, most int // number of arguments; the last one may have several words if it is [reason] or <text>
 	do          func(ctx context.Context, c Control, args []string) (any, error)
 }
 
-// commands are what [Control.Do] carries out.
+// commands are the commands of [Control.Do].
 var commands = map[string]command{
 	"block": {"block relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Block)},
 	"allow": {"allow relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Allow)},
@@ -49,7 +50,7 @@ var commands = map[string]command{
 // Commands implements [admin.Operator].
 func (c Control) Commands() []string { return slices.Sorted(maps.Keys(commands)) }
 
-// Usage says how each command is spelled, in order.
+// Usage returns the usage of each command, sorted.
 func Usage() (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		out = append(out, commands[name].usage)
@@ -57,24 +58,41 @@ func Usage() (out []string) {
 	return out
 }
 
-// Do implements [admin.Operator]: by commands, and not whoever the Control is in the hands of, unless
-// that is empty. Relays, authors, repositories and events are spelled as [rules.ParseSubject] reads
-// them. What is no command, or can't be read, changes nothing and is not recorded.
+// Unknown returns the error of a command that does not exist. It names the nearest command and wraps
+// [admin.ErrUsage].
+func Unknown(name string) error {
+	all := slices.Sorted(maps.Keys(commands))
+	return fmt.Errorf("%w: %q, the nearest is %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), nearest.Of(name, all), strings.Join(all, ", "))
+}
+
+// Join joins the words of a reason or text at the end of args, so that it needs no quotes on a command line.
+func Join(name string, args []string) []string {
+	cmd := commands[name]
+	if n := cmd.most; len(args) > n && (strings.HasSuffix(cmd.usage, "[reason]") || strings.HasSuffix(cmd.usage, "<text>")) {
+		return append(slices.Clone(args[:n-1]), strings.Join(args[n-1:], " "))
+	}
+	return args
+}
+
+// Do implements [admin.Operator]. by replaces the name of the operator unless it is empty.
+// [rules.ParseSubject] defines the spellings of relays, authors, repositories and events. An
+// unknown or invalid command changes nothing and is not recorded.
 func (c Control) Do(ctx context.Context, by, name string, args ...string) (any, error) {
 	if by != "" {
 		c.by = by
 	}
 	cmd, ok := commands[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: %q; there are: %s", admin.ErrUsage, graspsync.Clip(name, 50), strings.Join(c.Commands(), ", "))
+		return nil, Unknown(name)
 	}
+	args = Join(name, args)
 	if len(args) < cmd.least || len(args) > cmd.most {
 		return nil, fmt.Errorf("%w: want: %s", admin.ErrUsage, cmd.usage)
 	}
 	return cmd.do(ctx, c, args)
 }
 
-// reason is the argument after those that a command must have.
+// reason returns the third argument, or "".
 func reason(args []string) string {
 	if len(args) > 2 {
 		return args[2]
@@ -91,7 +109,7 @@ func aboutSubject(do func(Control, context.Context, rules.Subject, string) error
 		if err := do(c, ctx, s, reason(args)); err != nil {
 			return nil, err
 		}
-		if r, is := c.rules.Rule(s); is { // after unset that of the file
+		if r, is := c.rules.Rule(s); is { // after unset the rule of the file
 			return r, nil
 		}
 		return nil, nil //nolint:nilnil // nothing is said of it, which is no error
@@ -143,7 +161,24 @@ func maintain(ctx context.Context, c Control, args []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Maintain(ctx, ref)
+	done, err := c.Maintain(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return maintained{
+		done.Packs, done.Removed, done.LooseRefs, done.Freed, done.Pruned, done.Unnamed, done.Locked.Seconds(),
+	}, nil
+}
+
+// maintained is a [purgatory.Maintained] with its units.
+type maintained struct {
+	Packs             int     `json:"packs"`
+	RemovedPacks      int     `json:"removed_packs"`
+	LooseRefs         int     `json:"loose_refs"`
+	FreedBytes        int64   `json:"freed_bytes"`
+	Pruned            bool    `json:"pruned"`
+	UnreferencedBytes int64   `json:"unreferenced_bytes"`
+	LockedSeconds     float64 `json:"locked_seconds"`
 }
 
 func bootstrap(ctx context.Context, c Control, args []string) (any, error) {
@@ -156,7 +191,7 @@ func bootstrap(ctx context.Context, c Control, args []string) (any, error) {
 	return nil, fmt.Errorf("%w: want: bootstrap add|remove <relay>", admin.ErrUsage)
 }
 
-// followed answers with the bootstrap relays of now.
+// followed returns the present bootstrap relays as result.
 func followed(c Control) func(any, error) (any, error) {
 	return func(_ any, err error) (any, error) {
 		if err != nil {

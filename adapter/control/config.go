@@ -15,32 +15,32 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config are the parts of a server that a [Control] acts on. All but Bootstrap, Audit and Logger must be set.
+// Config is the parts of a server that a [Control] acts on. All fields except Bootstrap, Audit and
+// Logger are required.
 type Config struct {
-	// Rules are what is decided. The parts must go by them, as [Enforce] has them do; else what is blocked
-	// comes all the same.
+	// Rules is the operator's rules. The parts must apply them, see [Enforce].
 	Rules *rules.Book
 	// Sync is what follows other relays.
 	Sync *relaysync.SyncManager
 	// Store has the events.
 	Store relaysync.Store
-	// Remove removes an event as moderation does: Sync is told, or it comes back. One that is not stored is
-	// no error.
+	// Remove removes an event as moderation does, and notifies Sync, because the event would come
+	// back otherwise. An event that is not stored is no error.
 	Remove func(ctx context.Context, e graspsync.Event) error
-	// Purgatory has what waits for git data.
+	// Purgatory holds events without git data.
 	Purgatory *purgatory.Purgatory
-	// Repositories has the git data.
+	// Repositories lists the git data.
 	Repositories Repositories
-	// Lists says which announcements are of repositories that are ours: what is about one of these as well is
-	// not purged with another.
+	// Lists reports whether an announcement is of a hosted repository. Events about such a
+	// repository are not purged with another one.
 	Lists func(a *nip34.Announcement) bool
-	// Bootstrap are the relays that are configured to be followed: those that [Enforce] was given, not those that it
-	// returned, or what is taken out of the file is followed on.
+	// Bootstrap is the configured bootstrap relays: the argument of [Enforce], not its result,
+	// which contains the relays of the file.
 	Bootstrap []graspsync.RelayURL
-	// Audit is told of each command that changes something, before it and after it.
-	// It must be safe for concurrent use. Defaults to nobody; they are logged in any case.
+	// Audit is called before and after each command that changes something. It must be safe for
+	// concurrent use. The default is nil.
 	Audit func(admin.Entry)
-	// Logger gets each command that was carried out. Defaults to discarding it.
+	// Logger logs each command. The default discards.
 	Logger *slog.Logger
 }
 

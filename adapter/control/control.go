@@ -21,10 +21,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Control is what whoever runs a server may have it do while it runs. Make one with [New]. What
-// is decided is kept over restarts, and each call that changes something is logged and told to
-// [Config].Audit. All methods may be called concurrently, while Run runs: those that ask it wait for
-// that. It is an [admin.Operator].
+// Control carries out the commands of an operator while a server runs. Use [New]. Decisions are
+// kept across restarts. Each call that changes something is logged and passed to [Config].Audit.
+// All methods are safe for concurrent use. Methods that ask the SyncManager wait until its Run has
+// begun. Control is an [admin.Operator].
 type Control struct {
 	*control
 	by string
@@ -32,7 +32,8 @@ type Control struct {
 
 var _ admin.Operator = Control{}
 
-// New returns the Control of a server in the hands of nobody; see [Control.By]. The error wraps [ErrConfig].
+// New returns the Control of a server, with an empty name of the operator; see [Control.By]. The
+// error wraps [ErrConfig].
 func New(cfg Config) (Control, error) {
 	if err := cfg.validate(); err != nil {
 		return Control{}, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -48,10 +49,10 @@ func New(cfg Config) (Control, error) {
 	return Control{control: c}, nil
 }
 
-// By returns the same Control in the hands of somebody: an npub, or whatever the program calls what acts.
+// By returns the same Control for a named operator: an npub, or the part of the program that acts.
 func (c Control) By(by string) Control { return Control{c.control, by} }
 
-// control is what all Controls of a server share.
+// control is the common part of all Controls of a server.
 type control struct {
 	// read-only
 	rules     *rules.Book
@@ -61,20 +62,20 @@ type control struct {
 	purgatory *purgatory.Purgatory
 	repos     Repositories
 	lists     func(*nip34.Announcement) bool
-	bootstrap []graspsync.RelayURL // that were configured
+	bootstrap []graspsync.RelayURL // from the configuration
 	audit     func(admin.Entry)
 	log       *slog.Logger
 
-	reloading chan *unacted // its one slot is taken by who reloads
+	reloading chan *unacted // its one slot is empty while a Reload runs
 	stale     atomic.Bool   // the last Reload failed
 }
 
-// Collector tells whether the last Reload failed: what an operator has put into the file may not be in force. The
-// rules have a Collector of their own.
+// Collector returns a metric that shows whether the last Reload failed. The rules have a Collector
+// of their own.
 func (c Control) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
-		Help: "1 if the last reload of the rules file failed, completely or in part, otherwise 0.",
+		Help: "1 if the last reload of the rules file failed, otherwise 0.",
 	}, func() float64 {
 		if c.stale.Load() {
 			return 1
@@ -83,33 +84,42 @@ func (c Control) Collector(namespace string) prometheus.Collector {
 	})
 }
 
-// unacted is what a Reload did not come to; nil: it came to all of it.
+// unacted is the part of a Reload that failed and is repeated by the next; nil: nothing.
 type unacted struct {
 	subjects  []rules.Subject
-	bootstrap []graspsync.RelayURL // that were followed before
+	bootstrap []graspsync.RelayURL // followed before
 }
 
-// ErrNothingToPurge is wrapped by what Purge says of a subject of which nothing can be here: a relay.
-var ErrNothingToPurge = errors.New("relays have no stored data")
+// ErrNothingToPurge is wrapped by the error of [Control.Purge] and [Control.Remove] for a relay, which has no stored
+// data, and for a repository of which nothing is stored.
+var ErrNothingToPurge = errors.New("nothing is stored")
 
-// Rules returns what is decided.
+// Errors of [Control.Reload]. ErrUnchanged means that the file could not be read and the rules are unchanged.
+// ErrUnacted means that the new rules are in force, and that acting on them, for example disconnecting a relay, failed.
+// The next Reload repeats that.
+var (
+	ErrUnchanged = errors.New("rules unchanged")
+	ErrUnacted   = errors.New("new rules in force, applying them to what is connected and stored failed, reload to repeat that")
+)
+
+// Rules returns the rules.
 func (c Control) Rules() *rules.Book { return c.rules }
 
-// Block has nothing of a subject taken, asked for or connected to any more: connections to a relay
-// end, the repositories of an author are not followed and out of service, what waits for git data
-// is let go of. What is stored stays served until it is purged. The reason is for the log.
+// Block stops accepting, requesting and connecting to a subject: connections to a relay end, the
+// repositories of an author go out of service, and held events are dropped. Stored events stay
+// served until they are purged. The reason is recorded.
 func (c Control) Block(ctx context.Context, s rules.Subject, reason string) error {
 	return c.decide(ctx, "block", rules.Rule{Action: rules.Block, Subject: s, Reason: reason})
 }
 
-// Allow has a subject not be blocked, whatever the file of rules says, or a rule that is about more.
-// What was refused is judged again, or asked for again.
+// Allow exempts a subject from the rules of the file and from rules of wider scope. Refused events
+// are judged or requested again.
 func (c Control) Allow(ctx context.Context, s rules.Subject, reason string) error {
 	return c.decide(ctx, "allow", rules.Rule{Action: rules.Allow, Subject: s, Reason: reason})
 }
 
-// Unset forgets what Block or Allow has said of a subject. The error wraps [rules.ErrNoRule] if
-// neither has.
+// Unset removes the rule that Block or Allow has set. The error wraps [rules.ErrNoRule] if there is
+// none.
 func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	return c.recorded(func() error {
 		if err := c.rules.Unset(ctx, s); err != nil {
@@ -119,20 +129,21 @@ func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	}, "unset", string(s.Kind), s.Name)
 }
 
-// Reload has another file of rules count, which read returns, and acts on what has changed. If it can't be
-// read nothing changes. What a Reload did not come to is done by the next one, whatever that changes.
+// Reload replaces the rules of the file by those that read returns, and acts on the changed rules. The error wraps
+// [ErrUnchanged] or [ErrUnacted].
 func (c Control) Reload(ctx context.Context, read func() (rules.File, error)) error {
 	return c.recorded(func() error { return c.reload(ctx, read) }, "reload")
 }
 
-// reload reads when it has its turn: what was read before another Reload could be older than that one's.
+// reload reads the file when no other Reload runs. A file that was read earlier could be older than
+// that of the other one.
 func (c Control) reload(ctx context.Context, read func() (rules.File, error)) (err error) {
 	var left *unacted
 	select {
 	case left = <-c.reloading:
 	case <-ctx.Done():
 		c.stale.Store(true)
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", ErrUnchanged, context.Cause(ctx))
 	}
 	defer func() {
 		c.stale.Store(err != nil)
@@ -140,11 +151,11 @@ func (c Control) reload(ctx context.Context, read func() (rules.File, error)) (e
 	}()
 	f, err := read()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUnchanged, err)
 	}
 	before, followed := c.rules.All(), c.rules.Bootstrap(c.bootstrap)
 	if err := c.rules.SetFile(ctx, f); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUnchanged, err)
 	}
 	changed := differing(before, c.rules.All())
 	if left != nil {
@@ -154,11 +165,11 @@ func (c Control) reload(ctx context.Context, read func() (rules.File, error)) (e
 	err = errors.Join(c.act(ctx, changed...), c.follow(ctx, followed))
 	if left = nil; err != nil {
 		left = &unacted{changed, followed}
+		err = fmt.Errorf("%w: %w", ErrUnacted, err)
 	}
 	return err
 }
 
-// union returns what is in a or in b, each once.
 func union(a, b []rules.Subject) []rules.Subject {
 	all := make(map[rules.Subject]struct{}, len(a)+len(b))
 	for _, s := range slices.Concat(a, b) {
@@ -167,7 +178,7 @@ func union(a, b []rules.Subject) []rules.Subject {
 	return slices.Collect(maps.Keys(all))
 }
 
-// differing returns the subjects of which two lists of rules do not say the same.
+// differing returns the subjects whose action differs between two lists of rules.
 func differing(before, after []rules.Rule) (out []rules.Subject) {
 	said := make(map[rules.Subject]rules.Action)
 	for _, r := range before {
@@ -185,17 +196,18 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 	return out
 }
 
-// AddBootstrap has a relay followed in any case, from now on.
+// AddBootstrap follows a relay from now on, also if no repository lists it.
 func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error {
-		if err := c.sync.AddBootstrap(ctx, u); err != nil { // it knows whether it can be one
+		if err := c.sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
 			return err
 		}
 		return c.rules.AddBootstrap(ctx, u)
 	}, "bootstrap", "add", u.String())
 }
 
-// RemoveBootstrap has a relay be one like any other, though it may be configured to be followed.
+// RemoveBootstrap treats a bootstrap relay as any other from now on, also if the configuration
+// lists it.
 func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error {
 		if !slices.Contains(c.rules.Bootstrap(c.bootstrap), u) {
@@ -208,30 +220,30 @@ func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) erro
 	}, "bootstrap", "remove", u.String())
 }
 
-// Retry has a relay tried now; see [relaysync.SyncManager].
+// Retry dials a relay now; see [relaysync.SyncManager].
 func (c Control) Retry(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error { return c.sync.Retry(ctx, u) }, "retry", u.String())
 }
 
-// ResyncRelay has everything compared again that a relay has.
+// ResyncRelay compares all history with a relay again.
 func (c Control) ResyncRelay(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error { return c.sync.Resync(ctx, u) }, "resync", "relay", u.String())
 }
 
-// ResyncRepository has all relays of a repository asked for it again.
+// ResyncRepository requests a repository again from all its relays.
 func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	return c.recorded(func() error { return c.sync.ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
 }
 
-// Refetch has git data that a repository lacks hunted for now, and what waited for such data in vain asked for
-// again; see [purgatory.Purgatory].
+// Refetch fetches the missing git data of a repository now, and requests its expired events again;
+// see [purgatory.Purgatory].
 func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return c.recorded(func() error { return c.refetch(ctx, ref) }, "refetch", ref.String())
 }
 
 func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	ids, failed := c.purgatory.Forgive(ctx, ref)
-	if len(ids) > 0 { // also if others failed: these are not told of again
+	if len(ids) > 0 { // also after an error, because Forgive returns each id once
 		asked := make([]graspsync.Dependency, len(ids))
 		for i, id := range ids {
 			asked[i] = graspsync.OnAsked(id)
@@ -240,13 +252,13 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 	err := c.purgatory.Refetch(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
-		err = nil // its announcement is asked for again
+		err = nil // its announcement is requested again
 	}
 	return errors.Join(failed, err)
 }
 
-// ConfirmDepartures has those repositories leave that are kept because most have no announcement, and
-// returns their number; see [purgatory.Purgatory].
+// ConfirmDepartures retires the repositories that are kept only because most repositories have no
+// announcement, and returns their number; see [purgatory.Purgatory].
 func (c Control) ConfirmDepartures() (departed int, err error) {
 	err = c.recorded(func() error {
 		departed = c.purgatory.ConfirmDepartures()
@@ -255,8 +267,8 @@ func (c Control) ConfirmDepartures() (departed int, err error) {
 	return departed, err
 }
 
-// Maintain puts a repository in order now: what nothing names is gone when it returns. While it is in
-// use it is waited for.
+// Maintain repacks a repository and deletes its unreferenced objects before it returns. It waits
+// while the repository is in use.
 func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purgatory.Maintained, err error) {
 	err = c.recorded(func() error {
 		return whenUnused(ctx, func() (err error) {
@@ -267,7 +279,7 @@ func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purg
 	return done, err
 }
 
-// Describe changes how the server describes itself; what is nil stays as it is.
+// Describe changes the description of the server. Nil fields stay as they are.
 func (c Control) Describe(ctx context.Context, a rules.About) error {
 	var said []string
 	for _, t := range []struct {
@@ -281,8 +293,8 @@ func (c Control) Describe(ctx context.Context, a rules.About) error {
 	return c.recorded(func() error { return c.rules.Describe(ctx, a) }, "describe", said...)
 }
 
-// recorded carries out a command, with an entry before it: whoever is killed in the middle leaves a trace.
-// Each method of Control that changes something is one.
+// recorded carries out a command. It records the command before and after it, so that a killed
+// process leaves a trace. Each method that changes something uses it.
 func (c Control) recorded(do func() error, command string, args ...string) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
@@ -305,7 +317,7 @@ func (c Control) entry(e admin.Entry) {
 	}
 }
 
-// decide keeps a rule, and acts on it.
+// decide stores a rule and acts on it.
 func (c Control) decide(ctx context.Context, command string, r rules.Rule) error {
 	return c.recorded(func() error {
 		if err := c.keep(ctx, r); err != nil {
@@ -320,21 +332,21 @@ func (c Control) keep(ctx context.Context, r rules.Rule) error {
 	return c.rules.Set(ctx, r)
 }
 
-// act does what follows from other rules about some subjects.
+// act applies changed rules of some subjects to stored events, held events and connections.
 func (c Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	if len(subjects) == 0 {
 		return nil
 	}
 	var lifted []graspsync.Dependency
 	for _, s := range subjects {
-		lifted = append(lifted, rules.Lifted(s)) // if it is blocked by now, it is refused again
+		lifted = append(lifted, rules.Lifted(s)) // events that are still blocked are refused again
 	}
 	err := c.sync.Reconsider(ctx, lifted...)
 	_, derr := c.dismiss(ctx)
 	return errors.Join(err, derr, c.announce(ctx, subjects))
 }
 
-// dismiss lets go of what waits for git data and is blocked.
+// dismiss drops held events that are blocked.
 func (c Control) dismiss(ctx context.Context) (n int, err error) {
 	return c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.rules.Event(ev)
@@ -342,11 +354,11 @@ func (c Control) dismiss(ctx context.Context) (n int, err error) {
 	})
 }
 
-// manySubjects is from how many on all announcements are read.
+// manySubjects is the number of authors above which all announcements are read.
 const manySubjects = 20
 
-// announce has purgatory look at the repositories that rules are about: they may be ours no more, or
-// again.
+// announce passes the announcements of some subjects to purgatory, because their repositories may
+// go out of service or return.
 func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	filter := nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}
 	for _, s := range subjects {
@@ -369,7 +381,7 @@ func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	return nil
 }
 
-// follow has the manager follow the bootstrap relays of now; before are those that it may follow.
+// follow makes the SyncManager follow the present bootstrap relays instead of those before.
 func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error {
 	now := c.rules.Bootstrap(c.bootstrap)
 	var errs []error
@@ -386,7 +398,7 @@ func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error 
 	return errors.Join(errs...)
 }
 
-// About has a name, a description and an icon of the server be those that were changed while it ran.
+// About replaces a name, description and icon by those that Describe has set.
 func (c Control) About(name, description, icon *string) {
 	about := c.rules.About()
 	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {

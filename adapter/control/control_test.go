@@ -225,7 +225,9 @@ func TestReload(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Reject, refused.Decision)
 
-		require.ErrorIs(t, c.Reload(t.Context(), reads("block\n")), rules.ErrRule)
+		wrong := c.Reload(t.Context(), reads("block\n"))
+		require.ErrorIs(t, wrong, rules.ErrRule)
+		require.ErrorIs(t, wrong, control.ErrUnchanged)
 		require.ErrorContains(t, c.Reload(t.Context(), func() (rules.File, error) { return rules.File{}, errors.New("disk") }), "disk")
 		require.Len(t, c.Rules().All(), 1)
 
@@ -293,5 +295,11 @@ func TestPurgeOfARepository(t *testing.T) {
 		_, err = s.control.Remove(t.Context(), rules.Subject{Kind: rules.Relay, Name: "a.example"}, "")
 		require.ErrorIs(t, err, control.ErrNothingToPurge)
 		require.Empty(t, s.control.Rules().All(), "it is not blocked either")
+		purged, err = s.control.Purge(t.Context(), rules.OfRepository(bad.Ref("repo")))
+		require.ErrorIs(t, err, control.ErrNothingToPurge)
+		require.Empty(t, purged.Repositories)
+		_, err = s.control.Remove(t.Context(), rules.OfRepository(bad.Ref("repo")), "")
+		require.ErrorContains(t, err, "it is blocked now, but nothing is stored of repository")
+		require.Len(t, s.control.Rules().All(), 1)
 	})
 }

@@ -18,22 +18,23 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Purged is what was removed.
+// Purged is the result of a purge.
 type Purged struct {
 	Events  int `json:"events"`
-	Waiting int `json:"waiting"` // of these, for git data
-	// Withheld are deletions and requests to vanish that stay in force, and are not served.
+	Waiting int `json:"waiting"` // of these, held events
+	// Withheld is the number of deletions and requests to vanish that stay in force and are not
+	// served.
 	Withheld     int                 `json:"withheld,omitempty"`
 	Repositories []graspsync.RepoRef `json:"repositories,omitempty"`
 }
 
-// Purge removes what is here of a subject, at once and for good: an event; a repository with its git
-// data and all that was said about it and nothing else of ours; an author's events and repositories.
-// Deletions and requests to vanish stay in the store, since what they removed would come back; those that
-// are blocked, or whose authors are, are served to nobody. The error wraps [ErrStays] for one that is named
-// itself and is served all the same. Without a rule that blocks it, what was purged may come again when a
-// client submits it, or when it is forgotten that it was here: see Remove. The error says what is left; the
-// call may be repeated.
+// Purge removes a subject permanently: an event; a repository with its git data and the events that
+// refer to no other hosted repository; or the events and repositories of an author. Deletions and
+// requests to vanish stay stored, because the events that they deleted would come back. They are
+// not served if they or their authors are blocked. The error wraps [ErrStays] for such an event
+// that is named itself and not blocked, and [ErrNothingToPurge] for a repository of which nothing
+// is stored. Without a block a purged subject can come back. Another error lists what is left;
+// repeat the call.
 func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
 	err = c.recorded(func() (err error) {
 		p, err = c.purge(ctx, s)
@@ -42,10 +43,11 @@ func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 	return p, err
 }
 
-// Remove blocks a subject and purges it.
+// Remove blocks a subject and purges it. If the error wraps [ErrNothingToPurge], a repository is
+// blocked nevertheless.
 func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p Purged, err error) {
 	if s.Kind == rules.Relay {
-		return p, fmt.Errorf("%w: %s", ErrNothingToPurge, s)
+		return p, fmt.Errorf("%w of %s", ErrNothingToPurge, s)
 	}
 	err = c.recorded(func() (err error) {
 		if err = c.keep(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err != nil {
@@ -56,7 +58,12 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 		var purged error
 		p, purged = c.purge(ctx, s)
 		p.Events, p.Waiting = p.Events+waited, p.Waiting+waited
-		if acted != nil { // what it failed at may have gone
+		if errors.Is(purged, ErrNothingToPurge) {
+			if purged = fmt.Errorf("it is blocked now, but %w", purged); waited > 0 {
+				purged = nil
+			}
+		}
+		if acted != nil { // the failing part may be purged now
 			acted = c.act(ctx, s)
 		}
 		return errors.Join(err, acted, purged)
@@ -68,13 +75,15 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 	of := &purge{control: c.control, gone: make(map[graspsync.EventID]bool)}
 	switch s.Kind {
 	case rules.Relay:
-		return p, fmt.Errorf("%w: %s", ErrNothingToPurge, s)
+		return p, fmt.Errorf("%w of %s", ErrNothingToPurge, s)
 	case rules.Author:
 		author, _ := s.PubKey()
 		err = of.author(ctx, author)
 	case rules.Repository:
 		ref, _ := s.Ref()
-		err = of.repository(ctx, ref)
+		if err = of.repository(ctx, ref); err == nil && of.done.Events+len(of.done.Repositories) == 0 {
+			err = fmt.Errorf("%w of %s", ErrNothingToPurge, s)
+		}
 	case rules.Event:
 		id, perr := graspsync.ParseEventID(s.Name)
 		if perr != nil {
@@ -87,12 +96,12 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 	return of.done, err
 }
 
-// ErrStays is wrapped by what [Control.Purge] returns for a deletion or a request to vanish that nothing keeps
-// from being served: without it what it has removed would come back.
+// ErrStays is wrapped by the error of [Control.Purge] for a deletion or request to vanish that is
+// served further.
 var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
-// staying counts, of what matches, what stays and is not served, and reports if something is. Of a second of which the
-// store can't give all it counts what that gives: what else is there stays as well.
+// staying counts the matching events that stay and are not served, and returns ErrStays if one is
+// served. If a store cannot return all events of a second, those that it returns are counted.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 	for ev, rerr := range p.store.Events(ctx, f) {
 		switch {
@@ -115,17 +124,17 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// purge is one that is under way.
+// purge is a purge in progress.
 type purge struct {
 	*control
 	gone map[graspsync.EventID]bool
 	done Purged
 }
 
-// author removes what is somebody's. Their repositories are those that are announced, and those of which there is
-// git data though nothing announces them.
+// author removes the events of an author and their repositories, with an announcement or only with
+// git data.
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
-	left := make(map[graspsync.RepoRef]error) // why something is, nil if nothing is
+	left := make(map[graspsync.RepoRef]error) // error by repository, nil if it was removed
 	repository := func(ref graspsync.RepoRef) {
 		if err, tried := left[ref]; !tried || err != nil {
 			left[ref] = p.repository(ctx, ref)
@@ -151,13 +160,13 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 	errs = append(errs, p.events(ctx, nostr.Filter{Authors: []string{author.String()}}),
 		p.dismiss(ctx, func(ev graspsync.Event) bool { return ev.PubKey == author }))
 	staying := nostr.Filter{Kinds: []int{graspsync.KindDeletion, graspsync.KindVanish}, Authors: []string{author.String()}}
-	if err := p.staying(ctx, staying); !errors.Is(err, ErrStays) { // who is purged and not blocked keeps them
+	if err := p.staying(ctx, staying); !errors.Is(err, ErrStays) { // an author who is not blocked keeps them
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// listed returns the repositories of a list; an error is what it ended with.
+// listed collects a sequence of repositories until its error.
 func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, err error) {
 	for ref, err := range refs {
 		if err != nil {
@@ -168,24 +177,25 @@ func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, 
 	return all, nil
 }
 
-// events removes what matches, deletions aside.
+// events removes the matching events except deletions.
 func (p *purge) events(ctx context.Context, f nostr.Filter) error {
 	return p.each(ctx, f, func(ev graspsync.Event) error { return p.remove(ctx, ev) })
 }
 
 const (
-	// perFilter is how many values a filter has.
+	// perFilter is the maximum number of values of a filter.
 	perFilter = 100
-	// kindsPerFilter is how many kinds one has where all are asked for, up to mostKind (NIP-01). With more of them the
-	// store does not ask its backend for kinds.
+	// kindsPerFilter is the number of kinds of a filter when all kinds up to mostKind (NIP-01) are
+	// requested. With more kinds the store does not pass them to its backend.
 	kindsPerFilter = 200
 	mostKind       = 1<<16 - 1
-	// mostErrors is how many are told of what fails for many events.
+	// mostErrors is the maximum number of reported errors of single events.
 	mostErrors = 10
 )
 
-// each calls do for what is stored and matches, deletions aside. A store that can't give all of a second
-// gives more of it once what it gave has gone. What do fails for keeps it from no other.
+// each calls do for each matching stored event except deletions. A store that cannot return all
+// events of a second returns more of them after the first ones are removed. An error of do does not
+// stop it.
 func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	for {
 		before := len(p.gone)
@@ -202,7 +212,7 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	}
 }
 
-// eachKind is each where deletions, which stay, are all that a store gives of a second: it asks for all other kinds.
+// eachKind is each by kind, for a second of which a store returns deletions only.
 func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var errs []error
 	for first := 0; first <= mostKind; first += kindsPerFilter {
@@ -217,7 +227,7 @@ func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.
 	return some(errs)
 }
 
-// some are the first errors, and how many more there are.
+// some joins the first errors and counts the others.
 func some(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if more := len(errs) - mostErrors; more > 0 {
@@ -226,8 +236,8 @@ func some(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// pass calls do for what can be read. Only the ids of all that are held: a store is not to be changed while
-// it is read.
+// pass calls do for the events that can be read now. It collects ids first, because a store must
+// not change while it is read.
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
@@ -251,7 +261,7 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	return errors.Join(append(errs, some(failed))...)
 }
 
-// stored returns the events of some ids, deletions aside, but for what is gone.
+// stored returns the events of some ids, except deletions and removed events.
 func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
 	for ev, err := range p.store.Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
@@ -264,12 +274,13 @@ func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event
 	return out, nil
 }
 
-// remove removes an event. The refs of a pull request go before it: if that fails, the event is still
-// there to say which they are when the command is repeated. And after it, for a look may have made them again.
+// remove removes an event. The refs of a pull request are removed before it, because the event
+// names them when the command is repeated after an error, and after it, because a release may have
+// created them meanwhile.
 func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil {
-		pr = &nip34.PullRequest{} // it is none
+		pr = &nip34.PullRequest{} // no pull request
 	}
 	if err := p.pull(ctx, ev.ID, pr.Repos); err != nil {
 		return err
@@ -293,7 +304,8 @@ func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.R
 	return nil
 }
 
-// refs removes the refs of an event wherever they are: it need not be here any more to say where.
+// refs removes the refs of an event from all repositories, because the event may not be stored any
+// more.
 func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
 	all, err := listed(p.repos.Owned(ctx, graspsync.PubKey{}))
 	errs := []error{err}
@@ -311,8 +323,8 @@ func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) e
 	return err
 }
 
-// repository removes a repository and what is about it. Its announcement and its states go first: then
-// it is out of service. Its git data goes even if something else did not.
+// repository removes a repository and the events about it. Its announcement and states are first,
+// which takes it out of service. Its git data is removed also after errors.
 func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	own := nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}, Authors: []string{ref.Owner.String()},
@@ -321,14 +333,23 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	errs := []error{
 		p.events(ctx, own), p.dismiss(ctx, func(ev graspsync.Event) bool { return concerns(ev, ref) }), p.said(ctx, ref),
 	}
-	err := whenUnused(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
-	if err == nil {
+	had, err := p.hasGit(ctx, ref)
+	errs = append(errs, err)
+	err = whenUnused(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
+	if err == nil && had {
 		p.done.Repositories = append(p.done.Repositories, ref)
 	}
 	return errors.Join(append(errs, err)...)
 }
 
-// concerns reports whether an event that waits is about a repository, and no other.
+// hasGit reports whether a repository has git data, in service or not.
+func (p *purge) hasGit(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
+	owned, err := listed(p.repos.Owned(ctx, ref.Owner))
+	departed, derr := listed(p.repos.Departed(ctx, ref.Owner))
+	return slices.Contains(owned, ref) || slices.Contains(departed, ref), errors.Join(err, derr)
+}
+
+// concerns reports whether an event is about this repository only.
 func concerns(ev graspsync.Event, ref graspsync.RepoRef) bool {
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return ev.PubKey == ref.Owner && ev.Tags.GetD() == ref.Identifier
@@ -340,12 +361,11 @@ func concerns(ev graspsync.Event, ref graspsync.RepoRef) bool {
 	})
 }
 
-// mostSteps is how far what is said about something is followed; what is stored has come here by at
-// most so many steps.
+// mostSteps is the depth to which replies are followed, the same as that of the sync.
 const mostSteps = 16
 
-// said removes what was said about a repository: what names it, what names that, and so on, unless it
-// names something that stays as well.
+// said removes the events that refer to a repository, the events that refer to those, and so on,
+// except events that also refer to something that stays.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 	next := filtersFor("aAq", []string{ref.String()})
 	var errs []error
@@ -375,8 +395,8 @@ func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 	return errors.Join(errs...)
 }
 
-// belongsElsewhere reports whether an event names another repository of ours, or something that is
-// stored and stays.
+// belongsElsewhere reports whether an event refers to another hosted repository, or to a stored
+// event that stays.
 func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref graspsync.RepoRef) (bool, error) {
 	for _, a := range nip34.Addresses(ev.Event) {
 		other, is := a.Repo()
@@ -403,7 +423,7 @@ func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref gr
 	return p.anyElsewhere(ctx, others, ref)
 }
 
-// anyElsewhere reports whether one of some events is stored that is not about a repository.
+// anyElsewhere reports whether one of some events is stored and about another repository.
 func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref graspsync.RepoRef) (bool, error) {
 	f := nostr.Filter{}
 	for _, id := range ids {
@@ -430,11 +450,11 @@ func filtersFor(tags string, values []string) (out []nostr.Filter) {
 }
 
 const (
-	waitUnused = 30 * time.Second // a repository is waited for
+	waitUnused = 30 * time.Second // maximum wait for a repository in use
 	everyUse   = 100 * time.Millisecond
 )
 
-// whenUnused does something again until nobody uses the repository.
+// whenUnused repeats do while the repository is in use.
 func whenUnused(ctx context.Context, do func() error) error {
 	by := time.Now().Add(waitUnused)
 	for {

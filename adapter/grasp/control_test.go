@@ -244,7 +244,7 @@ func TestOtherCommands(t *testing.T) {
 	c.must("resync", "relay", "127.0.0.2:8443")
 	c.must("resync", "repository", ref)
 	c.must("refetch", ref)
-	require.Contains(t, c.must("maintain", ref), "Packs")
+	require.Contains(t, c.must("maintain", ref), `"packs":1`)
 	c.must("bootstrap", "remove", "127.0.0.2:8443")
 	c.restart()
 	require.Empty(t, c.server.Sync().Manager().Status().Relays)
