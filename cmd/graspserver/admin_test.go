@@ -120,7 +120,7 @@ func TestRulesThatFailAreSeen(t *testing.T) {
 	eventually(t, "it is gone", func() bool { return has("ngit_rules_reload_failed 1") })
 	entries, err := os.ReadFile(filepath.Join(data, "audit.log"))
 	require.NoError(t, err)
-	require.Contains(t, string(entries), `"by":"SIGHUP","command":"reload","outcome":"failed","error":"-rules `+file)
+	require.Contains(t, string(entries), `"by":"SIGHUP","command":"reload","outcome":"failed","error":"rules unchanged: -rules `+file)
 }
 
 // damage damages the records in a folder in one place.
@@ -199,8 +199,11 @@ func TestLogFormat(t *testing.T) {
 	defer func(to io.Writer, flags int) { standard.SetOutput(to); standard.SetFlags(flags) }(standard.Writer(), standard.Flags())
 	adopt(newLogger(&out, options{logFormat: "json"}))
 	standard.Println("[badger] migration 5: delete all indexes and recreate them")
+	require.Empty(t, out.String(), "lines of libraries have no level")
+	adopt(newLogger(&out, options{logFormat: "json", debug: true}))
+	standard.Println("[badger] migration 5: delete all indexes and recreate them")
 	require.True(t, json.Valid(out.Bytes()), out.String())
-	require.Contains(t, out.String(), `"level":"INFO","msg":"[badger] migration 5: delete all indexes and recreate them"`)
+	require.Contains(t, out.String(), `"level":"DEBUG","msg":"[badger] migration 5: delete all indexes and recreate them"`)
 	for _, bad := range []string{"-log-format=xml", "-log-level=loud"} {
 		_, err := parse([]string{bad}, none)
 		require.ErrorContains(t, err, strings.Split(bad, "=")[0])

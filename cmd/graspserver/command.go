@@ -48,13 +48,19 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return err
 	}
+	name, params := fs.Arg(0), control.Join(fs.Arg(0), fs.Args()[1:])
 	key, err := secretKey(*file, getenv)
 	if err != nil {
 		return err
 	}
 	client := admin.Client{URL: *url, Signed: *signed, Key: key}
-	result, err := client.Do(ctx, fs.Arg(0), fs.Args()[1:]...)
-	if err != nil {
+	result, err := client.Do(ctx, name, params...)
+	switch {
+	case errors.Is(err, admin.ErrNoServer):
+		return fmt.Errorf("%w\nStart the server with -admin <your npub>, and set -url to its -listen address, such as http://127.0.0.1:7334", err)
+	case err != nil && strings.Contains(err.Error(), "signed for another URL"):
+		return fmt.Errorf("%w\nSet -for to the URL that the server has as -domain, such as https://grasp.example.com", err)
+	case err != nil:
 		return err
 	}
 	if bytes.Equal(result, []byte("true")) {
@@ -84,7 +90,7 @@ func secretKey(file string, getenv func(string) string) (string, error) {
 	}
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return "", errors.New("no secret key: give -key file, or set GRASPSERVER_ADMIN_KEY")
+		return "", errors.New("no secret key: set -key to a file that contains it, or GRASPSERVER_ADMIN_KEY to the key")
 	}
 	if strings.HasPrefix(text, "nsec1") {
 		if _, value, err := nip19.Decode(text); err == nil {

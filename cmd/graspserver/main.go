@@ -39,13 +39,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr/nip19"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/nearest"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/rules"
 )
 
 // options are what can be set from outside.
@@ -90,7 +91,6 @@ type options struct {
 	admins         []graspsync.PubKey
 	rules          string
 	once           bool
-	dryRun         bool
 	onceWait       time.Duration
 	reload         <-chan os.Signal // not a flag: when -rules is to be read again
 	debug          bool
@@ -143,11 +143,11 @@ func main() {
 	log.Info("graspserver ended")
 }
 
-// adopt has what libraries print by the standard logger be records like all others: whoever reads the
-// log as JSON wants no other line in it.
+// adopt writes lines of libraries that use the standard logger, such as the event database, to the log at level
+// debug. The log then has one format.
 func adopt(log *slog.Logger) {
 	standard.SetFlags(0)
-	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelInfo).Writer())
+	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer())
 }
 
 // newLogger writes the log as the options say.
@@ -179,7 +179,12 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the operator's pages, or \"off\" (default 127.0.0.1, port after -listen)")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default -listen)")
 	fs.Func("also-domain", "other `host[:port][/path]` that announcements may list (repeat, or separate by commas)",
-		list(&opt.also, func(s string) (string, error) { return s, nil }))
+		list(&opt.also, func(s string) (string, error) {
+			if _, err := nip34.ParseIdentity(s); err != nil {
+				return "", errDomain
+			}
+			return s, nil
+		}))
 	fs.StringVar(&opt.name, "name", "", "`name` of this server (default -domain)")
 	fs.StringVar(&opt.description, "description", "Nostr relay for Git repositories (NIP-34)", "`text` that describes this server")
 	fs.Func("pubkey", "`npub` or hex key of the operator (NIP-11, NIP-05)", pubkey(&opt.pubkey))
@@ -200,31 +205,41 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		list(&opt.fsckAllow, func(s string) (string, error) { return s, nil }))
 	fs.Var(positive(&opt.maxGitMemory, 2<<30, parseBytes), "max-git-memory", "memory of all git processes in `bytes`")
 	fs.Var(positive(&opt.stagedBytes, 4<<30, parseBytes), "staged-bytes", "maximum `bytes` of pushes whose pull request has not arrived")
-	fs.Var(positive(&opt.grace, 14*24*time.Hour, time.ParseDuration), "grace", "`time` that unreferenced objects are kept")
+	fs.Var(positive(&opt.grace, 14*24*time.Hour, parseDuration), "grace", "`time` that unreferenced objects are kept")
 	fs.BoolVar(&opt.maintenance, "maintenance", true, "repack repositories and delete unreferenced objects")
 	fs.BoolVar(&opt.oneSided, "one-sided", false, "accept listed maintainers that have not accepted the role")
-	fs.Var(positive(&opt.batchWindow, 5*time.Second, time.ParseDuration), "batch-window", "`time` to gather changes before relays are asked")
-	fs.Var(positive(&opt.baseBackoff, 5*time.Second, time.ParseDuration), "base-backoff", "`time` to wait after a failed connection, doubling")
-	fs.Var(positive(&opt.restartPause, time.Minute, time.ParseDuration), "restart-pause", "minimum `time` between connections to a relay across a restart")
-	fs.Var(positive(&opt.summaryEvery, time.Minute, time.ParseDuration), "summary-every", "`time` between two summaries in the log")
-	fs.Var(positive(&opt.expiry, 30*time.Minute, time.ParseDuration), "expiry", "`time` that an event waits for its git data")
-	fs.Var(positive(&opt.stageHold, 20*time.Minute, time.ParseDuration), "stage-hold", "`time` that a push for a pull request waits for its event")
-	fs.Var(positive(&opt.huntBackoff, 20*time.Second, time.ParseDuration), "fetch-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
-	fs.Var(positive(&opt.perDomain.Concurrent, 5, strconv.Atoi), "domain-concurrent", "`number` of concurrent requests to one git server")
-	fs.Var(positive(&opt.perDomain.PerMinute, 30, strconv.Atoi), "domain-rate", "`number` of requests per minute to one git server")
+	fs.Var(positive(&opt.batchWindow, 5*time.Second, parseDuration), "batch-window", "`time` to gather changes before relays are asked")
+	fs.Var(positive(&opt.baseBackoff, 5*time.Second, parseDuration), "base-backoff", "`time` to wait after a failed connection, doubling")
+	fs.Var(positive(&opt.restartPause, time.Minute, parseDuration), "restart-pause", "minimum `time` between connections to a relay across a restart")
+	fs.Var(positive(&opt.summaryEvery, time.Minute, parseDuration), "summary-every", "`time` between two summaries in the log")
+	fs.Var(positive(&opt.expiry, 30*time.Minute, parseDuration), "expiry", "`time` that an event waits for its git data")
+	fs.Var(positive(&opt.stageHold, 20*time.Minute, parseDuration), "stage-hold", "`time` that a push for a pull request waits for its event")
+	fs.Var(positive(&opt.huntBackoff, 20*time.Second, parseDuration), "fetch-backoff", "`time` to wait after an incomplete fetch of git data, doubling")
+	fs.Var(positive(&opt.perDomain.Concurrent, 5, parseNumber), "domain-concurrent", "`number` of concurrent requests to one git server")
+	fs.Var(positive(&opt.perDomain.PerMinute, 30, parseNumber), "domain-rate", "`number` of requests per minute to one git server")
 	opt.domainLimits = make(map[graspsync.HostPort]purgatory.Limit)
 	fs.Func("domain-limit", "limits of one git server, as `host:concurrent,rate` (repeat, or separate by spaces)",
 		func(s string) error { return limits(opt.domainLimits, s) })
 	opt.logFormat = "text"
-	fs.Func("log-format", "format of the log, `text or json` (default text)", oneOf(&opt.logFormat, "text", "json"))
-	fs.TextVar(&opt.logLevel, "log-level", slog.LevelInfo, "minimum `level` of the log (debug, info, warn or error)")
+	fs.Func("log-format", "format of the log, `text or json` (default text)", func(s string) error {
+		opt.logFormat = s
+		if s != "text" && s != "json" {
+			return errors.New("want text or json")
+		}
+		return nil
+	})
+	fs.Func("log-level", "minimum `level` of the log: debug, info, warn or error (default info)", func(s string) error {
+		if opt.logLevel.UnmarshalText([]byte(s)) != nil {
+			return errors.New("want debug, info, warn or error")
+		}
+		return nil
+	})
 	fs.BoolVar(&opt.debug, "debug", false, "log every verdict (as -log-level debug)")
 	fs.BoolVar(&opt.version, "version", false, "print the version and exit")
 	fs.Func("admin", "`npub` or hex key that may send commands (repeat, or separate by commas)", owners(&opt.admins))
 	fs.StringVar(&opt.rules, "rules", "", "`file` of rules, read again on SIGHUP")
 	fs.BoolVar(&opt.once, "once", false, "sync, print a report and exit, with 0 if complete, otherwise 1")
-	fs.BoolVar(&opt.dryRun, "dry-run", false, "with -once, report events that would be stored, without storing them")
-	fs.Var(positive(&opt.onceWait, 2*time.Minute, time.ParseDuration), "once-wait", "with -once, `time` to wait for git data without progress")
+	fs.Var(positive(&opt.onceWait, 2*time.Minute, parseDuration), "once-wait", "with -once, `time` to wait for git data without progress")
 	if slices.ContainsFunc(args, isSecret) {
 		return opt, errSecret
 	}
@@ -233,6 +248,9 @@ func parse(args []string, getenv func(string) string) (options, error) {
 			fmt.Print(usage)
 			fs.SetOutput(os.Stdout)
 			fs.PrintDefaults()
+		}
+		if text, is := strings.CutSuffix(err.Error(), ": parse error"); is { // of a boolean flag
+			err = errors.New(text + ": want true or false")
 		}
 		return opt, nearest.Flag(fs, err)
 	}
@@ -250,21 +268,23 @@ func parse(args []string, getenv func(string) string) (options, error) {
 			return opt, fmt.Errorf("-bootstrap %s: plaintext URL, needs -allow-plaintext", opt.bootstrap[i])
 		}
 	}
-	if opt.dryRun && !opt.once {
-		return opt, errors.New("-dry-run needs -once")
-	}
 	if opt.domain == "" {
 		host, _, err := net.SplitHostPort(opt.listen)
 		if err != nil {
-			return opt, fmt.Errorf("-listen: %w", err)
+			return opt, fmt.Errorf("invalid value %q for flag -listen: want host:port, such as 127.0.0.1:7334", opt.listen)
 		}
 		if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
-			return opt, errors.New("-domain is missing, and announcements cannot list " + opt.listen)
+			return opt, fmt.Errorf("-domain is missing: announcements cannot list %s; set for example -domain grasp.example.com", opt.listen)
 		}
 		opt.domain = opt.listen
 	}
+	if _, err := nip34.ParseIdentity(opt.domain); err != nil {
+		return opt, fmt.Errorf("invalid value %q for flag -domain: %w", opt.domain, errDomain)
+	}
 	return opt, nil
 }
+
+var errDomain = errors.New("want host[:port][/path], such as grasp.example.com")
 
 // errSecret does not say which it is: what is wrong with a flag is printed and logged.
 var errSecret = errors.New("secret key in a flag: use the npub, and replace the key because it may be known now")
@@ -296,10 +316,10 @@ func positive[T ~int | ~int64](to *T, usual T, parse func(string) (T, error)) nu
 func (n number[T]) Set(s string) error {
 	v, err := n.parse(s)
 	if err != nil {
-		return err // names the text and what is wrong with it
+		return err
 	}
 	if v <= 0 {
-		return errors.New("want more than 0")
+		return fmt.Errorf("want more than 0, such as %v", *n.to)
 	}
 	*n.to = v
 	return nil
@@ -327,22 +347,11 @@ func ceiling(to *int64) func(string) error {
 // pubkey returns a flag value that is a public key.
 func pubkey(to *string) func(string) error {
 	return func(s string) error {
-		if prefix, key, err := nip19.Decode(s); err == nil && prefix == "npub" {
-			s, _ = key.(string)
+		k, err := rules.ParseAuthor(s)
+		if err != nil {
+			return errKey
 		}
-		k, err := graspsync.ParsePubKey(s)
 		*to = k.String()
-		return err
-	}
-}
-
-// oneOf returns a flag value that is one of some words.
-func oneOf(to *string, words ...string) func(string) error {
-	return func(s string) error {
-		if !slices.Contains(words, s) {
-			return errors.New("want " + strings.Join(words, " or "))
-		}
-		*to = s
 		return nil
 	}
 }
@@ -351,7 +360,7 @@ func oneOf(to *string, words ...string) func(string) error {
 func headerName(to *string) func(string) error {
 	return func(s string) error {
 		if !httpguts.ValidHeaderFieldName(s) {
-			return errors.New("not the name of a header")
+			return errors.New("want the name of a header, such as X-Real-IP")
 		}
 		*to = s
 		return nil
@@ -361,7 +370,23 @@ func headerName(to *string) func(string) error {
 func parseBytes(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("want a number of bytes without a unit, such as 2147483648 for 2 GiB: %q", s)
+		return 0, errors.New("want a number of bytes without a unit, such as 2147483648 for 2 GiB")
+	}
+	return n, nil
+}
+
+func parseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, errors.New("want a time with a unit, such as 90s, 30m or 24h")
+	}
+	return d, nil
+}
+
+func parseNumber(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, errors.New("want a whole number, such as 5")
 	}
 	return n, nil
 }
@@ -389,27 +414,25 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
+var errLimit = errors.New("want host:concurrent,rate with numbers above 0, such as github.com:10,60")
+
 // limits reads exceptions for servers, such as "github.com:10,60".
 func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 	for field := range strings.FieldsSeq(s) {
 		colon := strings.LastIndexByte(field, ':')
 		concurrent, rate, ok := strings.Cut(field[colon+1:], ",")
 		if colon < 0 || !ok {
-			return fmt.Errorf("%q is not host:concurrent,rate", field)
+			return errLimit
 		}
 		u, err := graspsync.ParseCloneURL(field[:colon])
 		if err != nil {
 			return err
 		}
 		var l purgatory.Limit
-		var errs [2]error
-		l.Concurrent, errs[0] = strconv.Atoi(concurrent)
-		l.PerMinute, errs[1] = strconv.Atoi(rate)
-		if err := errors.Join(errs[:]...); err != nil {
-			return err
-		}
+		l.Concurrent, _ = strconv.Atoi(concurrent)
+		l.PerMinute, _ = strconv.Atoi(rate)
 		if l.Concurrent <= 0 || l.PerMinute <= 0 {
-			return fmt.Errorf("%q: want more than 0", field)
+			return errLimit
 		}
 		to[u.HostPort()] = l
 	}
@@ -433,7 +456,7 @@ func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 			if isSecret(v) {
 				errs = append(errs, fmt.Errorf("%s: %w", name, errSecret))
 			} else if err := fs.Set(f.Name, v); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				errs = append(errs, fmt.Errorf("invalid value %q for %s: %w", v, name, err))
 			}
 		}
 	})

@@ -88,18 +88,21 @@ func TestParse(t *testing.T) {
 	for flag, wants := range map[string]string{
 		"-pubkey=nobody": "-pubkey", "-pubkey=npub1": "-pubkey",
 		"-max-git-memory=2G": "without a unit, such as 2147483648",
-		"-expiry=30":         "missing unit", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
+		"-expiry=30":         "such as 90s, 30m or 24h", "-expiry=-30m": "-expiry: want more than 0", "-domain-concurrent=0": "-domain-concurrent: want more than 0",
 		"-domain-rate=-1": "-domain-rate: want more than 0", "-grace=0s": "-grace: want more than 0",
 		"-bootstrap=ws://a.example":   "-bootstrap ws://a.example: plaintext URL, needs -allow-plaintext",
-		"-domain-limit=a.example:0,0": "-domain-limit: \"a.example:0,0\": want more than 0",
+		"-domain-limit=a.example:0,0": "-domain-limit: want host:concurrent,rate with numbers above 0",
 		"-max-bytes=-1":               "-max-bytes: want 0", "-max-owner-bytes=-1": "-max-owner-bytes: want 0",
-		"-client-header=X Real": "-client-header: not the name of a header",
+		"-client-header=X Real": "-client-header: want the name of a header",
+		"-expiry=x":             "invalid value \"x\" for flag -expiry", "-domain-rate=x": "want a whole number", "-maintenance=x": "-maintenance: want true or false",
+		"-log-level=x": "-log-level: want debug, info, warn or error", "-listen=x": "-listen: want host:port", "-also-domain=::": "-also-domain: want host",
+		"-domain=https//typo": "-domain: want host",
 	} {
 		_, err := parse([]string{flag}, func(string) string { return "" })
 		require.ErrorContains(t, err, wants, "an error names the flag, not a field of the library")
 	}
 	_, err = parse(nil, func(k string) string { return map[string]string{"GRASPSERVER_BASE_BACKOFF": "x"}[k] })
-	require.ErrorContains(t, err, "GRASPSERVER_BASE_BACKOFF")
+	require.ErrorContains(t, err, `invalid value "x" for GRASPSERVER_BASE_BACKOFF: want a time with a unit`)
 }
 
 // Whoever sets a list in the environment finds how in the help.

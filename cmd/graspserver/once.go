@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/state"
@@ -33,100 +35,44 @@ const (
 	onceLeast = time.Second // the same, at least
 )
 
-// once syncs until every relay that can be reached is caught up with, and git data is here or was
-// hunted for in vain for -once-wait, and says what came. It serves nobody. complete is the
-// Synced of [relaysync.Status].
+// once syncs until every reachable relay is caught up with, and git data is stored or did not arrive for
+// -once-wait. It writes a report and serves nobody. complete is Synced of [relaysync.Status].
 func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (complete bool, err error) {
-	at, remove, err := databaseOf(opt)
-	if err != nil {
+	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return false, fmt.Errorf("making the data folder: %w", err)
 	}
-	defer remove()
-	db, err := openDatabase(at)
+	db, err := openDatabase(opt)
 	if err != nil {
 		return false, err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	start := syncsOnce
-	if opt.dryRun {
-		start = triesOnce
+	records, err := state.Open(filepath.Join(opt.data, "state"), state.Config{Logger: log})
+	if err != nil {
+		return false, fmt.Errorf("opening the state: %w", err)
 	}
-	s, err := start(ctx, db, opt, log)
+	defer records.Close()
+	op, err := openOperator(ctx, records, opt, log)
 	if err != nil {
 		return false, err
 	}
-	defer s.close()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() { _ = s.run(ctx) })
-	w := waiting{opt: opt, subject: s}
-	w.wait(ctx)
-	return w.report(out), nil
-}
-
-// oneShot is what is run once.
-type oneShot struct {
-	run    func(context.Context) error
-	status func(context.Context) relaysync.Status
-	waits  func() purgatory.Status
-	ready  <-chan struct{}
-	stored func() int
-	lacks  func() map[graspsync.RepoRef]bool // nil: nobody looks at git data
-	close  func()
-}
-
-// syncsOnce is the server itself.
-func syncsOnce(ctx context.Context, db *eventbadger.BadgerBackend, opt options, log *slog.Logger) (*oneShot, error) {
-	records, err := state.Open(filepath.Join(opt.data, "state"), state.Config{Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("opening the state: %w", err)
-	}
-	op, err := openOperator(ctx, records, opt, log)
-	if err != nil {
-		_ = records.Close() // nothing was written
-		return nil, err
-	}
+	defer op.close()
 	addr, err := netip.ParseAddrPort(opt.listen)
-	if err != nil { // it has a name, and nobody listens there
+	if err != nil { // a host name, at which nothing listens
 		addr = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	server, err := newServer(ctx, db, records, op, opt, net.TCPAddrFromAddrPort(addr), log)
 	if err != nil {
-		_ = op.close() // nothing was written
-		_ = records.Close()
-		return nil, err
+		return false, err
 	}
-	stored := func() int {
-		n := uint64(0)
-		for _, v := range server.Sync().Manager().Status().Events.Sources {
-			n += v
-		}
-		return int(min(n, 1<<31)) //nolint:gosec // a number to be shown
-	}
-	return &oneShot{
-		run: server.Run, status: statusNow(server.Sync().Manager()), waits: server.Purgatory().Status, ready: server.Sync().Manager().Ready(), stored: stored,
-		lacks: server.Purgatory().Lacking,
-		close: func() {
-			_ = server.Close()
-			_ = op.close()
-			_ = records.Close()
-		},
-	}, nil
-}
-
-// statusNow asks for the status of now, by which it is decided whether that is the end; once it has
-// ended, for that of then.
-func statusNow(m *relaysync.SyncManager) func(context.Context) relaysync.Status {
-	return func(ctx context.Context) relaysync.Status {
-		s, err := m.StatusNow(ctx)
-		if err != nil {
-			return m.Status()
-		}
-		return s
-	}
+	defer server.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { _ = server.Run(ctx) })
+	w := waiting{opt: opt, server: server}
+	w.wait(ctx)
+	return w.report(out), nil
 }
 
 // databaseRoom is how many bytes must be free to open the database. Badger makes a file of this length
@@ -157,8 +103,8 @@ func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
 
 // waiting waits for the end of what is run once.
 type waiting struct {
-	opt     options
-	subject *oneShot
+	opt    options
+	server *grasp.Server
 
 	status relaysync.Status
 	git    purgatory.Status
@@ -167,16 +113,21 @@ type waiting struct {
 
 // seen is what must not change for a while.
 type seen struct {
-	relays, caughtUp, repos, roots, stored int
-	received                               uint64
-	waits                                  int
-	inFlight                               int64
+	relays, caughtUp, repos, roots int
+	received, stored               uint64
+	waits                          int
+	inFlight                       int64
 }
 
 func (w *waiting) look(ctx context.Context) (s seen) {
-	w.status, w.git = w.subject.status(ctx), w.subject.waits()
+	manager := w.server.Sync().Manager()
+	var err error
+	if w.status, err = manager.StatusNow(ctx); err != nil { // ctx has ended
+		w.status = manager.Status()
+	}
+	w.git = w.server.Purgatory().Status()
 	s = seen{
-		relays: len(w.status.Relays), repos: w.status.Repos, roots: w.status.Roots, stored: w.subject.stored(),
+		relays: len(w.status.Relays), repos: w.status.Repos, roots: w.status.Roots, stored: w.stored(),
 		waits: len(w.git.Waiting), inFlight: w.status.Events.InFlight, received: w.status.Events.Received,
 	}
 	for _, r := range w.status.Relays {
@@ -187,6 +138,14 @@ func (w *waiting) look(ctx context.Context) (s seen) {
 	return s
 }
 
+// stored returns the number of events that this process has stored.
+func (w *waiting) stored() (n uint64) {
+	for _, v := range w.status.Events.Sources {
+		n += v
+	}
+	return n
+}
+
 // givenUp reports whether a relay can't be reached: it was tried, and is tried again later.
 func givenUp(r relaysync.RelayStatus) bool {
 	return r.Failures > 0 && r.Phase == "disconnected" && r.NextAttempt.After(time.Now())
@@ -195,7 +154,7 @@ func givenUp(r relaysync.RelayStatus) bool {
 // wait returns when all is done, or nothing gets on any more.
 func (w *waiting) wait(ctx context.Context) {
 	select {
-	case <-w.subject.ready:
+	case <-w.server.Sync().Manager().Ready():
 	case <-ctx.Done():
 		w.cut = true
 		return
@@ -245,11 +204,7 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", r.URL, how, r.Events, r.Stored, named(graspsync.Printable(problem)))
 	}
 	_ = table.Flush() // as the lines below, which say nothing else
-	verb := "were stored"
-	if w.opt.dryRun {
-		verb = "would be stored"
-	}
-	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; events that %s: %d\n", w.status.Repos, w.status.Roots, verb, w.subject.stored())
+	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; stored events: %d\n", w.status.Repos, w.status.Roots, w.stored())
 	for _, e := range w.git.Waiting {
 		fmt.Fprintf(out, "held: %s %s of %s, %d objects missing\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)
 	}
@@ -262,10 +217,8 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 	if n := w.git.Expired + w.git.Displaced; n > 0 {
 		fmt.Fprintf(out, "expired: %d events whose git data never arrived\n", n)
 	}
-	if w.subject.lacks != nil {
-		for _, ref := range slices.SortedFunc(maps.Keys(w.subject.lacks()), graspsync.RepoRef.Compare) {
-			fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
-		}
+	for _, ref := range slices.SortedFunc(maps.Keys(w.server.Purgatory().Lacking()), graspsync.RepoRef.Compare) {
+		fmt.Fprintln(out, "lacks git data:", graspsync.Printable(ref.String()))
 	}
 	_, text := explain.Headline(w.status)
 	switch {

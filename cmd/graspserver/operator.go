@@ -119,7 +119,7 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 		limited, cancel := context.WithTimeout(ctx, reloadFor)
 		err := server.Control("SIGHUP").Reload(limited, func() (rules.File, error) { return readRules(o.path) })
 		if err != nil && ctx.Err() == nil {
-			o.log.Error("rules file not applied, or only in part", "error", err)
+			o.log.Error("reload of the rules file failed", "error", err)
 		}
 		cancel()
 	}
@@ -150,12 +150,14 @@ func identityOf(opt options) (nip34.Identity, error) {
 	return identity, nil
 }
 
+var errKey = errors.New("want a public key as npub1... or 64 hex digits")
+
 // owners reads keys, as npub or hex.
 func owners(to *[]graspsync.PubKey) func(string) error {
 	return list(to, func(s string) (graspsync.PubKey, error) {
 		k, err := rules.ParseAuthor(s)
 		if err != nil {
-			return k, errors.New("want an npub or 64 hex digits")
+			return k, errKey
 		}
 		return k, nil
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	eventbadger "github.com/fiatjaf/eventstore/badger"
@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
@@ -32,9 +33,6 @@ import (
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
-
-// shutdownTime is how long requests under way may take at the end.
-const shutdownTime = 2 * time.Second
 
 // run serves until ctx ends. started, if not nil, is told the address.
 func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Addr)) error {
@@ -90,12 +88,14 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer stop()
-	front := newFront(server.Git(withDeadline(site)), log)
 	go admin.page.Run(ctx)
 	go op.reloads(ctx, server, opt.reload)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(bare(opt.domain), listener.Addr().String()))
-	return serve(ctx, front, listener, server.Run, started)
+	if started != nil {
+		started(listener.Addr())
+	}
+	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
 }
 
 // newServer makes the server: a khatru relay, and what makes it a GRASP server.
@@ -119,7 +119,7 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	if len(opt.admins) > 0 {
 		relay.Info.SupportedNIPs = append(relay.Info.SupportedNIPs, 86)
 	}
-	return grasp.New(ctx, relay, db, identity, grasp.Config{
+	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
 		Membership: nip34.Membership{OneSided: opt.oneSided}, Rules: op.book, Audit: op.record,
 		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
@@ -143,29 +143,50 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 		Fetch: gitfetch.Config{AllowFaults: opt.fsckAllow},
 		Serve: gitserve.Config{Client: clientOf(opt.clientHeader, opt.proxies), MaxPush: opt.maxPushBytes},
 	})
+	if err != nil {
+		return nil, flagError{err}
+	}
+	return server, nil
 }
+
+// flagError is an error about the configuration that names flags instead of fields.
+type flagError struct{ error }
+
+var fieldFlags = strings.NewReplacer("MaxMemory is", "-max-git-memory is", "AllowFaults:", "-fsck-allow:")
+
+// Error implements [error].
+func (e flagError) Error() string { return fieldFlags.Replace(e.error.Error()) }
+
+// Unwrap returns the error with the names of fields.
+func (e flagError) Unwrap() error { return e.error }
 
 // released is the version of a program that .ci/dist has made.
 var released string
 
-// version is that of this program, as far as whoever built it let it know.
+// version returns the version of this program, or its commit and the time of that.
 func version() string {
 	if released != "" {
 		return released
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return "unknown"
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
+	vcs := make(map[string]string)
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
+		vcs[s.Key] = s.Value
 	}
-	return info.Main.Version
+	if vcs["vcs.revision"] == "" {
+		return "unknown"
+	}
+	text := vcs["vcs.revision"] + " of " + vcs["vcs.time"]
+	if vcs["vcs.modified"] == "true" {
+		text += ", modified"
+	}
+	return text
 }
 
 // clientOf says whose a request is, by a header that proxies before us set; without one it
@@ -226,28 +247,4 @@ func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, 
 			return
 		}
 	}
-}
-
-func serve(ctx context.Context, front *http.Server, l net.Listener, work func(context.Context) error, started func(net.Addr)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	failed := make(chan error, 1)
-	go func() {
-		failed <- front.Serve(l)
-		cancel()
-	}()
-	if started != nil {
-		started(l.Addr())
-	}
-	_ = work(ctx) // why ctx ended
-
-	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
-	defer stop()
-	if err := front.Shutdown(ending); err != nil {
-		front.Close()
-	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving: %w", err)
-	}
-	return nil
 }
