@@ -19,10 +19,10 @@ import (
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
 
-// adminOff is the -admin-listen of whoever wants none.
+// adminOff is the value of -admin-listen that disables the operator's pages.
 const adminOff = "off"
 
-// adminSite is what whoever runs the server sees of it: a page, its metrics, its status.
+// adminSite is the operator's pages: status page, metrics and status.
 type adminSite struct {
 	*http.ServeMux
 	page *statuspage.Page
@@ -51,16 +51,16 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	return a, nil
 }
 
-// notHere answers commands that went to the wrong one of our two addresses.
+// notHere answers commands that were sent to -admin-listen instead of -listen.
 func notHere(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", admin.ContentType)
 	w.WriteHeader(http.StatusNotFound)
 	fmt.Fprintln(w, `{"error":"this is -admin-listen, which accepts no commands; -url must be the -listen address"}`)
 }
 
-// guarded keeps other sites that a browser here has open from what is served: over a loopback address
-// nobody reaches us by a name that is not ours, but who has had one point there. That goes for each
-// connection: a listener at all addresses has that one as well.
+// guarded protects a site on loopback from other sites in a browser of this machine: a request over
+// loopback must not name a foreign host, as after DNS rebinding. A listener on all addresses is
+// also reached over loopback, so each connection is checked.
 func guarded(h http.Handler, ours []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -74,7 +74,7 @@ func guarded(h http.Handler, ours []string) http.Handler {
 	})
 }
 
-// namesOf are the names that others reach a server by.
+// namesOf returns the names at which others reach a server.
 func namesOf(opt options) (names []string) {
 	for _, domain := range append([]string{opt.domain}, opt.also...) {
 		host, _, _ := strings.Cut(bare(domain), "/")
@@ -83,7 +83,7 @@ func namesOf(opt options) (names []string) {
 	return names
 }
 
-// hostname is a Host without its port, in small letters.
+// hostname returns a Host without port in lower case.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -91,23 +91,23 @@ func hostname(host string) string {
 	return strings.ToLower(host)
 }
 
-// isLocal reports whether a Host, with a port or without, is an IP address or localhost.
+// isLocal reports whether a Host is an IP address or localhost.
 func isLocal(host string) bool {
 	name := hostname(host)
 	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	return err == nil || name == "localhost"
 }
 
-// overLoopback reports whether a request came to a loopback address.
+// overLoopback reports whether a request arrived at a loopback address.
 func overLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
-// healthy says that the process is alive.
+// healthy answers that the process runs.
 func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
-// ready says whether the server can do its work: with code 503 if not, and why to those who may know.
+// ready answers 503 if the server cannot do its work, with the reason if why is true.
 func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := server.Ready(r.Context())
@@ -123,8 +123,8 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	}
 }
 
-// adminAddress is where the admin site is: at the port after that of -listen, unless somebody says
-// otherwise, so that each of several servers on a machine has its own.
+// adminAddress returns the address of the operator's pages. The default is the port after -listen,
+// so that servers on one machine do not collide.
 func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	if opt.adminListen != "" {
 		return opt.adminListen, true
@@ -136,8 +136,8 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port+1)), false
 }
 
-// serveAdmin serves the admin site until stop is called: at an address of its own, or, where that is
-// the one that everybody reaches, as a part of what they see.
+// serveAdmin serves the operator's pages until stop is called: at their own address, or as a part
+// of the public site if the addresses are equal.
 func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site := guarded(a, namesOf(opt))
@@ -169,7 +169,7 @@ func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Add
 	}()
 	log.Info("serving the status page", "page", "http://"+listener.Addr().String()+"/")
 	return func() {
-		front.Close() // also those who follow the page
+		front.Close() // also ends streaming pages
 		<-done
 	}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 )
 
-// adminUsage is what the first argument "admin" is about.
+// adminUsage is the first part of the text of "graspserver admin -h".
 const adminUsage = `graspserver admin [-url URL] [-for URL] [-key file] <command> [arguments]
 
 commands a running server that was started with -admin and your npub. The secret key, nsec or hex, is
@@ -27,7 +27,7 @@ read from the file, or from GRASPSERVER_ADMIN_KEY.
 
 `
 
-// command has a running server do something. It is what "graspserver admin" does.
+// command implements "graspserver admin".
 func command(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	fs := flag.NewFlagSet("graspserver admin", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -71,14 +71,14 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 	if err := json.Indent(&pretty, result, "", "  "); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // strangers' text is in it, and terminals obey it
+	fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // terminals would obey control bytes in texts of strangers
 	return nil
 }
 
-// adminKey is where the secret key of the operator may be.
+// adminKey is the environment variable for the secret key of the operator.
 const adminKey = "GRASPSERVER_ADMIN_KEY"
 
-// secretKey returns a key as 64 hex digits. No error of it says what it is.
+// secretKey returns a key as 64 hex digits. Its errors do not contain the key.
 func secretKey(file string, getenv func(string) string) (string, error) {
 	text := getenv(adminKey)
 	if file != "" {

@@ -12,12 +12,12 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// maxForgotten is how many commands are named that have no effect any more.
+// maxForgotten is the maximum number of logged commands.
 const maxForgotten = 20
 
-// remember says which of the commands in the audit log were cut off, and which are not in force, though nobody has taken them
-// back: the rules were lost, or a backup is older than they are. What they kept out would come back
-// without a word.
+// remember logs commands of the audit log that were cut off, and commands that are not in force
+// although nobody revoked them: the rules were lost, or a backup is older. Blocked events would
+// otherwise come back unnoticed.
 func (o *operator) remember(configured []graspsync.RelayURL) error {
 	entries, err := o.audit.Recent(math.MaxInt)
 	if err != nil {
@@ -39,8 +39,8 @@ func (o *operator) remember(configured []graspsync.RelayURL) error {
 	return nil
 }
 
-// cutOff returns, of commands in their order, those that have begun to change something for good, and of which nothing
-// is known since, nor of another that decides the same.
+// cutOff returns the commands that have begun and have no outcome, unless a later command about the
+// same subject has ended.
 func cutOff(entries []admin.Entry) (cut []admin.Entry) {
 	begun := make(map[string]int)
 	for i, e := range entries {
@@ -61,8 +61,8 @@ func cutOff(entries []admin.Entry) (cut []admin.Entry) {
 	return cut
 }
 
-// effects are what a command changes, and about what nothing is left to do once it has ended. What lifts a rule
-// is a later decision than that something be purged.
+// effects returns the things that a command changes, and the things that are settled when it has
+// ended. A command that lifts a rule also settles an earlier purge.
 func effects(e admin.Entry) (changes, settles []string) {
 	about := subject(e)
 	if about == "" {
@@ -80,7 +80,7 @@ func effects(e admin.Entry) (changes, settles []string) {
 	return []string{about}, []string{about}
 }
 
-// spelled is a command as somebody would give it again.
+// spelled returns a command in the form of a command line.
 func spelled(e admin.Entry) string {
 	words := []string{e.Command}
 	for _, arg := range e.Args {
@@ -92,8 +92,7 @@ func spelled(e admin.Entry) string {
 	return graspsync.Printable(strings.Join(words, " "))
 }
 
-// forgotten returns, of commands in their order, the last about each thing, if that should hold and
-// does not.
+// forgotten returns the last command about each subject, if it should be in force and is not.
 func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.RelayURL) (lost []admin.Entry) {
 	last := make(map[string]int)
 	for i, e := range entries {
@@ -110,8 +109,8 @@ func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.R
 	return lost
 }
 
-// about is what a command decides, "" if it decides nothing. What failed may have been done in part:
-// that something was to hold is nothing to insist on then, that it was not to hold any more is.
+// about returns the subject of a decision, or "". A failed command may have been applied in part,
+// so only a failed unset counts.
 func about(e admin.Entry) string {
 	if e.Command == "purge" || e.Outcome == admin.Begun || e.Error != "" && e.Command != "unset" {
 		return ""
@@ -119,7 +118,7 @@ func about(e admin.Entry) string {
 	return subject(e)
 }
 
-// subject is what a command that changes something for good is about, "" if it is none.
+// subject returns the subject of a command that changes something permanently, or "".
 func subject(e admin.Entry) string {
 	if len(e.Args) < 2 {
 		return ""
@@ -135,13 +134,13 @@ func subject(e admin.Entry) string {
 	return ""
 }
 
-// holds reports whether what a command has decided is so.
+// holds reports whether the decision of a command is in force.
 func holds(e admin.Entry, book *rules.Book, configured []graspsync.RelayURL) bool {
 	switch e.Command {
 	case "block", "allow", "remove":
 		s, err := rules.ParseSubject(e.Args[0], e.Args[1])
 		if err != nil {
-			return true // no rule can be made of it, today
+			return true // invalid today
 		}
 		r, is := book.Rule(s)
 		return is && (r.Action == rules.Allow) == (e.Command == "allow")

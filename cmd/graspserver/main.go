@@ -1,23 +1,21 @@
-// Command graspserver is a small server for Git repositories on Nostr (GRASP-01): a
-// relay, and the repositories that it tells of. It keeps itself in sync with the other
-// relays and servers that these list (GRASP-02).
+// Command graspserver is a server for Git repositories on Nostr (GRASP-01): a relay, and the
+// repositories that it announces. It syncs with the other relays and git servers that their
+// announcements list (GRASP-02).
 //
 //	go run ./cmd/graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
 //
-// The relay and its NIP-11 document are at /, the repositories at
-// /<npub>/<identifier>.git, for fetching and for pushing what the newest state event
-// says; git 2.39 or later is needed for that. Browsers see a page at either. Beside them are
-// /healthz and /readyz. All of it is below a path, and nothing
-// anywhere else, if -domain has one, such as example.com/git: servers under different paths of
-// one host are different servers, and a proxy before them leaves the path as it is. They reach
-// each other if -allow-net has the address of that proxy, where that is not public or of this
-// machine. What whoever runs it wants to see is at an address of its own (-admin-listen), of this
-// machine: a page, /metrics (Prometheus) and /status.json, which shows all about the relays, with
-// ?repo=all every repository, and answers ?event=, ?repo= and ?relay= in any spelling: why that is
-// here, or is not. The log has a line a minute that sums
-// up what goes on. Every flag is also an environment variable: -data is
-// GRASPSERVER_DATA, -allow-net GRASPSERVER_ALLOW_NET; lists are separated by commas.
-// SIGTERM and SIGINT end it cleanly.
+// The relay, its NIP-11 document and a page for browsers are at /, the repositories at
+// /<npub>/<identifier>.git. A push must match the newest state event. Git 2.39 or later is
+// required. /healthz and /readyz show the health. If -domain has a path, such as example.com/git,
+// everything is below that path, and a proxy must not remove it. Servers under different paths of a
+// host are different servers. They connect to each other through the proxy, whose address needs
+// -allow-net if it is not public.
+//
+// The operator's pages have an address of their own (-admin-listen), by default on this machine: a
+// status page, /metrics (Prometheus) and /status.json. With ?repo=all the latter lists every
+// repository, and with ?event=, ?repo= or ?relay= it explains why one is stored or not. The log has
+// a summary per minute. Each flag is also an environment variable: -allow-net is
+// GRASPSERVER_ALLOW_NET. Commas separate lists. SIGTERM and SIGINT end the server.
 package main
 
 import (
@@ -49,7 +47,7 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// options are what can be set from outside.
+// options is the settings from flags and environment.
 type options struct {
 	listen         string
 	adminListen    string
@@ -92,7 +90,7 @@ type options struct {
 	rules          string
 	once           bool
 	onceWait       time.Duration
-	reload         <-chan os.Signal // not a flag: when -rules is to be read again
+	reload         <-chan os.Signal // signals to read -rules again; not a flag
 	debug          bool
 	version        bool
 }
@@ -150,7 +148,6 @@ func adopt(log *slog.Logger) {
 	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer())
 }
 
-// newLogger writes the log as the options say.
 func newLogger(to io.Writer, opt options) *slog.Logger {
 	how := &slog.HandlerOptions{Level: opt.logLevel}
 	if opt.debug {
@@ -162,7 +159,7 @@ func newLogger(to io.Writer, opt options) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, how))
 }
 
-// usage is the beginning of -h.
+// usage is the first part of the text of -h.
 const usage = `graspserver [flags]                runs a GRASP server
 graspserver admin <command> ...    commands a running server (graspserver admin -h)
 
@@ -170,11 +167,11 @@ Each flag may also be set in the environment. -max-bytes, for example, is GRASPS
 
 `
 
-// parse reads the command line. Flags that it does not set are read from the environment.
+// parse reads the command line. Other flags are read from the environment.
 func parse(args []string, getenv func(string) string) (options, error) {
 	var opt options
 	fs := flag.NewFlagSet("graspserver", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
+	fs.SetOutput(io.Discard) // an error is printed without the list of all flags
 	fs.StringVar(&opt.listen, "listen", "127.0.0.1:7334", "`address` to listen on")
 	fs.StringVar(&opt.adminListen, "admin-listen", "", "`address` of the operator's pages, or \"off\" (default 127.0.0.1, port after -listen)")
 	fs.StringVar(&opt.domain, "domain", "", "`host[:port][/path]` under which announcements list this server (default -listen)")
@@ -286,13 +283,13 @@ func parse(args []string, getenv func(string) string) (options, error) {
 
 var errDomain = errors.New("want host[:port][/path], such as grasp.example.com")
 
-// errSecret does not say which it is: what is wrong with a flag is printed and logged.
+// errSecret does not contain the key, because errors are printed and logged.
 var errSecret = errors.New("secret key in a flag: use the npub, and replace the key because it may be known now")
 
-// isSecret reports whether a text has a secret key in it, as NIP-19 has one.
+// isSecret reports whether a text contains a secret key in the form of NIP-19.
 func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }
 
-// bare is a -domain without the scheme and the slash at its end that it may have.
+// bare returns a -domain without scheme and trailing slash.
 func bare(domain string) string {
 	domain = strings.TrimRight(domain, "/")
 	if _, rest, ok := strings.Cut(domain, "://"); ok {
@@ -301,8 +298,7 @@ func bare(domain string) string {
 	return domain
 }
 
-// number is a flag that must be more than 0: what reads the options takes 0 for "as
-// usual", and names its own fields in errors.
+// number is a flag that must be above 0, because the configurations take 0 for the default.
 type number[T ~int | ~int64] struct {
 	to    *T
 	parse func(string) (T, error)
@@ -327,12 +323,12 @@ func (n number[T]) Set(s string) error {
 
 func (n number[T]) String() string {
 	if n.to == nil {
-		return "" // flag asks the zero value too
+		return "" // flag also calls it for the zero value
 	}
 	return fmt.Sprint(*n.to)
 }
 
-// ceiling returns a flag value that is a bound in bytes.
+// ceiling is the value of a flag in bytes; 0 means no limit.
 func ceiling(to *int64) func(string) error {
 	return func(s string) error {
 		v, err := parseBytes(s)
@@ -344,7 +340,7 @@ func ceiling(to *int64) func(string) error {
 	}
 }
 
-// pubkey returns a flag value that is a public key.
+// pubkey is the value of a flag with a public key.
 func pubkey(to *string) func(string) error {
 	return func(s string) error {
 		k, err := rules.ParseAuthor(s)
@@ -356,7 +352,7 @@ func pubkey(to *string) func(string) error {
 	}
 }
 
-// headerName returns a flag value that is the name of a header.
+// headerName is the value of a flag with the name of a header.
 func headerName(to *string) func(string) error {
 	return func(s string) error {
 		if !httpguts.ValidHeaderFieldName(s) {
@@ -391,7 +387,6 @@ func parseNumber(s string) (int, error) {
 	return n, nil
 }
 
-// network reads a CIDR.
 func network(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -400,7 +395,7 @@ func network(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// list returns a flag value that adds to a list; commas separate.
+// list is the value of a flag that appends to a list. Commas separate elements.
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		for part := range strings.SplitSeq(s, ",") {
@@ -416,7 +411,7 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 
 var errLimit = errors.New("want host:concurrent,rate with numbers above 0, such as github.com:10,60")
 
-// limits reads exceptions for servers, such as "github.com:10,60".
+// limits reads limits of git servers, such as "github.com:10,60".
 func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 	for field := range strings.FieldsSeq(s) {
 		colon := strings.LastIndexByte(field, ':')
@@ -439,11 +434,11 @@ func limits(to map[graspsync.HostPort]purgatory.Limit, s string) error {
 	return nil
 }
 
-// prefix is what the names of settings in the environment begin with.
+// prefix is the prefix of environment variables.
 const prefix = "GRASPSERVER_"
 
-// fromEnvironment sets the flags that are not given from the environment. A name with the prefix that
-// is no flag's is an error, because a setting that is misspelled would be ignored silently.
+// fromEnvironment sets flags that are not given from the environment. A variable with the prefix
+// and an unknown name is an error, because a misspelled setting would have no effect.
 func fromEnvironment(fs *flag.FlagSet, getenv func(string) string) error {
 	given := make(map[string]bool)
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })

@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	onceEvery = 200 * time.Millisecond // it is looked how far it is
-	// onceQuiet is how many batch windows nothing must have changed for: what came may lead to
-	// more relays, after one.
+	onceEvery = 200 * time.Millisecond // interval of checks
+	// onceQuiet is the number of batch windows without a change before the end, because received
+	// events may name more relays after one window.
 	onceQuiet = 2
-	onceLeast = time.Second // the same, at least
+	onceLeast = time.Second // minimum of that time
 )
 
 // once syncs until every reachable relay is caught up with, and git data is stored or did not arrive for
@@ -75,12 +75,12 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 	return w.report(out), nil
 }
 
-// databaseRoom is how many bytes must be free to open the database. Badger makes a file of this length
-// for its newest events, without blocks, and maps it: a write to a block that the disk has not ends
-// the process by a signal.
+// databaseRoom is the number of free bytes that are required to open the database. Badger maps a
+// sparse file of this size for its newest events. A write to a block that the full disk cannot
+// provide would end the process by a signal.
 const databaseRoom = 128 << 20
 
-// openDatabase opens the database of events in the data folder.
+// openDatabase opens the event database in the data folder.
 func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
 	free, err := disk.Free(opt.data)
 	if err == nil && free < databaseRoom {
@@ -101,17 +101,17 @@ func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
 	return db, nil
 }
 
-// waiting waits for the end of what is run once.
+// waiting waits for the end of a sync.
 type waiting struct {
 	opt    options
 	server *grasp.Server
 
 	status relaysync.Status
 	git    purgatory.Status
-	cut    bool // somebody ended it
+	cut    bool // interrupted
 }
 
-// seen is what must not change for a while.
+// seen is the values that must not change for a while.
 type seen struct {
 	relays, caughtUp, repos, roots int
 	received, stored               uint64
@@ -146,12 +146,12 @@ func (w *waiting) stored() (n uint64) {
 	return n
 }
 
-// givenUp reports whether a relay can't be reached: it was tried, and is tried again later.
+// givenUp reports whether a relay could not be reached and waits for its next attempt.
 func givenUp(r relaysync.RelayStatus) bool {
 	return r.Failures > 0 && r.Phase == "disconnected" && r.NextAttempt.After(time.Now())
 }
 
-// wait returns when all is done, or nothing gets on any more.
+// wait returns when the sync is complete or makes no more progress.
 func (w *waiting) wait(ctx context.Context) {
 	select {
 	case <-w.server.Sync().Manager().Ready():
@@ -187,7 +187,7 @@ func (w *waiting) wait(ctx context.Context) {
 	}
 }
 
-// report says what came, and what is missing, and whether that is nothing that could be fetched.
+// report writes the report and returns whether everything obtainable is stored.
 func (w *waiting) report(out io.Writer) (complete bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "relay\thow\treceived\tstored\tproblem")
@@ -203,7 +203,7 @@ func (w *waiting) report(out io.Writer) (complete bool) {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", r.URL, how, r.Events, r.Stored, named(graspsync.Printable(problem)))
 	}
-	_ = table.Flush() // as the lines below, which say nothing else
+	_ = table.Flush() // errors are ignored, as those of the lines below
 	fmt.Fprintf(out, "repositories: %d; patches, pull requests and issues: %d; stored events: %d\n", w.status.Repos, w.status.Roots, w.stored())
 	for _, e := range w.git.Waiting {
 		fmt.Fprintf(out, "held: %s %s of %s, %d objects missing\n", e.Class, e.ID, graspsync.Printable(fmt.Sprint(e.Repos)), e.Missing)

@@ -21,19 +21,19 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// operator is what whoever runs the server has decided, and the log of what they commanded.
+// operator is the decisions of the operator, and the log of their commands.
 type operator struct {
 	book  *rules.Book
-	kept  *state.DB // the book's
+	kept  *state.DB // records of book
 	audit *admin.Log
 	log   *slog.Logger
-	path  string // of the file of rules, "" for none
+	path  string // of the rules file, or ""
 }
 
-// rulesDir is where the rules are: in records of their own, since the others may be lost.
+// rulesDir is the folder of the rules. It is separate, because the other records may be deleted.
 func rulesDir(opt options) string { return filepath.Join(opt.data, "rules") }
 
-// openOperator opens what was decided. It was among the records of the server once, and is taken over.
+// openOperator opens the rules. Earlier versions stored them with the other records.
 func openOperator(ctx context.Context, records state.Store, opt options, log *slog.Logger) (_ *operator, err error) {
 	o := &operator{log: log, path: opt.rules}
 	defer func() {
@@ -64,7 +64,6 @@ func openOperator(ctx context.Context, records state.Store, opt options, log *sl
 	return o, o.remember(opt.bootstrap)
 }
 
-// close closes what was opened.
 func (o *operator) close() error {
 	var errs []error
 	if o.audit != nil {
@@ -76,7 +75,7 @@ func (o *operator) close() error {
 	return errors.Join(errs...)
 }
 
-// readRules reads a file of rules; "" is none.
+// readRules reads a rules file. An empty path is an empty file.
 func readRules(path string) (rules.File, error) {
 	if path == "" {
 		return rules.File{}, nil
@@ -93,18 +92,17 @@ func readRules(path string) (rules.File, error) {
 	return file, nil
 }
 
-// record keeps a command. That it could not be kept undoes nothing, and is said.
+// record writes a command to the audit log. A failure is logged only.
 func (o *operator) record(e admin.Entry) {
 	if err := o.audit.Record(e); err != nil {
 		o.log.Error("command not written to the audit log", "command", e.Command, "error", err)
 	}
 }
 
-// reloadFor bounds acting on what has changed in a file.
+// reloadFor is the maximum time of a reload.
 const reloadFor = time.Minute
 
-// reloads reads the file of rules again whenever it is asked to, until ctx ends. A file that can't be
-// read changes nothing.
+// reloads reads the rules file on each signal until ctx ends.
 func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-chan os.Signal) {
 	for {
 		select {
@@ -125,7 +123,7 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 	}
 }
 
-// administered has owners command a server over HTTP, if there are any.
+// administered accepts commands of the owners over HTTP, if there are owners.
 func administered(next http.Handler, server *grasp.Server, identity nip34.Identity, records state.Store, opt options, addr net.Addr, log *slog.Logger) (http.Handler, error) {
 	if len(opt.admins) == 0 {
 		return next, nil
@@ -141,7 +139,7 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 	return handler.Before(next), nil
 }
 
-// identityOf is under which addresses others reach the server.
+// identityOf returns the addresses at which others reach the server.
 func identityOf(opt options) (nip34.Identity, error) {
 	identity, err := nip34.ParseIdentity(append([]string{opt.domain}, opt.also...)...)
 	if err != nil {
@@ -152,7 +150,7 @@ func identityOf(opt options) (nip34.Identity, error) {
 
 var errKey = errors.New("want a public key as npub1... or 64 hex digits")
 
-// owners reads keys, as npub or hex.
+// owners is the value of a flag with public keys.
 func owners(to *[]graspsync.PubKey) func(string) error {
 	return list(to, func(s string) (graspsync.PubKey, error) {
 		k, err := rules.ParseAuthor(s)
@@ -163,5 +161,5 @@ func owners(to *[]graspsync.PubKey) func(string) error {
 	})
 }
 
-// named is what is said of a relay that says nothing.
+// named returns s, or "-" if s is empty.
 func named(s string) string { return cmp.Or(s, "-") }

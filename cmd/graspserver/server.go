@@ -34,7 +34,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// run serves until ctx ends. started, if not nil, is told the address.
+// run serves until ctx ends. It calls started with the address, if started is not nil.
 func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Addr)) error {
 	if err := os.MkdirAll(opt.data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
@@ -98,7 +98,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
 }
 
-// newServer makes the server: a khatru relay, and what makes it a GRASP server.
+// newServer makes a khatru relay into a GRASP server.
 func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
 	identity, err := identityOf(opt)
 	if err != nil {
@@ -157,10 +157,10 @@ var fieldFlags = strings.NewReplacer("MaxMemory is", "-max-git-memory is", "Allo
 // Error implements [error].
 func (e flagError) Error() string { return fieldFlags.Replace(e.error.Error()) }
 
-// Unwrap returns the error with the names of fields.
+// Unwrap returns the original error.
 func (e flagError) Unwrap() error { return e.error }
 
-// released is the version of a program that .ci/dist has made.
+// released is the version of a build of .ci/dist.
 var released string
 
 // version returns the version of this program, or its commit and the time of that.
@@ -189,8 +189,8 @@ func version() string {
 	return text
 }
 
-// clientOf says whose a request is, by a header that proxies before us set; without one it
-// is up to gitserve.
+// clientOf returns the client of a request by a header that trusted proxies set. Without a header
+// gitserve decides.
 func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string {
 	if header == "" {
 		return nil
@@ -198,7 +198,7 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 	return gitserve.BehindProxy(header, proxies...)
 }
 
-// handleStatus serves what operators want to see.
+// handleStatus serves /metrics and /status.json.
 func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(server.Collector("ngit"), collectors.NewGoCollector(),
@@ -208,23 +208,22 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 	mux.Handle("GET /status.json", statusHandler(server))
 }
 
-// answerBy is within what time a client must have read an answer that is not git data, nor a websocket or
-// a page that follows.
+// answerBy is the time to read an answer, except git data, websockets and streaming pages.
 const answerBy = 30 * time.Second
 
-// withDeadline has clients read an answer within a time: one that asks on and on and reads nothing would
-// keep its connection for good. Git and websockets have deadlines of their own.
+// withDeadline limits the time of an answer, because a client that does not read would keep its
+// connection. Git and websockets have deadlines of their own.
 func withDeadline(h http.Handler) http.Handler { return deadlined(h, statusTime+answerBy) }
 
 func deadlined(h http.Handler, most time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Where there can't be one, somebody else answers for the connection.
+		// Some connections have no deadlines.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most))
 		h.ServeHTTP(w, r)
 	})
 }
 
-// newFront returns a server whose clients can't keep a connection without using it.
+// newFront returns a server with timeouts for headers, bodies and idle connections.
 func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           front.Bodies(h, answerBy),
@@ -235,7 +234,7 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// summarize writes one line to the log again and again until ctx ends.
+// summarize logs the status periodically until ctx ends.
 func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -19,15 +19,14 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// statusTime is how long an answer may take to be worked out.
+// statusTime is the maximum time to compute an answer.
 const statusTime = time.Minute
 
-// errAsked is wrapped by what is wrong with a question.
+// errAsked is wrapped by errors in a question.
 var errAsked = errors.New("unusable question")
 
-// statusHandler serves /status.json: all about relays, and what waits for git data; about all
-// repositories for ?repo=all, which takes a while where there are many; or why one event,
-// repository or relay is here, or is not.
+// statusHandler serves /status.json: the status of relays and held events; with ?repo=all that of
+// all repositories, which takes a while; or the explanation of one event, repository or relay.
 func statusHandler(server *grasp.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), statusTime)
@@ -44,7 +43,7 @@ func statusHandler(server *grasp.Server) http.Handler {
 		if err != nil {
 			text = []byte("null")
 		}
-		_, _ = w.Write(append(graspsync.PrintableJSON(text), '\n')) // the client is gone if this fails
+		_, _ = w.Write(append(graspsync.PrintableJSON(text), '\n')) // fails only if the client is gone
 	})
 }
 
@@ -58,12 +57,12 @@ func statusCode(err error) int {
 	return http.StatusInternalServerError
 }
 
-// subjects are what may be asked about, by the name of the parameter.
+// subjects are the kinds of subjects by parameter.
 var subjects = map[string]nip34.SubjectKind{
 	"event": nip34.SubjectEvent, "repo": nip34.SubjectRepo, "relay": nip34.SubjectRelay,
 }
 
-// statusOf answers what a URL asks.
+// statusOf answers the question of a URL.
 func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
 	name, text, err := question(u)
 	switch {
@@ -94,7 +93,7 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 	return server.Explain(ctx, text)
 }
 
-// question reads what is asked: one thing of those that can be, or nothing.
+// question returns the parameter of a URL and its value, or "" without parameters.
 func question(u *url.URL) (name, text string, err error) {
 	asked, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
