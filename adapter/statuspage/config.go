@@ -12,43 +12,43 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config says what a page shows. Sync must be set.
+// Config is the content of a page. Sync is required.
 type Config struct {
-	// Name is that of the server, for headings. Defaults to nothing.
+	// Name is the name of the server in headings. The default is none.
 	Name string
-	// Sync is what follows relays.
+	// Sync follows relays.
 	Sync Sync
-	// Purgatory is what holds events until their git data is here. Without it nothing is said of git.
+	// Purgatory holds events until their git data arrives. Without it the page has no git section.
 	Purgatory Purgatory
-	// Ready returns why the server can't do its work. It is asked at most once in 5 s, and only while
-	// somebody looks. Without it the page does not say.
+	// Ready returns the reason for which the server cannot work. It is called at most once in 5 s,
+	// and only while the page is viewed. Without it the page does not show the readiness.
 	Ready func(ctx context.Context) error
-	// Explain answers a question about an event, a repository or a relay, in lines of text. What is
-	// asked is a stranger's, of at most 1,000 bytes. Four questions are answered at once, each within
-	// 10 s. Without it the page has no box for questions.
+	// Explain answers a question about an event, repository or relay with lines of text. The
+	// question has at most 1,000 bytes and may come from a stranger. At most 4 questions are
+	// answered concurrently, within 10 s each. Without it the page has no question box.
 	Explain func(ctx context.Context, question string) (string, error)
-	// Rules returns what the operator has decided, in the order in which it is shown: [rules.Book.All]
-	// through [RulesOf], for one. It must not block, and is asked while somebody looks. Without it the
-	// page says nothing of rules.
+	// Rules returns the operator's rules in the order of display, for example [RulesOf] a
+	// [rules.Book]. It must not block, and is called while the page is viewed. Without it the page
+	// has no rules.
 	Rules func() []Rule
-	// Links are what else there is for operators, such as the metrics. Each is relative to the page.
+	// Links are further links for operators, such as the metrics, relative to the page.
 	Links []Link
-	// MaxViewers is how many pages may be followed live at once, at least 1. Others are still shown, and
-	// stand still. Defaults to 32.
+	// MaxViewers is the maximum number of pages that update live, at least 1. Further pages are
+	// static. The default is 32.
 	MaxViewers int
 }
 
-// Rule is something that the operator has decided.
+// Rule is a decision of the operator.
 type Rule struct {
 	Action  string // block or allow
 	About   string // relay, author, repository or event
-	Subject string // as protocols spell it: a host, a key or an id in hex, the address of a repository
-	By      string // who has decided that; "": it is not known
+	Subject string // a host, a key or id in hex, or the address of a repository
+	By      string // operator; "": unknown
 	Since   time.Time
 	Reason  string
 }
 
-// RulesOf returns what a page shows of a [rules.Book], such as [Config].Rules.
+// RulesOf returns the rules of a [rules.Book] for [Config].Rules.
 func RulesOf(book *rules.Book) func() []Rule {
 	return func() (out []Rule) {
 		for _, r := range book.All() {
@@ -58,11 +58,11 @@ func RulesOf(book *rules.Book) func() []Rule {
 	}
 }
 
-// Link is an entry of the page's foot.
+// Link is a link in the footer.
 type Link struct{ Text, Href string }
 
-// Sync is what the page wants of a [relaysync.SyncManager]. Its methods may be called concurrently;
-// none is called while nobody looks, but for Status by [Page.Run].
+// Sync is the methods of [relaysync.SyncManager] that the page calls, concurrently. Without viewers
+// only [Page.Run] calls Status.
 type Sync interface {
 	Status() relaysync.Status
 	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
@@ -70,7 +70,7 @@ type Sync interface {
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 }
 
-// Purgatory is what the page wants of a [purgatory.Purgatory].
+// Purgatory is the method of [purgatory.Purgatory] that the page calls.
 type Purgatory interface{ Status() purgatory.Status }
 
 var (
@@ -78,7 +78,7 @@ var (
 	_ Purgatory = (*purgatory.Purgatory)(nil)
 )
 
-// ErrConfig is wrapped by what [New] says of its Config.
+// ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
 const defaultMaxViewers = 32

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// historyPeriod is what is kept one sample of; historyLength is how far back.
+	// historyPeriod is the interval of samples, historyLength the time that they are kept.
 	historyPeriod = time.Minute
 	historyLength = 24 * time.Hour
-	// recentLength is how far back each snapshot is kept, which there are while somebody looks.
+	// recentLength is the time that snapshots are kept, which exist while the page is viewed.
 	recentLength = 2 * time.Minute
 )
 
-// sources are the ways by which events come, in the order in which they are shown.
+// sources are the sources of events in the order of display.
 var sources = [...]graspsync.SourceKind{graspsync.Live, graspsync.CatchUp, graspsync.Daily, graspsync.Direct}
 
-// relayStates are what a relay is counted as, in the order in which they are shown.
+// relayStates are the states of relays in the order of display.
 var relayStates = [...]string{"connected", "not connected", "dead", "rate limited"}
 
-// countedAs reports whether a relay is in a state. One may be in several: whether it is connected says
-// nothing of how it did before.
+// countedAs reports whether a relay is in a state. A relay may be in several, because its health
+// does not depend on its connection.
 func countedAs(r relaysync.RelayStatus, state string) bool {
 	switch state {
 	case "connected":
@@ -37,14 +37,14 @@ func countedAs(r relaysync.RelayStatus, state string) bool {
 	return r.Health == state
 }
 
-// sample is what was counted by one moment.
+// sample is the counts at one moment.
 type sample struct {
 	at                time.Time
-	stored            [len(sources)]uint64     // events, since the start
+	stored            [len(sources)]uint64     // events since the start
 	relays            [len(relayStates)]uint32 // now
-	wanted, confirmed int64                    // items of all relays, now
-	unreached         int64                    // of these, not complete, since their relay is not connected
-	waiting           int                      // events that wait for git data, now
+	wanted, confirmed int64                    // items of all relays
+	unreached         int64                    // incomplete items of relays that are not connected
+	waiting           int                      // events that wait for git data
 }
 
 func sampleOf(at time.Time, s relaysync.Status, git *purgatory.Status) sample {
@@ -70,16 +70,15 @@ func sampleOf(at time.Time, s relaysync.Status, git *purgatory.Status) sample {
 	return out
 }
 
-// history is what was counted before: each minute of a day, and each second while somebody looks.
+// history is the samples of each minute of a day, and of each second while the page is viewed.
 type history struct {
 	mu sync.Mutex
-	// guarded by mu; the oldest come first
+	// guarded by mu; the oldest first
 	minutes, recent []sample
 }
 
 func newHistory() *history { return &history{} }
 
-// note takes in a sample.
 func (h *history) note(s sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,10 +86,10 @@ func (h *history) note(s sample) {
 	h.minutes = noted(h.minutes, s, historyPeriod, historyLength)
 }
 
-// noted adds a sample if the last one is old enough, and drops those that are too old.
+// noted appends a sample if the last one is old enough, and drops old ones.
 func noted(to []sample, s sample, every, length time.Duration) []sample {
 	if n := len(to); n > 0 {
-		if s.at.Before(to[n-1].at) { // the clock was set back: what was is of another time
+		if s.at.Before(to[n-1].at) { // the clock was set back, so the earlier samples are useless
 			to = nil
 		} else if s.at.Sub(to[n-1].at) < every {
 			return to
@@ -103,7 +102,7 @@ func noted(to []sample, s sample, every, length time.Duration) []sample {
 	return append(slices.Delete(to, 0, old), s)
 }
 
-// since returns the samples from a time on.
+// since returns the samples since t.
 func (h *history) since(t time.Time) []sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,15 +110,15 @@ func (h *history) since(t time.Time) []sample {
 	for from < len(h.minutes) && h.minutes[from].at.Before(t) {
 		from++
 	}
-	out := slices.Clone(h.minutes[max(0, from-1):]) // the one before tells what the first brought
+	out := slices.Clone(h.minutes[max(0, from-1):]) // includes the one before, as the base of the first difference
 	if n := len(h.recent); n > 0 && len(out) > 0 && h.recent[n-1].at.After(out[len(out)-1].at) {
 		out = append(out, h.recent[n-1])
 	}
 	return out
 }
 
-// Run keeps what the plots show: one Status a minute, until ctx ends; it returns what ended it. Without
-// it plots begin when somebody looks, and have holes where nobody did.
+// Run records one sample per minute for the plots, until ctx ends, and returns its error. Without
+// Run the plots only show times at which the page was viewed.
 func (p *Page) Run(ctx context.Context) error {
 	tick := time.NewTicker(historyPeriod)
 	defer tick.Stop()
@@ -133,22 +132,22 @@ func (p *Page) Run(ctx context.Context) error {
 	}
 }
 
-// progress is how far sync has come.
+// progress is the progress of the sync.
 type progress struct {
-	Wanted, Confirmed int64   // without what waits for relays that are not connected
-	Unreached         int64   // what does
-	Known             bool    // whether Rate is: something was seen for long enough
-	Rate              float64 // items a second
+	Wanted, Confirmed int64   // items of connected relays
+	Unreached         int64   // items of other relays
+	Known             bool    // Rate is known after a few seconds
+	Rate              float64 // items per second
 	Over              time.Duration
-	Left              time.Duration // at this rate; 0: nobody can say
-	Grown             int64         // more are wanted than then
+	Left              time.Duration // at this rate; 0: unknown
+	Grown             int64         // growth of Wanted meanwhile
 }
 
-// least is for how long something must be seen before a rate is told.
+// rateLeast is the minimum time of observation for a rate.
 const rateLeast = 5 * time.Second
 
-// progress compares what is now with what was up to recentLength before, and where nobody looked then
-// with up to five minutes.
+// progress compares the last sample with one of up to recentLength ago, or of up to 5 min ago
+// without viewers.
 func (h *history) progress() progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +177,7 @@ func (h *history) progress() progress {
 	return p
 }
 
-// Percent of what is wanted that is here, rounded down: 100 means all.
+// Percent returns the confirmed percentage, rounded down, so that 100 means all.
 func (p progress) Percent() int64 {
 	if p.Wanted <= 0 {
 		return 100
@@ -186,5 +185,5 @@ func (p progress) Percent() int64 {
 	return max(0, min(100, p.Confirmed*100/p.Wanted))
 }
 
-// Missing is what is wanted and not here, of relays that are connected.
+// Missing returns the number of missing items of connected relays.
 func (p progress) Missing() int64 { return max(0, p.Wanted-p.Confirmed) }

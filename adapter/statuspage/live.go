@@ -10,17 +10,15 @@ import (
 )
 
 const (
-	// writeTimeout is how long a viewer may take to read what it is sent.
+	// writeTimeout is the time in which a viewer must read an update.
 	writeTimeout = 10 * time.Second
-	// quietPeriod is how long a viewer is sent nothing: then it is sent as much as shows whether it is
-	// still there.
+	// quietPeriod is the time after which an empty message checks whether the viewer still reads.
 	quietPeriod = 15 * time.Second
-	// liveLength is how long one connection lasts. A browser opens the next one by itself.
+	// liveLength is the duration of one connection. A browser reconnects.
 	liveLength = time.Hour
 )
 
-// live sends what a view shows, and then what changes of it, as server-sent events. The HTML of a view
-// is lines; what is sent are all of them, or those that changed by their number.
+// live sends the lines of HTML of a view, and then changed lines by number, as server-sent events.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	v := views[r.FormValue("view")]
 	asked, err := url.ParseQuery(r.FormValue("query"))
@@ -40,7 +38,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
+	w.Header().Set("X-Accel-Buffering", "no") // disables buffering in nginx
 	out := stream{w: w, rc: http.NewResponseController(w)}
 	q := v.query(asked)
 	tick := time.NewTicker(v.every)
@@ -57,7 +55,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			err, sent = out.write(": still here\n\n"), time.Now()
 		}
 		if err != nil {
-			return // the viewer is gone, or does not read
+			return // the viewer is gone or does not read
 		}
 		select {
 		case <-tick.C:
@@ -69,13 +67,13 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// message is what a viewer is sent: all lines, or those that changed.
+// message is an update: all lines, or the changed ones.
 type message struct {
 	All []string       `json:"all,omitempty"`
 	Set map[int]string `json:"set,omitempty"`
 }
 
-// changes returns what to send to whoever has the lines before; nil: nothing.
+// changes returns the message that makes now of before, or nil if they are equal.
 func changes(before, now []string) *message {
 	if len(before) != len(now) {
 		return &message{All: now}

@@ -72,13 +72,13 @@ var meanings = map[string]map[string]reason{
 	},
 }
 
-// meaning is what a reason means; nothing is said of one that is new.
+// meaning returns the description of a reason, or "" for an unknown one.
 func meaning(part, name string) string { return meanings[part][name].what }
 
-// again says whether what was dropped by a reason is asked for again, or comes by itself.
+// again reports in words whether the items are requested again.
 func again(part, name string) string { return meanings[part][name].again }
 
-// withAll adds the reasons by which nothing was dropped: what may be counted is known before it is.
+// withAll adds the reasons with a count of 0.
 func withAll(part string, counts map[string]uint64) map[string]uint64 {
 	all := make(map[string]uint64, len(meanings[part]))
 	for name := range meanings[part] {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Page is the status page of a server. It is made by [New]. All methods may be called concurrently.
+// Page is the status page of a server. Use [New]. It is safe for concurrent use.
 type Page struct {
 	// set by New, read-only
 	cfg     Config
 	mux     *http.ServeMux
-	viewers chan struct{} // a token for each that is followed live
-	asking  chan struct{} // a token for each question under way
+	viewers chan struct{} // a token for each live viewer
+	asking  chan struct{} // a token for each question in progress
 	shared  *shared
 	history *history
 
@@ -31,7 +31,7 @@ type Page struct {
 	last *snapshot
 }
 
-// New makes a page. The error wraps [ErrConfig].
+// New returns a page. The error wraps [ErrConfig].
 func New(cfg Config) (*Page, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -62,7 +62,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
 	}
-	// Another site that a browser of ours has open may neither ask questions nor take viewers' places.
+	// Other sites in the operator's browser must not ask questions or use up viewers.
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		http.Error(w, "not for other sites", http.StatusForbidden)
 		return
@@ -70,8 +70,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// headers go with all that is served: a page loads what is here and nothing else, and runs nothing that
-// is in it.
+// headers are sent with every response. A page loads only its own files and runs no inline scripts.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -82,7 +81,6 @@ var headers = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// show serves a view.
 func (p *Page) show(v *view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := v.query(r.URL.Query())
@@ -91,7 +89,6 @@ func (p *Page) show(v *view) http.HandlerFunc {
 	}
 }
 
-// write writes a whole page.
 func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f fragment) {
 	var out bytes.Buffer
 	live, question := "", ""
@@ -109,7 +106,7 @@ func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f
 		Main                                template.HTML
 	}{
 		p.cfg.Name, v.title, v.name, live, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Rules != nil, p.cfg.Links, time.Now(),
-		template.HTML(strings.Join(f.lines, "\n")), // what templates of ours made
+		template.HTML(strings.Join(f.lines, "\n")), // made by our templates
 	})
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
@@ -117,23 +114,23 @@ func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes()) // the client is gone if this fails
+	_, _ = w.Write(out.Bytes()) // fails only if the client is gone
 }
 
-// fragment is what a view shows, without what is around it: lines of HTML.
+// fragment is the lines of HTML of a view without the layout.
 type fragment struct {
 	status int
 	lines  []string
 }
 
-// render makes what a view shows, once for all who look at the same within a second.
+// render makes the fragment of a view, once for all viewers within a second.
 func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
 	s := p.snapshot(time.Now())
 	if v.every == 0 {
 		return p.make(ctx, v, s, q)
 	}
 	return s.rendered(v.name+"?"+q.Encode(), func() fragment {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*askTimeout) // it is for others too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*askTimeout) // other viewers use the result too
 		defer cancel()
 		return p.make(ctx, v, s, q)
 	})
@@ -162,7 +159,6 @@ var assetFiles embed.FS
 
 var pages = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
 
-// asset is a file of the page.
 type asset struct {
 	name, etag string
 	data       []byte
@@ -172,7 +168,7 @@ var assets = func() map[string]asset {
 	out := make(map[string]asset)
 	entries, err := assetFiles.ReadDir("assets")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // embedded, so it exists
 	}
 	for _, e := range entries {
 		data, err := assetFiles.ReadFile(path.Join("assets", e.Name()))
@@ -187,7 +183,7 @@ var assets = func() map[string]asset {
 
 // ServeHTTP implements [http.Handler].
 func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache") // a new version has new ones
+	w.Header().Set("Cache-Control", "no-cache") // a new version has other content
 	w.Header().Set("Etag", a.etag)
 	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.data))
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// plot is one row of bars, drawn here: each thing that is counted has a row and a scale of its own, so
-// that nothing is told by colour.
+// plot is a row of bars as SVG. Each count has a row and scale of its own, so that no meaning
+// depends on color.
 type plot struct {
 	Name      string
 	Unit      string // of a bar
 	Now, Most uint64
-	Total     uint64 // of all bars; 0: they do not add up
+	Total     uint64 // of all bars; 0: they are not summed
 	Path      string // of an SVG, plotWidth by plotHeight
-	Base      string // the same, of the time in which somebody counted
-	Holes     string // the same, of the time in which nobody did
+	Base      string // the same for times with samples
+	Holes     string // the same for times without samples
 }
 
 const (
@@ -26,12 +26,12 @@ const (
 	plotHeight = 40
 )
 
-// sourceNames are what people call the ways by which events come.
+// sourceNames are the displayed names of sources.
 var sourceNames = map[graspsync.SourceKind]string{
 	graspsync.Live: "Live", graspsync.CatchUp: "Catch-up", graspsync.Daily: "Daily", graspsync.Direct: "Direct",
 }
 
-// span is how much time a plot shows.
+// span is the time that a plot shows.
 type span struct {
 	name   string
 	length time.Duration
@@ -43,7 +43,7 @@ var spans = map[string]span{
 	"day":  {"day", 24 * time.Hour, 15 * time.Minute},
 }
 
-// bars are what was counted in each piece of a span, the oldest first.
+// bars is the value of each part of a span, the oldest first.
 type bars struct {
 	value []float64
 	known []bool
@@ -54,8 +54,8 @@ func newBars(sp span) bars {
 	return bars{make([]float64, n), make([]bool, n)}
 }
 
-// overlaps calls f for each bar that has some of the time between two moments, with the share of
-// that time that it has. Bars end now.
+// overlaps calls f for each bar that overlaps a period, with the share of the period. The last bar
+// ends now.
 func (sp span) overlaps(now, from, to time.Time, f func(bar int, share float64)) {
 	began := now.Add(-sp.length)
 	for i := max(0, int(from.Sub(began)/sp.bar)); i < int(sp.length/sp.bar); i++ {
@@ -70,14 +70,14 @@ func (sp span) overlaps(now, from, to time.Time, f func(bar int, share float64))
 	}
 }
 
-// added has how much a count grew in each piece of a span, and highest the most that it was.
+// added returns the growth of a count in each part of a span, and its maximum.
 func added(samples []sample, now time.Time, sp span, count func(sample) uint64) bars {
 	b := newBars(sp)
 	steps(samples, func(before, at sample) {
 		grown := float64(count(at)) - float64(count(before))
 		sp.overlaps(now, before.at, at.at, func(bar int, share float64) {
 			b.known[bar] = true
-			b.value[bar] += max(0, grown) * share // less than before: the count began anew
+			b.value[bar] += max(0, grown) * share // a lower count has begun again
 		})
 	})
 	return b
@@ -91,15 +91,14 @@ func highest(samples []sample, now time.Time, sp span, count func(sample) uint64
 			b.value[bar] = max(b.value[bar], float64(count(at)))
 		})
 	})
-	if n := len(samples); n > 0 && now.Sub(samples[n-1].at) < sp.bar { // what is so now needs none before
+	if n := len(samples); n > 0 && now.Sub(samples[n-1].at) < sp.bar { // the last bar is known from one sample
 		bar := len(b.value) - 1
 		b.known[bar], b.value[bar] = true, float64(count(samples[n-1]))
 	}
 	return b
 }
 
-// steps calls f for each sample with the one before. Where nobody counted for a while it does not: what
-// happened then is not known.
+// steps calls f for each pair of successive samples without a gap.
 func steps(samples []sample, f func(before, at sample)) {
 	for i := 1; i < len(samples); i++ {
 		if before, at := samples[i-1], samples[i]; at.at.Sub(before.at) <= 3*historyPeriod {
@@ -108,7 +107,7 @@ func steps(samples []sample, f func(before, at sample)) {
 	}
 }
 
-// plotsOf draws what came, and what relays were, in a span that ends now.
+// plotsOf draws the plots of a span that ends now.
 func plotsOf(samples []sample, now time.Time, sp span) (events, relays, waiting []plot) {
 	per := "events a minute"
 	if sp.bar != time.Minute {
@@ -125,7 +124,7 @@ func plotsOf(samples []sample, now time.Time, sp span) (events, relays, waiting 
 	return events, relays, []plot{b.plot("Waiting", "events", false)}
 }
 
-// plot draws bars. With adds they are parts of a sum.
+// plot draws bars. adds tells whether they are parts of a sum.
 func (b bars) plot(name, unit string, adds bool) plot {
 	var most, total, last float64
 	for i, v := range b.value {

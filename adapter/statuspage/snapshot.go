@@ -12,12 +12,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// snapshotPeriod is how old what is shown may be: however many look, the parts are asked no more often.
+// snapshotPeriod is the maximum age of a snapshot, so the cost does not depend on the number of
+// viewers.
 const snapshotPeriod = time.Second
 
-// snapshot is what all who look within a second see.
+// snapshot is the state of the parts, shared by the viewers of one second.
 type snapshot struct {
-	// set when it is made, read-only
+	// set on creation, read-only
 	at       time.Time
 	sync     relaysync.Status
 	git      *purgatory.Status // nil: none
@@ -28,16 +29,16 @@ type snapshot struct {
 	renders map[string]*render
 }
 
-// render is what one view shows of a snapshot.
+// render is the fragment of one view of a snapshot.
 type render struct {
 	once sync.Once
 	what fragment
 }
 
-// maxRenders bounds what is kept of a snapshot; what is beyond is rendered for each who asks.
+// maxRenders is the maximum number of kept fragments. Others are rendered for each request.
 const maxRenders = 128
 
-// snapshot returns the last one if it is not older than a second.
+// snapshot returns the last snapshot, or a new one after snapshotPeriod.
 func (p *Page) snapshot(now time.Time) *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +56,7 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 	return s
 }
 
-// rendered makes what is shown under a key once.
+// rendered calls f once per key.
 func (s *snapshot) rendered(key string, f func() fragment) fragment {
 	s.mu.Lock()
 	r := s.renders[key]
@@ -72,8 +73,8 @@ func (s *snapshot) rendered(key string, f func() fragment) fragment {
 	return r.what
 }
 
-// shared has what is asked of parts that take their time over an answer: the same question is asked
-// once at a time, and its answer holds for a while.
+// shared caches answers of slow parts. Equal questions are asked once at a time, and an answer is
+// valid for a while.
 type shared struct {
 	flights singleflight.Group
 
@@ -89,16 +90,16 @@ type answer struct {
 }
 
 const (
-	// maxAnswers bounds the answers that are kept.
+	// maxAnswers is the maximum number of cached answers.
 	maxAnswers = 64
-	// askTimeout is how long an answer may take.
+	// askTimeout is the maximum time of an answer.
 	askTimeout = 5 * time.Second
 )
 
 func newShared() *shared { return &shared{answers: make(map[string]answer)} }
 
-// ask returns an answer that is at most hold old. What is asked goes on, for askTimeout, if the one who
-// waits gives up: others may wait too.
+// ask returns an answer that is at most hold old. A call continues when its caller gives up,
+// because others may wait for it.
 func ask[T any](ctx context.Context, s *shared, key string, hold time.Duration, f func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	a, ok := s.answers[key]
@@ -127,7 +128,7 @@ func (s *shared) keep(key string, a answer) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(s.answers, func(_ string, a answer) bool { return !now.Before(a.until) })
-	if len(s.answers) < maxAnswers { // else it is asked again
+	if len(s.answers) < maxAnswers { // otherwise not cached
 		s.answers[key] = a
 	}
 }

@@ -9,10 +9,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// waitsShown is how many relays are named for which something waits.
+// waitsShown is the maximum number of named relays.
 const waitsShown = 3
 
-// waitsOf says what waits for relays that are not connected, most first.
+// waitsOf lists the relays that are not connected and have missing items, most items first.
 func waitsOf(s relaysync.Status) (out []string) {
 	var away []relaysync.RelayStatus
 	for _, r := range s.Relays {

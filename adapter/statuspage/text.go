@@ -15,16 +15,16 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// functions are what templates write with. Whatever strangers may have written goes through text, in a
-// bdi element (the template "s"): html/template escapes it, text makes it one line of printable
-// characters, and bdi keeps its direction to itself.
+// functions are the functions of templates. Text of strangers passes through text, in a bdi element
+// (template "s"): text makes it one line of printable characters, html/template escapes it, and bdi
+// isolates its direction.
 var functions = template.FuncMap{
 	"text": text, "trouble": explain.Trouble, "maintainers": explain.Maintainers, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
 	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "again": again, "subject": subject, "noun": noun, "sign": sign, "short": short, "rate": rate, "lines": lines,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "when": newWhen, "waits": newWaits, "reasons": newReasons,
 }
 
-// What templates are given by others.
+// Arguments of shared templates.
 type (
 	tab struct {
 		Href, Text string
@@ -33,7 +33,7 @@ type (
 	when  struct{ Now, At time.Time }
 	waits struct {
 		At      time.Time
-		Asks    bool // there is somebody to ask about one of them
+		Asks    bool // the page can answer a question about it
 		Waiting []purgatory.EntryStatus
 	}
 	reasonTable struct {
@@ -54,10 +54,10 @@ func newReasons(part, caption string, counts []counted) reasonTable {
 	return reasonTable{part, caption, counts}
 }
 
-// relayName is the URL of a relay without the scheme that almost all have.
+// relayName returns the URL of a relay without wss://.
 func relayName(u graspsync.RelayURL) string { return text(strings.TrimPrefix(u.String(), "wss://")) }
 
-// identifier is what people call a repository.
+// identifier returns the identifier in the address of a repository.
 func identifier(ref string) string {
 	if r, err := graspsync.ParseRepoRef(ref); err == nil {
 		return r.Identifier
@@ -65,13 +65,13 @@ func identifier(ref string) string {
 	return ref
 }
 
-// text is one line of a stranger's text.
+// text returns one line of printable text.
 func text(v any) string { return graspsync.Printable(fmt.Sprint(v)) }
 
-// maxLines bounds the lines of an answer.
+// maxLines is the maximum number of lines of an answer.
 const maxLines = 200
 
-// lines are those of a text, each as text has it but for the spaces that it begins with.
+// lines returns the lines of a text with their indentation.
 func lines(s string) []string {
 	out := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i, l := range out {
@@ -85,7 +85,7 @@ func lines(s string) []string {
 	return out
 }
 
-// number is a number with commas.
+// number formats a number with commas.
 func number(v any) string {
 	s := fmt.Sprint(v)
 	digits := strings.TrimPrefix(s, "-")
@@ -104,7 +104,7 @@ func number(v any) string {
 	return s[:len(s)-len(strings.TrimPrefix(s, "-"))] + strings.Join(parts, ",")
 }
 
-// size is a number of bytes.
+// size formats a number of bytes.
 func size(v any) string {
 	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
 	if err != nil {
@@ -122,7 +122,7 @@ func size(v any) string {
 	return fmt.Sprintf("%.1f TiB", n)
 }
 
-// lasts is a length of time, as exact as anybody wants to know.
+// lasts formats a duration with one unit.
 func lasts(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case d < 0:
@@ -145,8 +145,8 @@ func two(a int64, unit string, b int64, smaller string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
 }
 
-// ago is how long before now a moment was. Seconds are told in tens: what changes each second makes
-// a page restless.
+// ago formats a time before now. Seconds are rounded to tens, because a text that changes each
+// second is distracting.
 func ago(now, at time.Time) string {
 	d := now.Sub(at)
 	switch {
@@ -158,7 +158,7 @@ func ago(now, at time.Time) string {
 	return lasts(d) + " ago"
 }
 
-// until is how long after now a moment is.
+// until formats a time after now.
 func until(now, at time.Time) string {
 	d := at.Sub(now)
 	switch {
@@ -178,7 +178,7 @@ func iso(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
 
-// rate is a number of things a second.
+// rate formats a number per second.
 func rate(perSecond float64) string {
 	switch {
 	case perSecond == 0:
@@ -191,7 +191,6 @@ func rate(perSecond float64) string {
 	return number(int64(perSecond)) + " a second"
 }
 
-// npub is a key as people write it.
 func npub(k graspsync.PubKey) string {
 	if s, err := nip19.EncodePublicKey(k.String()); err == nil {
 		return s
@@ -199,7 +198,7 @@ func npub(k graspsync.PubKey) string {
 	return k.String()
 }
 
-// subject is what a rule is about, with keys as people write them.
+// subject returns the subject of a rule, with keys as npub.
 func subject(r Rule) string {
 	if k, err := graspsync.ParsePubKey(r.Subject); err == nil && r.About == "author" {
 		return npub(k)
@@ -210,7 +209,7 @@ func subject(r Rule) string {
 	return r.Subject
 }
 
-// short is the beginning of a long word, and its end.
+// short returns the beginning and end of a long word.
 func short(s string) string {
 	r := []rune(text(s))
 	if len(r) <= 20 {
@@ -219,7 +218,7 @@ func short(s string) string {
 	return string(r[:12]) + "…" + string(r[len(r)-4:])
 }
 
-// signs go before words, so that a row can be told at a glance without its colour.
+// signs precede words, so that a state does not depend on color.
 var signs = map[string]string{
 	"live": "●", "live with gaps": "◍", "syncing": "◐", "connecting": "◔", "disconnected": "○",
 	"healthy": "●", "degraded": "◍", "dead": "✕", "rate limited": "◌",
@@ -232,7 +231,7 @@ func sign(word string) string {
 	return "·"
 }
 
-// noun is what there is a number of.
+// noun returns the form of a noun for a number.
 func noun(n int, one, many string) string {
 	if n == 1 {
 		return one

@@ -19,11 +19,11 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// view is one page. What it shows is made of a snapshot and of what was asked in its address.
+// view is one page, made from a snapshot and the parameters of its URL.
 type view struct {
 	name, title string
-	params      []string      // of its address
-	every       time.Duration // between two times that what it shows is made, followed live; 0: it stands still
+	params      []string      // of its URL
+	every       time.Duration // interval of live updates; 0: static
 	data        func(p *Page, ctx context.Context, s *snapshot, q url.Values) (any, error)
 }
 
@@ -44,7 +44,7 @@ var views = map[string]*view{
 
 var views404 = view{title: "Not found"}
 
-// Bounds of what one page shows and is asked.
+// Limits of one page and its parameters.
 const (
 	rowsShown    = 50
 	maxParam     = 1000 // bytes
@@ -52,7 +52,7 @@ const (
 	questionTime = 10 * time.Second
 )
 
-// query is what a view understands of an address.
+// query returns the known parameters of a URL.
 func (v *view) query(asked url.Values) url.Values {
 	out := make(url.Values)
 	for _, name := range v.params {
@@ -63,7 +63,7 @@ func (v *view) query(asked url.Values) url.Values {
 	return out
 }
 
-// Sentinels of what a page can't show.
+// Reasons for which a page cannot be shown.
 var (
 	errNoGit   = errors.New("this server has no git data")
 	errUnknown = errors.New("not followed")
@@ -80,14 +80,14 @@ func statusOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// paging is a list of which one page is shown.
+// paging is the position in a list.
 type paging struct {
 	Page, Pages, Rows, All int
 	From, To               int
-	Previous, Next         string // addresses; "": there is none
+	Previous, Next         string // URLs; "": none
 }
 
-// pageOf returns the rows of the page that is asked for.
+// pageOf returns the rows of the requested page.
 func pageOf[T any](rows []T, all int, q url.Values) ([]T, paging) {
 	n, err := strconv.Atoi(q.Get("page"))
 	pages := max(1, (len(rows)+rowsShown-1)/rowsShown)
@@ -109,17 +109,16 @@ func pageOf[T any](rows []T, all int, q url.Values) ([]T, paging) {
 	}
 }
 
-// overviewData is what the first page shows.
 type overviewData struct {
 	At, Started                time.Time
-	Ready                      string // why it is not; "": it is, or nobody can say
+	Ready                      string // reason for not being ready, or ""
 	CanBeReady                 bool
 	Status                     relaysync.Status
 	Git                        *purgatory.Status
 	Progress                   progress
 	Connected, Dead            int
 	State, Headline            string
-	Waits                      []string // what waits for relays that are not connected
+	Waits                      []string // missing items of relays that are not connected
 	Stored                     uint64
 	PerMinute                  uint64
 	Notices                    []notice
@@ -127,7 +126,7 @@ type overviewData struct {
 	Events, RelayPlots, Waited []plot
 }
 
-// notice is something that needs a look.
+// notice is a problem.
 type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, error) {
@@ -163,7 +162,7 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	return d, nil
 }
 
-// notices are what needs a look, the worst first.
+// notices returns the problems, the worst first.
 func notices(s *snapshot, connected, dead int) (out []notice) {
 	say := func(is bool, text, href string) {
 		if is {
@@ -208,7 +207,6 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 	return out
 }
 
-// relaysData is the list of relays.
 type relaysData struct {
 	At             time.Time
 	Q, State, Sort string
@@ -260,7 +258,6 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 	return d, nil
 }
 
-// relayData is one relay.
 type relayData struct {
 	At      time.Time
 	Asks    bool
@@ -284,7 +281,6 @@ func (p *Page) relay(_ context.Context, s *snapshot, q url.Values) (any, error) 
 	return nil, errUnknown
 }
 
-// repositoriesData is the list of repositories.
 type repositoriesData struct {
 	At     time.Time
 	Q      string
@@ -292,13 +288,12 @@ type repositoriesData struct {
 	Paging paging
 }
 
-// repositoryRow is a repository and what of its relays can be said in a number.
 type repositoryRow struct {
 	relaysync.RepoStatus
 	Connected, Live, Missed, Lacks int
 }
 
-// How long it holds what was asked about repositories.
+// Time that answers about repositories are cached.
 const (
 	holdList = 5 * time.Second
 	holdRepo = 10 * time.Second
@@ -344,7 +339,6 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 	return d, nil
 }
 
-// repositoryData is one repository.
 type repositoryData struct {
 	At      time.Time
 	Asks    bool
@@ -371,7 +365,6 @@ func (p *Page) repository(ctx context.Context, s *snapshot, q url.Values) (any, 
 	return d, err
 }
 
-// gitData is what waits for git data, and whom it is asked of.
 type gitData struct {
 	At      time.Time
 	Asks    bool
@@ -399,13 +392,13 @@ func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
 	return d, nil
 }
 
-// counted is how often something happened.
+// counted is a number of occurrences.
 type counted struct {
 	Name string
 	N    uint64
 }
 
-// sorted has what happened most first.
+// sorted returns the counts, the highest first.
 func sorted(counts map[string]uint64) (out []counted) {
 	for name, n := range counts {
 		out = append(out, counted{name, n})
@@ -414,13 +407,12 @@ func sorted(counts map[string]uint64) (out []counted) {
 	return out
 }
 
-// droppedData is what was not kept, and why.
 type droppedData struct {
 	At                                              time.Time
 	HasGit                                          bool
 	E                                               relaysync.EventStatus
 	Sync, Git, Rejected, Panics, GitPanics, Learned []counted
-	Synced, Direct                                  uint64 // events stored
+	Synced, Direct                                  uint64 // stored events
 	Viewers, MostViewers                            int
 }
 
@@ -444,7 +436,6 @@ func (p *Page) dropped(_ context.Context, s *snapshot, _ url.Values) (any, error
 	return d, nil
 }
 
-// rulesData is what the operator has decided.
 type rulesData struct {
 	At     time.Time
 	Q      string
@@ -466,7 +457,6 @@ func (p *Page) rules(_ context.Context, s *snapshot, q url.Values) (any, error) 
 	return d, nil
 }
 
-// explainData is a question and its answer.
 type explainData struct {
 	Question, Answer, Error string
 }
