@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,13 +90,13 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.server.Run(ctx) }()
-	r.stop = func() {
+	r.stop = sync.OnceFunc(func() { // a failed restart stops it again
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 		require.NoError(t, front.Close())
 		require.NoError(t, r.server.Close())
 		require.NoError(t, r.server.Close(), "again")
-	}
+	})
 }
 
 func (r *rig) git(dir string, args ...string) string {
