@@ -1,6 +1,6 @@
-// Package fetchtest has git repositories and git servers in memory that do what a
-// test tells them, behind the interfaces of package purgatory, so that everything
-// that waits for git data can be tested offline and in a synctest bubble.
+// Package fetchtest contains fakes of the repositories and git servers of package purgatory, in
+// memory. With them everything that waits for git data can be tested offline and in a synctest
+// bubble.
 package fetchtest
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Fake is a set of our repositories, and the servers of others. It implements
-// [purgatory.Repositories] and [purgatory.GitFetcher]. Objects are ids and nothing
-// else; what an object needs is said by Needs. It is safe for concurrent use.
+// Fake is a set of repositories and git servers. It implements [purgatory.Repositories] and
+// [purgatory.GitFetcher]. Objects are only ids. Needs sets the objects that an object needs. It is
+// safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -39,24 +39,24 @@ type Fake struct {
 	fail    func(op string) error
 	open    map[*quarantine]struct{}
 	staged  map[stagedFor][]purgatory.Upload
-	folders map[string]map[nip34.ObjectID]struct{} // of these
+	folders map[string]map[nip34.ObjectID]struct{} // staged objects by folder
 }
 
-// stagedFor is what something was staged for.
+// stagedFor is the event of staged objects, with its repository.
 type stagedFor struct {
 	ref graspsync.RepoRef
 	id  graspsync.EventID
 }
 
-// ErrHalfDone is wrapped by what UpdateRefs is told to fail with; it has the first half of the
-// changes made before that, and locks left, as git leaves them that is killed in a
-// transaction. Until Cleanup has removed the locks UpdateRefs fails with ErrLocked.
+// ErrHalfDone is an error for FailWith. UpdateRefs then makes the first half of the changes and
+// leaves locks, like git that is killed in a transaction. Until Cleanup removes the locks,
+// UpdateRefs fails with ErrLocked.
 var ErrHalfDone = errors.New("killed half-way")
 
-// ErrLocked is wrapped by UpdateRefs while there are locks that nobody holds any more.
+// ErrLocked is wrapped by UpdateRefs while locks of a killed process exist.
 var ErrLocked = errors.New("a ref is locked")
 
-// departed is a repository out of service.
+// departed is a retired repository.
 type departed struct {
 	*repo
 	since time.Time
@@ -68,8 +68,9 @@ type repo struct {
 	lock    chan struct{} // one slot
 	objects map[nip34.ObjectID]struct{}
 	refs    purgatory.Refs
-	locked  bool // by a process that was killed
-	// unnamed are objects that nothing named when Maintain was called last, and since when.
+	locked  bool // by a killed process
+	// unnamed contains the objects that the last Maintain found unreferenced, with the time since
+	// then.
 	unnamed map[nip34.ObjectID]time.Time
 }
 
@@ -90,28 +91,28 @@ func New() *Fake {
 	}
 }
 
-// Kind makes an object something else than a commit.
+// Kind sets the kind of an object. The default is a commit.
 func (f *Fake) Kind(id nip34.ObjectID, kind purgatory.ObjectKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.kinds[id] = kind
 }
 
-// Size makes an object take up so many bytes; others take up none.
+// Size sets the size of an object.
 func (f *Fake) Size(id nip34.ObjectID, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sizes[id] = bytes
 }
 
-// Bytes returns what an object takes up.
+// Bytes returns the size set by Size, or 0.
 func (f *Fake) Bytes(id nip34.ObjectID) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sizes[id]
 }
 
-// size is 1 unless a test sets it, because each object of git takes up something.
+// size returns 1 unless Size was called, because each object of git has a size.
 func (f *Fake) size(id nip34.ObjectID) int64 {
 	if bytes, set := f.sizes[id]; set {
 		return bytes
@@ -126,17 +127,18 @@ func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
 	return purgatory.Commit
 }
 
-// FailWith has each operation ask what it is to fail with: "create", "lock", "owned",
-// "depart", "sweep", "remove", "quarantine", "fetch", "probe", "missing", "promote",
-// "share", "take", "unstage", "weigh", "refs", "align", "tidy" (Repair as
-// well) or "maintain". It may wait; nothing else is held up by that.
+// FailWith sets a function that returns the error of each operation, or nil. Operations are
+// "create", "lock", "owned", "depart", "sweep", "remove", "quarantine", "fetch", "probe",
+// "missing", "promote", "share", "take", "unstage", "weigh", "refs", "align", "tidy" (also for
+// Repair) and "maintain". The function may block without delaying other operations.
 func (f *Fake) FailWith(fail func(op string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
 }
 
-// failure is called with f.mu held, which it lets go of meanwhile.
+// failure returns the error of an operation. The caller holds f.mu, which failure unlocks during
+// the call.
 func (f *Fake) failure(op string) error {
 	fail := f.fail
 	if fail == nil {
@@ -147,8 +149,7 @@ func (f *Fake) failure(op string) error {
 	return fail(op)
 }
 
-// Push brings objects to a repository and moves refs, as a push does. A ref that is
-// moved to the zero id goes.
+// Push adds objects to a repository and sets refs, like a push. A zero id deletes the ref.
 func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,21 +162,20 @@ func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID
 	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
 }
 
-// Put brings objects to a repository that no ref holds; it makes the repository if
-// need be.
+// Put adds objects without refs to a repository, and creates the repository if it does not exist.
 func (f *Fake) Put(ref graspsync.RepoRef, objects ...nip34.ObjectID) {
-	_ = f.Create(context.Background(), ref, nip34.SHA1) // it fails only if told to
+	_ = f.Create(context.Background(), ref, nip34.SHA1) // fails only by FailWith
 	f.Push(ref, nil, objects...)
 }
 
-// Has reports whether a repository is there.
+// Has reports whether a repository exists.
 func (f *Fake) Has(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repos[ref] != nil
 }
 
-// RefsOf returns the refs of a repository; nil if there is none.
+// RefsOf returns the refs of a repository, or nil.
 func (f *Fake) RefsOf(ref graspsync.RepoRef) map[nip34.RefName]nip34.ObjectID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,15 +185,14 @@ func (f *Fake) RefsOf(ref graspsync.RepoRef) map[nip34.RefName]nip34.ObjectID {
 	return maps.Clone(f.repos[ref].refs.At)
 }
 
-// Locked reports whether a repository has locks that nobody holds any more.
+// Locked reports whether a repository contains locks of a killed process.
 func (f *Fake) Locked(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repos[ref] != nil && f.repos[ref].locked
 }
 
-// Broken returns refs whose objects are not there, of any repository: there must
-// never be one.
+// Broken returns all refs with missing objects. There must be none.
 func (f *Fake) Broken() (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +223,7 @@ func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.Obj
 			return nil
 		}
 	}
-	f.made++ // no folder is used twice
+	f.made++ // each folder has another name
 	r := &repo{
 		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1),
 		objects: make(map[nip34.ObjectID]struct{}),
@@ -250,7 +249,7 @@ func (f *Fake) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(),
 	case r.lock <- struct{}{}:
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.repos[ref] != r { // removed, or made anew, meanwhile
+		if f.repos[ref] != r { // removed or created again
 			<-r.lock
 			return "", nil, purgatory.ErrNoRepository
 		}
@@ -348,7 +347,7 @@ func (f *Fake) Erase(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Kept reports whether a repository is kept that is out of service.
+// Kept reports whether a retired repository is kept.
 func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -356,7 +355,8 @@ func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 	return kept
 }
 
-// complete reports whether an object and what it needs are in a or b. f.mu is held.
+// complete reports whether a and b contain an object with all objects that it needs. The caller
+// holds f.mu.
 func (f *Fake) complete(a, b map[nip34.ObjectID]struct{}, id nip34.ObjectID) bool {
 	_, inA := a[id]
 	_, inB := b[id]
@@ -474,8 +474,8 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.Ref
 	return err
 }
 
-// unfit returns the ref that git would refuse: a branch that is no commit, or a name below
-// another one's.
+// unfit returns a ref that git would refuse: a branch that is no commit, or a name below the name
+// of another ref.
 func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
 	after := maps.Clone(r.refs.At)
 	for _, c := range changes {
@@ -525,8 +525,7 @@ func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) e
 	return nil
 }
 
-// Stage puts objects where they wait for an event, as a push for one that is not here
-// does; tip is what it says is the event's.
+// Stage stages objects for an event, like a push before the event. tip is the pushed tip.
 func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.ObjectID, objects ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -547,7 +546,7 @@ func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.U
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
-// Unstage implements [purgatory.Repositories]. It does nothing if it is to fail.
+// Unstage implements [purgatory.Repositories]. It does nothing if FailWith returns an error.
 func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -560,7 +559,7 @@ func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	delete(f.staged, stagedFor{ref, id})
 }
 
-// Reserve implements [purgatory.Repositories]: there is room for everything.
+// Reserve implements [purgatory.Repositories]. Everything fits.
 func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (done func(), err error) {
 	return func() {}, nil
 }
@@ -607,8 +606,8 @@ func (f *Fake) Cleanup(_ context.Context, dir string) error {
 // Repair implements [purgatory.GitFetcher].
 func (f *Fake) Repair(ctx context.Context, dir string) error { return f.Cleanup(ctx, dir) }
 
-// Maintain implements [purgatory.GitFetcher]. It looks for what nothing names each time,
-// and has that go once it has found it unnamed for the time of grace.
+// Maintain implements [purgatory.GitFetcher]. It removes objects that it has found unreferenced for
+// the grace period.
 func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done purgatory.Maintained, err error) {
 	dir, unlock, err := how.Lock(ctx)
 	if err != nil {
@@ -671,7 +670,7 @@ func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done pu
 	return done, nil
 }
 
-// Objects returns the ids of the objects in a repository, in order.
+// Objects returns the sorted ids of the objects in a repository.
 func (f *Fake) Objects(ref graspsync.RepoRef) (out []nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -681,7 +680,7 @@ func (f *Fake) Objects(ref graspsync.RepoRef) (out []nip34.ObjectID) {
 	return out
 }
 
-// Complete reports whether a repository has an object with all that it needs.
+// Complete reports whether a repository contains an object with all objects that it needs.
 func (f *Fake) Complete(ref graspsync.RepoRef, id nip34.ObjectID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

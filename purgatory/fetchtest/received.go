@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// testReceived watches what has come, as purgatory does it to find out who gives way to others: at any time.
+// testReceived calls Received at any time, as purgatory does to choose slow fetches.
 func testReceived(t *testing.T, s Setup) {
 	for name, from := range map[string]graspsync.CloneURL{"Full": s.Full, "None": s.None} {
 		t.Run(name, func(t *testing.T) {
@@ -34,8 +34,8 @@ func testReceived(t *testing.T, s Setup) {
 	}
 }
 
-// fetchWatched fetches into a quarantine into which nothing was fetched before, and returns what is wrong with what
-// Received says meanwhile.
+// fetchWatched fetches into an empty quarantine, and returns an error about results of Received
+// during the fetch.
 func fetchWatched(ctx context.Context, q purgatory.Quarantine, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
 	switch first, err := received(q); {
 	case err != nil:
@@ -53,8 +53,8 @@ func fetchWatched(ctx context.Context, q purgatory.Quarantine, from graspsync.Cl
 
 var errReceived = errors.New("Received")
 
-// watched calls Received while do runs, and returns what is wrong with what it says: with grows it must not
-// fall.
+// watched calls Received while do runs, and returns an error about its results. If grows is true,
+// the results must not decrease.
 func watched(q purgatory.Quarantine, grows bool, do func()) error {
 	stop, result := make(chan struct{}), make(chan error, 1)
 	go func() { result <- watch(q, grows, stop) }()
@@ -84,7 +84,7 @@ func watch(q purgatory.Quarantine, grows bool, stop <-chan struct{}) error {
 	}
 }
 
-// received is what Received says, if that can be.
+// received calls Received and converts a panic to an error.
 func received(q purgatory.Quarantine) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {

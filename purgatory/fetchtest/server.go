@@ -13,31 +13,31 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Server is what one clone URL does.
+// Server is the git server at one clone URL.
 type Server struct {
-	Objects []nip34.ObjectID // that it serves
-	Err     error            // what every fetch fails with
-	Delay   time.Duration    // how long a fetch takes
-	Bytes   int64            // that a fetch brings; 100 for each object if 0
-	Junk    bool             // it sends Bytes of what nobody asked for if it has nothing
-	Most    int              // objects that it may be asked for at once, or a limit is met; 0: any number
+	Objects []nip34.ObjectID // served objects
+	Err     error            // error of each fetch
+	Delay   time.Duration    // duration of a fetch
+	Bytes   int64            // size of the answer; 0: 100 per object
+	Junk    bool             // without wanted objects, the server sends Bytes of unwanted data
+	Most    int              // maximum number of objects per request, or ErrLimit; 0: no limit
 }
 
-// Call is a fetch that was made.
+// Call is a fetch.
 type Call struct {
 	At   time.Time
 	URL  graspsync.CloneURL
 	Want []nip34.ObjectID
 }
 
-// Serve makes s what is at a clone URL.
+// Serve sets the server at a clone URL.
 func (f *Fake) Serve(u graspsync.CloneURL, s Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers[u] = &s
 }
 
-// Needs makes others what an object needs to be complete.
+// Needs sets the objects that an object needs to be complete.
 func (f *Fake) Needs(id nip34.ObjectID, others ...nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *Fake) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, 
 	return q, nil
 }
 
-// Quarantines counts the quarantines that were neither promoted nor discarded.
+// Quarantines returns the number of quarantines that were neither promoted nor discarded.
 func (f *Fake) Quarantines() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,14 +114,14 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	return bytes, err
 }
 
-// coming is what a fetch brings, and how long that takes.
+// coming is the size and duration of an answer.
 type coming struct {
 	since time.Time
 	takes time.Duration
 	bytes int64
 }
 
-// Received implements [purgatory.Quarantine]: the bytes of a server that takes its time come evenly.
+// Received implements [purgatory.Quarantine]. Bytes arrive evenly over the delay of the server.
 func (q *quarantine) Received() int64 {
 	c := q.comes.Load()
 	if c == nil {
@@ -134,7 +134,7 @@ func (q *quarantine) Received() int64 {
 	return int64(float64(took) / float64(c.takes) * float64(c.bytes))
 }
 
-// answer is how many bytes a server sends that is asked for the ids, and how it fails.
+// answer returns the size of a server's answer, and its error.
 func (f *Fake) answer(s Server, ids []nip34.ObjectID) (bytes int64, err error) {
 	if s.Err != nil {
 		return s.Bytes, s.Err
@@ -156,7 +156,8 @@ func (f *Fake) answer(s Server, ids []nip34.ObjectID) (bytes int64, err error) {
 	return int64(100 * got), nil
 }
 
-// has returns what a server has of the ids, and of what these need, as often as it is needed. f.mu is held.
+// has returns the objects that a server has of ids and of objects that they need, possibly
+// repeated. The caller holds f.mu.
 func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 	for _, id := range ids {
 		if slices.Contains(s.Objects, id) {
@@ -167,7 +168,7 @@ func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 	return found
 }
 
-// receive takes what a server has of the ids, and of what these need.
+// receive adds the objects that a server has of ids and of objects that they need.
 func (q *quarantine) receive(s Server, ids []nip34.ObjectID) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()

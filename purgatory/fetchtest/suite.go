@@ -13,22 +13,21 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Setup is what [RunGitFetcher] tests, and a world for it.
+// Setup contains the GitFetcher that [RunGitFetcher] tests, with servers and objects.
 type Setup struct {
 	Git purgatory.GitFetcher
-	// Dir is an empty repository of ours, Other a second one.
+	// Dir and Other are empty repositories.
 	Dir, Other string
-	// Full has First, and Second, which needs it; Half is a server that has First
-	// only; None has neither, and is there. Junk answers with objects that nobody asked
-	// for; what is sent then is not tested if it is zero.
+	// Full serves First, and Second, which needs First. Half serves only First. None serves
+	// neither. Junk answers with unwanted objects. A zero Junk skips its test.
 	Full, Half, None, Junk graspsync.CloneURL
 	First, Second          nip34.ObjectID
-	// Absent is an object that nobody has.
+	// Absent is an object that no server has.
 	Absent nip34.ObjectID
 }
 
-// RunGitFetcher has open make a world for each test, and tests what package purgatory
-// relies on. Package gitfetch, and the Fake of this package, pass it:
+// RunGitFetcher tests the properties of a GitFetcher on which package purgatory relies, with a new
+// Setup for each test. Package gitfetch and the Fake of this package pass it:
 //
 //	func TestSuite(t *testing.T) {
 //		fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup { ... })
@@ -67,7 +66,7 @@ func (s Setup) quarantine(t *testing.T) purgatory.Quarantine {
 	return q
 }
 
-// bring has objects of the full server in the repository.
+// bring fetches objects from the full server into the repository.
 func (s Setup) bring(t *testing.T, ids ...nip34.ObjectID) {
 	q := s.quarantine(t)
 	n, err := q.Fetch(t.Context(), s.Full, ids)
@@ -92,7 +91,7 @@ func testEmpty(t *testing.T, s Setup) {
 	require.Empty(t, s.missing(t, s.Dir))
 }
 
-// What is in a quarantine is not in the repository, until it is promoted.
+// Objects in a quarantine are not in the repository before the promotion.
 func testQuarantine(t *testing.T, s Setup) {
 	q := s.quarantine(t)
 	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Second})
@@ -105,7 +104,7 @@ func testQuarantine(t *testing.T, s Setup) {
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
 
-// One object that a server lacks does not fail the others.
+// A missing object does not prevent the fetch of other objects.
 func testPart(t *testing.T, s Setup) {
 	q := s.quarantine(t)
 	_, err := q.Fetch(t.Context(), s.Full, []nip34.ObjectID{s.Absent, s.First})
@@ -125,7 +124,7 @@ func testNotServed(t *testing.T, s Setup) {
 	require.NoError(t, q.Discard())
 }
 
-// What nobody asked for is not kept, whatever was there before is.
+// Unwanted objects are dropped, and earlier objects stay.
 func testJunk(t *testing.T, s Setup) {
 	if s.Junk == (graspsync.CloneURL{}) {
 		return
@@ -143,7 +142,7 @@ func testJunk(t *testing.T, s Setup) {
 	require.Empty(t, s.missing(t, s.Dir, s.First))
 }
 
-// Objects of two servers come together in one quarantine.
+// A quarantine combines objects of two servers.
 func testGathered(t *testing.T, s Setup) {
 	q := s.quarantine(t)
 	_, err := q.Fetch(t.Context(), s.Half, []nip34.ObjectID{s.First})
@@ -180,7 +179,7 @@ func testUpdateRefs(t *testing.T, s Setup) {
 	require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}, refs)
 }
 
-// A ref that somebody else moved fails all changes.
+// A concurrently moved ref fails all changes.
 func testAllOrNothing(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
@@ -195,7 +194,7 @@ func testAllOrNothing(t *testing.T, s Setup) {
 	require.Equal(t, main, refs.Head)
 }
 
-// Cleanup may be called at any time and takes nothing that refs hold.
+// Cleanup may be called at any time and keeps objects of refs.
 func testCleanup(t *testing.T, s Setup) {
 	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	s.bring(t, s.Second)
@@ -228,8 +227,8 @@ func testShare(t *testing.T, s Setup) {
 	require.Len(t, s.missing(t, s.Other, s.Absent), 1)
 }
 
-// What refs have stays, and what it is told to keep; the rest goes
-// after its grace, or at once.
+// Objects of refs and kept objects stay. Other objects are removed after the grace period, or
+// immediately.
 func testMaintain(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))

@@ -1,12 +1,12 @@
-// Package purgatorymock has gomock mocks of the interfaces of package purgatory, for
-// tests that ask whether something was called, and with what. For repositories and
-// servers that behave use package fetchtest.
+// Package purgatorymock contains gomock mocks of the interfaces of package purgatory, for tests
+// that check calls and arguments. Package fetchtest contains working fakes of repositories and git
+// servers.
 //
 //	ctrl := gomock.NewController(t)
 //	relay := purgatorymock.NewMockRelay(ctrl)
 //	relay.EXPECT().Save(gomock.Any(), event).Return(nil)
 //
-// The mocks are generated; run go generate after changing an interface.
+// The mocks are generated. Run go generate after a change of an interface.
 package purgatorymock
 
 //go:generate env GOWORK=off go tool -modfile=../../internal/tools/go.mod mockgen -typed -write_package_comment=false -source=../interfaces.go -destination=mocks.go -package=purgatorymock
