@@ -111,7 +111,6 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	positive := func(name string, ok bool) {

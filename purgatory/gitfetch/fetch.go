@@ -226,7 +226,6 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 	}
 }
 
-// meter measures a fetch.
 type meter struct {
 	bytes   atomic.Int64
 	sending atomic.Bool  // the server is sending
@@ -245,14 +244,12 @@ func (m *meter) Came(n int) { m.bytes.Add(int64(n)) }
 
 func (m *meter) End() { m.sending.Store(false) }
 
-// run starts the clock.
 func (m *meter) run() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.since = time.Now()
 }
 
-// pause stops the clock.
 func (m *meter) pause() {
 	took := m.took()
 	m.mu.Lock()
@@ -260,7 +257,6 @@ func (m *meter) pause() {
 	m.since, m.spent = time.Time{}, took
 }
 
-// took returns the measured time.
 func (m *meter) took() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

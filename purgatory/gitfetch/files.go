@@ -25,7 +25,6 @@ type files interface {
 	Sync(name string) error // file or folder
 }
 
-// osFiles is the operating system's file system.
 type osFiles struct{}
 
 func (osFiles) Stat(name string) (os.FileInfo, error)      { return os.Stat(name) }
@@ -93,7 +92,6 @@ func (d *storage) exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// writeKeep creates the keep file of a pack unless it exists.
 func (d *storage) writeKeep(path string) error {
 	file, err := d.files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {

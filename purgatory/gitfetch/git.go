@@ -232,7 +232,6 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	return out.b.Bytes(), nil
 }
 
-// take waits for the memory of a child.
 func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	if c.memory == 0 {
 		c.memory = g.memory.Walk(c.dir)
@@ -283,7 +282,6 @@ func feed(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// childError reports a failed git run.
 type childError struct {
 	command string
 	err     error
@@ -303,7 +301,6 @@ func (e *childError) verdict() bool {
 	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
 }
 
-// outOfMemory reports whether git exceeded its memory limit.
 func (e *childError) outOfMemory() bool {
 	return gitrun.OutOfMemory(e.stderr)
 }
@@ -333,7 +330,6 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// splitter calls each for every line.
 type splitter struct {
 	each func([]byte)
 	rest []byte

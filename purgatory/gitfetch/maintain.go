@@ -73,7 +73,6 @@ func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purg
 	return m.done, nil
 }
 
-// maintenance is the maintenance of one repository.
 type maintenance struct {
 	*maintainer // read-only
 	how         purgatory.Maintenance
@@ -89,7 +88,6 @@ type maintenance struct {
 	chosen []nip34.ObjectID    // result of how.Choose
 }
 
-// packFile is a pack of a repository.
 type packFile struct {
 	size   int64
 	kept   bool // has a keep file
@@ -310,7 +308,6 @@ func (m *maintenance) state(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// names returns the names of matching packs in order.
 func (m *maintenance) names(is func(p packFile) bool) (bases []string) {
 	for base, p := range m.packs {
 		if is(p) {
@@ -448,7 +445,6 @@ func (m *maintenance) expireLogs(ctx context.Context) error {
 	return nil
 }
 
-// gitTime formats a time for git.
 func gitTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 +0000") }
 
 // hold creates hidden refs to the objects that waiting events name, so that git keeps the objects.

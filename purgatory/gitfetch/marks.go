@@ -41,5 +41,4 @@ func marks(on files, dir string) (bases []string, err error) {
 	return bases, nil
 }
 
-// keepNote is the content of our keep files.
 const keepNote = "graspsync\n"

@@ -139,7 +139,6 @@ func (o *store) beyondRefs(ctx context.Context, dir string, ids []nip34.ObjectID
 	return beyond, nil
 }
 
-// without returns the ids that are not in others.
 func without(ids, others []nip34.ObjectID) (out []nip34.ObjectID) {
 	gone := make(map[nip34.ObjectID]bool, len(others))
 	for _, id := range others {
@@ -176,7 +175,6 @@ var kindNames = map[string]purgatory.ObjectKind{
 	"commit": purgatory.Commit, "tree": purgatory.Tree, "blob": purgatory.Blob, "tag": purgatory.Tag,
 }
 
-// reader returns a reader of the repository that does not use git.
 func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -372,7 +370,6 @@ func (o *store) stamp(ctx context.Context, dir string) (string, error) {
 	return ends + objects, err
 }
 
-// format returns the object format of a repository.
 func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, error) {
 	r, err := o.reader(ctx, dir)
 	if err == nil {
@@ -391,7 +388,6 @@ func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, err
 	return nip34.SHA1, nil
 }
 
-// readIndexes reads the indexes of packs.
 func (o *store) readIndexes(folder string, names map[string]bool, idLen int) (packs packIndexes, err error) {
 	for name := range names {
 		if !strings.HasSuffix(name, ".idx") {

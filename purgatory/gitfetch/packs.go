@@ -40,7 +40,6 @@ func (s *spool) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// empty removes the content.
 func (s *spool) empty() error {
 	if err := s.file.Truncate(0); err != nil {
 		return fmt.Errorf("dropping a pack: %w", err)
@@ -49,7 +48,6 @@ func (s *spool) empty() error {
 	return nil
 }
 
-// reader reads the content from the beginning.
 func (s *spool) reader() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }
 
 func (s *spool) close() { _ = s.file.Close() }
@@ -113,7 +111,6 @@ type parts struct {
 	of *limit.Table[string, promoted] // by folder; guarded by mu
 }
 
-// promoted is the record of one repository.
 type promoted struct {
 	ids   []nip34.ObjectID
 	last  int    // number of ids of the last promotion

@@ -38,7 +38,6 @@ func newQuarantines(s *store, receiver *receiver) *quarantines {
 	return &quarantines{store: s, parts: newParts(), receiver: receiver, epoch: rand.Text()}
 }
 
-// open creates a quarantine in a repository.
 func (qs *quarantines) open(dir string) (*Quarantine, error) {
 	if err := qs.sweep(dir); err != nil { // otherwise a crash loop would fill the disk
 		return nil, err
@@ -94,7 +93,6 @@ type sight struct {
 func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
 func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
 
-// content lists the files of a quarantine.
 func (q *Quarantine) content() (map[string]bool, error) {
 	entries, err := q.disk.files.ReadDir(q.packs())
 	if err != nil {
@@ -377,7 +375,6 @@ func (q *Quarantine) needs(ctx context.Context, names map[string]bool, packs pac
 	return needed, lacking, err
 }
 
-// repack replaces the packs by one pack of the objects that the complete ids need.
 func (q *Quarantine) repack(ctx context.Context, before map[string]bool, needed, lacking int) error {
 	made := ""
 	if needed > 0 {

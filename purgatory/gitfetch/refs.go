@@ -46,7 +46,6 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, er
 	return refs, nil
 }
 
-// gitRead reads refs and object format with git.
 func (r *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
 	if format, err = r.format(ctx, dir); err != nil {
 		return 0, nil, err
@@ -239,7 +238,6 @@ func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) e
 	return do()
 }
 
-// staleAfter is the age after which a lock file is abandoned.
 const staleAfter = time.Minute
 
 // changed reports whether git failed because a ref has another value, or because a conflicting ref

@@ -14,7 +14,6 @@ var errBody = errors.New("reading the request")
 
 var errEncoding = errors.New("the content encoding is not supported: gzip is, and none")
 
-// limitError reports an exceeded limit.
 type limitError struct{ beyond string }
 
 // Error names the limit.
@@ -40,7 +39,6 @@ type body struct {
 	closed []func()
 }
 
-// roomEvery is the number of bytes between calls of room.
 const roomEvery = 8 << 20
 
 // Read reads from the client and saves the data.
@@ -74,7 +72,6 @@ func (b *body) wrap(err error) error {
 	return fmt.Errorf("%w: %w", errBody, err)
 }
 
-// size returns the number of bytes read.
 func (b *body) size() int64 { return b.max - b.most }
 
 // readAll reads the rest and rewinds the file.
@@ -89,7 +86,6 @@ func (b *body) readAll() error {
 	return nil
 }
 
-// begins reports whether the read data begins with text.
 func (b *body) begins(text string) bool {
 	head := make([]byte, len(text))
 	_, err := b.file.ReadAt(head, 0)
@@ -118,7 +114,6 @@ func (b *body) skip(most int64, end time.Time) error {
 // left, because the server reads the rest before it answers.
 func (b *body) rest() { _ = b.wire.SetReadDeadline(time.Time{}) } // not every connection has deadlines
 
-// until sets the deadline for the rest of the body.
 func (b *body) until(end time.Time) { b.wait.end = end }
 
 func (b *body) close() {
@@ -129,7 +124,6 @@ func (b *body) close() {
 	b.closed = nil
 }
 
-// patientBody sets a deadline for each read.
 type patientBody struct {
 	io.Reader
 	c        *http.ResponseController
@@ -140,7 +134,6 @@ func (p *patientBody) Read(b []byte) (int, error) {
 	return p.patience.during(p.c.SetReadDeadline, func() (int, error) { return p.Reader.Read(b) })
 }
 
-// patient sets a deadline for each write.
 type patient struct {
 	http.ResponseWriter
 	c        *http.ResponseController

@@ -106,7 +106,6 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	for _, f := range []struct {
@@ -203,7 +202,6 @@ func (c RepositoriesConfig) withDefaults() RepositoriesConfig {
 	return c
 }
 
-// validate returns an error that names every invalid field.
 func (c RepositoriesConfig) validate() error {
 	var errs []error
 	for name, value := range map[string]int64{"MaxOwnerBytes": c.MaxOwnerBytes, "MaxBytes": c.MaxBytes} {

@@ -72,7 +72,6 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 	}, nil
 }
 
-// quarter returns the part of one client.
 func quarter(total int) int { return (total + 3) / 4 }
 
 // keptPushes times [Config.MaxPush] is the maximum disk space of all pushes that git has not yet
@@ -130,7 +129,6 @@ const (
 	receivePack = "git-receive-pack"
 )
 
-// lfs is the path of the Git LFS API below a repository.
 const lfs = "info/lfs/"
 
 const noLFS = "Git LFS is not served here: name another LFS server in .lfsconfig (lfs.url), or commit the files themselves (git lfs migrate export)"
@@ -457,7 +455,6 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push
 // stillHere is an empty sideband packet of the progress band.
 const stillHere = "0005\x02"
 
-// beginReport sets the headers of a push report.
 func beginReport(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.Header().Set("Cache-Control", "no-cache")
@@ -554,7 +551,6 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	}
 }
 
-// run runs git to answer a request.
 func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.RepoRef, c call) {
 	begun, err := h.git.serve(ctx, w, c)
 	var fault *faultError

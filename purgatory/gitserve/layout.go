@@ -33,7 +33,6 @@ func newLayout(dir string, root folder) *layout {
 	return &layout{dir: dir, root: root, flush: (*os.File).Sync}
 }
 
-// at returns the path of a repository below the root.
 func (l *layout) at(ref graspsync.RepoRef) string {
 	if l.plain && isPlain(ref.Identifier) {
 		return path.Join(ref.Owner.String(), ref.Identifier)
@@ -72,7 +71,6 @@ func (l *layout) mark(ref graspsync.RepoRef) string {
 // incoming is the folder of incomplete and removed data.
 const incoming = "incoming"
 
-// fresh returns a new path in incoming.
 func (l *layout) fresh() string {
 	return path.Join(incoming, strconv.FormatUint(l.names.Add(1), 10))
 }
@@ -106,7 +104,6 @@ func (l *layout) away(at string) error {
 	return errors.Join(l.sync(path.Dir(at)), l.root.RemoveAll(old))
 }
 
-// isThere reports whether a path contains a repository.
 func (l *layout) isThere(at string) (bool, error) {
 	_, err := l.root.Stat(path.Join(at, "HEAD"))
 	return err == nil, ifExists(err)

@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector computes metrics during a scrape.
 type collector struct {
 	descs   []*prometheus.Desc
 	collect func(metrics)

@@ -45,7 +45,6 @@ const (
 	mostText  = 4000 // bytes
 )
 
-// pageOf is the data of a repository page.
 type pageOf struct {
 	Title, Text         string
 	Owner, Identifier   string
@@ -56,7 +55,6 @@ type pageOf struct {
 	Maintainers, Web    []string
 }
 
-// shownRefs are the first mostShown refs of a kind.
 type shownRefs struct {
 	Refs []shownRef
 	More int

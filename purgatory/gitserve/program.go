@@ -22,10 +22,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// environment is the environment of git.
 var environment = gitrun.Environment()
 
-// settings are the configuration options of git and its children.
 func settings() []string { return append(gitrun.Settings(), constants...) }
 
 // constants are the configuration options for serving.
@@ -71,7 +69,6 @@ status=$?
 kill $! && wait $! 2>/dev/null
 exit $status`
 
-// limits are the limits of each process.
 type limits struct {
 	memory int64         // bytes
 	cpu    time.Duration // in full seconds
@@ -194,7 +191,6 @@ func (g *program) inside(ctx context.Context, l limits, dir string, extra []stri
 // strangersNice is the process priority of git runs for clients.
 const strangersNice = 10
 
-// startNice starts a command with priority strangersNice.
 func startNice(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if err == nil {

@@ -50,7 +50,6 @@ func BehindProxy(header string, networks ...netip.Prefix) func(*http.Request) st
 	}
 }
 
-// hop parses an address with or without port.
 func hop(said string) (netip.Addr, bool) {
 	if host, _, err := net.SplitHostPort(said); err == nil {
 		said = host
@@ -66,7 +65,6 @@ func nameOf(addr netip.Addr) string {
 	return addr.String()
 }
 
-// forwardedFor returns the "for" parameter of an element of a Forwarded header.
 func forwardedFor(element string) string {
 	for pair := range strings.SplitSeq(element, ";") {
 		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && strings.EqualFold(name, "for") {
@@ -76,7 +74,6 @@ func forwardedFor(element string) string {
 	return ""
 }
 
-// private reports whether an address is a loopback, private or link-local address.
 func private(addr netip.Addr) bool {
 	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// push is a push in progress.
 type push struct {
 	ref graspsync.RepoRef
 	dir string // folder of the repository
@@ -172,7 +171,6 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 	return err
 }
 
-// errOver ends a push whose commands are all refused.
 var errOver = errors.New("nothing is left of the push")
 
 // index indexes the pack of a push into its folder. Staged pushes use a separate, smaller set of
@@ -243,7 +241,6 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	return err
 }
 
-// packHead is the length of a pack header: signature, version and number of objects.
 const packHead = 12
 
 // processes returns the slots for git processes that check the objects of a push.
@@ -358,7 +355,6 @@ func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told boo
 	return true, err
 }
 
-// faultError reports a fault of the client's data.
 type faultError struct{ why string }
 
 // Error returns the reason, for the client.
@@ -443,7 +439,6 @@ func (h *Handler) needs(ctx context.Context, p *push, ids []nip34.ObjectID, list
 	return err
 }
 
-// found returns the number of objects of a list that a pack contains.
 func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 	if _, err := list.Seek(0, io.SeekStart); err != nil {
 		return 0, err
@@ -511,7 +506,6 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 	return err
 }
 
-// committer is the committer in reflogs.
 var committer = []string{"GIT_COMMITTER_NAME=anonymous", "GIT_COMMITTER_EMAIL=anonymous@http.0.0.0.0"}
 
 // aside runs git in a repository with the folder of the push as object directory, so that git
@@ -544,7 +538,6 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
 }
 
-// within runs git in a repository and waits for it.
 func (h *Handler) within(ctx context.Context, dir string, limit limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
 	cmd, release, err := h.git.inside(ctx, limit, dir, env, args...)
 	if err != nil {
@@ -632,7 +625,6 @@ func (h *Handler) watch(ctx context.Context, p *push, said *tail, out io.Writer)
 	}
 }
 
-// keep moves commands for events that are not stored to the staging area.
 func (h *Handler) keep(p *push) error {
 	staged := p.req.left(true)
 	if len(staged) == 0 {
@@ -683,7 +675,6 @@ func (r *Repositories) prepare(ref graspsync.RepoRef, moves []*command, now map[
 	return nil
 }
 
-// packs returns the path prefix of each pack in a folder.
 func (r *Repositories) packs(folder string) (out []string, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), folder)
 	for _, e := range entries {
@@ -767,7 +758,6 @@ func (r *Repositories) syncPushed(at string) error {
 	return errors.Join(append(errs, r.sync(filepath.FromSlash(at)))...)
 }
 
-// lockMark is the name prefix of the mark files of locked repositories.
 const lockMark = "lock-"
 
 // sweepLocked removes stale git locks of repositories that were locked when the process was killed,

@@ -51,7 +51,6 @@ func (r *request) left(staged bool) (out []*command) {
 	return out
 }
 
-// refuse sets the reason of all commands that are not refused.
 func (r *request) refuse(reason string) {
 	for _, c := range r.commands {
 		c.reason = cmp.Or(c.reason, reason)
@@ -76,7 +75,6 @@ func names(commands []*command) []nip34.RefName {
 	return out
 }
 
-// errRequest is wrapped by errors about malformed pushes.
 var errRequest = errors.New("push not understood")
 
 const flushPacket = "0000"
@@ -84,7 +82,6 @@ const flushPacket = "0000"
 // pktHead is the length of the header of a packet line, in bytes.
 const pktHead = 4
 
-// maxLine is the maximum length of a packet line (pkt-line).
 const maxLine = 65520
 
 // readRequest reads the commands of a push up to their flush packet, and nothing more. It reads at
@@ -239,7 +236,6 @@ func writeRefs(w io.Writer, prefix, protocol string, refs map[string]nip34.Objec
 	return errors.Join(err, out.Flush())
 }
 
-// maxNotes is the maximum number of reasons in band 2.
 const maxNotes = 10
 
 // writeReport writes the report of a push, like git receive-pack. problem is the reason why the

@@ -40,7 +40,6 @@ type diskQuota struct {
 	measuredAt time.Time         // start of the last measurement of all owners
 }
 
-// usage is the disk usage of one owner.
 type usage struct {
 	// pulls is the part of pull requests in bytes. It has a limit of its own, because anyone can
 	// create pull requests. It is unknown until git has measured it.
@@ -236,7 +235,6 @@ func linksOf(info fs.FileInfo) int64 {
 	return 1
 }
 
-// weighAll returns the size of pull requests in all repositories of an owner.
 func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, weighMost)
 	defer cancel()

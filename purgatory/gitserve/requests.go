@@ -38,7 +38,6 @@ func (s *slots) acquire(ctx context.Context, who limit.Stranger, most time.Durat
 	return slot, nil
 }
 
-// busy answers a request that got no slot.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "30")
 	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
@@ -121,7 +120,6 @@ func (r *requests) begin(ctx context.Context, who limit.Stranger, most time.Dura
 	}, nil
 }
 
-// hold adds a slot to the slots of a transfer until release is called.
 func (t *transfer) hold(slot *limit.Slot) (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +161,6 @@ func (r *requests) yield(t *transfer) bool {
 	return true
 }
 
-// count returns the number of requests that ended because their clients were slow.
 func (r *requests) count() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +178,6 @@ func (t *transfer) isSlow(now time.Time) bool {
 	return waited >= t.of.settle && (this >= t.of.settle || float64(t.moved)/waited.Seconds() < fast)
 }
 
-// fail ends a transfer and its current read or write.
 func (t *transfer) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -59,7 +59,6 @@ type upload struct {
 	evicted bool
 }
 
-// stagedFor is an event in a repository.
 type stagedFor struct {
 	ref graspsync.RepoRef
 	id  graspsync.EventID
@@ -93,7 +92,6 @@ const (
 	errStagedEvent  quotaError = "too many have pushed for this event: publish the event first"
 )
 
-// area is the folder of staged data, below the root.
 const area = "staged"
 
 // noteName is the file that describes an upload in its folder. Git uses no such name in object
@@ -110,7 +108,6 @@ const (
 	endedUnreadable = "unreadable"
 )
 
-// note is the description of an upload in its folder.
 type note struct {
 	Repo   string            `json:"repo"`
 	Client string            `json:"client"`
@@ -207,7 +204,6 @@ func (s *Staging) read(folder string) (u *upload, err error) {
 	return u, nil
 }
 
-// expire removes expired uploads until the context ends.
 func (s *Staging) expire(ctx context.Context) {
 	tick := time.NewTicker(max(s.limits.hold/20, time.Millisecond))
 	defer tick.Stop()
@@ -232,7 +228,6 @@ func (s *Staging) discard(uploads []*upload) {
 	}
 }
 
-// of returns the uploads for an event.
 func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgatory.Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,12 +247,10 @@ func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
 	s.discard(gone)
 }
 
-// leave removes the uploads to a repository.
 func (s *Staging) leave(at string) {
 	s.end(endedRepository, func(u *upload) bool { return s.layout.at(u.ref) == at })
 }
 
-// end ends complete uploads that match.
 func (s *Staging) end(why string, which func(*upload) bool) {
 	var gone []*upload
 	s.mu.Lock()
@@ -296,7 +289,6 @@ func uploadTable(bytes int64) *limit.Table[*upload, struct{}] {
 	return limit.NewTable[*upload, struct{}](int(max(1, bytes/leastStaged)), bytes)
 }
 
-// unlist removes one event of an upload.
 func (s *Staging) unlist(u *upload, id graspsync.EventID) {
 	u.ids = slices.DeleteFunc(slices.Clone(u.ids), func(other graspsync.EventID) bool { return other == id })
 	event := stagedFor{u.ref, id}
@@ -375,7 +367,6 @@ func (s *Staging) charge(u *upload, bytes int64) (gone []*upload, err error) {
 // sameClient reports whether two uploads are from the same named client.
 func (u *upload) sameClient(o *upload) bool { return o != u && o.who.ID != "" && o.who == u.who }
 
-// refuse counts a refusal.
 func (s *Staging) refuse(name string, err error) error {
 	s.refused[name]++
 	return err
@@ -396,7 +387,6 @@ func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsy
 	return u, nil
 }
 
-// staged reports whether an upload uses the staging area.
 func (u *upload) staged() bool {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
@@ -424,7 +414,6 @@ func (s *Staging) part(who limit.Stranger) int64 {
 	return min(s.limits.perClient, s.limits.perOwner, s.limits.all)
 }
 
-// measure charges an upload with the size of its folder.
 func (u *upload) measure() error {
 	var sum int64
 	err := fs.WalkDir(u.s.layout.root.FS(), u.path, func(_ string, d fs.DirEntry, err error) error {

@@ -40,7 +40,6 @@ func readV2(r *reader, p *packReader) error {
 	}
 }
 
-// maxSkipped is the maximum number of bytes before the pack.
 const maxSkipped = 1 << 20
 
 func (p *packReader) skip(n int) error {

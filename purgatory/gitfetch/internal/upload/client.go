@@ -151,7 +151,6 @@ func (c *Client) ListTips(ctx context.Context, s *Server, m Meter) error {
 	return nil
 }
 
-// post sends one POST without retry.
 func (c *Client) post(ctx context.Context, s *Server, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base, bytes.NewReader(body))
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 )
 
-// kind is the type of a packet.
 type kind uint8
 
 const (

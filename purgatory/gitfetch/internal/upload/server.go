@@ -28,7 +28,6 @@ type Server struct {
 	base string // URL of the POST
 }
 
-// maxCapabilities is the maximum number of stored capabilities.
 const maxCapabilities = 100
 
 // parseAdvertisement parses the answer to the GET, with at most maxRefs refs.
@@ -194,7 +193,6 @@ func (s *Server) setBase(final *url.URL) error {
 	return nil
 }
 
-// hops returns the number of requests, including redirects.
 func hops(resp *http.Response) (n int) {
 	for ; resp != nil; resp = resp.Request.Response {
 		n++
@@ -207,7 +205,6 @@ func (s *Server) offers(name string) bool {
 	return ok
 }
 
-// request returns the body of the POST.
 func (s *Server) request(wants, haves []nip34.ObjectID) []byte {
 	if s.Version == 2 {
 		return s.requestV2(wants, haves)
