@@ -17,14 +17,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// configured makes a repository one that somebody has configured: only git can read it then.
+// configured changes the config of a repository, so that only git can read it.
 func configured(t testing.TB, dir string) {
 	t.Helper()
 	text := barerepo.Config(nip34.SHA1) + "# by hand\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config"), []byte(text), 0o600))
 }
 
-// asking notes which commands of git are run.
+// asking records the git commands that run.
 func (r *rig) asking() (asked func() []string) {
 	var mu sync.Mutex
 	var commands []string
@@ -48,7 +48,8 @@ func (r *rig) asking() (asked func() []string) {
 
 var agents = regexp.MustCompile(` agent=[^ \n]*\n`)
 
-// unsized has the first packet line of refs be without its length: it has the name of an agent.
+// unsized removes the length of the first packet line of refs, because it depends on the agent's
+// name.
 func unsized(text string) string {
 	text = agents.ReplaceAllString(text, "\n")
 	i := strings.Index(text, "\x00")
@@ -59,8 +60,7 @@ func unsized(text string) string {
 	return text[:line] + text[line+4:]
 }
 
-// Who wants to push was told what is here by three processes of git. What is told is what
-// these say.
+// The ref advertisement for a push once needed three git processes. It must equal git's.
 func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	asked := r.asking()
@@ -107,7 +107,7 @@ func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
 	same(missing)
 }
 
-// A push that is reported to nobody is done; one that git can't do is told to be none.
+// A push without a report is applied. A push that git cannot apply gets an error status.
 func TestPushWithoutAReport(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})

@@ -30,13 +30,13 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// served is a server with one empty repository of owner, and a work tree of somebody.
+// served is a server with one empty repository of owner, and a work tree of a client.
 type served struct {
 	*authority
 	t     *testing.T
-	dir   string // of the server
+	dir   string // folder of the server
 	work  string
-	url   string // of the repository
+	url   string // URL of the repository
 	log   *racetest.Buffer
 	about gitserve.Description
 }
@@ -69,7 +69,7 @@ func (s *served) says(refs map[string]string) {
 	s.refs = refs
 }
 
-// try runs the git of somebody, with settings before its arguments, in the C locale.
+// try runs the client's git in the C locale, with settings before its arguments.
 func (s *served) try(args ...string) (string, error) {
 	cmd := exec.CommandContext(s.t.Context(), "git", args...)
 	cmd.Dir = s.work
@@ -88,7 +88,7 @@ func (s *served) git(args ...string) string {
 	return out
 }
 
-// commit commits a file of that many random bytes, and returns the commit.
+// commit commits a file of size random bytes.
 func (s *served) commit(name string, size int) string {
 	s.t.Helper()
 	data := make([]byte, size)
@@ -104,7 +104,7 @@ func (s *served) remote() string {
 	return s.git("ls-remote", s.url)
 }
 
-// bytes is what the folder of repositories takes up.
+// bytes returns the size of the folder of repositories.
 func (s *served) bytes() (n int64) {
 	require.NoError(s.t, filepath.WalkDir(s.dir, func(_ string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -117,7 +117,7 @@ func (s *served) bytes() (n int64) {
 	return n
 }
 
-// pack is a pack of some revisions, made by the git of somebody.
+// pack returns a pack of revisions, made by the client's git.
 func (s *served) pack(revisions ...string) string {
 	cmd := exec.CommandContext(s.t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
 	cmd.Dir, cmd.Stdin = s.work, strings.NewReader(strings.Join(revisions, "\n")+"\n")
@@ -130,7 +130,7 @@ func line(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) 
 
 const null = "0000000000000000000000000000000000000000"
 
-// post sends a push as it is, and returns the answer.
+// post sends a push and returns the answer.
 func (s *served) post(body io.Reader, header ...string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/git-receive-pack", body)
@@ -150,7 +150,7 @@ func (s *served) post(body io.Reader, header ...string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// ask sends a fetch request as it is, and returns the answer.
+// ask sends a fetch request and returns the answer.
 func (s *served) ask(body io.Reader, protocol string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/git-upload-pack", body)
@@ -165,8 +165,7 @@ func (s *served) ask(body io.Reader, protocol string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// Of a mirror whose refs may not all be pushed git printed "Everything up-to-date", and nothing
-// arrived.
+// git push --mirror with some refused refs printed "Everything up-to-date", and no ref was pushed.
 func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
 	for name, settings := range map[string][]string{
 		"in one piece": nil, "chunked": {"-c", "http.postBuffer=1000"}, "version 0": {"-c", "protocol.version=0"},
@@ -195,7 +194,6 @@ func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
 	}
 }
 
-// All or nothing is what --atomic says.
 func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -209,8 +207,8 @@ func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
 	require.Contains(t, s.remote(), tip)
 }
 
-// What no state allows was refused by a status, of which git shows no text, when it was larger than
-// twice the limit of a push; and what is above that limit always.
+// A refusal of a push larger than twice the limit was an HTTP error, for which git shows no text.
+// So was each refusal above the limit.
 func TestCaseC22_LargePushesHearWhy(t *testing.T) {
 	const mib = 1 << 20
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: mib})
@@ -230,8 +228,8 @@ func TestCaseC22_LargePushesHearWhy(t *testing.T) {
 	require.Equal(t, 1, strings.Count(s.log.String(), "1048576"), s.log.String())
 }
 
-// A clone of limited depth has a line for each commit at which its history ends. They counted as refs, and a push from
-// a deep one was refused by a status.
+// A shallow clone sends a line for each commit at its boundary. The lines counted as refs, so
+// pushes from deep clones were refused with an HTTP error.
 func TestCaseC22_PushFromAVeryShallowClone(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -247,7 +245,7 @@ func TestCaseC22_PushFromAVeryShallowClone(t *testing.T) {
 	require.Contains(t, s.remote(), tip)
 }
 
-// Who pushes from a shallow clone what builds on history that nobody brings heard of an object that git missed.
+// A push from a shallow clone with missing history reported a missing object.
 func TestCaseC22_PushOfShallowHistory(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	s.commit("a", 100)
@@ -263,7 +261,7 @@ func TestCaseC22_PushOfShallowHistory(t *testing.T) {
 	require.Contains(t, out, "git fetch --unshallow")
 }
 
-// Whatever the cause, a client that asked for a report gets one.
+// Every refusal is a report if the client reads reports.
 func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -306,7 +304,7 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 	require.Empty(t, s.remote())
 	require.NotContains(t, s.log.String(), "WARN", "an operator can do nothing about faults of clients")
 
-	// Neither has room: the owner, nor the disk.
+	// Neither the owner's quota nor the disk has room.
 	tip = s.commit("large", 2<<20)
 	s.says(map[string]string{"refs/heads/main": tip})
 	out, err := s.try("push", s.url, "main")
@@ -319,7 +317,7 @@ func TestCaseC22_EveryRefusalIsAReport(t *testing.T) {
 	require.Regexp(t, `! \[remote rejected\] main -> main \(not enough free disk on the server`, out)
 }
 
-// A ref that goes, and one that comes where it was.
+// A ref is deleted and another is created below or above its name.
 func TestCaseC22_DeletionsAndTheirPlaces(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -333,7 +331,7 @@ func TestCaseC22_DeletionsAndTheirPlaces(t *testing.T) {
 	require.Equal(t, tip+"\trefs/heads/a/b\n"+tip+"\trefs/heads/b", s.remote())
 }
 
-// What a pack has besides what the refs need stayed, was served by its id, and counted for the owner.
+// Objects of a pack that no ref needs were stored, served by id, and counted for the owner.
 func TestCaseH4_OnlyWhatRefsNeedIsKept(t *testing.T) {
 	for name, c := range map[string]func(s *served, tip string) (command string, bystander string){
 		"a branch": func(s *served, tip string) (string, string) {
@@ -377,7 +375,7 @@ func TestCaseH4_OnlyWhatRefsNeedIsKept(t *testing.T) {
 			if !strings.HasPrefix(other, "refs/nostr/") {
 				require.Less(t, s.bytes(), int64(junk/4))
 			}
-			// The owner's room is not taken.
+			// The owner's quota is unchanged.
 			s.git("checkout", "-q", tip)
 			next := s.commit("next", 1000)
 			s.says(map[string]string{"refs/heads/main": next})
@@ -389,7 +387,7 @@ func TestCaseH4_OnlyWhatRefsNeedIsKept(t *testing.T) {
 	}
 }
 
-// JGit packs what it keeps in memory: it was taken up to 8 MiB.
+// JGit compresses packs from memory. They were accepted only up to 8 MiB.
 func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: 20 << 20})
 	tip := s.commit("large", 10<<20)
@@ -416,8 +414,8 @@ func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
 	require.Contains(t, text, "unpack more than 20971520 bytes")
 }
 
-// A small pack of many versions of a large file takes git long to index. It was ended after 20 seconds of CPU time and
-// another one for each MiB of the push.
+// Git needs long to index a small pack of many versions of a large file. It was killed after 20 s
+// of CPU time plus one second per MiB of the push.
 func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
 	racetest.Amounts(t)
 	program, err := exec.LookPath("git")
@@ -441,8 +439,8 @@ func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
 	}
 }
 
-// versions returns a pack of some KiB with a commit of so many files of that size. Each is a delta on
-// the first.
+// versions returns a pack of some KiB with a commit of n files of the given size. Each is a delta
+// of the first.
 func versions(n, size int) (pack, tip string) {
 	base := bytes.Repeat([]byte{'x'}, size)
 	id := func(kind string, parts ...[]byte) []byte {
@@ -493,7 +491,8 @@ func versions(n, size int) (pack, tip string) {
 	return out.String() + string(sum[:]), hex.EncodeToString(id("commit", commit))
 }
 
-// A request of wants that git http-backend has no room for was answered by 200 and nothing.
+// A fetch request with more wants than git http-backend can store got an empty answer with status
+// 200.
 func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -526,7 +525,7 @@ func TestCaseC27_LargeFetchRequestsAreAnswered(t *testing.T) {
 	}
 }
 
-// What git does not understand, or cannot do, was told as an internal error, and a warning for the operator.
+// Requests that git does not understand or support got an internal error and caused a warning.
 func TestCaseC28_RefusedFetchesSayWhy(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	tip := s.commit("a", 100)
@@ -564,7 +563,7 @@ func TestCaseC28_RefusedFetchesSayWhy(t *testing.T) {
 	require.Empty(t, s.log.String())
 }
 
-// Clients of an API, git LFS above all, heard plain text.
+// API clients, such as git LFS, received plain text.
 func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
 	s.says(map[string]string{"refs/heads/main": s.commit("a", 10)})
@@ -611,7 +610,7 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 	}
 }
 
-// The page of a repository had what moves cursors and turns lines around as strangers wrote it.
+// Pages contained control characters and bidirectional overrides of client text.
 func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
 	odd := []string{"\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\u0007", "\ufeff", "\U000e0041", "\u061c", "\u009b", "\u3164", "\ufe0f", "\u2800", "\xff"}
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
@@ -620,7 +619,7 @@ func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
 	tip := s.commit("a", 10)
 	branch := "b\u202e\u200f"
 	s.says(map[string]string{"refs/heads/" + branch: tip})
-	_, _ = s.try("push", "-q", s.url, "main:refs/heads/"+branch) // such a name may be refused
+	_, _ = s.try("push", "-q", s.url, "main:refs/heads/"+branch) // git may refuse such a name
 	resp, err := http.Get(s.url)
 	require.NoError(t, err)
 	defer resp.Body.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// The hooks and the configuration of a repository run nothing, and neither do those
-// of whoever runs us.
+// Hooks and configuration of a repository, or of the user who runs the server, must not run
+// programs.
 func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	proof := filepath.Join(t.TempDir(), "proof")
 	hooks := t.TempDir()
@@ -37,8 +37,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	require.NoFileExists(t, proof)
 }
 
-// Each run of git has all of what keeps it in its bounds, and nothing of our
-// environment.
+// Each git run has all limits, and nothing of the server's environment.
 func TestPromiseP9_EveryChild(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -80,7 +79,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.Contains(t, string(seen), "GIT_ALLOW_PROTOCOL=\n")
 }
 
-// P31, as far as it is about pushes: what is malformed is refused, and leaves nothing.
+// P31 for pushes: malformed pushes are refused and leave nothing.
 func TestPromiseP31_MalformedPush(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	blob := git(t, r.work, "hash-object", "-w", "--stdin")
@@ -100,8 +99,7 @@ func TestPromiseP31_MalformedPush(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Faults of old programs that do no harm are let pass, as they are when they are fetched:
-// who had some in his history could not push it.
+// Harmless faults of old programs were refused in pushes but accepted in fetches.
 func TestPromiseP31_OldFaultsArePushed(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	empty, err := hex.DecodeString(git(t, r.work, "hash-object", "-w", "-t", "tree", "/dev/null"))
@@ -116,8 +114,7 @@ func TestPromiseP31_OldFaultsArePushed(t *testing.T) {
 	require.Contains(t, r.has(t), commit)
 }
 
-// When git can't be run the client is told so; it was told that all is well, and nothing
-// more.
+// If git cannot run, the client gets an error. It got an empty success.
 func TestGitThatCannotBeRun(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.git.SetStarted(func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" })

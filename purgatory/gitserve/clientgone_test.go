@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// slowly is a rig whose git does things at once and answers as a script says.
+// slowly returns a rig whose git answers as a script says.
 func slowly(t *testing.T, cfg gitserve.Config, script string) *rig {
 	t.Helper()
 	real, err := exec.LookPath("git")
@@ -29,7 +29,7 @@ func slowly(t *testing.T, cfg gitserve.Config, script string) *rig {
 	return rigWith(t, gitserve.RepositoriesConfig{Git: shim}, cfg)
 }
 
-// send begins a push for an event and returns the connection, without reading from it.
+// send begins a push for an event and returns the connection unread.
 func (r *rig) send(t *testing.T) net.Conn {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
@@ -53,8 +53,8 @@ func (r *rig) ref(name string) bool {
 	return err == nil
 }
 
-// A client that goes away while git moves refs: git is not killed in the middle of that,
-// and whoever has to know is told. A ref that nobody knows of would stay for ever.
+// A client disconnects while git moves refs. Git must complete, and AfterPush must be called.
+// Otherwise a ref without a record would stay forever.
 func TestClientGoneInMidPush(t *testing.T) {
 	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
 	conn := r.send(t)
@@ -67,7 +67,7 @@ func TestClientGoneInMidPush(t *testing.T) {
 	}, 5*time.Second, 10*time.Millisecond)
 }
 
-// Who does not read the answer to a push does not hold the lock meanwhile.
+// A client that does not read the answer to a push must not hold the lock.
 func TestSlowReaderOfAPush(t *testing.T) {
 	r := slowly(t, gitserve.Config{}, `cat OUT; case "$*" in *rev-list*) ;; *) head -c 15000000 /dev/zero ;; esac`)
 	conn := r.send(t)
@@ -80,7 +80,7 @@ func TestSlowReaderOfAPush(t *testing.T) {
 	unlock()
 }
 
-// To end in the midst of a push killed git while it moved refs, some of which were moved.
+// Close killed git while it moved refs, so only some refs were moved.
 func TestCloseLetsAPushFinish(t *testing.T) {
 	r := slowly(t, gitserve.Config{}, "sleep 1; cat OUT")
 	conn := r.send(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// The repositories of an author who is blocked and unblocked go out of service and come back beside each
-// other. The last one removed the folder that another one was about to sync.
+// Repositories of an author who is blocked and unblocked are retired and restored concurrently.
+// Removing the owner's empty folder failed a concurrent sync.
 func TestCaseC19_RepositoriesOfOneOwnerComeAndGo(t *testing.T) {
 	repos, err := gitserve.Open(filepath.Join(t.TempDir(), "git"), gitserve.RepositoriesConfig{})
 	require.NoError(t, err)

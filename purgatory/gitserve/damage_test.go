@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// A folder whose description is an operator's own is nobody's repository; who lists them may
-// stop at any.
+// A folder with an operator's description is no repository of the list. A loop over the list may
+// stop anywhere.
 func TestDescriptionsThatAreNone(t *testing.T) {
 	r := newRepositories(t)
 	x, y := owner.Ref("x"), owner.Ref("y")
@@ -50,7 +50,7 @@ func TestDescriptionsThatAreNone(t *testing.T) {
 	require.Len(t, list(-1), 2)
 }
 
-// Whoever's time is over has nothing made, nothing removed and nothing swept.
+// An expired context creates, removes and sweeps nothing.
 func TestWhoseTimeIsOverHasNothingDone(t *testing.T) {
 	r := newRepositories(t)
 	x, y := owner.Ref("x"), owner.Ref("y")
@@ -70,7 +70,7 @@ func TestWhoseTimeIsOverHasNothingDone(t *testing.T) {
 	require.ErrorIs(t, err, purgatory.ErrNoRepository)
 }
 
-// When nobody can say since when something is out of service, that begins now; that is told.
+// If the time of retirement is unreadable, it is reset to now, and an error is returned.
 func TestDepartedSinceNobodyKnows(t *testing.T) {
 	r := newRepositories(t)
 	x := owner.Ref("x")
@@ -92,7 +92,7 @@ func TestDepartedSinceNobodyKnows(t *testing.T) {
 	}
 }
 
-// watcher is an authority that is told for which events something is staged.
+// watcher is an authority that records calls of Staged.
 type watcher struct {
 	*authority
 	mu   sync.Mutex
@@ -105,8 +105,8 @@ func (w *watcher) Staged(_ graspsync.RepoRef, ids []graspsync.EventID) {
 	w.told = append(w.told, ids...)
 }
 
-// Who watches is told of what is staged: alone, with a branch, and not if it was refused. The
-// same event twice in one push is none.
+// Staged is called for uploads alone and beside a branch, but not for refused uploads, and not for
+// duplicates in one push.
 func TestWatcherIsToldWhatIsStaged(t *testing.T) {
 	for name, c := range map[string]struct {
 		refs   []string

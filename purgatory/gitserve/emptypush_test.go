@@ -8,8 +8,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// A push that git would move nothing for, and that anybody could make again and again,
-// made all that came with it part of the repository.
+// A push that moved no ref still added its objects to the repository, and every client could repeat
+// it.
 func TestPushThatMovesNothingBringsNothing(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		r := newRig(t, gitserve.Config{})
@@ -27,7 +27,7 @@ func TestPushThatMovesNothingBringsNothing(t *testing.T) {
 			require.Contains(t, text, says+" refs/heads/main\n")
 			require.Contains(t, text, says+" refs/nostr/"+event+"\n")
 		}
-		// The state says something else now, and the client is wrong about what is here.
+		// The state has changed, and the client's old value is wrong.
 		r.says(map[string]string{"refs/heads/main": junk})
 		text := r.rawPush(t, junk+"\n", null+" "+junk+" refs/heads/main\x00report-status")
 		require.Contains(t, text, "ng refs/heads/main "+refusedStale)

@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// mirror is the authority of a server that only serves: no state event allows a push. Authority of
-// adapter/purgatory is that of a server which has a Purgatory.
+// mirror is the authority of a server without pushes. A server with a Purgatory uses Authority of
+// adapter/purgatory.
 type mirror struct{}
 
 func (mirror) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
@@ -37,7 +37,7 @@ func (mirror) AfterPush(context.Context, graspsync.RepoRef, []nip34.RefName) err
 func (mirror) Staged(graspsync.RepoRef, []graspsync.EventID)                       {}
 func (mirror) AwaitServed(context.Context, graspsync.RepoRef) error                { return nil }
 
-// Repositories are served beside whatever else a server has.
+// Repositories are served beside other handlers of a server.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "gitserve")

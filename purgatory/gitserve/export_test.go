@@ -13,28 +13,28 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Fixed are the numbers that only tests change.
+// Fixed contains limits that only tests change.
 type (
 	Fixed       = numbers
 	FixedFolder = folderNumbers
 )
 
-// With returns a copy with other numbers.
+// With returns a copy with other limits.
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c
 }
 
-// With returns a copy with other numbers.
+// With returns a copy with other limits.
 func (c RepositoriesConfig) With(f FixedFolder) RepositoriesConfig {
 	c.fixed = f
 	return c
 }
 
-// Folder is the interface of a disk that fails.
+// Folder is the interface of a failing disk.
 type Folder = folder
 
-// OpenAt opens a folder whose operations go through another one.
+// OpenAt opens a folder through a wrapper.
 func OpenAt(dir string, wrap func(Folder) Folder) (*Repositories, error) {
 	lock, err := lockFolder(dir, lockMost)
 	if err != nil {
@@ -47,16 +47,16 @@ func OpenAt(dir string, wrap func(Folder) Folder) (*Repositories, error) {
 	return openAt(dir, wrap(root), lock, RepositoriesConfig{}.withDefaults())
 }
 
-// SetFolder replaces the folder of repositories, and SetFlush the function that syncs a file.
+// SetFolder replaces the folder of repositories. Call it before any use.
 func (r *Repositories) SetFolder(wrap func(Folder) Folder) { r.root = wrap(r.root) }
 
-// SetFlush is called before anything uses the repositories.
+// SetFlush replaces the function that syncs a file. Call it before any use.
 func (r *Repositories) SetFlush(flush func(*os.File) error) { r.flush = flush }
 
 // SetDisk replaces the function that returns the free bytes of the disk.
 func (h *Handler) SetDisk(free func(string) (uint64, error)) { h.disk.free = free }
 
-// SetStarted has a function called with each child process that is about to start.
+// SetStarted sets a function that is called before each child starts.
 func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.started = started }
 
 // Fill takes all processes of a kind until empty is called.
@@ -73,8 +73,8 @@ func (h *Handler) Fill(kind string) (empty func()) {
 	}
 }
 
-// CheckIdle checks that nobody uses a repository, that nothing is half done, and that as much is
-// staged as the disk has.
+// CheckIdle checks that no repository is in use, no temporary file exists, and the staging area
+// matches the disk.
 func (r *Repositories) CheckIdle(t testing.TB) {
 	t.Helper()
 	require.Zero(t, r.inUse.Len(), "a repository is in use")
@@ -88,7 +88,7 @@ func (r *Repositories) CheckIdle(t testing.TB) {
 	require.True(t, r.staging.uploads.Len() > 0 || r.staging.uploads.Bytes() == 0)
 }
 
-// CheckIdle checks that nobody has a slot or waits for one. The handler is closed.
+// CheckIdle checks that no slot is held or waited for. The handler must be closed.
 func (h *Handler) CheckIdle(t testing.TB) {
 	t.Helper()
 	for _, s := range []*slots{
@@ -100,10 +100,8 @@ func (h *Handler) CheckIdle(t testing.TB) {
 	}
 }
 
-// Dir returns the folder of repositories.
 func (r *Repositories) Dir() string { return r.dir }
 
-// InUse returns the number of repositories that are in use.
 func (r *Repositories) InUse() int { return r.inUse.Len() }
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
@@ -111,7 +109,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", RepositoriesConfig{}.withDefaults())
 }
 
-// Every number of a configuration has a bound, and what is beyond it is named.
+// Every number of a configuration has a limit, and errors name it.
 func TestEachNumberIsBounded(t *testing.T) {
 	good := Config{}.withDefaults()
 	doctest.Bounded(t, good, Config.withDefaults, Config.validate)

@@ -20,8 +20,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// What honest users notice of those who are not, with sockets and with git. The figures
-// are those of the least of five tries: others have the machine, too.
+// These tests measure the effect of misbehaving clients on honest clients, with sockets and git.
+// They use the best of five tries, because other programs use the machine too.
 
 func least(t *testing.T, f func()) time.Duration {
 	t.Helper()
@@ -36,19 +36,18 @@ func least(t *testing.T, f func()) time.Duration {
 	return out
 }
 
-// beside compares how long something takes alone, and beside others.
+// beside compares the duration of f alone, and beside other clients.
 func beside(t *testing.T, others string, f, arrive func()) {
 	t.Helper()
 	alone := least(t, f)
 	arrive()
 	took := least(t, f)
 	t.Logf("beside %s: %v, alone %v", others, took.Round(time.Millisecond), alone.Round(time.Millisecond))
-	// What was to be waited for were the 20 s of a queue. That it is twice as long at most shows on
-	// a machine that nobody else has.
+	// The failure would be a wait of 20 s in a queue. A factor of two needs an idle machine.
 	require.Less(t, took, 2*alone+2*time.Second)
 }
 
-// crowd are connections that do something now and then, until they can't any more.
+// crowd calls do for each connection periodically until an error.
 func crowd(t *testing.T, conns []net.Conn, every time.Duration, do func(net.Conn) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -77,8 +76,8 @@ func crowd(t *testing.T, conns []net.Conn, every time.Duration, do func(net.Conn
 
 func (r *rig) at(name string) string { return r.url + "/" + owner.Npub() + "/" + name + ".git" }
 
-// Eight connections that sent a byte now and then had all pushes of the server wait for 20
-// seconds, and then refused: each of them had a place while it sent.
+// Eight connections that sent a byte now and then delayed all pushes of the server for 20 s and
+// then had them refused, because each held a slot while it sent.
 func TestHonestPushBesideSlowPushes(t *testing.T) {
 	racetest.Amounts(t)
 	for _, n := range []int{8, 100, 200} {
@@ -100,7 +99,7 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 					_, err := c.Write(make([]byte, 300))
 					return err
 				})
-				// All that may be here have been for a while.
+				// All open requests are old enough to be slow.
 				require.Eventually(t, func() bool {
 					return r.count(t, "requests", "push") >= min(n, 96)
 				}, 10*time.Second, time.Millisecond)
@@ -113,7 +112,7 @@ func TestHonestPushBesideSlowPushes(t *testing.T) {
 	}
 }
 
-// Who pushes to a repository that is locked had a place while he waited for that.
+// A push to a locked repository held a slot while it waited for the lock.
 func TestHonestPushBesideALockedRepository(t *testing.T) {
 	racetest.Amounts(t)
 	r := newRig(t, gitserve.Config{})
@@ -148,8 +147,7 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 	wg.Wait()
 }
 
-// Pushes that wait for a locked repository, and have been read, do not keep the room for requests from
-// others.
+// Read pushes that wait for a locked repository do not block other requests.
 func TestHonestPushBesideAFullQueue(t *testing.T) {
 	racetest.Amounts(t)
 	r := newRig(t, gitserve.Config{Client: byHeader}.With(gitserve.Fixed{MaxReaders: 8, RateWindow: 4 * time.Second}))
@@ -172,8 +170,8 @@ func TestHonestPushBesideAFullQueue(t *testing.T) {
 	require.Positive(t, r.count(t, "shed_total", "push"))
 }
 
-// Who waits for a place does not have the lock of his repository meanwhile, and who waits
-// for that has no place, also when he had waited for one before.
+// A push that waits for a slot does not hold the lock, and a push that waits for the lock holds no
+// slot, even if it waited for one before.
 func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1})
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -198,14 +196,13 @@ func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
 	unused(t, r.repos)
 }
 
-// 32 who took their clones slowly kept everybody from cloning, and from asking what there
-// is, since git waited for each of them in a place.
+// 32 slow clones blocked all clones and lists of refs, because git held a slot for each of them.
 func TestHonestCloneBesideSlowReaders(t *testing.T) {
 	racetest.Amounts(t)
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	shim := filepath.Join(t.TempDir(), "git")
-	// Clones of one repository have no end.
+	// Clones of one repository never end.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
 case "$PWD/ $*" in
 *%s/*upload-pack*) exec cat /dev/zero;;
@@ -244,28 +241,28 @@ esac
 					return err
 				})
 				r.taken(t, "running", "fetch", 32)
-				// They are slow when they have been for a while.
+				// The clients are slow after some time.
 				_, _ = io.Copy(io.Discard, ticks(2*time.Second))
 			})
 		})
 	}
 }
 
-// ticks is a reader that ends after a while.
+// ticks is a reader that ends after a time.
 func ticks(after time.Duration) io.Reader {
 	r, w := io.Pipe()
 	time.AfterFunc(after, func() { _ = w.Close() })
 	return r
 }
 
-// A small pack that git works on for long, and that nobody has signed, had a place and the
-// lock of its repository for as long.
+// A small pack that takes git long, pushed without a state, held a slot and the lock of its
+// repository.
 func TestHonestPushBesideHeavyPushes(t *testing.T) {
 	racetest.Amounts(t)
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	shim, heavy := filepath.Join(t.TempDir(), "git"), filepath.Join(t.TempDir(), "heavy")
-	// The first three of what nobody has signed have no end but that of their time.
+	// The first three unauthorized packs end only at their time limit.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
 case "$*" in
 *index-pack*) for i in 1 2 3; do mkdir %s/$i 2>/dev/null && { cat > /dev/null; while :; do :; done; }; done;;
@@ -287,7 +284,7 @@ exec %s "$@"
 			wg.Go(func() {
 				cmd := exec.CommandContext(ctx, real, "push", "-q", r.at("x"), fmt.Sprintf("main:refs/nostr/%064x", i))
 				cmd.Dir = r.work
-				_ = cmd.Run() // it is ended
+				_ = cmd.Run() // killed by the test
 			})
 		}
 		r.taken(t, "running", "stage", 3) // of four

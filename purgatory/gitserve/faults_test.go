@@ -23,20 +23,20 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// faultyFolder fails once, at the n-th thing that is done to it.
+// faultyFolder fails once, at the n-th operation.
 type faultyFolder struct {
 	gitserve.Folder
-	only    string // what is counted; empty: what fails at once
+	only    string // kind of counted operations; empty: all operations that return an error
 	mu      sync.Mutex
 	n, done int
-	what    string // what failed
+	what    string // the failed operation
 }
 
-// The faults that are counted for themselves.
+// Faults that are counted separately.
 const (
-	ofFull = "full" // a file is made, and nothing can be written to it
-	ofKill = "kill" // a child process is killed before it has said anything
-	ofNone = "none" // a child process can't be started
+	ofFull = "full" // a file is created, and writes to it fail
+	ofKill = "kill" // a child is killed before any output
+	ofNone = "none" // a child cannot be started
 )
 
 func (f *faultyFolder) step(op, name string) error {
@@ -86,7 +86,7 @@ func (f *faultyFolder) OpenFile(name string, flag int, mode fs.FileMode) (*os.Fi
 	}
 	file, err := f.Folder.OpenFile(name, flag, mode)
 	if err == nil && flag&os.O_CREATE != 0 && f.step(ofFull, name) != nil {
-		_ = file.Close() // it stays as empty as it is
+		_ = file.Close() // the file stays empty
 		return os.OpenFile("/dev/full", os.O_RDWR, 0)
 	}
 	return file, err
@@ -134,9 +134,9 @@ func (f *faultyFolder) RemoveAll(name string) error {
 	return f.Folder.RemoveAll(name)
 }
 
-// child is that of a handler for its children.
+// child is the started function of a handler.
 func (f *faultyFolder) child(cmd *exec.Cmd) {
-	name := strings.Join(cmd.Args[7:], " ") // those before are of the guard
+	name := strings.Join(cmd.Args[7:], " ") // earlier arguments belong to the guard
 	switch {
 	case f.step(ofKill, name) != nil:
 		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
@@ -147,7 +147,7 @@ func (f *faultyFolder) child(cmd *exec.Cmd) {
 
 func (f *faultyFolder) FS() fs.FS { return faultyTree{f.Folder.FS(), f} }
 
-// heal has nothing fail any more.
+// heal ends all failures.
 func (f *faultyFolder) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +160,7 @@ func (f *faultyFolder) failed() string {
 	return f.what
 }
 
-// faultyTree is what a faultyFolder has, to be walked.
+// faultyTree is the file system of a faultyFolder.
 type faultyTree struct {
 	fs.FS
 	f *faultyFolder
@@ -177,7 +177,7 @@ func (t faultyTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// faultyEntry is one of a listing, of which it fails as well to find out what it is.
+// faultyEntry is a directory entry whose Info may fail.
 type faultyEntry struct {
 	fs.DirEntry
 	f *faultyFolder
@@ -197,8 +197,7 @@ func (t faultyTree) Stat(name string) (fs.FileInfo, error) {
 	return fs.Stat(t.FS, name)
 }
 
-// handled is a folder of repositories to which everything is done once, and again where
-// that fails.
+// handled is a folder of repositories on which each operation runs once, and again after a failure.
 type handled struct {
 	t    *testing.T
 	dir  string
@@ -258,7 +257,7 @@ func (h *handled) owned(want ...graspsync.RepoRef) {
 	})
 }
 
-// life has repositories come, be pushed to, go, come back and go for good.
+// life creates repositories, pushes to them, and retires, restores and deletes them.
 func (h *handled) life() {
 	ctx := h.t.Context()
 	x, y, z := owner.Ref("x"), owner.Ref("y"), owner.Ref("z")
@@ -308,7 +307,7 @@ func (h *handled) life() {
 	require.NoError(h.t, h.r.Close())
 }
 
-// files are those that are there, and the folders of repositories.
+// files returns the files and the folders of repositories.
 func (h *handled) files() (out []string) {
 	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
 		if !d.IsDir() || strings.Contains(path, ".git") {
@@ -320,9 +319,9 @@ func (h *handled) files() (out []string) {
 	return out
 }
 
-// Each thing that is done to the folder of repositories fails once, in a life of three of
-// them: it is told, none is taken for one that is not there, and in the end all is as if
-// nothing had failed.
+// Each operation on the folder of repositories fails once, in a life of three repositories. Each
+// failure is reported, no repository is taken for missing, and the final result is as without
+// failures.
 func TestEachFaultOfTheFolderIsTold(t *testing.T) {
 	racetest.Amounts(t)
 	var whole []string
@@ -348,9 +347,8 @@ func TestEachFaultOfTheFolderIsTold(t *testing.T) {
 	}
 }
 
-// untold is what may fail without a word: that the folder of an owner who has nothing any
-// more is removed, which is empty; and the mark of a lock, which only says where to look when
-// all are opened again.
+// untold reports whether a failure may be silent: the removal of an owner's empty folder, and the
+// mark of a lock, which only speeds up the next Open.
 func untold(what string) bool {
 	name, ok := strings.CutPrefix(what, "remove ")
 	return ok && path.Base(name) == owner.Hex() || strings.Contains(what, path.Join(incoming, lockMark))

@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// What we serve package gitfetch can fetch: a tip, what can be reached from one, in both
-// formats; and it is told what is not there.
+// Package gitfetch can fetch from the handler: tips and reachable commits, in both formats. Missing
+// objects are reported.
 func TestGitfetchFetchesFromUs(t *testing.T) {
 	dialer, err := egress.NewDialer(egress.Config{
 		AllowPlaintext: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
@@ -60,6 +60,6 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 		require.ErrorIs(t, err, purgatory.ErrNotServed)
 		require.NoError(t, q.Discard())
 		unlock()
-		git(t, r.dir(), "update-ref", "-d", "refs/heads/main") // to be made anew
+		git(t, r.dir(), "update-ref", "-d", "refs/heads/main") // to be created again
 	}
 }

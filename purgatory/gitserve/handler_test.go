@@ -25,7 +25,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// A push is done if the newest state says just that, and else refused with the reason.
+// A push is applied if it matches the newest state, else refused with the reason.
 func TestPush(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	refused := func(reason string, args ...string) {
@@ -56,7 +56,7 @@ func TestPush(t *testing.T) {
 	git(t, r.repos.Dir()+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
 }
 
-// Events that are known say what may be pushed for them, by anybody.
+// Any client may push the tip of a stored event.
 func TestPushForAnEvent(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	other := strings.Repeat("c", 64)
@@ -75,13 +75,13 @@ func TestPushForAnEvent(t *testing.T) {
 	require.Contains(t, out, refusedDelete)
 }
 
-// gone is a client that went away before it was answered.
+// gone is a client that disconnected before the answer.
 type gone struct{ *httptest.ResponseRecorder }
 
 func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// Who pushes and does not wait for the answer has moved refs that nobody was told of:
-// what waited for them went on waiting, and what came for an event stayed for ever.
+// If a client disconnected before the answer, AfterPush was not called after refs moved. Waiting
+// events were not released, and data for an event stayed forever.
 func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
@@ -95,7 +95,7 @@ func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
 	require.Equal(t, []string{"x refs/tags/v1"}, r.pushed)
 }
 
-// rationer says which refs of events may be made.
+// rationer is an Authority that limits refs of events.
 type rationer struct {
 	*authority
 	over  map[string]string
@@ -116,8 +116,7 @@ func (a *rationer) Ration(_ context.Context, _ graspsync.RepoRef, dir string, id
 	return refused, err
 }
 
-// A ref that was pushed after its event was asked for nobody's ration: who may have one is
-// asked whatever comes first.
+// Ration was not called for a ref pushed after its event. It must be called in either order.
 func TestRefsOfEventsAreRationed(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	a := &rationer{authority: r.authority, over: map[string]string{event: "rate-limited: too many"}}
@@ -137,8 +136,8 @@ func TestRefsOfEventsAreRationed(t *testing.T) {
 	require.Len(t, a.asked, 2, "not of what is there")
 }
 
-// Whoever named a branch in his push, and where it is, had what came for a pull request
-// counted for nobody, and taken for the owner's: it went past both bounds.
+// If a push also named a branch with its current value, the data of its pull request counted for
+// the owner. It thereby exceeded both limits.
 func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 	for i := range 3 {
 		r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
@@ -154,7 +153,7 @@ func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 		require.Contains(t, text, "ok refs/nostr/"+event, same)
 		require.Contains(t, r.has(t), "refs/nostr/"+event)
 		require.Positive(t, a.bytes, same)
-		// What a state newly says is its owner's.
+		// Data of a new state belongs to the owner.
 		more := r.commit(t, "more")
 		r.says(map[string]string{"refs/heads/main": more})
 		r.tips[stranger(1)] = more
@@ -164,7 +163,7 @@ func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
 	}
 }
 
-// A newer state may come while a pack does: what counts is the state under the lock.
+// A newer state may arrive during a push. The state under the lock decides.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -180,7 +179,7 @@ func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	require.Empty(t, r.has(t))
 }
 
-// A shallow push made the repository shallow for good.
+// A shallow push made the repository permanently shallow.
 func TestTrapG6_ShallowPush(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.commit(t, "second")
@@ -193,7 +192,7 @@ func TestTrapG6_ShallowPush(t *testing.T) {
 	require.Empty(t, r.has(t))
 }
 
-// To ask whether one may push is a sign of nothing: whoever did kept a repository alive.
+// A request for permission to push counted as activity and kept a repository alive.
 func TestPushOfNothingIsNotTold(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000")
@@ -206,8 +205,8 @@ func TestPushOfNothingIsNotTold(t *testing.T) {
 	require.Zero(t, r.told)
 }
 
-// Who has cloned a part of a history could not push what comes after it, as automatic
-// builds do: only what can't do without the rest of the history is refused.
+// Pushes from shallow clones, such as of build systems, were refused. Only pushes that need missing
+// history are refused.
 func TestPushFromAShallowClone(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	second := r.commit(t, "second")
@@ -225,8 +224,8 @@ func TestPushFromAShallowClone(t *testing.T) {
 	git(t, r.dir(), "fsck", "--strict")
 }
 
-// What was moved meanwhile to just where a push wants it was refused, since it was not
-// where the client thought that it is.
+// A push was refused if the ref already had the new value, because it did not have the client's old
+// value.
 func TestPushOfWhatIsThereAlready(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	first := r.tip
@@ -248,12 +247,12 @@ func TestPushOfWhatIsThereAlready(t *testing.T) {
 		require.NotContains(t, r.has(t), "gone")
 		require.Contains(t, r.has(t), second+"\trefs/heads/main")
 	}
-	// What is somewhere else than the client thinks, and than it wants it, is not moved.
+	// A ref with neither the client's old nor new value is not moved.
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", packet(null+" "+second+" refs/heads/late\x00report-status")+string(packOf()))
 	require.Contains(t, text, "ng refs/heads/late")
 }
 
-// Git forgets the log of a ref with the ref: what a push had removed was in no log.
+// Git deletes the reflog of a ref with the ref, so deletions by pushes were not logged.
 func TestDeletionByAPushIsLogged(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip, "refs/heads/x": r.tip})
@@ -266,7 +265,7 @@ func TestDeletionByAPushIsLogged(t *testing.T) {
 	require.Contains(t, git(t, r.dir(), "rev-list", "--reflog"), r.tip)
 }
 
-// What everybody may ask of a repository: any tip, any reachable commit, a part.
+// Every client may fetch any tip, any reachable commit, and with filters.
 func TestFetch(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	first := r.tip
@@ -285,8 +284,7 @@ func TestFetch(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Filters that let a client say how much work git has are refused, those that partial
-// clones use are not.
+// Expensive filters are refused. Filters of partial clones are allowed.
 func TestFiltersOfAFetch(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	main := r.commit(t, "one")
@@ -303,7 +301,7 @@ func TestFiltersOfAFetch(t *testing.T) {
 
 func (r *rig) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
-	_ = r.repo() // what is set is seen
+	_ = r.repo() // makes settings of the test visible
 	req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
 	require.NoError(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -355,11 +353,11 @@ func TestRequests(t *testing.T) {
 		{"GET", "/" + strings.ToUpper(owner.Npub()) + "/x.git/info/refs?service=git-upload-pack", "", nil, 404},
 		{"GET", upload, "", nil, 405},
 		{"POST", at + "/info/refs?service=git-upload-pack", "", nil, 405},
-		{"POST", receive, "0000", nil, 200}, // git asks like this whether it may
+		{"POST", receive, "0000", nil, 200}, // git's check for permission
 		{"POST", receive, "zzzz", nil, 403},
 		{"POST", receive, "00", nil, 400},
 		{"POST", receive, command, nil, 200},
-		{"POST", receive, packet(null + " " + r.tip + " refs/heads/main"), nil, 403}, // it could not hear why
+		{"POST", receive, packet(null + " " + r.tip + " refs/heads/main"), nil, 403}, // the client reads no report
 		{"POST", receive, packet(null+" "+r.tip+" refs/nostr/"+event) + strings.Repeat("x", 3000), nil, 413},
 		{"POST", upload, strings.Repeat("x", 3001), nil, 413},
 		{"POST", upload, bomb.String(), []string{"Content-Encoding", "gzip"}, 413},
@@ -376,7 +374,7 @@ func TestRequests(t *testing.T) {
 	unused(t, r.repos)
 }
 
-// Who opened the address of a repository in a browser was told that there is no such thing.
+// A browser at the URL of a repository got an error.
 func TestPageOfARepository(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	odd := owner.Ref("<script>alert(1)</script>;$(id)")
@@ -393,7 +391,7 @@ func TestPageOfARepository(t *testing.T) {
 	}
 }
 
-// Who stops in the middle of a push holds no lock meanwhile, and not forever a place.
+// A client that stops during a push holds no lock, and a slot only for a limited time.
 func TestSlowPush(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1}.With(gitserve.Fixed{RateWindow: 200 * time.Millisecond}))
 	u, err := url.Parse(r.url)
@@ -416,7 +414,7 @@ func TestSlowPush(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
-// Nothing that a client writes is in git's arguments or environment.
+// No text of a client is in git's arguments or environment.
 func TestPromiseP7_NothingOfAClientReachesGit(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -450,8 +448,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whoever says what may be pushed panicked while he had the repository's lock: nobody had
-// it again, and each push to the repository kept a place.
+// A panic of the Authority under the lock kept the lock forever, and each later push kept a slot.
 func TestPanicUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: 3 * time.Second}))
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -460,7 +457,7 @@ func TestPanicUnderTheLock(t *testing.T) {
 			panic("a store that panics")
 		}
 	}
-	_, _ = try(t, r.work, "push", r.repo(), "main") // git may try again by itself
+	_, _ = try(t, r.work, "push", r.repo(), "main") // git may retry
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
 	r.taken(t, "running", "push", 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// mixed is a push of some KiB for a branch and for an event that nobody has, with a thin
-// pack of that many deltas on a large blob that is in the repository under a name.
+// mixed is a push of some KiB for a branch and for an event that is not stored. Its thin pack
+// contains n deltas against a large blob in the repository.
 func (r *rig) mixed(t *testing.T, n int, name func(i int) string) (body, tip string) {
 	t.Helper()
 	big := make([]byte, 2<<20)
@@ -37,7 +37,7 @@ func (r *rig) mixed(t *testing.T, n int, name func(i int) string) (body, tip str
 		tree = append(append(tree, fmt.Sprintf("100644 %s\x00", name(i))...), id...)
 		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(big))), uint64(len(content)))
 		delta = append(append(delta, byte(len(head))), head...)
-		for at := 0; at < len(big); at += 1 << 16 { // a size of 0x10000 is said by no byte
+		for at := 0; at < len(big); at += 1 << 16 { // size 0x10000 is encoded without bytes
 			delta = append(delta, 0x80|0x0f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24))
 		}
 		entries = append(entries, packEntry(7, from, delta))
@@ -51,14 +51,14 @@ func (r *rig) mixed(t *testing.T, n int, name func(i int) string) (body, tip str
 
 func variant(i int) string { return fmt.Sprintf("v%02d", i) }
 
-// The rest of a mixed push was packed anew without a limit: a push of some KiB made the
-// repository grow by many MiB.
+// The branch part of a mixed push was repacked without a limit. A push of some KiB added many MiB
+// to the repository.
 func TestRestOfAMixedPushIsBounded(t *testing.T) {
 	racetest.Amounts(t)
 	const most = 1 << 20
 	r := newRig(t, gitserve.Config{})
 	body, tip := r.mixed(t, 20, variant)
-	r.serve(t, gitserve.Config{MaxPush: most}) // the large file was there before
+	r.serve(t, gitserve.Config{MaxPush: most}) // the repository contains the large file already
 	before := files(t, r.dir())
 	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body)
 	require.Equal(t, 200, resp.StatusCode, text)
@@ -68,13 +68,13 @@ func TestRestOfAMixedPushIsBounded(t *testing.T) {
 	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
-// Deltas stay small on the way to git.
+// The repacked part stays thin until git stores it.
 func TestRestOfAMixedPushIsThin(t *testing.T) {
 	racetest.Amounts(t)
 	for name, c := range map[string]struct {
 		n    int
 		name func(int) string
-		most int64 // bytes on the way
+		most int64 // maximum of intermediate bytes
 	}{
 		"under new ones": {20, variant, 3 << 20},
 	} {

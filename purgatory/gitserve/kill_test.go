@@ -19,15 +19,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// What is set for the process that is killed: its folder, its git, and what may be pushed
-// to main.
+// Environment of the process that is killed: folder, git, and the allowed commit of main.
 const (
 	envServe = "GITSERVE_TEST_FOLDER"
 	envGit   = "GITSERVE_TEST_GIT"
 	envTip   = "GITSERVE_TEST_TIP"
 )
 
-// serveUntilKilled is that process.
+// serveUntilKilled is the process that is killed.
 func serveUntilKilled() {
 	repos, err := gitserve.Open(os.Getenv(envServe), gitserve.RepositoriesConfig{Git: os.Getenv(envGit)})
 	if err != nil {
@@ -42,15 +41,14 @@ func serveUntilKilled() {
 	select {}
 }
 
-// A server that is killed in the midst of a push: git went on for it, and moved refs that
-// nobody had the lock of any more, while its successor was at them, and what it had of the
-// push stayed for ever.
+// When a server was killed during a push, git continued and moved refs without the lock, while the
+// next server used them. Data of the push stayed forever.
 func TestKilledInMidPush(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	shim, began := filepath.Join(dir, "git"), filepath.Join(dir, "began")
-	// A git that takes a while for a push: what it begins with is there, then it moves refs.
+	// A slow git for a push: it creates a file, and moves refs later.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
 case "$*" in
 *" update-ref "*)
@@ -98,11 +96,11 @@ esac
 	require.Equal(t, before, refsOf(t, at), "no lock is left, and nothing has moved")
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
-	<-ctx.Done() // as long as git would have taken
+	<-ctx.Done() // the time that git would have taken
 	require.Equal(t, before, refsOf(t, at))
 }
 
-// refsOf are the files of refs, locks included.
+// refsOf returns the files of refs, with locks.
 func refsOf(t *testing.T, dir string) []string {
 	return files(t, filepath.Join(dir, "refs"))
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// packEntry is an object as it is in a pack; before goes between its head and its data.
+// packEntry is a pack entry; before is between its header and its data.
 func packEntry(typ byte, before, content []byte) []byte {
 	n := len(content)
 	b := []byte{typ<<4 | byte(n&15)}
@@ -54,8 +54,8 @@ func idOf(kind string, content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// bomb is a pack of some KiB with a commit that is in order, and beside it a delta that
-// makes an object of so many bytes: copies of its base, again and again.
+// bomb returns a pack of some KiB with a valid commit and a delta that makes an object of size
+// bytes by repeated copies of its base.
 func bomb(size int) (pack []byte, tip string) {
 	base := bytes.Repeat([]byte{'x'}, 0xffff)
 	delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(base))), uint64(size/len(base)*len(base)))
@@ -69,7 +69,7 @@ func bomb(size int) (pack []byte, tip string) {
 	return packOf(packEntry(3, nil, base), packEntry(2, nil, tree), packEntry(1, nil, commit), packEntry(7, from, delta)), idOf("commit", commit)
 }
 
-// memoryOf watches the address space of the processes of git below us, in KiB.
+// memoryOf measures the address space of the git children, in KiB.
 func memoryOf(t *testing.T) (most func() int64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var peak atomic.Int64
@@ -82,7 +82,7 @@ func memoryOf(t *testing.T) (most func() int64) {
 				if !bytes.HasPrefix(status, []byte("Name:\tgit")) {
 					continue
 				}
-				// Only those that we started have our limit.
+				// Only our children have our limit.
 				limits, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
 				if !bytes.Contains(limits, []byte("GIT_ALLOC_LIMIT=")) {
 					continue
@@ -104,7 +104,7 @@ func memoryOf(t *testing.T) (most func() int64) {
 	}
 }
 
-// files are what is in a folder, but for what tells of no object and no ref: marks of locks.
+// files returns the files of a folder without marks of locks.
 func files(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -120,8 +120,8 @@ func (r *rig) dir() string {
 	return filepath.Join(r.repos.Dir(), filepath.FromSlash(hashed(owner.Ref("x"))))
 }
 
-// A small pack that stands for a large object is refused when git reaches the limit of
-// its memory, and not when that of the machine is reached; the client is told so.
+// A small pack with a very large object is refused when git reaches its memory limit, before the
+// machine's memory is used. The client gets the reason.
 func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
@@ -140,18 +140,18 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	require.Contains(t, text, "ng refs/nostr/"+event+" ")
 	require.Empty(t, r.has(t))
 	require.Equal(t, before, files(t, r.repos.Dir()), "something is left")
-	t.Logf("at most %d KiB of address space", peak) // 0: it was too fast to be seen
+	t.Logf("at most %d KiB of address space", peak) // 0: too fast to be measured
 	require.LessOrEqual(t, peak, int64(128<<10))
 
-	pack, tip = bomb(20 << 20) // what fits is taken
+	pack, tip = bomb(20 << 20) // a pack within the limit is accepted
 	r.tips[event] = tip
 	_, text = r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack",
 		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
 	require.Contains(t, text, "ok refs/nostr/"+event)
 }
 
-// The limit holds from git's first moment on: what it starts has it, too. A shim in its
-// place sees what limit it has.
+// The limit applies from git's start, and to its children. A shim in place of git records its
+// limit.
 func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such limit")
@@ -183,8 +183,8 @@ func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
 	}
 }
 
-// A push for which there is no room is refused: before it is read, while it is read,
-// before git sees it, and while git takes it in. Nothing of it is left.
+// A push without room on the disk is refused: before reading, while reading, before git runs, and
+// while git runs. It leaves nothing.
 func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	const floor = 1000 << 20
 	r := newRig(t, gitserve.Config{MinFreeDisk: floor})
@@ -218,13 +218,13 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	refuse("before git sees it", func(n int64) uint64 { return floor + 9<<20 })
 	require.EqualValues(t, 4, asked.Load())
 
-	// Who can't hear the reason has it as the status.
+	// A client without reports gets the reason as a status.
 	r.git.SetDisk(func(string) (uint64, error) { return 0, nil })
 	receive := "/" + owner.Npub() + "/x.git/git-receive-pack"
 	resp, text := r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main"))
 	require.Equal(t, 507, resp.StatusCode)
 	require.Contains(t, text, "not enough free disk")
-	resp, _ = r.do(t, "POST", receive, "0000") // git asks like this whether it may
+	resp, _ = r.do(t, "POST", receive, "0000") // git's check for permission
 	require.Equal(t, 200, resp.StatusCode)
 	r.git.SetDisk(func(string) (uint64, error) { return 0, errors.New("no disk") })
 	_, text = r.do(t, "POST", receive, packet(null+" "+r.tip+" refs/heads/main\x00report-status"))
@@ -235,13 +235,12 @@ func TestPromiseP30_NoRoomForAPush(t *testing.T) {
 	require.Contains(t, r.has(t), r.tip)
 }
 
-// What fills the disk while git works ends it, and what git leaves when it is killed is
-// removed.
+// If the disk fills up while git runs, git is killed and its files are removed.
 func TestPromiseP30_NoRoomWhileGitWorks(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
 	shim := filepath.Join(t.TempDir(), "git")
-	// A git that has begun to take in a push and has much to do.
+	// A git that has begun to receive a push and runs long.
 	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, `#!/bin/sh
 case "$*" in
 *" index-pack "*) echo x > $GIT_OBJECT_DIRECTORY/pack/tmp_pack_1; sleep 1000;;
@@ -253,7 +252,7 @@ esac
 	before := files(t, r.repos.Dir())
 	var asked atomic.Int64
 	r.git.SetDisk(func(string) (uint64, error) {
-		if asked.Add(1) <= 3 { // before it is read, and after
+		if asked.Add(1) <= 3 { // before and after reading
 			return 1 << 30, nil
 		}
 		return 9, nil

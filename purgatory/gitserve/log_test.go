@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// P11: a repository that git can't serve is a line in the log, and not one for each
-// request that somebody makes.
+// P11: a repository that git cannot serve causes one log line, not one per request.
 func TestPromiseP11_FailedRequests(t *testing.T) {
 	var log strings.Builder
 	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})

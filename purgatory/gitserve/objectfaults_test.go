@@ -34,13 +34,13 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// packed are objects that are written as they are given, whatever git thinks of them.
+// packed are objects written unchanged, even if git would refuse them.
 type packed struct {
 	n    int
 	body bytes.Buffer
 }
 
-// add adds an object of a kind, and returns its id.
+// add adds an object and returns its id.
 func (p *packed) add(kind, body string) string {
 	p.n++
 	size := len(body)
@@ -57,7 +57,7 @@ func (p *packed) add(kind, body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// pack is the pack with these objects.
+// pack returns a pack of the objects.
 func (p *packed) pack() string {
 	out := append([]byte("PACK\x00\x00\x00\x02"), binary.BigEndian.AppendUint32(nil, uint32(p.n))...)
 	out = append(out, p.body.Bytes()...)
@@ -65,7 +65,7 @@ func (p *packed) pack() string {
 	return string(append(out, sum[:]...))
 }
 
-// entry is an entry of a tree.
+// entry returns a tree entry.
 func entry(modeAndName, id string) string {
 	raw, _ := hex.DecodeString(id)
 	return modeAndName + "\x00" + string(raw)
@@ -73,36 +73,36 @@ func entry(modeAndName, id string) string {
 
 const somebody = "a <a@example.com> 1200000000 +0000"
 
-// file adds a blob and returns an entry of it.
+// file adds a blob and returns a tree entry for it.
 func (p *packed) file(modeAndName, text string) string {
 	return entry(modeAndName, p.add("blob", text))
 }
 
-// tree adds a commit of a tree with some entries.
+// tree adds a commit whose tree has the given entries.
 func (p *packed) tree(entries ...string) string {
 	return p.add("commit", fmt.Sprintf("tree %s\nauthor %s\ncommitter %s\n\nx\n", p.add("tree", strings.Join(entries, "")), somebody, somebody))
 }
 
-// commit adds a commit with some lines after that of its tree.
+// commit adds a commit with lines after its tree line.
 func (p *packed) commit(lines string) string {
 	return p.add("commit", "tree "+p.add("tree", p.file("100644 f", "x\n"))+"\n"+lines)
 }
 
-// author adds a commit with an author's line, and committer one with a committer's.
+// author adds a commit with an author line. committer adds one with a committer line.
 func author(line string) func(*packed) string {
 	return func(p *packed) string {
 		return p.commit("author " + line + "\ncommitter " + somebody + "\n\nx\n")
 	}
 }
 
-// tag adds a tag; its text begins after the line of its object.
+// tag adds a tag with text after its object line.
 func tag(text string) func(*packed) string {
 	return func(p *packed) string {
 		return p.add("tag", "object "+author(somebody)(p)+"\n"+text)
 	}
 }
 
-// tree adds a commit of a tree with one entry besides a file.
+// tree adds a commit whose tree has an additional entry.
 func tree(modeAndName, text string) func(*packed) string {
 	return func(p *packed) string { return p.tree(p.file(modeAndName, text), p.file("100644 zz", "x\n")) }
 }
@@ -115,7 +115,7 @@ func folder(name string) func(*packed) string {
 
 const absent = "0123456789012345678901234567890123456789"
 
-// What becomes of a history with a fault.
+// Expected results for a history with a fault.
 const (
 	taken   = "as plain git: taken"
 	broken  = "as plain git: refused, because git cannot read the object or it lacks objects"
@@ -123,7 +123,8 @@ const (
 	none    = "no pack can have it"
 )
 
-// objectFaults has each message of git fsck 2.39, and what becomes of a history that has that fault.
+// objectFaults lists all messages of git fsck 2.39 with the expected result for a history with the
+// fault.
 var objectFaults = []struct {
 	id   string
 	want string
@@ -207,14 +208,14 @@ var objectFaults = []struct {
 	}},
 }
 
-// large adds a commit with a message of so many bytes.
+// large adds a commit with a message of size bytes.
 func large(size int) func(*packed) string {
 	return func(p *packed) string {
 		return p.commit("author " + somebody + "\ncommitter " + somebody + "\n\n" + strings.Repeat("a", size) + "\n")
 	}
 }
 
-// faulty is a server, and a program that fetches, which both allow some faults.
+// faulty is a server and a fetcher that allow some faults.
 type faulty struct {
 	*authority
 	repos   *gitserve.Repositories
@@ -223,7 +224,7 @@ type faulty struct {
 	dir     string
 }
 
-// AuthorizedState is the state of each repository.
+// AuthorizedState returns the state of a repository.
 func (f *faulty) AuthorizedState(_ context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	return nip34.ParseState(eventtest.Of(owner.State(1, ref.Identifier, f.refs, "")))
 }
@@ -249,7 +250,7 @@ func faultyServer(t *testing.T, allow ...string) *faulty {
 	return f
 }
 
-// repository makes an empty repository, and returns its URL.
+// repository creates an empty repository and returns its URL.
 func (f *faulty) repository(t *testing.T, identifier string) (ref graspsync.RepoRef, url string) {
 	t.Helper()
 	ref = owner.Ref(identifier)
@@ -266,13 +267,13 @@ func run(t *testing.T, dir, stdin string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// post pushes one ref, and returns what the server says of it.
+// post pushes one ref and returns the answer.
 func post(t *testing.T, url, name, tip, pack string) string {
 	t.Helper()
 	return postFrom(t, url, name, null, tip, pack)
 }
 
-// postFrom pushes a ref that is somewhere.
+// postFrom pushes a ref with an old value.
 func postFrom(t *testing.T, url, name, from, tip, pack string) string {
 	t.Helper()
 	body := line(from+" "+tip+" "+name+"\x00report-status") + "0000" + pack
@@ -284,7 +285,7 @@ func postFrom(t *testing.T, url, name, from, tip, pack string) string {
 	return string(said)
 }
 
-// plainServer serves the repositories of a folder as plain git does.
+// plainServer serves the repositories of a folder with plain git.
 func plainServer(t *testing.T) (dir, url string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -298,7 +299,7 @@ func plainServer(t *testing.T) (dir, url string) {
 	return dir, server.URL
 }
 
-// hunt fetches a tip into a repository, as a state has it fetched, and moves the ref.
+// hunt fetches a tip into a repository, like for a state, and moves the ref.
 func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip string) error {
 	t.Helper()
 	url, err := graspsync.ParseCloneURL(from)
@@ -331,7 +332,8 @@ func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip strin
 	return nil
 }
 
-// serves checks that the histories of refs are whole, are cloned by plain git, and survive maintenance.
+// serves checks that histories of refs are complete, can be cloned by plain git, and survive
+// maintenance.
 func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url string, refs map[string]string) {
 	t.Helper()
 	done, err := f.fetcher.Maintain(t.Context(), purgatory.Maintenance{
@@ -364,12 +366,12 @@ func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url string, refs ma
 	}
 }
 
-// An old repository has faults that git serves everywhere. They were refused by pushes and fetches, and
-// the events of such a repository waited and expired. Plain git decides beside ours, by push and by fetch.
+// Old repositories contain faults that git accepts everywhere. Pushes and fetches refused them, so
+// the events of such a repository expired. Plain git is compared, by push and by fetch.
 func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 	ours := faultyServer(t)
 	plain, server := plainServer(t)
-	all := make(map[string]string) // those that are taken
+	all := make(map[string]string) // accepted histories
 	pushedAll, pushAll := ours.repository(t, "push")
 	fetchedAll, fetchAll := ours.repository(t, "fetch")
 	for i, c := range objectFaults {
@@ -412,7 +414,7 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 				require.Equal(t, c.want == taken, strings.Contains(kept, "ok "+event), "ours: %s", kept)
 			}
 
-			// Whoever serves it has it as it is.
+			// Clients get the history unchanged.
 			from, fromURL := repo("from")
 			out, err = run(t, from, p.pack(), "index-pack", "--stdin", "--fix-thin")
 			require.NoError(t, err, out)
@@ -455,7 +457,7 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 	ours.serves(t, fetchedAll, fetchAll, all)
 }
 
-// Git has more messages in later versions: those of the git that runs this test are in the table.
+// Later git versions have more messages. All messages of the installed git are in the table.
 func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
 	page, err := exec.CommandContext(t.Context(), "git", "help", "-m", "fsck").Output()
 	if err != nil || !strings.Contains(string(page), "FSCK MESSAGES") {
@@ -486,8 +488,9 @@ func TestCaseC21_EveryFaultOfGitIsInTheTable(t *testing.T) {
 	require.Greater(t, n, 50)
 }
 
-// A pack with an object that git cannot be told to ignore, and with a commit whose .gitmodules the repository has
-// already, was refused: gitmodulesMissing. A blob that was another file so far may be an evil .gitmodules.
+// A pack with an object that git cannot ignore, and with a commit whose .gitmodules is already in
+// the repository, was refused: gitmodulesMissing. A blob that was another file before may be a
+// malicious .gitmodules.
 func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 	ours := faultyServer(t)
 	root, server := plainServer(t)
@@ -543,7 +546,7 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 				require.Equal(t, c.fault == "", strings.Contains(said, "ok "+main), said)
 				require.Contains(t, said, c.fault)
 
-				// As a hunt finds it, that has the first commit.
+				// A fetch after the first commit was stored.
 				from := filepath.Join(root, identifier+".git")
 				out, err := run(t, root, "", "init", "-q", "--bare", "--template=", "-b", "main", from)
 				require.NoError(t, err, out)
@@ -568,7 +571,8 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 	}
 }
 
-// A clone unpacks each commit and tag in memory. A pack of a few MB may have hundreds of MB of them.
+// A clone unpacks each commit and tag in memory. A pack of a few MB may contain hundreds of MB of
+// them.
 func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 	ours := faultyServer(t)
 	root, server := plainServer(t)
@@ -602,7 +606,7 @@ func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 	}
 }
 
-// An operator who mistypes a fault is told the nearest name, and which field is wrong.
+// The error about a mistyped fault contains the nearest name and the field.
 func TestCaseC21_UnknownFaultIsAnError(t *testing.T) {
 	_, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{AllowFaults: []string{"hasDotgit", "duplicateEntry"}})
 	require.ErrorIs(t, err, gitserve.ErrConfig)

@@ -25,8 +25,8 @@ func owned(t *testing.T, r *gitserve.Repositories) (names []string) {
 	return names
 }
 
-// Another server's folder is taken over as it is, and what can't be a folder's name is
-// not made one.
+// The folder of another server works unchanged. Identifiers that cannot be folder names get hashed
+// names.
 func TestPlainNames(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "git")
 	theirs := filepath.Join(folder, owner.Hex(), "theirs")
@@ -86,7 +86,7 @@ func TestPlainNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 
-	// What a push left that was killed goes when the folder is opened again.
+	// Data of a killed push is removed by the next Open.
 	require.NoError(t, r.Create(t.Context(), owner.Ref("a-b_c.d"), nip34.SHA1))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, incoming, lockMark+owner.Hex()+"-a-b_c.d"), nil, 0o600))
 	lock := filepath.Join(folder, owner.Hex(), "a-b_c.d", "refs", "heads", "main.lock")

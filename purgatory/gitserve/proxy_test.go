@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Who asks is told apart by what proxies of ours say, and by nothing that he says himself.
+// Clients are identified by headers of trusted proxies, and never by headers of clients.
 func TestBehindProxy(t *testing.T) {
 	prefixes := func(list ...string) (out []netip.Prefix) {
 		for _, s := range list {
@@ -66,8 +66,8 @@ func TestBehindProxy(t *testing.T) {
 	}
 }
 
-// proxied puts a proxy before a server, as most are: it keeps connections, and adds who
-// asked to what he said.
+// proxied puts a proxy before a server. It reuses connections and appends the client's address to
+// the header.
 func (r *rig) proxied(t *testing.T) *url.URL {
 	t.Helper()
 	at, err := url.Parse(r.url)
@@ -86,7 +86,7 @@ func (r *rig) proxied(t *testing.T) *url.URL {
 	return u
 }
 
-// from dials from one of the addresses that a machine has for itself.
+// from dials from a loopback address.
 func from(t *testing.T, ip string, to *url.URL) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
@@ -99,8 +99,8 @@ func from(t *testing.T, ip string, to *url.URL) net.Conn {
 // who tells clients of the proxy apart, whose own address is another one.
 var behind = gitserve.BehindProxy(gitserve.DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/32"))
 
-// Behind a proxy that reads as fast as its clients do and keeps a little, a clone at 20 KB/s
-// was cut off. Here all is 120 times as fast, and the answer is one of 20 minutes.
+// Behind a buffering proxy, a clone at 20 KB/s was cut off. The test is 120 times as fast, with an
+// answer of 20 minutes.
 func TestSlowCloneBehindAProxy(t *testing.T) {
 	racetest.Amounts(t)
 	const size, faster = 16 << 20, 120
@@ -124,8 +124,8 @@ func TestSlowCloneBehindAProxy(t *testing.T) {
 	require.Greater(t, time.Since(began), 5*time.Second, "it was slow")
 }
 
-// Behind a proxy nobody had a name: one client could take all places, and the next one waited. With
-// names a client has its part, whatever headers it sends.
+// Behind a proxy all clients were unnamed, so one client could take all slots. With names, each
+// client has its part.
 func TestOneClientBehindAProxyLeavesPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*http.Request) string

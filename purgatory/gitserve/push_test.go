@@ -22,8 +22,7 @@ func packet(lines ...string) string {
 	return b.String() + "0000"
 }
 
-// Whatever a stranger pushes: no panic, a bounded read, and what is taken can be
-// written again and read as the same.
+// For any input: no panic, a bounded read, and accepted requests survive a round trip.
 func FuzzReadRequest(f *testing.F) {
 	f.Add([]byte(packet(null+" "+one+" refs/heads/main\x00report-status", one+" "+two+" refs/nostr/"+event) + "PACK"))
 	f.Add([]byte(packet("shallow " + one)))

@@ -26,7 +26,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// faultyAuthority fails when its folder says so.
+// faultyAuthority fails when its folder fails.
 type faultyAuthority struct {
 	*rationer
 	f *faultyFolder
@@ -60,18 +60,18 @@ func (a faultyAuthority) Ration(ctx context.Context, ref graspsync.RepoRef, dir 
 	return a.rationer.Ration(ctx, ref, dir, ids, bytes)
 }
 
-// pushed is a server to which everything is pushed once.
+// pushed is a server that receives each kind of push.
 type pushed struct {
 	*authority
 	t     *testing.T
 	f     *faultyFolder
 	repos *gitserve.Repositories
 	git   *gitserve.Handler
-	log   bytes.Buffer // written to by one request at a time
+	log   bytes.Buffer // one request at a time writes
 }
 
-// newPushed serves an empty repository, in which the n-th thing that is done fails: anything
-// that does so at once, or one of a kind.
+// newPushed serves an empty repository in which the n-th operation fails, of all kinds or of one
+// kind.
 func newPushed(t *testing.T, only string, n int, known, state map[string]string) *pushed {
 	t.Helper()
 	p := &pushed{t: t, authority: &authority{refs: state, tips: maps.Clone(known)}, f: &faultyFolder{only: only, n: n}}
@@ -91,7 +91,7 @@ func newPushed(t *testing.T, only string, n int, known, state map[string]string)
 	return p
 }
 
-// push is the answer to a request.
+// push sends a request and returns the answer.
 func (p *pushed) push(body string) (status int, said string) {
 	w := httptest.NewRecorder()
 	p.git.ServeHTTP(w, httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/"+receivePack, strings.NewReader(body)))
@@ -101,15 +101,15 @@ func (p *pushed) push(body string) (status int, said string) {
 	return w.Code, w.Body.String()
 }
 
-// reported checks what goes before a report: no client reads one that is of another type, and
-// no proxy may keep it for somebody else.
+// reported checks the headers of a report. Clients read only this content type, and proxies must
+// not cache it.
 func reported(t *testing.T, h http.Header) {
 	t.Helper()
 	require.Equal(t, "application/x-git-receive-pack-result", h.Get("Content-Type"))
 	require.Contains(t, h.Get("Cache-Control"), "no-cache")
 }
 
-// has is what is there: the refs, and for which events something is staged.
+// has returns the refs, and the events with staged data.
 func (p *pushed) has(names ...string) (out []string) {
 	for _, name := range names {
 		_, err := os.Stat(filepath.Join(p.repos.Dir(), filepath.FromSlash(hashed(owner.Ref("x"))), filepath.FromSlash(name)))
@@ -124,10 +124,9 @@ func (p *pushed) has(names ...string) (out []string) {
 	return out
 }
 
-// Everything that a push meets fails once: who says what may be pushed, the folder, the
-// disk. Who pushed is told, and not that he may not push; what he is told was done was done,
-// and nothing else; nobody counts as being there; and when he pushes again all is as if
-// nothing had failed.
+// Each operation of a push fails once: in the Authority, the folder or the disk. The client gets an
+// error that does not blame the push. Exactly the reported changes are applied, no resource stays
+// in use, and a repeated push has the same result as without a failure.
 func TestEachFaultOfAPushIsTold(t *testing.T) {
 	racetest.Amounts(t)
 	r := newRig(t, gitserve.Config{})
@@ -150,9 +149,9 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 	}
 	for name, push := range map[string]struct {
 		refs []string
-		then []string // what is there when nothing fails
-		gone bool     // the branch was there, and goes
-		same bool     // all was there before
+		then []string // expected content without failures
+		gone bool     // the branch existed and is deleted
+		same bool     // all content existed before
 	}{
 		"a branch":            {refs: []string{main}, then: []string{main}},
 		"a branch goes":       {refs: []string{main}, gone: true},
@@ -181,14 +180,14 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 					before := p.has(push.refs...)
 					status, said := p.push(body)
 					what, after := p.f.failed(), p.has(push.refs...)
-					unheard := only == ofFull && status == http.StatusOK && said == "" // its report could not be kept
+					unheard := only == ofFull && status == http.StatusOK && said == "" // the report could not be saved
 					if what != "" && status != http.StatusOK {
 
 						require.GreaterOrEqual(t, status, 500, "%d: %s: %s", n, what, said)
 						require.Equal(t, before, after, "%d: %s: half of it was done", n, what)
 					}
 					blames := []string{refusedNoState, refusedState, refusedTip, refusedMeanwhile, refusedStale}
-					if only != ofKill { // of that it can't be told why
+					if only != ofKill { // a killed git gives no reason
 						blames = append(blames, "git did not take the pack", "missing necessary objects")
 					}
 					for _, why := range blames {
@@ -204,7 +203,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 						}
 					}
 					if status == http.StatusOK && what != "" {
-						logged := strings.Contains(p.log.String(), syscall.EIO.Error()) || strings.Contains(p.log.String(), syscall.ENOSPC.Error()) // what was done all the same
+						logged := strings.Contains(p.log.String(), syscall.EIO.Error()) || strings.Contains(p.log.String(), syscall.ENOSPC.Error()) // applied despite the error
 						require.True(t, strings.Contains(said, "ng ") || logged || unheard || untold(what), "%d: not told: %s", n, what)
 					}
 					if missing := len(after) != len(push.then) || status != http.StatusOK; missing {
@@ -216,12 +215,12 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 					p.f.heal()
 					p.git.Close()
 					p.git.CheckIdle(t)
-					_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // who has it next makes durable what may not be
+					_, unlock, err := p.repos.Lock(t.Context(), owner.Ref("x")) // the next holder of the lock syncs
 					require.NoError(t, err)
 					unlock()
-					_ = p.f.Folder.Remove(mark(owner.Ref("x"))) // that it could not be removed was told
+					_ = p.f.Folder.Remove(mark(owner.Ref("x"))) // the failure to remove it was logged
 					if folder, ok := strings.CutPrefix(what, "removeall "); ok && path.Dir(folder) == incoming {
-						require.NoError(t, p.f.Folder.RemoveAll(folder)) // it goes when the folder is opened
+						require.NoError(t, p.f.Folder.RemoveAll(folder)) // the next Open removes it
 					}
 					p.repos.CheckIdle(t)
 					if what == "" {
@@ -233,8 +232,8 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 	}
 }
 
-// Who pushes may go away at any moment, or send less than he says: nothing of that is done,
-// nobody counts as being there, and it is not taken for a fault of ours.
+// A client may disconnect at any moment, or send less than announced. Then nothing is applied, no
+// resource stays in use, and no error of the server is logged.
 func TestPushThatBreaksOff(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// Whoever asked for an object that is not here yet caused a warning.
+// A request for a missing object caused a warning.
 func TestCaseC28_ObjectThatIsNotHereYet(t *testing.T) {
 	var log strings.Builder
 	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})

@@ -16,8 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// One owner could fill the disk of the server, as could all of them together: nothing
-// bounded what repositories take up.
+// Repositories of one owner, or of all owners together, could fill the disk. There was no limit.
 func TestRepositoriesHaveACeiling(t *testing.T) {
 	racetest.Amounts(t)
 	const mib = 1 << 20
@@ -48,7 +47,7 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			out, err = push(r.url+"/"+other.Npub()+"/x.git", "with 3 MiB of history")
 			require.Equal(t, name == "owner", err == nil, out)
 
-			// What has gone is free.
+			// Removed data is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
 			done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib, nothing)
@@ -58,8 +57,8 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 	}
 }
 
-// Pull requests of strangers used up what the owner may have: a stranger could have his
-// pushes refused. They have as much room of their own, and what is merged is the owner's.
+// Pull requests of other users counted for the owner, so they could make the owner's pushes fail.
+// They have a separate limit of the same size, and merged data counts for the owner.
 func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	const mib = 1 << 20
 	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib}, gitserve.Config{})
@@ -92,7 +91,7 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	require.Contains(t, out, refusedOwner)
 }
 
-// What is fetched has no more room than what is pushed, and says so.
+// Fetched data has the same limits as pushed data, and an error reports them.
 func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	const mib = 1 << 20
 	for name, cfg := range map[string]gitserve.RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}, "none": {}} {
@@ -126,9 +125,9 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	}
 }
 
-// What was being fetched, and what git was about to write anew, counted for the owner: his
-// pushes were refused for it. And a pack that many repositories share counted for each of
-// them: anybody who has more of them made filled the server without a byte.
+// Fetches in progress and temporary files of git counted for the owner, so the owner's pushes were
+// refused. A pack shared by many repositories counted for each, so a user could fill the server by
+// creating repositories.
 func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	const mib = 1 << 20
 	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib}, gitserve.Config{})
@@ -151,7 +150,7 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 		}
 		return err
 	}
-	for i := range 20 { // all are measured
+	for i := range 20 { // all owners are measured
 		done, err := r.repos.Reserve(t.Context(), relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x"), false, 1, nothing)
 		require.NoError(t, err)
 		done()
@@ -159,5 +158,5 @@ func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
 	require.NoError(t, reserve(mib/2), "21 names of one pack are on the disk once")
 }
 
-// nothing has given way.
+// nothing is a pullBytes function without pull requests.
 func nothing(graspsync.PubKey) int64 { return 0 }

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// A push that was refused left no trace but at the client, who heard only that the state says
-// otherwise: not which one, nor what to do. Each push counts once, by its first reason.
+// A refused push was not counted, and its client did not get the id of the state or the remedy.
+// Each push counts once, by its first reason.
 func TestRefusedPushesAreTold(t *testing.T) {
 	var log strings.Builder
 	r := newRig(t, gitserve.Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

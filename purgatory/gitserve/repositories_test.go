@@ -23,11 +23,10 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// TestMain has the folders of tests in memory, where there is such a place, as package
-// gitfetch has them.
+// TestMain creates the folders of tests in memory if possible, like in package gitfetch.
 func TestMain(m *testing.M) {
 	if _, err := os.Stat("/dev/shm"); err == nil {
-		_ = os.Setenv("TMPDIR", "/dev/shm") // else they are on the disk
+		_ = os.Setenv("TMPDIR", "/dev/shm") // otherwise they are on disk
 	}
 	if os.Getenv(envWaits) != "" {
 		maintainUntilKilled()
@@ -74,7 +73,7 @@ func TestCreateAndRemove(t *testing.T) {
 	require.ErrorIs(t, r.Create(t.Context(), ref, nip34.SHA256), purgatory.ErrInUse)
 	unlock()
 
-	// Made anew as long as it is empty.
+	// Created again with another format while it is empty.
 	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA256))
 	require.Equal(t, "sha256", git(t, dir, "rev-parse", "--show-object-format"))
 	head := git(t, dir, "commit-tree", "-m", "x", git(t, dir, "hash-object", "-w", "-t", "tree", "/dev/null"))
@@ -96,7 +95,7 @@ func TestCreateAndRemove(t *testing.T) {
 	require.Zero(t, r.InUse())
 }
 
-// Expiry deleted a repository that a push or a fetch was using.
+// Expiry deleted a repository during a push or fetch.
 func TestTrapP2_InUse(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	ref := owner.Ref("x")
@@ -119,14 +118,14 @@ func TestTrapP2_InUse(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
-// Whoever came while an empty repository was made anew heard that there is none: the first push of
-// a repository whose objects have SHA-256 ids, which comes right after its first state.
+// While an empty repository was created again, requests got "no such repository". This affected the
+// first push of a SHA-256 repository right after its first state.
 func TestWhoComesWhileARepositoryIsMadeAnewWaits(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	came := make(chan int, 1)
 	var once sync.Once
 	r.repos.SetFlush(func(f *os.File) error {
-		if strings.HasSuffix(f.Name(), "config") { // the old one is gone, the new one is not there
+		if strings.HasSuffix(f.Name(), "config") { // the old repository is gone, the new one does not exist yet
 			once.Do(func() {
 				go func() {
 					resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service="+uploadPack, "")
@@ -171,8 +170,8 @@ func TestLock(t *testing.T) {
 	require.Zero(t, r.InUse())
 }
 
-// Nothing that a stranger wrote is part of a path, and no two repositories share one,
-// whatever the file system thinks of case and normal forms.
+// Paths contain no text of users, and no two repositories share a path, for any case folding and
+// Unicode normalization of the file system.
 func TestPromiseP8_Paths(t *testing.T) {
 	r := newRepositories(t)
 	places := make(map[string]bool)
@@ -193,8 +192,8 @@ func TestPromiseP8_Paths(t *testing.T) {
 	require.Len(t, up, 1)
 }
 
-// A repository that is there after a loss of power is all there, and one that a push was
-// confirmed to is: nothing is confirmed before the folders are on the disk, too.
+// A repository is complete after a power failure, and a confirmed push is durable: folders are
+// synced before the confirmation.
 func TestFoldersAreOnTheDisk(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	var flushed []string
@@ -247,7 +246,7 @@ func TestFoldersAreOnTheDisk(t *testing.T) {
 	}, flushed)
 }
 
-// What a crash has left half made is gone after a start, and what is there stays.
+// Open removes incomplete data of a crash, and keeps complete data.
 func TestOpenClears(t *testing.T) {
 	dir := t.TempDir()
 	r, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
@@ -268,8 +267,8 @@ func TestOpenClears(t *testing.T) {
 	unlock()
 }
 
-// What a push leaves that is killed while it changes packed refs keeps no later one out, but
-// who collects garbage is not disturbed.
+// Locks of a push that was killed while it changed packed refs do not block later pushes. A running
+// garbage collection is not disturbed.
 func TestSweepOfPackedRefs(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "git")
 	r, err := gitserve.Open(folder, gitserve.RepositoriesConfig{})
@@ -300,7 +299,7 @@ func TestSweepOfPackedRefs(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// Who has waited for a place finds out that the repository has left meanwhile.
+// A push that waited for a slot detects that the repository was removed.
 func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1})
 	empty := r.git.Fill("push")
@@ -315,7 +314,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	require.Contains(t, <-ended, "unpack no such repository: ")
 }
 
-// Two who create one repository at the same time both have it then.
+// Two concurrent calls of Create for one repository both succeed.
 func TestCreatedTwiceAtOnce(t *testing.T) {
 	for range 20 {
 		repos, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{})
@@ -335,8 +334,8 @@ func TestCreatedTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// What has departed is not there for anybody who comes, and is as it was when it is made
-// again; what is not is gone after a while, restarts or not.
+// A retired repository is not accessible, and Create restores it unchanged. It is deleted after
+// some time, also over restarts.
 func TestDepart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
 	r, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
@@ -408,8 +407,8 @@ func TestDepart(t *testing.T) {
 	require.Equal(t, []graspsync.RepoRef{y}, owned(graspsync.PubKey{}))
 }
 
-// A push of which the folders could not be synced was told of like any other: its event
-// was stored, and after a loss of power its refs were not there.
+// A push whose folders could not be synced was reported as successful. Its event was stored, and a
+// power failure could remove its refs.
 func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -440,7 +439,7 @@ func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
 	require.Empty(t, flushed, "once")
 }
 
-// A configuration that can't be used opens nothing, and is told field by field.
+// An invalid configuration opens nothing, and the error names each field.
 func TestOpenNamesWhatCanNotBeUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")
 	_, err := gitserve.Open(dir, gitserve.RepositoriesConfig{Git: "/nonexistent", StageHold: -1, MaxStaged: -1, MaxBytes: -1})

@@ -24,16 +24,16 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// The layout of the folder of repositories, the services of git, and the reasons that clients read.
+// Layout of the folder of repositories, services of git, and reasons for clients.
 const (
 	uploadPack, receivePack  = "git-upload-pack", "git-receive-pack"
 	area, incoming, departed = "staged", "incoming", "departed"
 	lockMark                 = "lock-"
 	noteName                 = "upload.json"
 
-	leastStaged = 64 << 10 // bytes that each event of a push counts for
+	leastStaged = 64 << 10 // minimum charge per event, in bytes
 	maxPerEvent = 8        // uploads
-	roomEvery   = 8 << 20  // bytes after which room is checked
+	roomEvery   = 8 << 20  // bytes between checks of room
 	keptPushes  = 16       // times MaxPush for all pushes
 
 	refusedNoState   = "no state event of this repository is known yet: publish it first"
@@ -54,7 +54,7 @@ var (
 	event    = strings.Repeat("a", 64)
 )
 
-// packet are packet lines, with a flush packet after them.
+// packet returns packet lines followed by a flush packet.
 func packet(lines ...string) (out string) {
 	for _, l := range lines {
 		out += line(l)
@@ -62,13 +62,13 @@ func packet(lines ...string) (out string) {
 	return out + "0000"
 }
 
-// hashed is the folder of a repository.
+// hashed returns the folder of a repository.
 func hashed(ref graspsync.RepoRef) string {
 	sum := sha256.Sum256([]byte(ref.Identifier))
 	return filepath.Join(ref.Owner.String(), hex.EncodeToString(sum[:20])+".git")
 }
 
-// mark is the file that exists while a repository is locked.
+// mark returns the file that exists while a repository is locked.
 func mark(ref graspsync.RepoRef) string {
 	return filepath.Join(incoming, lockMark+strings.ReplaceAll(hashed(ref), "/", "-"))
 }
@@ -92,14 +92,14 @@ func git(t testing.TB, dir string, args ...string) string {
 	return out
 }
 
-// authority is one in memory.
+// authority is an Authority in memory.
 type authority struct {
 	mu     sync.Mutex
-	refs   map[string]string // what the state says; nil: there is none
+	refs   map[string]string // refs of the state; nil: no state
 	tips   map[string]string
 	pushed []string
-	told   int      // how often what was pushed was told, also that nothing was
-	before []string // what was told before a push
+	told   int      // calls of AfterPush, with and without refs
+	before []string // arguments of BeforePush
 	asked  int
 	after  func(asked int)
 }
@@ -121,7 +121,7 @@ func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.Eve
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text, known := a.tips[id.String()]
-	tip, _ := nip34.ParseObjectID(text) // zero if it is none
+	tip, _ := nip34.ParseObjectID(text) // zero if invalid
 	return tip, known, nil
 }
 
@@ -153,20 +153,20 @@ func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 
 func (*authority) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
 
-// rig is a server with one repository, and somebody who has commits for it.
+// rig is a server with one repository, and a client with commits.
 type rig struct {
 	*authority
 	repos *gitserve.Repositories
 	git   *gitserve.Handler
-	url   string // of the server
+	url   string // URL of the server
 	work  string
 	tip   string
 
-	set  sync.Mutex         // makes what a test sets visible to requests
+	set  sync.Mutex         // makes settings of the test visible to requests
 	auth gitserve.Authority // guarded by set
 }
 
-// replaceable is the Authority of a rig, which a test may replace.
+// replaceable is an Authority of a rig that a test may replace.
 type replaceable struct{ r *rig }
 
 func (a replaceable) of() gitserve.Authority {
@@ -203,7 +203,6 @@ func (a replaceable) AwaitServed(ctx context.Context, ref graspsync.RepoRef) err
 	return a.of().AwaitServed(ctx, ref)
 }
 
-// authorize replaces the Authority.
 func (r *rig) authorize(a gitserve.Authority) {
 	r.set.Lock()
 	defer r.set.Unlock()
@@ -227,7 +226,6 @@ func rigWith(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Conf
 	return r
 }
 
-// serve serves the repositories.
 func (r *rig) serve(t *testing.T, cfg gitserve.Config) {
 	t.Helper()
 	h, err := gitserve.New(r.repos, replaceable{r}, cfg)
@@ -248,8 +246,8 @@ func (r *rig) commit(t *testing.T, text string) string {
 	return git(t, r.work, "rev-parse", "HEAD")
 }
 
-// repo is where git finds the repository. Requests see what a test has set before, because each
-// takes this lock.
+// repo returns the URL of the repository. It takes the lock to make settings of the test visible to
+// later requests.
 func (r *rig) repo() string {
 	r.set.Lock()
 	defer r.set.Unlock()
@@ -264,7 +262,7 @@ func (r *rig) says(refs map[string]string) {
 	r.refs = refs
 }
 
-// metric returns a metric with some values of labels.
+// metric returns the value of a metric with the given labels.
 func metric(t testing.TB, c prometheus.Collector, name string, values ...string) int {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

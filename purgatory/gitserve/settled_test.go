@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// settling is an Authority of which somebody waits for what a push has brought.
+// settling is an Authority with waiting events.
 type settling struct {
 	*authority
 	wait func(context.Context) error
@@ -20,8 +20,8 @@ type settling struct {
 // AwaitServed implements [Authority].
 func (s settling) AwaitServed(ctx context.Context, _ graspsync.RepoRef) error { return s.wait(ctx) }
 
-// Whoever pushed heard that it was done before its events were served: who read at once
-// found the old ones.
+// A push was reported as done before its events were served, so a client that read immediately
+// found the old events.
 func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	asked, served := make(chan struct{}), make(chan struct{})
@@ -51,8 +51,8 @@ func TestPushIsDoneWhenItsEventsAreServed(t *testing.T) {
 	require.NoError(t, <-pushed)
 }
 
-// Who waits for the events of a push that is done keeps nobody else from pushing, however many
-// wait; where too many do the answer comes at once.
+// Completed pushes that wait for their events block no other pushes. If too many wait, the answer
+// is immediate.
 func TestWaitForEventsTakesNoPlace(t *testing.T) {
 	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{MaxReaders: 3, Wait: time.Second}))
 	asked, served := make(chan struct{}, 4), make(chan struct{})

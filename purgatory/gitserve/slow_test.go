@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// post begins a push or a fetch that says it has more to send than text.
+// post begins a request that announces more data than text.
 func (r *rig) post(t *testing.T, service, text string, header ...string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(r.url)
@@ -31,7 +31,7 @@ func (r *rig) post(t *testing.T, service, text string, header ...string) net.Con
 	return conn
 }
 
-// drip sends a byte now and then, until it can't.
+// drip sends a byte now and then until an error.
 func drip(t *testing.T, conn net.Conn) {
 	done := make(chan struct{})
 	go func() {
@@ -58,7 +58,7 @@ func status(t *testing.T, conn net.Conn) int {
 	return resp.StatusCode
 }
 
-// unused waits until nobody uses a repository: the answer comes before that.
+// unused waits until no repository is in use. Answers are sent before that.
 func unused(t *testing.T, r *gitserve.Repositories) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -66,7 +66,7 @@ func unused(t *testing.T, r *gitserve.Repositories) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// allowed begins a push for an event that is known.
+// allowed begins a push for a stored event.
 func (r *rig) allowed() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +74,8 @@ func (r *rig) allowed() string {
 	return packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
 }
 
-// A place was taken before a byte was read: eight connections that sent a byte now and
-// then, or a push that is refused, kept all pushes away.
+// A slot was taken before the first byte was read. Eight connections that sent a byte now and then,
+// or one refused push, blocked all pushes.
 func TestPushWithoutAuthorityTakesNoPlace(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1})
 	for range 3 {
@@ -88,7 +88,7 @@ func TestPushWithoutAuthorityTakesNoPlace(t *testing.T) {
 	require.Equal(t, 9, r.count(t, "requests", "push"))
 }
 
-// However patiently somebody sends, commands have their time in all.
+// The time limit for commands applies to slow clients too.
 func TestCommandTime(t *testing.T) {
 	const most = 200 * time.Millisecond
 	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{CommandTime: most, MaxReaders: 2}))
@@ -99,7 +99,7 @@ func TestCommandTime(t *testing.T) {
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
-// The time for commands ends with them: a push may send its pack, and wait for its place.
+// The time limit for commands does not apply to the pack and to waiting for a slot.
 func TestCommandTimeEndsWithTheCommands(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1}.With(gitserve.Fixed{CommandTime: 200 * time.Millisecond}))
 	empty := r.git.Fill("push")
@@ -109,11 +109,10 @@ func TestCommandTimeEndsWithTheCommands(t *testing.T) {
 	require.NoError(t, err)
 	time.Sleep(400 * time.Millisecond)
 	empty()
-	require.Equal(t, http.StatusOK, status(t, conn)) // git says what it thinks of that
+	require.Equal(t, http.StatusOK, status(t, conn)) // git judges the content
 }
 
-// Who sends a pack, or takes an answer, more slowly than he must is cut off, though he
-// is never idle.
+// A client that sends a pack or reads an answer too slowly is cut off, even without a pause.
 func TestMinRate(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{MinRate: 100 << 10, RateWindow: 300 * time.Millisecond}))
 	push := r.post(t, receivePack, r.allowed())
@@ -152,9 +151,8 @@ func TestMinRateOfAnAnswer(t *testing.T) {
 	<-done
 }
 
-// Who reads 20 KB/s all the time was cut off after half a minute, in which the system had
-// no room for more: what is read is seen when more than a megabyte was. All is 200 times
-// as fast here.
+// A client that read 20 KB/s constantly was cut off after half a minute, because written data is
+// seen in steps of more than a megabyte. The test is 200 times as fast.
 func TestSlowReadersAreServed(t *testing.T) {
 	racetest.Amounts(t)
 	const size = 16 << 20
@@ -166,7 +164,7 @@ func TestSlowReadersAreServed(t *testing.T) {
 	conn, err := net.Dial("tcp", u.Host)
 	require.NoError(t, err)
 	defer conn.Close()
-	// With a large buffer the server would see the reader's progress in steps of megabytes.
+	// With a large buffer the server would see the client's progress in steps of megabytes.
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(64<<10))
 	_, err = fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.0\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
 	require.NoError(t, err)
@@ -182,7 +180,7 @@ func TestSlowReadersAreServed(t *testing.T) {
 	require.Greater(t, got, size)
 }
 
-// Git that says nothing any more is ended; who takes what it says may take his time.
+// A git without output is ended. A client may read an answer slowly.
 func TestAnswersAreNotBoundInTime(t *testing.T) {
 	r := slowly(t, gitserve.Config{}.With(gitserve.Fixed{Timeout: 500 * time.Millisecond}), "cat OUT; for i in 1 2 3 4 5 6 7 8; do sleep 0.2; echo x; done; exec sleep 1000")
 	began := time.Now()
@@ -191,14 +189,14 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 	require.Greater(t, time.Since(began), 1600*time.Millisecond)
 }
 
-// Git is not kept running for ever by who takes what it says a little at a time.
+// A client that reads a little at a time cannot keep git running forever.
 func TestGitIsNotKeptRunning(t *testing.T) {
 	r := slowly(t, gitserve.Config{}.With(gitserve.Fixed{Timeout: 500 * time.Millisecond}), "cat OUT; while :; do echo y; sleep 0.01; done")
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Contains(t, text, "y\ny\n")
 }
 
-// A client that does not read its answer keeps the git process until somebody else wants it.
+// A client that does not read its answer keeps the git process until another request needs it.
 func TestSlowReaderYields(t *testing.T) {
 	r := slowly(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{RateWindow: 4 * time.Second}), "cat OUT; head -c 15000000 /dev/zero")
 	configured(t, r.dir())
@@ -221,7 +219,7 @@ func TestSlowReaderYields(t *testing.T) {
 	require.EqualValues(t, 2, r.count(t, "shed_total", "ask"))
 }
 
-// Without a place one is waited for, and then the client is told to come again.
+// A request waits for a slot, and is then refused with Retry-After.
 func TestNoPlace(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{MaxReaders: 1, Wait: 100 * time.Millisecond}))
 	at := "/" + owner.Npub() + "/x.git/"
@@ -234,12 +232,12 @@ func TestNoPlace(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	}
 	for service, kind := range map[string]string{uploadPack: "fetch", receivePack: "push"} {
-		if kind == "fetch" { // who pushes reads that in a report
+		if kind == "fetch" { // a push gets the error in a report
 			empty := r.git.Fill(kind)
 			again("POST", at+service, "0000")
 			empty()
 		}
-		conn := r.post(t, service, "") // takes the only place
+		conn := r.post(t, service, "") // takes the only slot
 		r.taken(t, "requests", kind, 1)
 		again("POST", at+service, "0000")
 		require.NoError(t, conn.Close())
@@ -248,21 +246,21 @@ func TestNoPlace(t *testing.T) {
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		empty := r.git.Fill("ask")
 		again("GET", at+"info/refs?service="+service, "")
-		again("GET", strings.TrimSuffix(at, "/"), "") // the page takes as much reading
+		again("GET", strings.TrimSuffix(at, "/"), "") // the page takes a slot for lists of refs
 		again("POST", at+uploadPack, "0014command=ls-refs"+"0000")
 		empty()
 		empty = r.git.Fill(kind)
-		git(t, r.work, "ls-remote", r.repo()) // that has room of its own
+		git(t, r.work, "ls-remote", r.repo()) // lists of refs have separate slots
 		empty()
 	}
 }
 
-// One client has a part of the requests of a kind, also where there is room.
+// One client has a limited number of requests of a kind, even if others are free.
 func TestMaxPerClient(t *testing.T) {
 	r := newRig(t, gitserve.Config{
 		Client: func(r *http.Request) string { return r.Header.Get("X-Real-IP") },
 	}.With(gitserve.Fixed{MaxReaders: 12, MaxPerClient: 2, Wait: 100 * time.Millisecond}))
-	for _, name := range []string{"a", "a", "", "", ""} { // of these three are nobody's
+	for _, name := range []string{"a", "a", "", "", ""} { // unnamed clients have no limit
 		r.post(t, uploadPack, "", "X-Real-IP: "+name)
 	}
 	r.taken(t, "requests", "fetch", 5)

@@ -27,7 +27,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// stranger is the id of an event that nobody has.
+// stranger returns the id of an event that is not stored.
 func stranger(n int) string { return fmt.Sprintf("%064x", n+1) }
 
 func eventID(t testing.TB, s string) graspsync.EventID {
@@ -37,10 +37,10 @@ func eventID(t testing.TB, s string) graspsync.EventID {
 	return id
 }
 
-// byHeader has clients say who they are.
+// byHeader reads the client's name from a header.
 func byHeader(r *http.Request) string { return r.Header.Get("X-Client") }
 
-// file commits a file with some text and returns the commit and the blob.
+// file commits a file and returns the ids of the commit and the blob.
 func (r *rig) file(t *testing.T, name, text string) (commit, blob string) {
 	require.NoError(t, os.WriteFile(filepath.Join(r.work, name), []byte(text), 0o600))
 	git(t, r.work, "add", name)
@@ -48,13 +48,13 @@ func (r *rig) file(t *testing.T, name, text string) (commit, blob string) {
 	return git(t, r.work, "rev-parse", "HEAD"), git(t, r.work, "rev-parse", "HEAD:"+name)
 }
 
-// pushAs pushes what is checked out for events, as a client.
+// pushAs pushes the checked out commit for events, as a client.
 func (r *rig) pushAs(t *testing.T, client string, args ...string) (string, error) {
 	t.Helper()
 	return try(t, r.work, append([]string{"-c", "http.extraHeader=X-Client: " + client, "push", r.repo()}, args...)...)
 }
 
-// downloads reports whether a client can have an object by its id.
+// downloads reports whether a client can fetch an object by id.
 func (r *rig) downloads(t *testing.T, id string) bool {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q")
@@ -62,7 +62,8 @@ func (r *rig) downloads(t *testing.T, id string) bool {
 	return err == nil
 }
 
-// lies are the folders of what is staged, and of what was to be. Marks of locks stay for a while.
+// lies returns the staged and temporary folders. Marks of locks are ignored, because they stay for
+// a while.
 func lies(t testing.TB, dir string) (out []string) {
 	t.Helper()
 	for _, d := range []string{area, incoming} {
@@ -77,8 +78,8 @@ func lies(t testing.TB, dir string) (out []string) {
 	return out
 }
 
-// What anybody pushed for an event that nobody has was part of the repository, was served
-// by id, and stayed there for ever.
+// Data pushed for an unknown event was part of the repository, was served by id, and stayed
+// forever.
 func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	r := rigWith(t, gitserve.RepositoriesConfig{StageHold: 3 * time.Second}, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
@@ -125,7 +126,7 @@ x_staging_uploads 0
 `)))
 }
 
-// A push for an event needs no lock, and so waits for nobody: anybody can make one.
+// A push for an event needs no lock, so it does not wait for other pushes.
 func TestUploadDoesNotLockTheRepository(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
@@ -136,8 +137,8 @@ func TestUploadDoesNotLockTheRepository(t *testing.T) {
 	require.Empty(t, r.pushed)
 }
 
-// One push may be for a branch that the state allows and for events that nobody has: both
-// are done, and of the latter nothing is in the repository.
+// One push may contain an allowed branch and unknown events. Both succeed, and the repository
+// contains nothing of the events.
 func TestMixedPush(t *testing.T) {
 	for _, atomic := range []string{"--no-atomic", "--atomic"} {
 		t.Run(atomic, func(t *testing.T) {
@@ -158,7 +159,7 @@ func TestMixedPush(t *testing.T) {
 			}
 			git(t, r.dir(), "fsck", "--strict")
 
-			// A branch goes, and another upload comes: there is nothing to pack.
+			// The push deletes a branch and stages data, so there is nothing to pack.
 			r.says(map[string]string{})
 			out, err = r.pushAs(t, "", atomic, ":main", "theirs:refs/nostr/"+stranger(2))
 			require.NoError(t, err, out)
@@ -168,7 +169,7 @@ func TestMixedPush(t *testing.T) {
 	}
 }
 
-// rawPush is a push whose commands git would not send.
+// rawPush sends a push with commands that git would not send.
 func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
@@ -181,13 +182,12 @@ func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string
 	return text
 }
 
-// What git does not do of the rest is reported for itself; who wants all or nothing has
-// nothing then.
+// If git refuses some commands, the others succeed, unless the push is atomic.
 func TestMixedPushThatGitRefuses(t *testing.T) {
 	for capability, kept := range map[string]int{"": 1, " atomic": 0} {
 		r := newRig(t, gitserve.Config{})
 		r.says(map[string]string{"refs/heads/main": r.tip})
-		text := r.rawPush(t, r.tip+"\n", // the branch is not what the client takes it to be
+		text := r.rawPush(t, r.tip+"\n", // the client's old value of the branch is wrong
 			one+" "+r.tip+" refs/heads/main\x00report-status"+capability, null+" "+r.tip+" refs/nostr/"+stranger(1))
 		require.Contains(t, text, "ng refs/heads/main ", capability)
 		require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), kept)
@@ -197,7 +197,7 @@ func TestMixedPushThatGitRefuses(t *testing.T) {
 	}
 }
 
-// A push that is refused, or is not whole, leaves nothing.
+// A refused or incomplete push leaves nothing.
 func TestUploadThatIsRefused(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	first := r.tip
@@ -218,7 +218,7 @@ func TestUploadThatIsRefused(t *testing.T) {
 	require.Zero(t, stagedBytes(t, r.repos))
 }
 
-// The event may come while the pack does: it is not asked twice whether it is here.
+// The event may arrive during the push. The staged data is then imported.
 func TestEventComesWhileItsDataDoes(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	id := stranger(1)
@@ -239,7 +239,7 @@ func TestEventComesWhileItsDataDoes(t *testing.T) {
 	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
-// lateAuthority does something after it has been asked for an event.
+// lateAuthority calls a function after a query for an event.
 type lateAuthority struct {
 	*authority
 	after func()
@@ -250,9 +250,8 @@ func (a *lateAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id grasp
 	return a.authority.Tip(ctx, ref, id)
 }
 
-// A stranger who had pushed another commit for an event that he saw elsewhere kept its
-// author out until the event was here. Now each lies for itself, and the event will say
-// whose it is.
+// A user who saw an event elsewhere could push another commit for it and thereby block the author's
+// push. Now each push is stored separately, and the event selects the right one.
 func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	r := newRig(t, gitserve.Config{Client: byHeader})
 	id := stranger(1)
@@ -267,7 +266,7 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	require.Len(t, uploads, 2)
 	require.Equal(t, mine, uploads[1].Tip.String())
 
-	// Her next push replaces her own.
+	// Her second push replaces her first.
 	mine = r.commit(t, "again")
 	out, err = r.pushAs(t, "alice", "other:refs/nostr/"+id)
 	require.NoError(t, err, out)
@@ -275,7 +274,7 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	require.Len(t, uploads, 2)
 	require.Equal(t, mine, uploads[1].Tip.String())
 
-	// There is a bound, of which whoever is beyond it is told what to do.
+	// The number of pushes is limited, and a refusal contains the remedy.
 	for i := range maxPerEvent - 2 {
 		out, err = r.pushAs(t, fmt.Sprint("eve", i), "main:refs/nostr/"+id)
 		require.NoError(t, err, out)
@@ -290,7 +289,7 @@ func TestUploadsForOneEventDoNotExcludeOneAnother(t *testing.T) {
 	require.Empty(t, lies(t, r.repos.Dir()))
 }
 
-// endless is the body of a push that does not end, and counts what is read of it.
+// endless is the body of an endless push. It counts the bytes read.
 type endless struct {
 	head io.Reader
 	read int64
@@ -306,8 +305,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Whoever pushes more than there is room for is cut off while he does, whosever room it
-// is, and told what helps; what others have pushed stays, and they go on pushing.
+// A push beyond any quota is cut off while it arrives, with the remedy. Other staged data stays,
+// and other clients can push.
 func TestQuotasCountWhileAPushComes(t *testing.T) {
 	const mib = 1 << 20
 	for name, cfg := range map[string]gitserve.RepositoriesConfig{
@@ -348,8 +347,8 @@ func TestQuotasCountWhileAPushComes(t *testing.T) {
 	}
 }
 
-// Whoever had many addresses in one network filled the room of all with uploads for events
-// that nobody has, and did so again as soon as they went: nobody else could push first.
+// A user with many addresses in one network filled the staging area permanently, so other clients
+// could not push.
 func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	const places = 10
 	for name, cfg := range map[string]gitserve.RepositoriesConfig{
@@ -368,7 +367,7 @@ func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 			}
 			require.Zero(t, attack(0, places+4), "its oldest uploads yield to its newer ones")
 			r.file(t, "change", random(t, 100<<10))
-			for i := range 2 { // each more than one of his uploads
+			for i := range 2 { // more than one upload of each address
 				out, err := r.pushAs(t, fmt.Sprint("198.51.100.", i), "main:refs/nostr/"+stranger(100+i))
 				require.NoError(t, err, out)
 				require.LessOrEqual(t, stagedBytes(t, r.repos), places*leastStaged)
@@ -383,7 +382,7 @@ func TestManyAddressesOfANetworkKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// random is text that does not become smaller.
+// random returns an incompressible text.
 func random(t *testing.T, n int) string {
 	f, err := os.Open("/dev/urandom")
 	require.NoError(t, err)
@@ -394,8 +393,8 @@ func random(t *testing.T, n int) string {
 	return b.String()
 }
 
-// One push of a hundred refs filled the quota of a repository: whoever pushed for an
-// honest event after that was told that it was done, and it was thrown away.
+// One push of a hundred refs filled the quota of a repository. Later honest pushes were reported as
+// successful and then dropped.
 func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
 	r := newRig(t, gitserve.Config{Client: byHeader})
 	var refs []string
@@ -415,8 +414,8 @@ func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
 	require.Len(t, lies(t, r.repos.Dir()), 1)
 }
 
-// A small thin pack may stand for a large object that is in the repository: what git
-// writes for it counts, and is not written when there is no room.
+// A small thin pack may expand to a large object of the repository. The expanded size is charged,
+// and git does not write beyond the quota.
 func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
 	r := rigWith(t, gitserve.RepositoriesConfig{MaxStaged: 1 << 20}, gitserve.Config{})
 	large := random(t, 4<<20)
@@ -430,7 +429,7 @@ func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
 	require.Zero(t, stagedBytes(t, r.repos))
 }
 
-// copyTree copies what is in a folder, as a crash would leave it.
+// copyTree copies a folder as a crash would leave it.
 func copyTree(t *testing.T, from string) string {
 	to := filepath.Join(t.TempDir(), "git")
 	out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput()
@@ -438,8 +437,8 @@ func copyTree(t *testing.T, from string) string {
 	return to
 }
 
-// kill -9 between any two steps: what was pushed is here as a whole, and goes in time, or
-// nothing of it is left.
+// After kill -9 at any point, a push is either completely stored until it expires, or leaves
+// nothing.
 func TestKilledWhileSomethingIsStaged(t *testing.T) {
 	r := newRig(t, gitserve.Config{Client: byHeader})
 	var snapshots []string
@@ -479,7 +478,7 @@ func TestKilledWhileSomethingIsStaged(t *testing.T) {
 	require.True(t, seen[0] && seen[1] && seen[2], "%v", seen)
 }
 
-// snapped is a folder that is copied whenever something gets another place.
+// snapped is a folder that is copied before each rename.
 type snapped struct {
 	gitserve.Folder
 	snap func()
@@ -491,8 +490,8 @@ func (s snapped) Rename(from, to string) error {
 	return err
 }
 
-// SIGKILL for the server: while git indexes what comes, of which nothing is left; and when
-// it was told that it is here, which it still is, and goes in its time.
+// The server is killed while git indexes a push, which leaves nothing, and after a push was
+// confirmed, which is then stored until it expires.
 func TestServerKilledWhileSomethingIsStaged(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -561,8 +560,7 @@ exec %s "$@"
 	}
 }
 
-// What is staged survives a restart with the time it has left, and who had pushed too
-// much still has.
+// Staged data survives a restart with its remaining time and its charges.
 func TestStagedSurvivesARestart(t *testing.T) {
 	r := newRig(t, gitserve.Config{Client: byHeader})
 	out, err := r.pushAs(t, "eve", "main:refs/nostr/"+stranger(1), "main:refs/nostr/"+stranger(2))
@@ -578,7 +576,7 @@ func TestStagedSurvivesARestart(t *testing.T) {
 	require.Equal(t, 1, stagingMetric(t, repos, "ended_total", "displaced"))
 	require.NoError(t, repos.Close())
 
-	// What can't be read, and what is for a repository that has gone, is of no use.
+	// Unreadable uploads, and uploads to missing repositories, are removed.
 	for _, broken := range []func(dir string) error{
 		func(dir string) error { return os.Truncate(filepath.Join(dir, noteName), 10) },
 		func(dir string) error { return os.Remove(filepath.Join(dir, noteName)) },
@@ -596,7 +594,7 @@ func TestStagedSurvivesARestart(t *testing.T) {
 	}
 }
 
-// A repository that goes takes with it what was pushed to it, and is not kept by that.
+// A removed repository loses its staged data, and staged data does not prevent the removal.
 func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
@@ -611,7 +609,7 @@ func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
 	require.Zero(t, stagedBytes(t, r.repos))
 }
 
-// strangers are packs that 30 clients have, each of its own.
+// strangers returns different packs of 30 clients.
 func (r *rig) strangers(t *testing.T) (bodies []string) {
 	t.Helper()
 	for range 30 {
@@ -625,7 +623,7 @@ func (r *rig) strangers(t *testing.T) (bodies []string) {
 	return bodies
 }
 
-// upload pushes one of these for an event, as its client, and returns the answer.
+// upload pushes a pack for an event as its client and returns the answer.
 func (r *rig) upload(ctx context.Context, body string, client, event int) string {
 	text := packet(null+" "+body[:40]+" refs/nostr/"+stranger(event)+"\x00report-status") + body[40:]
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(text))
@@ -637,8 +635,8 @@ func (r *rig) upload(ctx context.Context, body string, client, event int) string
 
 var full = flag.Bool("full", false, "as many uploads as there may be in an hour; takes minutes")
 
-// 300 pushes for events that nobody has, or 10,000 with -full, of 30 clients at once: when
-// their time is over no byte, no ref and no folder of them is left.
+// 300 pushes for unknown events, or 10,000 with -full, by 30 concurrent clients. After their time
+// no byte, ref or folder is left.
 func TestUploadsLeaveNothing(t *testing.T) {
 	racetest.Amounts(t)
 	each := 10
@@ -671,8 +669,8 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	require.Equal(t, before, files(t, r.dir()))
 }
 
-// Strangers who push for events that nobody has, all the time, keep no authorised push
-// waiting, not even to the same repository.
+// Clients who constantly push for unknown events do not delay authorized pushes, even to the same
+// repository.
 func TestHonestPushBesideUploads(t *testing.T) {
 	racetest.Amounts(t)
 	r := newRig(t, gitserve.Config{Client: byHeader})

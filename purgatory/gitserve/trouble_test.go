@@ -23,7 +23,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// unreadable is a folder in which some paths can't be read.
+// unreadable is a folder with unreadable paths.
 type unreadable struct {
 	gitserve.Folder
 	fails func(name string) bool
@@ -64,7 +64,7 @@ func (t unreadableTree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(t.FS, name)
 }
 
-// openUnreadable opens a folder in which some paths can't be read.
+// openUnreadable opens a folder with unreadable paths.
 func openUnreadable(dir string, fails func(name string) bool) (*gitserve.Repositories, error) {
 	return gitserve.OpenAt(dir, func(root gitserve.Folder) gitserve.Folder { return unreadable{root, fails} })
 }
@@ -77,8 +77,8 @@ func (r *rig) pushMore(t *testing.T, n int) (string, error) {
 	return try(t, r.work, "push", "-f", r.repo(), "main")
 }
 
-// While git can't measure the pull requests of an owner, they count as large as they may be. Pushes to that
-// owner were refused, each after 20 s, because a stranger can make git fail there.
+// While git cannot measure the pull requests of an owner, their maximum size is assumed. Pushes to
+// the owner were refused, each after 20 s, because other users can make git fail.
 func TestPullRequestsThatCanNotBeMeasuredRefuseNothing(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -99,7 +99,8 @@ func TestPullRequestsThatCanNotBeMeasuredRefuseNothing(t *testing.T) {
 	require.Equal(t, "x\n", string(seen), "once in a minute")
 }
 
-// An owner whose folder can't be read is the only one whose repositories are not counted, and takes no push.
+// If the folder of one owner is unreadable, only that owner's repositories are not counted, and
+// only that owner's pushes are refused.
 func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
 	r := rigWith(t, gitserve.RepositoriesConfig{MaxBytes: 1 << 20}, gitserve.Config{})
 	var folders []string
@@ -113,7 +114,7 @@ func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
 	r.repos.SetFolder(func(root gitserve.Folder) gitserve.Folder {
 		return unreadable{root, func(name string) bool { return name == path.Dir(folders[0]) }}
 	})
-	require.Eventually(t, func() bool { // the others are measured beside the first push
+	require.Eventually(t, func() bool { // all owners are measured in the background of the first push
 		out, err := r.pushMore(t, 10)
 		return err != nil && strings.Contains(out, refusedFull)
 	}, time.Minute, 10*time.Millisecond)
@@ -122,7 +123,7 @@ func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
 	require.NotContains(t, out, refusedFull)
 }
 
-// A start that can't read what was pushed for an event, or the repository it is for, fails and removes nothing.
+// If Open cannot read staged data or its repository, Open fails and removes nothing.
 func TestStagedStaysThoughItCanNotBeRead(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+stranger(1))
@@ -137,7 +138,7 @@ func TestStagedStaysThoughItCanNotBeRead(t *testing.T) {
 	}
 }
 
-// A start that fails keeps the marks of the pushes that kill -9 ended: the next start removes their locks.
+// If Open fails, the marks of killed pushes stay, and the next Open removes their locks.
 func TestMarksStayUntilTheirLocksAreGone(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	dir := copyTree(t, r.repos.Dir())
@@ -156,8 +157,8 @@ func TestMarksStayUntilTheirLocksAreGone(t *testing.T) {
 	require.NoFileExists(t, lock)
 }
 
-// Without [gitserve.Config.Client] a public address is a client, a /64 of IPv6 as a whole, and has a part of the
-// requests. Private addresses have none, because a proxy has one of these.
+// Without [gitserve.Config.Client], a public address, or a /64 of IPv6, is a client with limits.
+// Private addresses have no limits, because proxies have private addresses.
 func TestClientsWithoutAConfig(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
@@ -192,7 +193,7 @@ func TestClientsWithoutAConfig(t *testing.T) {
 	}
 }
 
-// waiting is a body that ends when the test lets it.
+// waiting is a body that ends when the test ends it.
 type waiting struct{ more chan struct{} }
 
 func (e *waiting) Read([]byte) (int, error) {

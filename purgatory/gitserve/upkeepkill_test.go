@@ -23,11 +23,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// What is set for the process that maintains a repository until it is killed: an object that
-// an event names which waits.
+// Environment of the process that is killed during maintenance: an object that a waiting event
+// names.
 const envWaits = "GITSERVE_TEST_WAITS"
 
-// maintainUntilKilled is that process.
+// maintainUntilKilled is the process that is killed.
 func maintainUntilKilled() {
 	if err := maintainOnce(context.Background(), os.Getenv(envServe), os.Getenv(envGit), os.Getenv(envWaits)); err != nil {
 		panic(err)
@@ -61,7 +61,7 @@ func maintainOnce(ctx context.Context, folder, program, waits string) error {
 	return errors.Join(err, repos.Close())
 }
 
-// upkeep is a repository that is maintained by a process which is killed.
+// upkeep is a repository whose maintenance is killed.
 type upkeep struct {
 	folder, work, waits, young string
 	refs                       string
@@ -102,8 +102,8 @@ func newUpkeep(t *testing.T) *upkeep {
 
 func (u *upkeep) dir() string { return filepath.Join(u.folder, hashed(owner.Ref("x"))) }
 
-// maintain runs the process. At the nth run of git it is killed: before git does anything
-// but take its locks, or after it has done all. verb is what git was to do then.
+// maintain runs the process and kills it at the nth git run, either when git has only taken its
+// locks, or after git ended. verb is the git command.
 func (u *upkeep) maintain(t *testing.T, nth int, after bool) (verb string, killed bool) {
 	t.Helper()
 	real, err := exec.LookPath("git")
@@ -151,7 +151,7 @@ exec %[1]s "$@"
 	return "", true
 }
 
-// sound says whether all is there that a ref or an event that waits names, or that is young.
+// sound checks that all objects exist that a ref or waiting event names, or that are young.
 func (u *upkeep) sound(t *testing.T) {
 	t.Helper()
 	git(t, u.dir(), "fsck", "--strict", "--connectivity-only")
@@ -160,10 +160,10 @@ func (u *upkeep) sound(t *testing.T) {
 	}
 }
 
-// A server that was killed while it maintained a repository left locks of refs, which
-// refused pushes for a minute or for good, and halves of packs. Killed at each run of git,
-// it leaves all that is named; its successor takes pushes at once, also one that deletes a
-// branch, and the next maintenance leaves nothing of it.
+// A server killed during maintenance left ref locks, which blocked pushes for a minute or forever,
+// and partial packs. Now a kill at any git run loses no needed object. The next server accepts
+// pushes immediately, including the deletion of a branch, and the next maintenance removes all
+// leftovers.
 func TestKilledInMidMaintenance(t *testing.T) {
 	racetest.Amounts(t)
 	stride := 1
@@ -179,7 +179,8 @@ func TestKilledInMidMaintenance(t *testing.T) {
 	}
 }
 
-// killMaintenance has it killed at the nth run of git, if there are as many.
+// killMaintenance kills the maintenance at the nth git run. It returns false if there are fewer
+// runs.
 func killMaintenance(t *testing.T, nth int, after bool) bool {
 	u := newUpkeep(t)
 	verb, killed := u.maintain(t, nth, after)
@@ -213,7 +214,7 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 			require.NoError(t, os.Chtimes(path, old, old))
 		}
 	}
-	require.NoError(t, os.RemoveAll(filepath.Join(u.dir(), "graspsync-maintenance"))) // or it would wait for a week
+	require.NoError(t, os.RemoveAll(filepath.Join(u.dir(), "graspsync-maintenance"))) // otherwise it would wait for a week
 	require.NoError(t, maintainOnce(t.Context(), u.folder, "git", u.waits))
 	u.none(t, "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/pack/pack-0123.*")
 	u.sound(t)
@@ -221,7 +222,7 @@ func killMaintenance(t *testing.T, nth int, after bool) bool {
 	return true
 }
 
-// none says that there are no such files.
+// none checks that no file matches the patterns.
 func (u *upkeep) none(t *testing.T, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -231,7 +232,8 @@ func (u *upkeep) none(t *testing.T, patterns ...string) {
 	}
 }
 
-// The refs that keep what waiting events name are listed to nobody, and nobody can push to them.
+// Refs that protect objects of waiting events are hidden from clients, and clients cannot push to
+// them.
 func TestHeldRefsAreHidden(t *testing.T) {
 	u := newUpkeep(t)
 	require.NoError(t, maintainOnce(t.Context(), u.folder, "git", u.waits))
