@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// bad sets one field of a Config with defaults to something that is wrong.
+// bad sets one field of a valid Config to an invalid value.
 var bad = map[string]func(*Config){
 	"BaseBackoff":    func(c *Config) { c.BaseBackoff = -1 },
 	"MaxBackoff":     func(c *Config) { c.fixed.MaxBackoff = -1 },
@@ -30,7 +30,7 @@ var bad = map[string]func(*Config){
 	"MaxHosts":       func(c *Config) { c.fixed.MaxHosts = -1 },
 }
 
-// configField is a field of a Config, or of what is fixed in it.
+// configField is a field of a Config or of its constants.
 type configField struct {
 	reflect.StructField
 	of func(*Config) reflect.Value
@@ -48,13 +48,13 @@ func configFields() (fields []configField) {
 	return fields
 }
 
-// A field that is added and not given a default, or not validated, fails here.
+// This test fails for a new field without default or validation.
 func TestConfigHandlesEveryField(t *testing.T) {
 	defaults := Config{}.withDefaults()
 	var all Config
 	for _, f := range configFields() {
 		assert.False(t, f.of(&defaults).IsZero(), "%s has no default", f.Name)
-		if f.Name == "Rand" { // whatever it returns is forced into range
+		if f.Name == "Rand" { // results are limited to the valid range
 			continue
 		}
 		if !assert.Contains(t, bad, f.Name, "no bad value of this field is tried") {
@@ -106,7 +106,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	require.NoError(t, c.validate())
 }
 
-// What is just within its bounds is taken, what is just outside is not.
+// Values at a limit are accepted, values beyond are refused.
 func TestConfigBounds(t *testing.T) {
 	durations := 0
 	for _, f := range configFields() {
@@ -116,7 +116,7 @@ func TestConfigBounds(t *testing.T) {
 		durations++
 		for d, ok := range map[time.Duration]bool{-1: false, 0: false, backoff.Longest: true, backoff.Longest + 1: false} {
 			c := Config{}.withDefaults()
-			if d > 0 { // so that the fields do not contradict each other
+			if d > 0 { // avoids contradictory fields
 				c.fixed.MaxBackoff, c.fixed.DeadInterval = backoff.Longest, backoff.Longest
 			}
 			if d > 0 && f.Name == "MaxBackoff" {

@@ -77,8 +77,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A relay that has not yet held is degraded even if DegradedFor is shorter than
-// HeldFor: its failures still count.
+// A relay is degraded until its connection has held, even if DegradedFor is shorter than HeldFor,
+// because its failures still count.
 func TestDegradedUntilHeld(t *testing.T) {
 	c := Config{fixed: constants{DegradedFor: time.Second}}.withDefaults()
 	r := run(c, time.Duration(0), failed, time.Second, connected)
@@ -86,8 +86,8 @@ func TestDegradedUntilHeld(t *testing.T) {
 	assert.Equal(t, Healthy, c.status(r, start.Add(time.Minute+time.Second)).State)
 }
 
-// Death goes by failures that were seen, each within the time that the rules put
-// between two attempts: see testdata/downtime.txt for the opposite.
+// A relay is dead only after observed failures without a long pause. testdata/downtime.txt contains
+// the opposite.
 func TestDeadExactlyAfterADay(t *testing.T) {
 	c := Config{}.withDefaults()
 	fails := func(last time.Duration) Record {
@@ -105,8 +105,7 @@ func TestDeadExactlyAfterADay(t *testing.T) {
 	assert.Equal(t, 24*time.Hour, r.NextAttempt.Sub(r.LastFailure))
 }
 
-// The time for which nobody tried a relay is no sign of its death, where that was for
-// longer than any backoff.
+// A pause longer than any backoff does not count toward the death of a relay.
 func TestIdleTimeIsNoFailure(t *testing.T) {
 	c := Config{}.withDefaults()
 	r := Record{Failures: 2, FailingSince: start, LastFailure: start, NextAttempt: start}
@@ -115,9 +114,9 @@ func TestIdleTimeIsNoFailure(t *testing.T) {
 	assert.Equal(t, at.Add(1), c.begin(r, at.Add(1)).FailingSince)
 }
 
-// Elsewhere a relay that was down at the first attempt was never tried again,
-// because retrying depended on having confirmed items. Here every failure, at any
-// time and after any history, is followed by a next attempt.
+// In another implementation a relay that was down at the first attempt was never tried again,
+// because retries needed confirmed items. Here each failure, at any time and after any history, has
+// a next attempt.
 func TestTrapT1_DownAtTheFirstAttemptIsTriedForEver(t *testing.T) {
 	c := Config{}.withDefaults()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -140,8 +139,8 @@ func TestTrapT1_DownAtTheFirstAttemptIsTriedForEver(t *testing.T) {
 	assert.Equal(t, Healthy, c.status(r, now.Add(time.Hour)).State)
 }
 
-// Elsewhere a relay that connects and drops reset its backoff every time, and a
-// state for recently recovered relays could never be reached.
+// In another implementation a relay that connects and drops reset its backoff each time, and its
+// state for recently recovered relays was unreachable.
 func TestTrapT10_FlappingKeepsItsPlaceInTheBackoff(t *testing.T) {
 	c := Config{}.withDefaults()
 	var r Record
@@ -168,8 +167,8 @@ func TestTrapT10_FlappingKeepsItsPlaceInTheBackoff(t *testing.T) {
 	assert.Equal(t, map[State]bool{Degraded: true, Healthy: true}, seen)
 }
 
-// P14: a host that never answers gets at most 36 attempts on its first day and one
-// a day once dead, whatever the random values are.
+// P14: for any random values, a host that never answers gets at most 36 attempts on the first day,
+// and one per day when dead.
 func TestPromiseP14_AttemptsAtAHostThatNeverAnswers(t *testing.T) {
 	racetest.Amounts(t)
 	c := Config{}.withDefaults()
@@ -185,8 +184,8 @@ func TestPromiseP14_AttemptsAtAHostThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// P15: a process that crashes in a loop, here because of what the relay sends,
-// dials it no more often than one that does not.
+// P15: a process in a crash loop, caused by the relay, dials the relay no more often than a healthy
+// process.
 func TestPromiseP15_CrashLoop(t *testing.T) {
 	for _, crash := range []string{"while dialing", "once connected"} {
 		t.Run(crash, func(t *testing.T) {
@@ -196,7 +195,7 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 			for now := start; now.Sub(start) < 24*time.Hour; now = now.Add(10 * time.Second) { // the supervisor restarts it
 				p.record = p.config.restore(p.record, now, 0)
 				if now.Before(p.record.next()) {
-					continue // this life ends without a dial
+					continue // no dial in this process
 				}
 				if !last.IsZero() {
 					require.GreaterOrEqual(t, now.Sub(last), time.Minute, "one dial a minute at most")
@@ -216,7 +215,7 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 	}
 }
 
-// P19: every backoff is lengthened, by up to 10 % and at random.
+// P19: every backoff is extended randomly by up to 10 %.
 func TestPromiseP19_BackoffIsLengthenedAtRandom(t *testing.T) {
 	c := Config{}.withDefaults()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -260,7 +259,7 @@ func TestStateText(t *testing.T) {
 	} {
 		assert.Equal(t, want, s.String())
 	}
-	// The numbers are those that operators' dashboards know.
+	// Operators' dashboards use these numbers.
 	assert.Equal(t, []State{1, 2, 3, 4, 5}, []State{Healthy, Disconnected, Degraded, Dead, RateLimited})
 	b, err := json.Marshal(Status{State: RateLimited})
 	require.NoError(t, err)

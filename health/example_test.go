@@ -85,7 +85,7 @@ func ExampleRelayHealthTracker_Export() {
 		fmt.Println(err)
 		return
 	}
-	before.Attempt(relay) // saved before the dial, which the process does not outlive
+	before.Attempt(relay) // saved before the dial, during which the process dies
 	if err := save(before, relay); err != nil {
 		fmt.Println(err)
 		return

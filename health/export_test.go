@@ -2,20 +2,20 @@ package health
 
 import "time"
 
-// Fixed is what only tests set otherwise.
+// Fixed contains limits that only tests change.
 type Fixed = constants
 
-// Fixed returns it, to be changed.
+// Fixed returns the limits of a configuration.
 func (c *Config) Fixed() *Fixed { return &c.fixed }
 
-// With returns a copy that has it.
+// With returns a copy with other limits.
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c
 }
 
-// HostNext returns the earliest time at which an unproven host may be dialed, under
-// whichever of its URLs; zero for a proven one and for one that was never tried.
+// HostNext returns the earliest time at which an unproven host may be dialed under any URL. It is
+// zero for a proven or unknown host.
 func (t *RelayHealthTracker) HostNext(host string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,8 +26,7 @@ func (t *RelayHealthTracker) HostNext(host string) time.Time {
 	return r.NextAttempt
 }
 
-// HostProven reports whether a relay at the host has ever held a connection for a
-// minute.
+// HostProven reports whether a relay at the host has ever held a connection for a minute.
 func (t *RelayHealthTracker) HostProven(host string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,7 +34,7 @@ func (t *RelayHealthTracker) HostProven(host string) bool {
 	return t.config.settle(r, time.Now()).Proven
 }
 
-// Len returns the number of records, with what is kept of forgotten relays.
+// Len returns the number of records, including forgotten relays.
 func (t *RelayHealthTracker) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// A thousand paths and ports of one host were a thousand relays elsewhere, each with
+// In other implementations a thousand paths and ports of one host were a thousand relays, each with
 // its own attempts.
 func TestPromiseP14_OneHostOneBackoff(t *testing.T) {
 	racetest.Amounts(t)
@@ -106,7 +106,7 @@ func TestHostWithOverlappingAttempts(t *testing.T) {
 		tr.Lost(relay(t, "wss://unheard.example"), nil)
 		assert.Len(t, tr.Hosts(), 1)
 
-		// Its connection held although another attempt had taken over.
+		// The connection of a held although another attempt had begun.
 		tr.Attempt(a)
 		tr.Attempt(b)
 		tr.Connected(a)
@@ -116,7 +116,7 @@ func TestHostWithOverlappingAttempts(t *testing.T) {
 	})
 }
 
-// What only an operator can permit is not shared with strangers.
+// Addresses that only an operator can allow have no host record.
 func TestHostOfOwnNetwork(t *testing.T) {
 	for url, host := range map[string]string{
 		"ws://127.0.0.1:7000": "", "ws://[::1]:7000": "", "ws://localhost:7000": "", "ws://10.1.2.3": "",
@@ -138,8 +138,7 @@ func TestHostOfOwnNetwork(t *testing.T) {
 	assert.Empty(t, tr.Hosts())
 }
 
-// P15: after a restart nothing is freer than before, whichever of the records were
-// kept.
+// P15: a restart allows no earlier attempt, with any subset of the records.
 func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := tracker(t, health.Config{})
@@ -151,7 +150,7 @@ func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 				tr.Failed(u, errRefused)
 			}
 		}
-		tr.Attempt(urls[0]) // and the process dies
+		tr.Attempt(urls[0]) // then the process dies
 		host, ok := tr.ExportHost("h.example")
 		require.True(t, ok)
 		b, err := json.Marshal(host)
@@ -171,17 +170,17 @@ func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 			kept, _ := next.ExportHost("h.example")
 			assert.Equal(t, host.Failures+1, kept.Failures, "%s: the attempt we died of is one", name)
 		}
-		// A record in memory that is stricter stays.
+		// A stricter record in memory stays.
 		next := tracker(t, health.Config{})
 		next.ImportHost("h.example", host)
 		next.ImportHost("h.example", health.Record{Failures: 1, NextAttempt: time.Now().Add(time.Second)})
 		kept, _ := next.ExportHost("h.example")
 		assert.Equal(t, host.Failures+1, kept.Failures)
-		// Only relays were kept.
+		// Only relay records were saved.
 		next = tracker(t, health.Config{})
 		importAll(next, t, urls, was)
 		assert.False(t, next.NextAttempt(relay(t, "wss://h.example/new")).Before(was.Add(-time.Minute)))
-		// One of them is a relay.
+		// One URL of the host is a relay.
 		next.Import(relay(t, "wss://h.example"), health.Record{Proven: true})
 		assert.True(t, next.NextAttempt(relay(t, "wss://h.example/new")).IsZero())
 		next.ImportHost("h.example", host)
@@ -211,7 +210,7 @@ func TestHostsAreBounded(t *testing.T) {
 	})
 }
 
-// Every backoff is lengthened at random, also the one that the relay asked for.
+// Every wait is extended randomly, also a wait that the relay requested.
 func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return 0.999 }}))
@@ -228,8 +227,7 @@ func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 	})
 }
 
-// A relay that connects and drops had its backoff reset each time; a recently
-// recovered one could never be seen as degraded.
+// A relay that connects and drops reset its backoff each time, and was never seen as degraded.
 func TestTrapT10_Flapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example")

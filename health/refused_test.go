@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What our own settings refuse is put off like a failure, is none that is kept, and none that the
-// relay's own are added to.
+// A dial refused by our settings delays the next attempt like a failure. It is not saved, and does
+// not add to the relay's own failures.
 func TestRefusedIsNoFailureOfTheRelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, err := graspsync.ParseRelayURL("wss://relay.example.com")
@@ -78,7 +78,7 @@ func TestRefusedIsNoFailureOfTheRelays(t *testing.T) {
 	})
 }
 
-// Whatever is told in whatever order, as by a Transport of somebody's own, is taken in.
+// Events are accepted in any order, as a custom Transport may report them.
 func TestAnyOrder(t *testing.T) {
 	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// What an operator wants tried now is tried by the next process as well, if it is not before that ends.
+// Forgive applies to the next process too if no attempt was made before.
 func TestForgivenWhileRefused(t *testing.T) {
 	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// full is a record with every field set.
+// full returns a record with all fields set.
 func full() Record {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	return Record{
@@ -26,8 +26,8 @@ func full() Record {
 	}
 }
 
-// The form on disk. What is written here may get more fields, but none of these
-// may change: records of older versions must stay readable.
+// The form on disk. Fields may be added but not changed, because records of older versions must
+// stay readable.
 const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_failure":"2030-01-01T00:02:00Z",
 	"last_success":"2030-01-01T00:03:00Z","recovered_at":"2030-01-01T00:04:00Z","last_attempt":"2030-01-01T00:05:00Z",
 	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
@@ -37,7 +37,7 @@ const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_fai
 func TestRecordJSON(t *testing.T) {
 	v := reflect.ValueOf(full())
 	for f := range v.Type().Fields() {
-		if !f.IsExported() { // it is not saved
+		if !f.IsExported() { // not saved
 			continue
 		}
 		require.False(t, v.FieldByIndex(f.Index).IsZero(), "%s is not in this test", f.Name)
@@ -175,7 +175,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// Three stops in good order in ten minutes leave a relay free, and then it begins anew.
+// Up to three clean stops in ten minutes allow an immediate attempt. Then the count starts again.
 func TestCleanRestartsWithinTenMinutes(t *testing.T) {
 	c := Config{}.withDefaults()
 	for _, tc := range []struct {
@@ -200,8 +200,8 @@ func TestRestoreEscapesWhatAFileMayHold(t *testing.T) {
 	assert.Equal(t, `\x1b[2J\n`, r.LastError)
 }
 
-// FuzzImport: whatever stands in the saved file, the relay is tried again, within
-// what the rules allow, and the record can be saved again.
+// FuzzImport checks that for any saved record, the relay is tried again within the rules, and the
+// record can be saved again.
 func FuzzImport(f *testing.F) {
 	f.Add([]byte(fullJSON), 0.5)
 	f.Add([]byte(`{}`), 0.0)
@@ -227,13 +227,13 @@ func FuzzImport(f *testing.F) {
 		_, err := json.Marshal(r.saved())
 		require.NoError(t, err)
 		again := c.restore(r.saved(), now, jitter)
-		if stopped { // in good order, which the second time it was not
+		if stopped { // a clean stop, except the second time
 			require.False(t, again.next().Before(r.next()))
 		} else {
 			require.Equal(t, r.saved(), again.saved(), "restoring twice changes nothing")
 		}
 
-		// And it can live on.
+		// The record remains usable.
 		now = backoff.Later(now, r.next())
 		r = c.step(r, event{kind: attempt}, now, jitter)
 		r = c.step(r, event{kind: failed}, now, jitter)

@@ -12,17 +12,17 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
-// TestScripts plays the scenarios of testdata. A line is a comment (#), the output
-// of the line before (>), or a command:
+// TestScripts plays the scenarios of testdata. A line is a comment (#), the output of the line
+// before (>), or a command:
 //
 //	<time> <event> [text]    an event, at this time after the start
-//	<time> show              nothing happens
-//	<time> fail until <time> dials whenever due and fails at once; output has the attempts
-//	<time> restart           the record goes through JSON into a new process
-//	<time> lose              the record is saved by this moment; what follows up to the next restart is lost
-//	rand <number>            the random value from here on
+//	<time> show              shows the state
+//	<time> fail until <time> dials when due and fails immediately; the output has the attempts
+//	<time> restart           a new process imports the record from JSON
+//	<time> lose              saves the record; later changes are lost at the next restart
+//	rand <number>            sets the random value
 //
-// The output is the state, and what differs from a relay that nothing is known of.
+// The output is the state, and differences from an unknown relay.
 func TestScripts(t *testing.T) {
 	goldentest.Play(t, func(t *testing.T) goldentest.Player {
 		p := player{config: Config{}.withDefaults()}
@@ -30,13 +30,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// start is the time 0 of all scripts.
+// start is time 0 of all scripts.
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 type player struct {
 	config Config
 	record Record
-	saved  []byte // nil if every change is saved
+	saved  []byte // nil: every change is saved
 	jitter float64
 }
 
@@ -113,7 +113,7 @@ func (p *player) restart(now time.Time) (err error) {
 	return nil
 }
 
-// describe is the golden output.
+// describe returns the golden output.
 func (p *player) describe(now time.Time) string {
 	s := p.config.status(p.record, now)
 	words := []string{strings.ReplaceAll(s.State.String(), " ", "-")}

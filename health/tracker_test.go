@@ -66,7 +66,7 @@ func TestTrackerLifeOfARelay(t *testing.T) {
 			Attempts: 2, Connections: 1, FailedAttempts: 1, Downtime: 6 * time.Second,
 		}, tr.Status(u))
 
-		// No timer and no event: that it held for a minute shows when asked.
+		// No timer runs. The state changes after a minute when it is read.
 		time.Sleep(time.Minute - 1)
 		assert.False(t, tr.KnownGood(u))
 		assert.Equal(t, 1, tr.Status(u).Failures)
@@ -85,7 +85,7 @@ func TestTrackerLifeOfARelay(t *testing.T) {
 		assert.Equal(t, health.Healthy, tr.Status(u).State)
 		assert.True(t, tr.Status(u).RateLimitedUntil.IsZero())
 
-		// Longer where the relay complains again and again, but never for days.
+		// The pause is longer after repeated complaints, but limited to an hour.
 		tr.RateLimited(u, time.Now().Add(130*time.Second))
 		assert.Equal(t, 130*time.Second, time.Until(tr.Status(u).RateLimitedUntil))
 		tr.RateLimited(u, time.Now().Add(100*time.Hour))
@@ -144,7 +144,7 @@ func TestTrackerHostile(t *testing.T) {
 	})
 }
 
-// tooMany is how an HTTP client might report status 429.
+// tooMany is an error like that of an HTTP client for status 429.
 type tooMany struct{ wait time.Duration }
 
 func (tooMany) Error() string               { return "too many connections" }
@@ -175,7 +175,7 @@ func TestTrackerErrorTextIsBoundedAndEscaped(t *testing.T) {
 	assert.Empty(t, tr.Status(u).LastError)
 }
 
-// Two spellings of one relay are one record; the type of the key sees to it.
+// Two spellings of one relay share a record, because the key is canonical.
 func TestTrackerOneRecordForAllSpellings(t *testing.T) {
 	tr := tracker(t, health.Config{})
 	for _, s := range []string{"wss://x.example", "wss://x.example/", "x.example", "WSS://X.example:443"} {
@@ -220,7 +220,7 @@ func TestTrackerAll(t *testing.T) {
 	for u, s := range tr.All() {
 		got = append(got, u.String())
 		assert.Equal(t, 1, s.Failures)
-		tr.Forget(u) // the loop may change what it iterates over
+		tr.Forget(u) // the loop may change the tracker
 	}
 	slices.Sort(got)
 	assert.Equal(t, want, got)
@@ -234,7 +234,7 @@ func TestTrackerAll(t *testing.T) {
 	n := 0
 	for u := range tr.All() {
 		if n++; n == 1 {
-			for i := range 3 { // all others are gone when their turn comes
+			for i := range 3 { // the loop skips removed relays
 				if other := relay(t, fmt.Sprintf("wss://r%d.example.com", i)); other != u {
 					tr.Forget(other)
 				}
@@ -247,8 +247,8 @@ func TestTrackerAll(t *testing.T) {
 	}
 }
 
-// P14, "whatever is signed": announcements that list a relay and unlist it, again
-// and again, bring it no more attempts than one that lists it once.
+// P14: repeated announcements that add and remove a relay cause no more attempts than one
+// announcement.
 func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 	racetest.Amounts(t)
 	for _, answers := range []bool{false, true} {
@@ -286,7 +286,7 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 	}
 }
 
-// What is kept of forgotten relays is the first to go.
+// Records of forgotten relays are evicted first.
 func TestForgottenRelaysAreDroppedFirst(t *testing.T) {
 	tr := tracker(t, health.Config{MaxRecords: 2})
 	a, b, c := relay(t, "wss://a.example"), relay(t, "wss://b.example"), relay(t, "wss://c.example")
@@ -301,8 +301,7 @@ func TestForgottenRelaysAreDroppedFirst(t *testing.T) {
 	assert.EqualValues(t, 1, tr.Dropped())
 }
 
-// Forgetting a relay in the middle of things is no failure of it, and keeps the
-// pace of attempts and what it complained of.
+// Forgetting a relay in use is no failure, and keeps its backoff and pause.
 func TestForgetInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
@@ -321,8 +320,8 @@ func TestForgetInUse(t *testing.T) {
 	})
 }
 
-// Trap T1 through the shell: a relay that is down for the first ten days of our
-// life is connected to at the first attempt after it came up.
+// Trap T1 with a tracker: a relay that is down for the first ten days is connected at the first
+// attempt after it is up.
 func TestTrapT1_TrackerLetsARelayBackIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}.With(health.Fixed{Rand: rand.New(rand.NewPCG(1, 2)).Float64})), relay(t, "wss://relay.example.com")
@@ -344,7 +343,7 @@ func TestTrapT1_TrackerLetsARelayBackIn(t *testing.T) {
 	})
 }
 
-// Trap T10 through the shell.
+// Trap T10 with a tracker.
 func TestTrapT10_TrackerHoldsAFlappingRelayBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
@@ -389,7 +388,7 @@ func TestTrackerIsBounded(t *testing.T) {
 	assert.Equal(t, 0, tr.Status(relay(t, "wss://flood-901.example.com")).Failures)
 }
 
-// Even when everything is in use or proven, the bound holds.
+// The maximum number of records holds even if all relays are in use or proven.
 func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
 	tr := tracker(t, health.Config{MaxRecords: 2})
 	a, b, c, d := relay(t, "wss://a.example"), relay(t, "wss://b.example"), relay(t, "wss://c.example"), relay(t, "wss://d.example")
@@ -397,19 +396,19 @@ func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
 	tr.Attempt(b)
 	tr.Attempt(c)
 	assert.False(t, tr.KnownGood(a), "a proven relay goes before one in use")
-	tr.RateLimited(b, time.Time{}) // b is now the one heard of last
+	tr.RateLimited(b, time.Time{}) // b is now the most recently changed
 	tr.Attempt(d)
 	assert.Equal(t, 2, tr.Len())
 	assert.EqualValues(t, 2, tr.Dropped())
 	_, ok := tr.Export(c)
 	assert.False(t, ok)
-	tr.Connected(c) // of a dropped record: begins anew
+	tr.Connected(c) // its record was evicted, so it starts again
 	assert.True(t, tr.Status(c).Connected)
 	assert.Equal(t, 2, tr.Len())
 }
 
 func TestTrackerConcurrentUse(t *testing.T) {
-	// Rand need not be safe for concurrent use; -race tells if it would have to be.
+	// Rand need not be safe for concurrent use. -race would report concurrent calls.
 	tr := tracker(t, health.Config{MaxRecords: 8}.With(health.Fixed{Rand: rand.New(rand.NewPCG(1, 2)).Float64}))
 	urls := make([]graspsync.RelayURL, 16)
 	for i := range urls {
@@ -459,7 +458,7 @@ func TestTrackerConcurrentUse(t *testing.T) {
 	assert.Positive(t, attempts.Load())
 }
 
-// Calls that come together on one relay lose nothing.
+// Concurrent events of one relay are all counted.
 func TestTrackerCountsEveryCall(t *testing.T) {
 	tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
 	var wg sync.WaitGroup

@@ -17,7 +17,7 @@ const (
 	twinDeadAfter, twinDead           = 900, 600
 	twinPause                         = 30 // after a crash
 
-	// restart is what the rules have no event for: our process ends and another begins.
+	// restart means that the process ends and another starts. It is not an event of the rules.
 	restart = hostile + 1
 )
 
@@ -39,32 +39,31 @@ func twinConfig() Config {
 	}.withDefaults()
 }
 
-// twin is the rules in the most naive way: a machine that is ticked once a second
-// and counts everything up or down. It knows no times, only seconds left. All
-// durations of its test are whole seconds, random parts included, and shorter than
-// in earnest so that counting takes no time.
+// twin is a naive implementation of the rules: a machine that is called once per second and counts
+// in seconds. It uses no times. All durations of its test are short and whole seconds, with random
+// parts.
 type twin struct {
 	failures                  int
 	dialing, up, held, good   bool
-	upFor                     int         // seconds that the connection stands
-	cleared                   twinCleared // it held, as it would be if it had not
-	wait                      int         // seconds until an attempt may be made
-	overdue                   int         // seconds since then
-	failingFor                int         // seconds since the first failure, less idle ones
+	upFor                     int         // seconds of the current connection
+	cleared                   twinCleared // failures reset by the connection
+	wait                      int         // seconds until an attempt is allowed
+	overdue                   int         // seconds since an attempt was allowed
+	failingFor                int         // seconds since the first failure, without idle seconds
 	isDead                    bool
 	degradedLeft, limitedLeft int
 
 	attempts, connections, failed, disconnects, reconnects int
 	wasLost, everTried                                     bool
 
-	tried               int  // seconds since the last attempt began
-	inOrder             bool // the process was stopped while the relay was connected
-	restarts, restarted int  // in a row after such a stop; seconds since the first of them
+	tried               int  // seconds since the start of the last attempt
+	inOrder             bool // clean stop while the relay was connected
+	restarts, restarted int  // consecutive clean stops; seconds since the first
 
 	upSeconds, downSeconds int
 }
 
-// twinCleared is what a connection that held has cleared.
+// twinCleared contains the failures that a connection reset.
 type twinCleared struct {
 	failures, failingFor int
 	isDead               bool
@@ -99,8 +98,8 @@ func (w *twin) tick() {
 	w.restarted++
 }
 
-// longer raises the wait. quarter is the random value in quarters; with a jitter
-// of 1 it lengthens by up to 3/4.
+// longer raises the wait. quarter is the random value in quarters. The jitter of 1 extends a wait
+// by up to 3/4.
 func (w *twin) longer(seconds, quarter int) {
 	if seconds += seconds * quarter / 4; seconds > w.wait {
 		w.wait = seconds
@@ -163,7 +162,7 @@ func (w *twin) over(quarter int) {
 	}
 }
 
-// ago is longer for what would have been so many seconds since some that are past.
+// ago is longer for a wait that began past seconds ago.
 func (w *twin) ago(past, seconds, quarter int) {
 	seconds += seconds*quarter/4 - past
 	if seconds > w.wait-w.overdue {
@@ -171,9 +170,8 @@ func (w *twin) ago(past, seconds, quarter int) {
 	}
 }
 
-// restart is the end of a process, and the begin of the next one after a while in which
-// nothing is counted as time up or down. An attempt or a connection that had not held may
-// be what it died of.
+// restart ends the process and starts the next one after gap seconds, which are neither up nor
+// down. An attempt or connection that had not held counts as the cause of a crash.
 func (w *twin) restart(gap, quarter int) {
 	up, down := w.upSeconds, w.downSeconds
 	past := w.tried + gap
@@ -214,7 +212,7 @@ func (w *twin) restart(gap, quarter int) {
 	w.inOrder = false
 }
 
-// event has something happen. wait is what a relay asks for that fails.
+// event applies an event. wait is the pause that a failing relay requests.
 func (w *twin) event(k kind, quarter, wait int) {
 	switch k {
 	case attempt:
@@ -290,7 +288,7 @@ func (w *twin) state() State {
 	return Degraded
 }
 
-// summary is what both sides are compared by.
+// summary is the compared state.
 type summary struct {
 	State                                                  State
 	Connected, Good, Dialing                               bool
@@ -320,7 +318,7 @@ func summarise(c Config, r Record, now time.Time) summary {
 	}
 }
 
-// characters are relays: what happens to them, in turn.
+// characters are relays with repeating events.
 var characters = map[string][]kind{
 	"down":     {attempt, failed},
 	"flapping": {attempt, connected, lost, attempt, connected, lost, attempt, failed},
@@ -330,14 +328,14 @@ var characters = map[string][]kind{
 	"crashing": {attempt, connected, restart, attempt, restart, attempt, connected, stopped, restart, restart},
 	"limiting": {attempt, failed, attempt, connected, lost, restart},
 	"hanging":  {attempt, connected, hung, attempt, failed, attempt, connected, hung},
-	"stopped":  {attempt, connected, stopped, attempt, connected, restart}, // and begun again by the same process
+	"stopped":  {attempt, connected, stopped, attempt, connected, restart}, // begun again by the same process
 	"mostly":   {attempt, connected, lost, attempt, connected, lost, attempt, failed, attempt, connected, hostile},
 }
 
-// pauses between two events, in seconds, around every bound of the rules.
+// pauses are seconds between events, around all limits of the rules.
 var pauses = []int{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 29, 30, 31, 99, 100, 101, 175, 276, 300, 1000}
 
-// asked is what relays that fail want us to wait, in seconds.
+// asked are pauses requested by failing relays, in seconds.
 var asked = []int{0, 0, 0, 1, 10, twinMax - 1, twinMax, twinMax + 1, 3 * twinMax}
 
 func TestStepAgainstTwin(t *testing.T) {
@@ -359,7 +357,7 @@ func TestStepAgainstTwin(t *testing.T) {
 				}
 				pause := pauses[rng.IntN(len(pauses))]
 				if k == attempt && rng.IntN(4) > 0 {
-					pause = w.summary().Wait // as a good caller does
+					pause = w.summary().Wait // a caller that waits until the attempt is due
 				}
 				for range pause {
 					w.tick()

@@ -130,7 +130,7 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-// What is decided holds after a restart, comes before what the file says, and can be taken back.
+// Rules survive a restart, have precedence over the file, and can be removed.
 func TestBook(t *testing.T) {
 	ctx, store := t.Context(), state.NewMemory()
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
@@ -200,7 +200,7 @@ func TestBook(t *testing.T) {
 	require.ErrorIs(t, err, rules.ErrRule, "who is blocked is not forgotten without a word")
 }
 
-// A rule was said to be of half a second after what it had refused.
+// A rule was rounded to a time after its first refusal.
 func TestARuleIsNoYoungerThanWhatItRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
@@ -253,8 +253,8 @@ func TestWhatIsBlocked(t *testing.T) {
 	_, until := b.Blocks(event(t, announcement))
 	require.Contains(t, until, rules.Lifted(rules.OfAuthor(bob.PubKey())))
 	require.Contains(t, until, rules.Lifted(rules.OfRepository(bob.Ref("any"))))
-	// What is said of an owner is lifted for one repository of theirs as well, and of several that an
-	// event names it is enough that one is not blocked any more.
+	// A rule for a repository lifts the rule for its owner. One allowed repository of an event is
+	// sufficient.
 	several := event(t, carol.Event(2, 1621, "", nostr.Tag{"a", bob.Ref("any").String()}, nostr.Tag{"a", alice.Ref("bad").String()}))
 	_, until = b.Blocks(several)
 	for _, s := range []rules.Subject{
@@ -269,7 +269,7 @@ func TestWhatIsBlocked(t *testing.T) {
 	require.Empty(t, reason)
 }
 
-// failing is a store that can't be written to.
+// failing is a Store whose writes fail.
 type failing struct{ state.Store }
 
 var errDisk = errors.New("disk full")
@@ -278,7 +278,7 @@ func (failing) Put(_ context.Context, _ ...state.Record) error {
 	return errDisk
 }
 
-// What could not be kept does not count: after a restart it would not either.
+// A change that could not be saved has no effect.
 func TestNotKept(t *testing.T) {
 	b, err := rules.Open(t.Context(), failing{state.NewMemory()}, rules.Config{})
 	require.NoError(t, err)
@@ -290,8 +290,7 @@ func TestNotKept(t *testing.T) {
 	require.Nil(t, b.About().Name)
 }
 
-// Rules that were kept among other things get a store of their own, once; what that says already
-// stays.
+// Rules of a shared store move to a separate store once. Existing records of the target stay.
 func TestMove(t *testing.T) {
 	ctx, from, to := t.Context(), state.NewMemory(), state.NewMemory()
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
@@ -331,7 +330,7 @@ func TestMove(t *testing.T) {
 	require.Zero(t, n, "what was unset does not come back")
 }
 
-// A server that takes nothing by one author.
+// A server blocks one author.
 func ExampleBook() {
 	ctx := context.Background()
 	identity, err := nip34.ParseIdentity("grasp.example")
@@ -350,7 +349,7 @@ func ExampleBook() {
 	if err := book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"}); err != nil {
 		panic(err)
 	}
-	policy := relaysync.WithRules(relaysync.NewGRASPPolicy(identity), book) // sync.Config{Rules: book} does that by itself
+	policy := relaysync.WithRules(relaysync.NewGRASPPolicy(identity), book) // sync.Config{Rules: book} does the same
 	announcement, err := graspsync.ParseEvent(mallory.Hosted(1_700_000_000, "repo", "wss://grasp.example"))
 	if err != nil {
 		panic(err)

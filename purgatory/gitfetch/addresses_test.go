@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// What one server sends in a day was bounded by its name: with a wildcard in the DNS it had
-// any number of them. All of its names count as one.
+// The daily limit of a server applied per host name. With a DNS wildcard a server has any number of
+// names. It applies per address.
 func TestPromiseP17_ManyNamesOfOneAddress(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 30)[29]

@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// That one repository is not there, or not for us, says nothing about the others of its
-// server: whoever names an address that does not exist would make it useless for all.
+// A missing or private repository does not make its server broken, because users can name
+// repositories that do not exist.
 func TestOneMissingRepositoryIsNotABrokenServer(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusGone, http.StatusUnauthorized} {
 		o := serve(t, bare(t, nip34.SHA1), func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
@@ -26,8 +26,8 @@ func TestOneMissingRepositoryIsNotABrokenServer(t *testing.T) {
 	}
 }
 
-// Nor does it break a server that it redirects to one that is broken, as strangers may
-// have it do.
+// A redirect to a broken server does not make the redirecting server broken, because users may
+// create such redirects.
 func TestRedirectToABrokenServer(t *testing.T) {
 	for _, to := range []string{"http://10.0.0.1", "http://nowhere.invalid"} {
 		first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// A server that asks to be left alone says for how long, in its answer to the first request
-// or the second one. What another server says that it redirects to is not about it.
+// A server may request a pause in its answer to the first or second request. An answer of another
+// server after a redirect does not count.
 func TestAServerThatIsBusySaysSo(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 1)[0]
@@ -24,7 +24,7 @@ func TestAServerThatIsBusySaysSo(t *testing.T) {
 		name   string
 		status int
 		after  string
-		want   time.Duration // less than 0: it does not ask
+		want   time.Duration // negative: no pause
 	}{
 		{"too many", 429, "", 0},
 		{"too many, with a time", 429, "120", 2 * time.Minute},

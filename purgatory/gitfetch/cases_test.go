@@ -23,15 +23,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// A server that speaks version 0 only, and answers 400 to clients that do not name multi_ack, as that of
-// Azure DevOps does, was never fetched from. The answers of each form are understood, with and without
-// commits that both have.
+// A server that supports only version 0, and answers 400 to clients without multi_ack, like Azure
+// DevOps, could not be used. The answers of all variants work, with and without common commits.
 func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
 	program, err := exec.LookPath("git")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
-		hidden []string // capabilities that are not offered
-		want   string   // the capabilities that git names
+		hidden []string // capabilities that the server does not offer
+		want   string   // capabilities that git requests
 	}{
 		"all":           {nil, "multi_ack_detailed side-band-64k ofs-delta thin-pack no-progress"},
 		"multi_ack":     {[]string{"multi_ack_detailed"}, "multi_ack side-band-64k ofs-delta thin-pack no-progress"},
@@ -63,14 +62,14 @@ func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
 				return id
 			}
 			backend := &cgi.Handler{Path: program, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
-			var named []string // the capabilities of each request
+			var named []string // capabilities of each request
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Header.Del("Git-Protocol")
 				if r.Method == http.MethodGet {
 					answer := httptest.NewRecorder()
 					backend.ServeHTTP(answer, r)
 					text := answer.Body.String()
-					for _, name := range c.hidden { // the packet keeps its length
+					for _, name := range c.hidden { // keeps the length of the packet
 						text = regexp.MustCompile(`([ \x00])`+name+` `).ReplaceAllString(text, "${1}"+strings.Repeat("x", len(name))+" ")
 					}
 					w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
@@ -106,7 +105,7 @@ func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
 			main, err := nip34.ParseRefName("refs/heads/main")
 			require.NoError(t, err)
 			var old nip34.ObjectID
-			for _, text := range []string{"first", "second", "third"} { // the server is told of what we have
+			for _, text := range []string{"first", "second", "third"} { // the server receives our haves
 				id := commit(strings.Repeat(text+"\n", 1000))
 				require.NoError(t, fetch(t.Context(), f, ours, from, id))
 				require.NoError(t, f.UpdateRefs(t.Context(), ours, []purgatory.RefChange{{Name: main, Old: old, New: id}}, main))

@@ -20,8 +20,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Each child has all of what keeps it in its bounds, and nothing of our environment:
-// much of it can't be seen to matter until a git comes that needs it.
+// Each child has all limits, and nothing of our environment. Most of the limits matter only in rare
+// cases.
 func TestPromiseP9_EveryChild(t *testing.T) {
 	t.Setenv("GIT_SSL_NO_VERIFY", "1")
 	t.Setenv("https_proxy", "http://127.0.0.1:1")
@@ -88,8 +88,8 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.Len(t, ran, len(allowed))
 }
 
-// Errors are told apart by their types. What a stranger can put into the name of a
-// repository, or into what a server says, decides nothing.
+// Errors are classified by type. Text in names of repositories and messages of servers never
+// decides.
 func TestTrapG12_WordsDecideNothing(t *testing.T) {
 	const words = "dns-no such host-ssl-tls-x509 certificate-401-404 not found-not our ref-did not receive expected object-" +
 		"out of memory-mmap failed-unresolved delta-pack exceeds maximum allowed size-but expected-reference already exists"

@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// A server that could not be asked in time because others kept us busy has not gone
-// beyond a limit: it would not be asked again before the next day.
+// Waiting for local slots does not count as slowness of a server. Otherwise the server would not be
+// used until the next day.
 func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 1)[0]
@@ -30,7 +30,7 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// Nor is it the fault of one that has sent everything that git can't run yet.
+// Waiting for git after the pack arrived does not count either.
 func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 1)[0]
@@ -54,17 +54,17 @@ func TestWaitingForGitIsNotAServersFault(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A slow server is stopped. A repository that did not come within ten minutes never came, however fast it
-// came: now it has the more time the more has come, and a server that drips has no more than before.
+// A slow server is cut off. A repository that needs more than ten minutes gets more time with each
+// received byte. A server that sends single bytes gets no more time.
 func TestPromiseP30_Rate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		bytes int64         // at a time
-		every time.Duration // so much
-		comes time.Duration // for so long
-		total time.Duration // it has ended or is whole
-		ends  time.Duration // 0: when all has come
-		why   error         // nil: the time of a fetch is up
+		bytes int64         // per write
+		every time.Duration // interval of writes
+		comes time.Duration // duration
+		total time.Duration // size of the complete answer
+		ends  time.Duration // 0: after the complete answer
+		why   error         // nil: the time limit
 	}{
 		{"1 byte a second", 1, time.Second, time.Hour, 5 * time.Minute, 30 * time.Second, gitfetch.ErrSlow},
 		{"nothing", 0, time.Second, time.Hour, 5 * time.Minute, 30 * time.Second, gitfetch.ErrSlow},
@@ -109,7 +109,7 @@ func TestPromiseP30_Rate(t *testing.T) {
 	}
 }
 
-// While nothing is waited for, a server is not slow.
+// A server is not slow while it is not supposed to send.
 func TestPromiseP30_RateCountsWhileItIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, m, stop := gitfetch.Watch(t.Context())

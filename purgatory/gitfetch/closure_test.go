@@ -22,7 +22,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// node is an object, and those that it can't do without.
+// node is an object with the objects that it needs.
 type node struct {
 	id    nip34.ObjectID
 	kind  string
@@ -30,7 +30,7 @@ type node struct {
 	needs []nip34.ObjectID
 }
 
-// graph is a made-up history.
+// graph is a generated history.
 type graph struct {
 	t     testing.TB
 	rng   *rand.Rand
@@ -50,7 +50,7 @@ func (g *graph) add(kind string, body []byte, needs ...nip34.ObjectID) *node {
 
 func (g *graph) pick(kind string) *node { return g.kinds[kind][g.rng.IntN(len(g.kinds[kind]))] }
 
-// tree has files, folders, links, and submodules, whose commits are elsewhere.
+// tree adds a tree with files, folders, links, and submodules, whose commits are elsewhere.
 func (g *graph) tree() *node {
 	var body []byte
 	var needs []nip34.ObjectID
@@ -108,7 +108,7 @@ func newGraph(t testing.TB, seed uint64) *graph {
 	return g
 }
 
-// complete is the naive walk: whether everything from id on is there but for one.
+// complete is a naive walk. It reports whether id does not need without.
 func (g *graph) complete(id, without nip34.ObjectID) bool {
 	return id != without && !slices.ContainsFunc(g.all[id].needs, func(n nip34.ObjectID) bool { return !g.complete(n, without) })
 }
@@ -125,7 +125,7 @@ func (n *node) write(t testing.TB, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, hex[:2], hex[2:]), z.Bytes(), 0o600))
 }
 
-// pack has what lies in an object directory be in a pack there.
+// pack packs the loose objects of an object directory.
 func pack(t testing.TB, dir string) {
 	t.Helper()
 	var ids strings.Builder
@@ -149,9 +149,8 @@ func pack(t testing.TB, dir string) {
 	}
 }
 
-// Over made-up histories, each without one object: exactly the ids that need it are
-// missing, whether what is there is in the repository or in the quarantine, in packs or not,
-// whatever refs there are, and whoever walks.
+// In generated histories without one object, exactly the ids that need the object are missing. This
+// holds for objects in the repository or in the quarantine, packed or loose, and with any refs.
 func TestPromiseP32_OneObjectGone(t *testing.T) {
 	seeds := racetest.Rounds(150)
 	empty := bare(t, nip34.SHA1)
@@ -211,7 +210,7 @@ func TestPromiseP32_OneObjectGone(t *testing.T) {
 	t.Logf("%d histories, %d ids asked for, %d of them incomplete: wrongly complete 0", seeds, checked, gone)
 }
 
-// loose is a repository of g without one object and without refs.
+// loose creates a repository of g without one object and without refs.
 func (g *graph) loose(t testing.TB, without nip34.ObjectID) string {
 	dir := bare(t, nip34.SHA1)
 	for id, n := range g.all {
@@ -239,8 +238,7 @@ func chain(t testing.TB) (g *graph, commits []*node) {
 	return g, commits
 }
 
-// A history that is cut off is not complete, whatever a file says about where it
-// ends, and whatever a commit graph remembers.
+// A truncated history is incomplete, even if a shallow file or a commit graph says otherwise.
 func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
 	g, commits := chain(t)
 	f := fetcher(t)
@@ -274,8 +272,8 @@ func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
 	}
 }
 
-// What is not an id in the format of the repository is not an object, even if a
-// branch has such a name, or an object begins with it.
+// A text that is no id of the repository's format is no object, even if a branch has that name, or
+// an object id begins with it.
 func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	f := fetcher(t)
 	here := sample(t)
@@ -297,8 +295,8 @@ func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	require.Equal(t, []nip34.ObjectID{short}, missing)
 }
 
-// A server that has commits and no trees can't complete anything, and says so by
-// what it sends; the next one completes it, in the same quarantine.
+// A server with commits but without trees cannot complete a commit. The next server completes it in
+// the same quarantine.
 func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
 	g, commits := chain(t)
 	var without [][]byte
@@ -309,7 +307,7 @@ func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
 	git(t, there, "update-ref", "refs/heads/main", commits[4].id.String())
 	whole := serve(t, there, nil)
 	half := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { sendPack(packOf(without...))(w, r) })
-	// One that lacks a tree without knowing: git finds out when it makes the pack.
+	// If the server lacks a tree, its git fails while it makes the pack.
 	broken := g.loose(t, commits[0].needs[0])
 	require.NoError(t, os.WriteFile(broken+"/refs/heads/main", []byte(commits[4].id.String()+"\n"), 0o600))
 	unaware := serve(t, broken, nil)
@@ -333,8 +331,7 @@ func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
 	require.NoFileExists(t, here+"/shallow")
 }
 
-// Of many objects of which the server lacks most, those that it has come, in four
-// requests.
+// If a server lacks most of many objects, the others arrive in four requests.
 func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
@@ -359,7 +356,7 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	require.Len(t, o.seen(), 4)
 }
 
-// A git that dies has not come to a verdict.
+// A killed git has given no result.
 func TestMissingOfABrokenGit(t *testing.T) {
 	here := sample(t)
 	git(t, here, "repack", "-adq")

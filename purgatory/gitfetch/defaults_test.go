@@ -12,7 +12,7 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 	doctest.Defaults(t, "config.go", gitfetch.Config{}.WithDefaults())
 }
 
-// Every number of a configuration has a bound, and what is beyond it is named.
+// Every number of a configuration has a limit, and errors name it.
 func TestEachNumberIsBounded(t *testing.T) {
 	good := gitfetch.Config{Dialer: &egress.Dialer{}}.WithDefaults()
 	doctest.Bounded(t, good, gitfetch.Config.WithDefaults, gitfetch.Config.Validate)

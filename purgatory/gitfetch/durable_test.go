@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// An event was stored because of refs that a loss of power took away: git syncs files, but
-// not the folders in which it gives them a name.
+// An event was stored although a power failure could remove its refs, because git does not sync
+// folders.
 func TestRefsAreOnTheDisk(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	commits := history(t, dir, "x", 2)

@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// fetch brings an object, with all that it needs, from a server into a bare repository, which is
-// as it was until all of it is there. Package purgatory does so by itself.
+// fetch fetches a complete object from a server into a bare repository, which stays unchanged until
+// the object is complete. Package purgatory does this itself.
 func fetch(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL, id nip34.ObjectID) error {
 	q, err := f.Quarantine(ctx, dir)
 	if err != nil {
@@ -39,7 +39,7 @@ func fetch(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.
 	return q.Promote(ctx)
 }
 
-// A commit is fetched from a server on this machine, which the dialer must be told to allow.
+// A commit is fetched from a server on this machine, which the dialer must allow explicitly.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// openFiles note what is opened: who forgets to close it runs out of files in the end.
+// openFiles records opened files, to detect files that are not closed.
 type openFiles struct {
 	gitfetch.OSFiles
 	mu   sync.Mutex
@@ -36,7 +36,7 @@ func (o *openFiles) OpenFile(name string, flag int, mode os.FileMode) (*os.File,
 	return file, err
 }
 
-// closed checks that nothing of it is open any more.
+// closed checks that no file is open.
 func (o *openFiles) closed(t testing.TB, after string) {
 	t.Helper()
 	o.mu.Lock()
@@ -48,12 +48,12 @@ func (o *openFiles) closed(t testing.TB, after string) {
 	o.open = nil
 }
 
-// faultyFiles fail once, at the n-th thing that is done to them.
+// faultyFiles fail once, at the n-th operation.
 type faultyFiles struct {
 	openFiles
-	apart   bool // nothing can have two names
+	apart   bool // hard links fail
 	n, done int
-	what    string // what failed
+	what    string // the failed operation
 }
 
 func (f *faultyFiles) step(op, name string) error {
@@ -151,10 +151,9 @@ func (f *faultyFiles) Sync(name string) error {
 	return f.openFiles.Sync(name)
 }
 
-// Everything that is done to the disk fails once, and each process of git is killed once, in
-// each way to get objects: whoever asked is told, no server is blamed for it, what had been
-// gathered before is still there, the repository is sound, nobody has a place any more, and
-// the next try works.
+// Each disk operation fails once, and each git process is killed once, in each way to get objects.
+// The caller gets an error that does not blame a server, earlier objects stay, the repository is
+// sound, no slot stays in use, and the next attempt works.
 func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
@@ -187,12 +186,12 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
-		"keep": func(f *gitfetch.Fetcher, here string) error { // what is there, and no ref has
+		"keep": func(f *gitfetch.Fetcher, here string) error { // objects that exist without a ref
 			git(t, here, "fetch", "-q", there, "main")
 			_, err := f.Missing(t.Context(), here, ids[2:])
 			return err
 		},
-		"copy": func(f *gitfetch.Fetcher, here string) (err error) { // the same, beside what is fetched
+		"copy": func(f *gitfetch.Fetcher, here string) (err error) { // the same, beside fetched objects
 			git(t, here, "fetch", "-q", there, "main")
 			q, err := f.Open(here)
 			if err != nil {
@@ -209,7 +208,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 		"take":  func(f *gitfetch.Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
 		"share": func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
 		"link":  func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
-		"more": func(f *gitfetch.Fetcher, here string) error { // of what it has a part of
+		"more": func(f *gitfetch.Fetcher, here string) error { // of a partly existing history
 			git(t, here, "fetch", "-q", there, ids[0].String()+":refs/heads/part")
 			return f.Share(t.Context(), inPacks, here, ids[2:])
 		},
@@ -241,7 +240,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 					if !ofGit && err != nil {
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
 					}
-					if err == nil { // where it can't be linked it is copied
+					if err == nil { // it is copied where links fail
 						require.True(t, strings.HasPrefix(*what, "link"), "%d: not told: %s", n, *what)
 						missing, err := f.Missing(t.Context(), here, ids)
 						require.NoError(t, err)
@@ -267,8 +266,7 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 	}
 }
 
-// killedGit has the n-th child killed before it has done anything: it said nothing, and that
-// is no answer.
+// killedGit kills the n-th child before it does anything. No output is no answer.
 func killedGit(f *gitfetch.Fetcher, n int) (killed *string) {
 	done, killed := 0, new(string)
 	*f.Started() = func(cmd *exec.Cmd) {
@@ -280,8 +278,8 @@ func killedGit(f *gitfetch.Fetcher, n int) (killed *string) {
 	return killed
 }
 
-// gathered has a fetch fail after another one has brought something, which must still be
-// there. What fails on the way is returned.
+// gathered lets a fetch fail after an earlier fetch whose objects must stay. It returns unexpected
+// errors.
 func gathered(t *testing.T, f *gitfetch.Fetcher, here string, o *origin, ids []nip34.ObjectID) error {
 	faults, killed := *f.Files(), *f.Started()
 	*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil

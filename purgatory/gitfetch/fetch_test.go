@@ -18,7 +18,7 @@ func ref(t testing.TB, name string) nip34.RefName {
 	return r
 }
 
-// The whole way: fetched, complete, promoted, refs moved, and a clone works.
+// The whole sequence: fetch, check, promote, update refs, clone.
 func TestFetchAndAlign(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		t.Run(format.String(), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestFetchAndAlign(t *testing.T) {
 			require.NoError(t, f.Cleanup(t.Context(), here))
 			git(t, here, "fsck", "--strict")
 
-			// What is new comes as a small pack, made against what we have.
+			// New commits arrive as a small pack against existing objects.
 			second := history(t, there, "main", 1)
 			get(t, f, here, o.clone(t), second[0])
 			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
@@ -50,7 +50,7 @@ func TestFetchAndAlign(t *testing.T) {
 	}
 }
 
-// A server that speaks version 0 only serves tips, and what it says it may.
+// A version 0 server serves tips, and other objects if its capabilities allow.
 func TestVersion0(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 5)
@@ -68,7 +68,7 @@ func TestVersion0(t *testing.T) {
 	get(t, f, other, old.clone(t), ids[2])
 }
 
-// One object that a server lacks does not fail the others.
+// A missing object does not prevent the fetch of other objects.
 func TestTrapG7_OneMissingObject(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
@@ -93,8 +93,7 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 	require.Equal(t, lost, not.ID)
 }
 
-// What came of a repository in an earlier part, and no ref has yet, is not sent again with
-// the next one.
+// Objects of an earlier part of a repository, which no ref reaches yet, are not sent again.
 func TestThePartsOfARepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 200)
@@ -111,6 +110,6 @@ func TestThePartsOfARepository(t *testing.T) {
 	}
 	first := part(ids[180])
 	require.Less(t, part(ids[190]), first/3)
-	require.NoError(t, f.Cleanup(t.Context(), here)) // what no ref has may go now
+	require.NoError(t, f.Cleanup(t.Context(), here)) // objects without a ref may be removed now
 	require.Greater(t, part(ids[199]), first)
 }

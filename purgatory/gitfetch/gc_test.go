@@ -12,14 +12,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// mercilessly collects garbage as no host should.
+// mercilessly runs an aggressive garbage collection.
 func mercilessly(t testing.TB, dir string) {
 	t.Helper()
 	git(t, dir, "gc", "--quiet", "--prune=now")
 	git(t, dir, "prune", "--expire=now")
 }
 
-// unheldKinds are the ways in which objects can be in a repository without a ref.
+// unheldKinds are the ways in which a repository gets objects without a ref.
 var unheldKinds = map[string]func(t *testing.T, f *gitfetch.Fetcher, g *graph, tip nip34.ObjectID) (dir string){
 	"loose": func(t *testing.T, _ *gitfetch.Fetcher, g *graph, _ nip34.ObjectID) string {
 		return g.loose(t, nip34.ObjectID{})
@@ -53,8 +53,8 @@ var unheldKinds = map[string]func(t *testing.T, f *gitfetch.Fetcher, g *graph, t
 	},
 }
 
-// What Missing finds in the repository, and no ref holds, survives whoever collects
-// garbage until refs do hold it; after that nothing is kept any more.
+// Objects that Missing finds without a ref survive any garbage collection until refs reach them.
+// Afterwards they are not protected.
 func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 	for name, make := range unheldKinds {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 	}
 }
 
-// What does not go together with anything complete is not kept.
+// Incomplete objects are not protected.
 func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[1].id)
@@ -107,8 +107,8 @@ func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
 	}
 }
 
-// A quarantine that relies on objects which no ref holds has them as well, as soon as
-// it says that nothing is missing.
+// After Missing reports that nothing is missing, a quarantine contains copies of all needed objects
+// without a ref.
 func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {
 	g, commits := chain(t)
 	here := g.loose(t, commits[4].id)

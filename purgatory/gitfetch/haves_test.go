@@ -13,9 +13,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// What strangers pushed for pull requests, dated as they like, does not crowd out our
-// branches from what a server is told that we have: it would send everything anew, which
-// may be beyond our limits.
+// Refs of pull requests with forged dates must not displace our branches from the haves. Otherwise
+// a server would send everything again, possibly beyond our limits.
 func TestBranchesAreToldFirst(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	main := history(t, dir, "main", 1)[0]

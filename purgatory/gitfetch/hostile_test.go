@@ -26,7 +26,7 @@ import (
 
 func pkt(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 
-// v2 answers the GET as a server that speaks version 2, and the POST by answer.
+// v2 is a version 2 server whose POST is answered by answer.
 func v2(answer func(w io.Writer)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -39,7 +39,7 @@ func v2(answer func(w io.Writer)) http.HandlerFunc {
 	}
 }
 
-// band writes bytes of a pack as a server does.
+// band writes pack data in sideband packets.
 func band(w io.Writer, b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), 65515)
@@ -56,7 +56,7 @@ func packHeader(objects uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, objects)
 }
 
-// object is an object as it is in a pack.
+// object returns a pack entry.
 func object(typ byte, content []byte) []byte {
 	n := len(content)
 	b := []byte{typ<<4 | byte(n&15)}
@@ -71,7 +71,7 @@ func object(typ byte, content []byte) []byte {
 	return append(b, z.Bytes()...)
 }
 
-// packOf is a pack with a right trailer.
+// packOf returns a pack with a valid trailer.
 func packOf(objects ...[]byte) []byte {
 	b := packHeader(uint32(len(objects)))
 	for _, o := range objects {
@@ -81,8 +81,7 @@ func packOf(objects ...[]byte) []byte {
 	return append(b, sum[:]...)
 }
 
-// bomb is a delta that makes a huge object of a small one: copies of its base, again
-// and again.
+// bomb returns a delta that makes a huge object by repeated copies of its base.
 func bomb(size int) []byte {
 	base := bytes.Repeat([]byte{'x'}, 0xffff)
 	var delta []byte
@@ -92,7 +91,7 @@ func bomb(size int) []byte {
 		delta = append(delta, 0x80|0x10|0x20, 0xff, 0xff)
 	}
 	baseObject := object(3, base)
-	entry := object(6, delta) // OBJ_OFS_DELTA: the offset goes between header and data
+	entry := object(6, delta) // OBJ_OFS_DELTA: the offset is between header and data
 	i := 0
 	for entry[i]&0x80 != 0 {
 		i++
@@ -130,15 +129,13 @@ func advert(body func(w io.Writer)) http.HandlerFunc {
 	}
 }
 
-// hostile is what a server does, and what must be said of it; nil: anything but
-// success.
+// hostile is a server with the expected error; nil: any error.
 type hostile struct {
 	serve http.HandlerFunc
 	want  func(error) bool
 }
 
-// hostilePackets are servers that do not keep to the protocol, or make too much of
-// it.
+// hostilePackets are servers that violate the protocol or exceed limits.
 var hostilePackets = map[string]hostile{
 	"endless pack": {v2(func(w io.Writer) {
 		fmt.Fprint(w, pkt("packfile\n"))
@@ -296,7 +293,7 @@ func attempt(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsyn
 	return errors.Join(err, q.Discard())
 }
 
-// digest sums up a folder: every name, and the content of every file.
+// digest returns a hash of the names and contents of a folder.
 func digest(t testing.TB, dir string) string {
 	t.Helper()
 	h := sha1.New()
@@ -317,7 +314,7 @@ func digest(t testing.TB, dir string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// children are the processes of git that we started and that still run.
+// children returns our running git processes.
 func children(t testing.TB) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")

@@ -35,7 +35,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// entryHead is how an object begins in a pack.
+// entryHead returns the header of a pack entry.
 func entryHead(typ byte, n int) []byte {
 	b := []byte{typ<<4 | byte(n&15)}
 	for n >>= 4; n > 0; n >>= 7 {
@@ -45,7 +45,7 @@ func entryHead(typ byte, n int) []byte {
 	return b
 }
 
-// stored is an object that is not compressed: quick to make, and as long as it says.
+// stored returns an uncompressed pack entry, which is fast to make.
 func stored(typ byte, content []byte) []byte {
 	b := append(entryHead(typ, len(content)), 0x78, 0x01)
 	sum := adler32.Checksum(content)
@@ -66,8 +66,8 @@ func stored(typ byte, content []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, sum)
 }
 
-// zeros is an object of so many MiB of nothing, in a thousandth of that: the same
-// compressed block again and again.
+// zeros returns a pack entry of mib MiB of zeros, compressed to a thousandth by repetition of one
+// compressed block.
 func zeros(typ byte, mib int) []byte {
 	var z bytes.Buffer
 	w := zlib.NewWriter(&z)
@@ -86,7 +86,7 @@ func zeros(typ byte, mib int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32((mib<<20)%65521)<<16|1)
 }
 
-// manyBlobs is a pack of n blobs of a few bytes.
+// manyBlobs returns a pack of n small blobs.
 func manyBlobs(n int) []byte {
 	objects := make([][]byte, n)
 	for i := range objects {
@@ -95,7 +95,7 @@ func manyBlobs(n int) []byte {
 	return packOf(objects...)
 }
 
-// thinDelta is a delta against an object that nobody has.
+// thinDelta returns a delta against an object that no server has.
 func thinDelta() []byte {
 	head := entryHead(7, 4)
 	var z bytes.Buffer
@@ -105,12 +105,12 @@ func thinDelta() []byte {
 	return packOf(slices.Concat(head, bytes.Repeat([]byte{0xab}, 20), z.Bytes()))
 }
 
-// commitOf is a commit of a tree, and its tree's id is in it and nowhere else.
+// commitOf returns a commit whose tree does not exist.
 func commitOf(tree string) []byte {
 	return []byte("tree " + tree + "\nauthor a <a@x> 1 +0000\ncommitter a <a@x> 1 +0000\n\nx\n")
 }
 
-// squeezed sends what answer writes compressed, whether that was asked for or not.
+// squeezed compresses an answer, requested or not.
 func squeezed(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -127,7 +127,7 @@ type writerOf struct {
 
 func (w writerOf) Write(p []byte) (int, error) { return w.w.Write(p) }
 
-// drip sends a byte now and then: enough to look alive.
+// drip sends single bytes to look alive.
 func drip(w http.ResponseWriter, r *http.Request, b byte) {
 	for r.Context().Err() == nil {
 		if _, err := w.Write([]byte{b}); err != nil {
@@ -141,7 +141,7 @@ func drip(w http.ResponseWriter, r *http.Request, b byte) {
 	}
 }
 
-// stalling sends what h sends and never ends.
+// stalling sends the answer of h and never ends.
 func stalling(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h(w, r)
@@ -156,7 +156,7 @@ func redirectTo(to string) hostile {
 	return hostile{func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }, is(egress.ErrAddress)}
 }
 
-// hostileData are servers whose packs, or ways to send them, are traps.
+// hostileData are servers with hostile packs or hostile ways to send packs.
 var hostileData = map[string]hostile{
 	"commit of 1 GiB": {sendPack(packOf(zeros(1, 1024))), limited("memory of git")},
 	"tree of 1 GiB":   {sendPack(packOf(zeros(2, 1024))), limited("memory of git")},
@@ -250,11 +250,11 @@ func unhex(s string) (b []byte) {
 	return b
 }
 
-// zeroPack is one blob of stored nothings, which compress well on the way: more than is
-// allowed. It is made once, before somebody waits for it.
+// zeroPack is a blob of zeros that is small on the wire and beyond the limit. It is made once,
+// before a server waits for it.
 var zeroPack = sync.OnceValue(func() []byte { return packOf(stored(3, make([]byte, 36<<20))) })
 
-// peaks watches the memory of every child.
+// peaks measures the memory of all children.
 type peaks struct {
 	mu            sync.Mutex
 	resident, all int64 // KiB
@@ -295,7 +295,7 @@ func (p *peaks) look() {
 	for pid := range strings.FieldsSeq(string(list)) {
 		status, _ := os.ReadFile("/proc/" + pid + "/status")
 		if !bytes.Contains(status, []byte("Name:\tgit\n")) {
-			continue // not yet ours: between fork and exec it has our own memory
+			continue // between fork and exec a child has our memory
 		}
 		p.mu.Lock()
 		for line := range strings.Lines(string(status)) {
@@ -316,8 +316,8 @@ func (p *peaks) end() {
 	p.done.Wait()
 }
 
-// Whatever a server sends: it is refused within its limit, nothing is left on the
-// disk, the repository is as it was, and no child process stays.
+// Any answer of a server is refused within limits. Nothing stays on disk, the repository is
+// unchanged, and no child is left.
 func TestPromiseP30_HostileServers(t *testing.T) {
 	racetest.Amounts(t)
 	canary := listenQuietly(t, "127.0.0.2:0")
@@ -347,7 +347,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 		MaxPackBytes: 32 << 20, Memory: gitrun.NewMemory(1 << 30),
 	}.With(gitfetch.Fixed{MaxAdvertBytes: 8 << 20, MaxAdvertRefs: 10_000, RateWindow: 10 * time.Second, Timeout: 20 * time.Second})
 	if name == "stalls" || name == "never ends" || strings.HasPrefix(name, "drip") {
-		cfg.Fixed().RateWindow = 300 * time.Millisecond // the others must not be found slow on a slow machine
+		cfg.Fixed().RateWindow = 300 * time.Millisecond // short, but other servers must not count as slow on a slow machine
 	}
 	if name == "never answers" {
 		cfg.Fixed().Timeout = time.Second
@@ -391,7 +391,7 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 		memory.children, memory.resident>>10, memory.all>>10)
 }
 
-// What has come is known while it comes: who brings least gives way when places are few.
+// The received bytes are known during a fetch, because the fetch with fewest bytes yields its slot.
 func TestReceivedWhileItComes(t *testing.T) {
 	here, sent := sample(t), make([]byte, 60_000)
 	serves := stalling(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, sent) }))
@@ -412,7 +412,7 @@ func TestReceivedWhileItComes(t *testing.T) {
 	require.NoError(t, q.Discard())
 }
 
-// sample is a repository with a bit of history, copied and not made for each test.
+// sample returns a copy of a repository with some history.
 func sample(t testing.TB) string {
 	t.Helper()
 	samples.Do(func() {
@@ -432,7 +432,7 @@ var (
 	sampleDir string
 )
 
-// quiet is a listener that nobody should connect to.
+// quiet is a listener that must not get connections.
 type quiet struct {
 	addr string
 	seen atomic.Int64
@@ -457,7 +457,7 @@ func listenQuietly(t testing.TB, addr string) *quiet {
 	return q
 }
 
-// An answer that ends too early, wherever, is refused, and nothing is left of it.
+// A truncated answer is refused at any length and leaves nothing.
 func TestPromiseP31_CutOffAnywhere(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), sample(t)
 	ids := history(t, there, "other", 5)
@@ -496,7 +496,7 @@ func TestPromiseP31_CutOffAnywhere(t *testing.T) {
 	t.Logf("%d cuts of an answer of %d bytes", n, answer.Len())
 }
 
-// From https nothing leads to http, and the password in a URL is nobody's.
+// https never leads to http, and the password of a URL is never sent elsewhere.
 func TestPromiseP3_NeverAwayFromTLS(t *testing.T) {
 	plain := listenQuietly(t, "127.0.0.1:0")
 	var seen atomic.Int64

@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// An index that is not one is refused, whatever is in it.
+// Invalid indexes are refused.
 func FuzzReadIndex(f *testing.F) {
 	head := append([]byte(barerepo.IndexMark), make([]byte, 1024)...)
 	f.Add(head, []byte("ab"))

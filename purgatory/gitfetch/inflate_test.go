@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// film is a repository that holds a large blob.
+// film returns a repository with a large blob.
 func film(t *testing.T) (dir, blob, tip string, data []byte) {
 	t.Helper()
 	dir = bare(t, nip34.SHA1)
@@ -38,7 +38,7 @@ func hashed(kind string, content []byte) []byte {
 	return sum[:]
 }
 
-// variants is a thin pack with a commit that has so many deltas on a blob, and junk.
+// variants returns a thin pack with a commit of n deltas against a blob, and junk.
 func variants(t *testing.T, blob, parent string, data []byte, n, junk int) (pack []byte, tip nip34.ObjectID) {
 	t.Helper()
 	from, err := hex.DecodeString(blob)
@@ -51,7 +51,7 @@ func variants(t *testing.T, blob, parent string, data []byte, n, junk int) (pack
 		tree = append(append(tree, fmt.Sprintf("100644 v%02d\x00", i)...), hashed("blob", content)...)
 		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(data))), uint64(len(content)))
 		delta = append(append(delta, byte(len(head))), head...)
-		for at := 0; at < len(data); at += 1 << 16 { // a size of 0x10000 is said by no byte
+		for at := 0; at < len(data); at += 1 << 16 { // size 0x10000 is encoded without bytes
 			delta = append(delta, 0x80|0x0f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24))
 		}
 		deflated := object(7, delta)
@@ -66,7 +66,7 @@ func variants(t *testing.T, blob, parent string, data []byte, n, junk int) (pack
 	return packOf(objects...), oid(t, hex.EncodeToString(hashed("commit", commit)))
 }
 
-// indexed is a folder with a pack, beside a repository.
+// indexed returns a folder with a pack, beside a repository.
 func indexed(t *testing.T, beside string, pack []byte) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "upload")
@@ -79,11 +79,10 @@ func indexed(t *testing.T, beside string, pack []byte) string {
 	return dir
 }
 
-// Deltas on what the repository holds were written out in full, so that a push of some KiB
-// made it grow by many MiB.
+// Deltas against objects of the repository were expanded, so a push of some KiB added many MiB.
 func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		return // files of a child have no limit there
+		return // children have no file size limit
 	}
 	f := fetcher(t)
 	here, blob, base, data := film(t)
@@ -98,11 +97,10 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	git(t, here, "fsck", "--strict")
 }
 
-// Too much junk beside such deltas leaves no way to take them: it is refused, and nothing
-// is left.
+// If there is too much junk beside such deltas, the push is refused and leaves nothing.
 func TestJunkBesideDeltasIsRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		return // files of a child have no limit there
+		return // children have no file size limit
 	}
 	f := fetcher(t)
 	here, blob, base, data := film(t)
@@ -123,10 +121,10 @@ func TestJunkBesideDeltasIsRefused(t *testing.T) {
 	require.Empty(t, leftovers(t, here))
 }
 
-// What the repository has and no ref holds is copied, and is no way around the limit.
+// Objects of the repository without a ref are copied within the limit.
 func TestCopyOfUnheldObjectsIsBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		return // files of a child have no limit there
+		return // children have no file size limit
 	}
 	f := fetcher(t)
 	here, blob, base, data := film(t)

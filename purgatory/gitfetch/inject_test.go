@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// shim is a git that writes down its arguments and environment before it runs git.
+// shim returns a git that records its arguments and environment and then runs git.
 func shim(t testing.TB) (path, log string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func shim(t testing.TB) (path, log string) {
 	return path, log
 }
 
-// nasty are the parts of which what strangers write is made up here.
+// nasty are parts of generated untrusted texts.
 var nasty = []string{
 	"a", "main", "b/c", "/", "//", ".", "..", "../../", ".lock", "@", "{", "@{", "}", "-", "--", "--upload-pack=touch x", "~", "^",
 	":", "?", "*", "[", "\\", " ", "\t", "\n", "\r\n", "\x00", "\x01", "\x1b[2J", "\x7f", "ä", "\xff", "'", "\"", "`id`", "$(touch x)",
@@ -48,11 +48,10 @@ func made(rng *rand.Rand, most int) string {
 	return b.String()
 }
 
-// Of what strangers write nothing gets into the arguments or the environment of git,
-// and nothing is written outside the repository: not of ids, of names of refs, of
-// URLs, and not of the identifier by which the embedder names the folder.
+// Untrusted text never reaches the arguments or environment of git, and nothing is written outside
+// the repository. This covers ids, ref names, URLs, and the identifier in the folder name.
 func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
-	const marker = "zQ7" // in everything that a stranger wrote
+	const marker = "zQ7" // in all untrusted text
 	root := t.TempDir()
 	inside := filepath.Join(root, "zQ7 -c x:y\";'$(touch pwned)ä\n--git-dir=.git")
 	there := bare(t, nip34.SHA1)
@@ -73,7 +72,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	f := fetcher(t, gitfetch.Config{Git: path})
 	rng := rand.New(rand.NewPCG(3, 4))
 
-	// 50,000 of them: those that become a value at all are used, many at once.
+	// 50,000 texts. Those that can be parsed are used, many of them together.
 	values, refs, urls := 0, map[string]nip34.RefName{}, []graspsync.CloneURL{}
 	var odd []nip34.ObjectID
 	for values < 50_000 {
@@ -124,7 +123,7 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), inside, changes, nip34.RefName{}))
 	require.NoError(t, f.Cleanup(t.Context(), inside))
 	require.Equal(t, before, outside())
-	// From and to repositories with such names, and onto what is there.
+	// From and to repositories with such names, and over existing refs.
 	beside := filepath.Join(root, "zQ7 other")
 	require.NoError(t, os.CopyFS(beside, os.DirFS(bare(t, nip34.SHA1))))
 	before = outside()
@@ -157,7 +156,7 @@ func words(ids []nip34.ObjectID) (out []string) {
 	return out
 }
 
-// withoutConflicts leaves out names that are folders of others.
+// withoutConflicts omits names that are folders of other names.
 func withoutConflicts(refs map[string]nip34.RefName) (out []nip34.RefName) {
 	folders := make(map[string]bool)
 	for name := range refs {
@@ -174,8 +173,8 @@ func withoutConflicts(refs map[string]nip34.RefName) (out []nip34.RefName) {
 	return out // branches first
 }
 
-// The configuration, hooks and alternates of a repository do not run anything, and
-// neither do those of whoever runs us.
+// Configuration, hooks and alternates of a repository, or of the user who runs the server, must not
+// run programs.
 func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), sample(t)
 	tip := history(t, there, "main", 6)[5]
@@ -208,7 +207,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	}
 }
 
-// Our verdicts on ref names are those of git.
+// Our validation of ref names equals git's.
 func TestRefNamesAsGitJudgesThem(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	n := 2000

@@ -27,8 +27,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Each limit, reached by a server that is honest but for being too much: exactly the
-// limit passes, one more does not, and the error says which it was.
+// For each limit: a server at the limit passes, a server above it does not, and the error names the
+// limit.
 func TestPromiseP30_EachLimit(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 30)
@@ -47,7 +47,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 			before := digest(t, here)
 			f := fetcher(t, c.cfg)
 			if c.limit == "memory of git" {
-				// So little that git can't begin: what it says then is another thing.
+				// With so little memory git cannot start, and the error differs.
 				require.Error(t, attempt(t.Context(), f, here, o.clone(t), ids[29]))
 				return
 			}
@@ -62,7 +62,7 @@ func TestPromiseP30_EachLimit(t *testing.T) {
 	require.NoError(t, attempt(t.Context(), f, bare(t, nip34.SHA1), o.clone(t), ids[29]), "exactly the limit")
 }
 
-// The disk is looked at before the first request and while a pack comes.
+// Free disk space is checked before the first request and during a pack.
 func TestPromiseP30_FreeDisk(t *testing.T) {
 	here := sample(t)
 	before := digest(t, here)
@@ -94,8 +94,7 @@ func TestPromiseP30_FreeDisk(t *testing.T) {
 	require.ErrorIs(t, attempt(t.Context(), f, here, o.clone(t), oid(t, strings.Repeat("a", 40))), syscall.EIO)
 }
 
-// A git that would run forever, with a child of its own, is ended as a group, by the
-// end of the time.
+// A git that would run forever with a child is killed as a group at the time limit.
 func TestPromiseP30_TimeEndsTheGroup(t *testing.T) {
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
@@ -124,14 +123,14 @@ esac
 	}
 }
 
-// gone reports whether a process is no more, or only its name is.
+// gone reports whether a process has ended or is a zombie.
 func gone(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// Never more children than allowed, and servers that take their time have none: they
-// keep nobody from running git, and from fetching only those beyond MaxFetches.
+// The number of children is limited, and slow servers have no children. They block neither git nor
+// fetches within MaxFetches.
 func TestPromiseP30_Children(t *testing.T) {
 	slow, stop := context.WithCancel(t.Context())
 	there := sample(t)
@@ -165,7 +164,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	require.Eventually(t, func() bool { return f.Children() == 0 }, time.Minute, time.Millisecond, "none while they drip")
 	here := configured(t, sample(t))
 	ours := sample(t)
-	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before those that hang are too slow
+	at, enough := context.WithTimeout(t.Context(), 20*time.Second) // before the hanging servers are too slow
 	defer enough()
 	refs, err := f.Refs(at, here)
 	require.NoError(t, err)
@@ -192,8 +191,7 @@ func TestPromiseP30_Children(t *testing.T) {
 	require.Len(t, refs.At, 1)
 }
 
-// While a pack drips in, one that is honest is fetched, though git may run but once at
-// a time.
+// While slow packs arrive, an honest fetch succeeds, even with one git slot.
 func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
 	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
@@ -221,8 +219,8 @@ func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
 	wg.Wait()
 }
 
-// An old git, something that is no git, and none are said to be what they are; one
-// whose SHA-1 can be fooled is warned of.
+// Old git versions, other programs and missing programs cause specific errors. A SHA-1 without
+// collision detection causes a warning.
 func TestPromiseP36_Versions(t *testing.T) {
 	dialer, err := egress.NewDialer(egress.Config{})
 	require.NoError(t, err)
@@ -247,7 +245,7 @@ func TestPromiseP36_Versions(t *testing.T) {
 	require.ErrorIs(t, err, gitfetch.ErrGit)
 	_, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, Git: "/nonexistent/git"})
 	require.ErrorIs(t, err, gitfetch.ErrGit)
-	// One that hangs kept a server from starting, without a word.
+	// A hanging git blocked the start of a server without an error.
 	hangs := filepath.Join(t.TempDir(), "git")
 	require.NoError(t, os.WriteFile(hangs, []byte("#!/bin/sh\nexec sleep 100\n"), 0o700))
 	_, _, err = gitfetch.CheckVersion(t.Context(), hangs, 50*time.Millisecond)
@@ -272,7 +270,7 @@ func TestPromiseP36_Versions(t *testing.T) {
 	}
 }
 
-// Repositories that hash otherwise have nothing for each other.
+// Repositories with different object formats cannot share objects.
 func TestPromiseP35_OtherFormatRefused(t *testing.T) {
 	there, here := bare(t, nip34.SHA256), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 1)

@@ -22,7 +22,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// kept is a repository that is maintained.
+// kept is a repository under maintenance.
 type kept struct {
 	t    testing.TB
 	f    *gitfetch.Fetcher
@@ -51,9 +51,8 @@ func (k *kept) maintain() purgatory.Maintained {
 	return done
 }
 
-// later has everything in a repository be older, as if nothing had been done meanwhile:
-// packs, loose objects, what the record and the logs say. Ages that git notes in a pack of
-// unnamed objects can't be moved: such packs must be new.
+// later makes all files of a repository older: packs, loose objects, the record and reflogs. Ages
+// stored in cruft packs cannot be changed, so these packs must be new.
 func (k *kept) later(by time.Duration) {
 	k.t.Helper()
 	var files []string
@@ -83,7 +82,7 @@ func (k *kept) has(id nip34.ObjectID) bool {
 	return cmd.Run() == nil
 }
 
-// packed has a commit with a file of its own come to a repository in a pack, as by a push.
+// packed adds a packed commit with a file, like a push.
 func packed(t testing.TB, dir string, parent nip34.ObjectID, text string) nip34.ObjectID {
 	t.Helper()
 	blob := gitIn(t, dir, text, "hash-object", "-w", "--stdin")
@@ -98,10 +97,9 @@ func packed(t testing.TB, dir string, parent nip34.ObjectID, text string) nip34.
 	return oid(t, commit)
 }
 
-// Objects that nothing names any more were there for good, and served by their ids: what
-// is in a branch that was deleted could never be taken back. They stay for the time of
-// grace, and are gone after it; what an event names that waits is not, nor what a log
-// still has.
+// Unreferenced objects stayed forever and were served by id, so content of a deleted branch could
+// not be withdrawn. They are removed after the grace period. Objects that waiting events or reflogs
+// name stay.
 func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 	for _, rolled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rolled=%v", rolled), func(t *testing.T) {
@@ -129,7 +127,7 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 			require.True(t, k.maintain().Pruned)
 			require.True(t, k.has(secret), "within its grace")
 			require.False(t, k.maintain().Pruned, "once in a while")
-			git(t, dir, "repack", "-adq", "--keep-unreachable") // without the ages that git has noted
+			git(t, dir, "repack", "-adq", "--keep-unreachable") // removes the ages that git stored
 			k.later(15 * 24 * time.Hour)
 			log := filepath.Join(dir, "logs", "HEAD")
 			require.NoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
@@ -155,8 +153,8 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 	}
 }
 
-// The age of an object counts from when it was named last, or came last, also over several
-// looks: those that are too young are packed apart, and their ages noted.
+// The age of an object counts from its arrival or its last reference, over several maintenance
+// runs. Young objects are packed separately with their ages.
 func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
 	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)
@@ -175,8 +173,8 @@ func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
 	require.True(t, k.has(young))
 }
 
-// An operator who has to take something down has it gone at once, logs and all; what an
-// event names that waits stays.
+// An operator can remove unreferenced objects immediately, with reflogs. Objects that waiting
+// events name stay.
 func TestMaintainNow(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		t.Run(format.String(), func(t *testing.T) { takeDown(t, format) })
@@ -207,8 +205,8 @@ func takeDown(t *testing.T, format nip34.ObjectFormat) {
 	require.Equal(t, main.String(), git(t, dir, "rev-parse", "main"))
 }
 
-// What is pushed while new packs are made is not lost, though it may need what was about
-// to go; all else goes: who names something again and again had nothing ever go.
+// Objects pushed during maintenance are not lost, even if they need objects that would be removed.
+// Other objects are removed. Repeated references had prevented every removal.
 func TestNamedWhileItWasAboutToGo(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -239,7 +237,7 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 			keep := func(ctx context.Context) ([]nip34.ObjectID, error) { return k.how.Keep(ctx) }
 			k.later(15 * 24 * time.Hour)
 			*f.Started() = func(cmd *exec.Cmd) {
-				if slices.Contains(cmd.Args, "pack-objects") { // of what is young
+				if slices.Contains(cmd.Args, "pack-objects") { // of young objects
 					*f.Started() = nil
 					c.since(k, old)
 				}
@@ -262,7 +260,7 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 	}
 }
 
-// Packs that are marked, by us or an operator, stay as they are.
+// Packs with keep files, ours or an operator's, stay unchanged.
 func TestMarkedPacksStay(t *testing.T) {
 	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)
@@ -283,7 +281,7 @@ func TestMarkedPacksStay(t *testing.T) {
 	git(t, dir, "fsck", "--strict")
 }
 
-// What is damaged, or a git that fails or is killed at any step, leaves what was there.
+// Damaged data, or a git that fails or is killed at any step, leaves the repository unchanged.
 func TestMaintenanceThatIsKilled(t *testing.T) {
 	real, err := exec.LookPath("git")
 	require.NoError(t, err)
@@ -319,8 +317,8 @@ func TestMaintenanceThatIsKilled(t *testing.T) {
 	}
 }
 
-// The whole process is killed between any two steps of the swap: what is there is sound,
-// and the next look makes it what it should be.
+// The process is killed between any two steps of the swap. The repository is sound, and the next
+// maintenance completes the work.
 func TestSwapThatIsCutOff(t *testing.T) {
 	for _, exts := range [][]string{{".idx"}, {".idx", ".pack"}} {
 		f := fetcher(t)
@@ -337,7 +335,7 @@ func TestSwapThatIsCutOff(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "objects/pack/tmp_pack_abcdef"), []byte("half"), 0o600))
 		git(t, dir, "fsck", "--strict", "--connectivity-only")
 		k.how.Now = true
-		k.later(2 * leftAfter) // before that, somebody may be writing them
+		k.later(2 * leftAfter) // earlier, another process may be writing them
 		k.maintain()
 		entries, err := os.ReadDir(filepath.Join(dir, "objects/pack"))
 		require.NoError(t, err)
@@ -346,7 +344,7 @@ func TestSwapThatIsCutOff(t *testing.T) {
 	}
 }
 
-// A reader that has begun is not disturbed by packs that go, however often.
+// A running reader is not disturbed by removed packs.
 func TestReadersAreNotDisturbed(t *testing.T) {
 	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)
@@ -379,7 +377,7 @@ func TestReadersAreNotDisturbed(t *testing.T) {
 	require.Len(t, k.packs(), 1)
 }
 
-// One repository is maintained once at a time, and not while it is somewhere else.
+// A repository is maintained by one run at a time, and not while it has moved.
 func TestOneMaintenanceAtATime(t *testing.T) {
 	f := fetcher(t)
 	dir := sample(t)
@@ -413,9 +411,8 @@ func TestOneMaintenanceAtATime(t *testing.T) {
 	require.ErrorIs(t, err, gitfetch.ErrDisk)
 }
 
-// Data of strangers that gave way was on the disk for weeks: it was looked for every seven
-// days, the logs of its refs named it, and so did marks of what was fetched for as long as
-// anything of the repository was missing.
+// Replaced data of pull requests stayed on disk for weeks, because it was pruned only every seven
+// days, and reflogs and keep files protected it.
 func TestPruneTakesWhatGaveWay(t *testing.T) {
 	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)
@@ -459,8 +456,8 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 	require.Zero(t, done.Unnamed)
 }
 
-// What gives way shortly after it has come is still marked: it was taken for gone, and room
-// for as much again was given, any number of times in an hour. It goes with the rest, and
+// Data that was replaced shortly after it arrived still has a keep file. It was counted as removed,
+// so a user could use the same room again many times per hour. It is removed with other data, and
 // counts until then.
 func TestWhatIsMarkedCountsUntilItGoes(t *testing.T) {
 	f := fetcher(t)
@@ -491,7 +488,7 @@ func TestWhatIsMarkedCountsUntilItGoes(t *testing.T) {
 	require.True(t, k.has(main))
 }
 
-// A repository that was removed and made anew while it was maintained is another one.
+// A repository that was removed and created again during maintenance is another repository.
 func TestMaintenanceOfWhatHasMoved(t *testing.T) {
 	first, second := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	for _, dir := range []string{first, second} {
@@ -515,8 +512,7 @@ func TestMaintenanceOfWhatHasMoved(t *testing.T) {
 	f.Idle(t)
 }
 
-// The pack of a push that was killed was left out of all maintenance for ever, also when its
-// objects were to go at once: git's own note keeps it, which nobody removed.
+// The pack of a killed push was never maintained, because git's keep file stayed forever.
 func TestWhatAKilledPushKeepsGoes(t *testing.T) {
 	for note, goes := range map[string]bool{"receive-pack 4711 on vm\n": true, "receive-pack-like\n": false, "an operator's\n": false} {
 		f := fetcher(t)
@@ -538,8 +534,8 @@ func TestWhatAKilledPushKeepsGoes(t *testing.T) {
 	}
 }
 
-// What a process left that was killed goes after an hour, and nothing that is whole. A crash between the steps of
-// a promotion left a pack without index that neither git nor anybody else removed.
+// Leftovers of killed processes are removed after an hour, complete data never. A crash during a
+// promotion left a pack without index that was never removed.
 func TestWhatIsLeftGoesAfterAnHour(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	goes := map[string]bool{
@@ -571,8 +567,8 @@ func TestWhatIsLeftGoesAfterAnHour(t *testing.T) {
 	}
 }
 
-// Marks of what has come are no reason to keep it for longer than an hour, or its grace, where
-// somebody waits for room.
+// If there is no room, keep files of received packs are ignored after an hour, or after the grace
+// period.
 func TestMarksGoAfterAnHour(t *testing.T) {
 	f := fetcher(t)
 	dir := bare(t, nip34.SHA1)

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// Which git is run can be seen from outside, whatever it says of itself.
+// A metric shows the version of git.
 func TestPromiseP36_VersionIsAMetric(t *testing.T) {
 	dialer, err := egress.NewDialer(egress.Config{})
 	require.NoError(t, err)

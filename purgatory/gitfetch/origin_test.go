@@ -31,12 +31,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// TestMain has the folders of tests in memory, where there is such a place: there are
-// many small files, and how fast the disk is is only the question of benchmarks.
+// TestMain creates the folders of tests in memory if possible, because there are many small files.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if _, err := os.Stat("/dev/shm"); err == nil && flag.Lookup("test.bench").Value.String() == "" {
-		_ = os.Setenv("TMPDIR", "/dev/shm") // else they are on the disk
+		_ = os.Setenv("TMPDIR", "/dev/shm") // otherwise they are on disk
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(sampleDir)
@@ -44,19 +43,18 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// Numbers and names of gitfetch that its users can see.
+// Numbers and names of gitfetch that users can observe.
 const (
 	quarantinePrefix = "graspsync-quarantine-"
 	recordName       = "graspsync-maintenance"
 	keepNote         = "graspsync\n"
-	staleAfter       = time.Minute     // locks
-	leftAfter        = time.Hour       // files in objects
-	packingMost      = 2 * time.Second // the lock of packed-refs
+	staleAfter       = time.Minute     // age of abandoned locks
+	leftAfter        = time.Hour       // age of abandoned files in objects
+	packingMost      = 2 * time.Second // age of an abandoned lock of packed-refs
 	fewPacks         = 8
 	fewRefs          = 64
 )
 
-// list returns the names of the files in a folder.
 func list(t testing.TB, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -67,7 +65,7 @@ func list(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// git runs git as a user would, in the test's own world.
+// git runs git like a user, in the environment of the test.
 func git(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	return gitIn(t, dir, "", args...)
@@ -86,8 +84,7 @@ func gitIn(t testing.TB, dir, stdin string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// bare makes an empty bare repository, a copy of one that git has made: hundreds of tests, and each
-// round of some, begin with one.
+// bare creates an empty bare repository as a copy, because hundreds of tests need one.
 func bare(t testing.TB, format nip34.ObjectFormat) string {
 	t.Helper()
 	initialized.Lock()
@@ -102,13 +99,13 @@ func bare(t testing.TB, format nip34.ObjectFormat) string {
 	return dir
 }
 
-// initialized are empty repositories by their format.
+// initialized contains empty repositories by format.
 var initialized = struct {
 	sync.Mutex
 	by map[nip34.ObjectFormat]fstest.MapFS // guarded by Mutex
 }{by: make(map[nip34.ObjectFormat]fstest.MapFS)}
 
-// inMemory reads a folder, but for the examples of hooks, of which git takes no notice.
+// inMemory reads a folder without hook examples.
 func inMemory(t testing.TB, dir string) fstest.MapFS {
 	t.Helper()
 	all := make(fstest.MapFS)
@@ -127,7 +124,7 @@ func inMemory(t testing.TB, dir string) fstest.MapFS {
 	return all
 }
 
-// configured makes a repository one that somebody has configured: only git can read it then.
+// configured changes the config of a repository, so that only git can read it.
 func configured(t testing.TB, dir string) string {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
@@ -137,8 +134,7 @@ func configured(t testing.TB, dir string) string {
 	return dir
 }
 
-// history adds n commits with a file each to a branch, and returns their ids,
-// oldest first.
+// history adds n commits with a file each to a branch and returns their ids, oldest first.
 func history(t testing.TB, dir, branch string, n int) (ids []nip34.ObjectID) {
 	t.Helper()
 	var b strings.Builder
@@ -165,7 +161,7 @@ func oid(t testing.TB, s string) nip34.ObjectID {
 	return id
 }
 
-// origin serves repositories by git http-backend.
+// origin serves repositories with git http-backend.
 type origin struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -178,14 +174,14 @@ func (o *origin) note(r *http.Request) {
 	o.requests = append(o.requests, r.Method+" "+r.URL.Path)
 }
 
-// seen are the requests so far.
+// seen returns all requests.
 func (o *origin) seen() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.requests)
 }
 
-// serve serves the repository in dir; change, if not nil, sits before the backend.
+// serve serves the repository in dir. change, if not nil, wraps the backend.
 func serve(t testing.TB, dir string, change func(w http.ResponseWriter, r *http.Request, next http.Handler)) *origin {
 	t.Helper()
 	path := filepath.Join(git(t, dir, "--exec-path"), "git-http-backend")
@@ -220,7 +216,7 @@ func (o *origin) clone(t testing.TB) graspsync.CloneURL {
 	return u
 }
 
-// fetcher returns one that may reach the loopback.
+// fetcher returns a Fetcher that may connect to loopback addresses.
 func fetcher(t testing.TB, with ...gitfetch.Config) *gitfetch.Fetcher {
 	t.Helper()
 	cfg := slices.Concat(with, []gitfetch.Config{{}})[0]
@@ -239,7 +235,7 @@ func fetcher(t testing.TB, with ...gitfetch.Config) *gitfetch.Fetcher {
 	return f
 }
 
-// watched checks at the end of a test that nothing of a fetcher's is left.
+// watched checks at the end of a test that f is idle.
 func watched(t testing.TB, f *gitfetch.Fetcher) {
 	files := &openFiles{}
 	*f.Files() = files
@@ -251,7 +247,7 @@ func watched(t testing.TB, f *gitfetch.Fetcher) {
 	})
 }
 
-// complete checks that a repository has objects with all that they need.
+// complete checks that a repository contains complete objects.
 func complete(t testing.TB, f *gitfetch.Fetcher, dir string, ids []nip34.ObjectID) {
 	t.Helper()
 	missing, err := f.Missing(t.Context(), dir, ids)
@@ -259,7 +255,7 @@ func complete(t testing.TB, f *gitfetch.Fetcher, dir string, ids []nip34.ObjectI
 	require.Empty(t, missing)
 }
 
-// wholly checks the same of a quarantine.
+// wholly checks that a quarantine contains complete objects.
 func wholly(t testing.TB, q purgatory.Quarantine, ids []nip34.ObjectID) {
 	t.Helper()
 	missing, err := q.Missing(t.Context(), ids)
@@ -267,7 +263,7 @@ func wholly(t testing.TB, q purgatory.Quarantine, ids []nip34.ObjectID) {
 	require.Empty(t, missing)
 }
 
-// leftovers are the files in a repository that a fetch must not leave behind.
+// leftovers returns files in a repository that a fetch must not leave.
 func leftovers(t testing.TB, dir string) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -292,7 +288,7 @@ func get(t testing.TB, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL,
 	require.NoError(t, q.Promote(t.Context()))
 }
 
-// fetcherTrusting is fetcher, which takes the certificate of a server for good.
+// fetcherTrusting returns a Fetcher that trusts the certificate of a server.
 func fetcherTrusting(t testing.TB, cfg gitfetch.Config, srv *httptest.Server) *gitfetch.Fetcher {
 	t.Helper()
 	pool := x509.NewCertPool()

@@ -14,16 +14,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// What is set for the process that is killed: its git, and a repository.
+// Environment of the process that is killed: git and a repository.
 const (
 	envGit        = "GITFETCH_TEST_GIT"
 	envRepository = "GITFETCH_TEST_REPOSITORY"
 )
 
-// Git that worked for a process which was killed went on, and moved refs that its
-// successor had the lock of.
+// Git of a killed process continued and moved refs while the next process held the lock.
 func TestGitEndsWithUs(t *testing.T) {
-	if program := os.Getenv(envGit); program != "" { // we are the one that is killed
+	if program := os.Getenv(envGit); program != "" { // this is the process that is killed
 		_, err := fetcher(t, gitfetch.Config{Git: program}).Refs(t.Context(), os.Getenv(envRepository))
 		require.NoError(t, err)
 		return

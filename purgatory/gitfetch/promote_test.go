@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// fetched is a quarantine with the tip of a new history in it, complete.
+// fetched returns a quarantine with a complete new history.
 func fetched(t testing.TB, f *gitfetch.Fetcher, here string, o *origin, ids ...nip34.ObjectID) *gitfetch.Quarantine {
 	t.Helper()
 	q, err := f.Open(here)
@@ -26,8 +26,7 @@ func fetched(t testing.TB, f *gitfetch.Fetcher, here string, o *origin, ids ...n
 	return q
 }
 
-// Whoever collects garbage without mercy between any two steps loses nothing that is
-// needed.
+// An aggressive garbage collection between any two steps loses no needed object.
 func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -38,7 +37,7 @@ func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 		git(t, here, "gc", "--quiet", "--prune=now")
 		git(t, here, "prune", "--expire=now")
 	}
-	for range 2 { // the second time there is a history to build on
+	for range 2 { // the second round adds to an existing history
 		tip := history(t, there, "main", 5)[4]
 		q, err := f.Open(here)
 		require.NoError(t, err)
@@ -70,16 +69,16 @@ func keeps(t testing.TB, dir string) []string {
 	return list
 }
 
-// What is needed and lies in the repository with no ref to hold it is promoted as
-// well: garbage collection may be about to take it.
+// Needed objects of the repository without a ref are promoted too, because garbage collection may
+// remove them.
 func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	g, commits := chain(t)
-	here := g.loose(t, commits[4].id) // all of it unheld, but for what is wanted
+	here := g.loose(t, commits[4].id) // all objects except the wanted one, without refs
 	f := fetcher(t)
 	o := serve(t, here, nil)
 	q, err := f.Open(here)
 	require.NoError(t, err)
-	// A server that takes for granted that we have the rest.
+	// A server that assumes that we have the other objects.
 	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
 	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{commits[4].id})
 	require.NoError(t, err)
@@ -89,8 +88,8 @@ func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
 	complete(t, f, here, []nip34.ObjectID{commits[4].id})
 }
 
-// Nothing appears in the repository before it is on the disk, and the index by which
-// git finds a pack appears last, when everything else is there for good.
+// A file appears in the repository only after its sync. The index appears last, after everything
+// else is durable.
 func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
@@ -116,7 +115,7 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	want := []string{
 		"sync .pack", "place .pack", "sync .rev", "place .rev", "sync .keep", "sync folder", "sync .idx", "place .idx", "sync folder",
 	}
-	if !slices.Contains(steps, "place .rev") { // git makes one by default since 2.41
+	if !slices.Contains(steps, "place .rev") { // git writes one by default since 2.41
 		want = slices.DeleteFunc(want, func(s string) bool { return s == "place .rev" })
 	}
 	if !slices.Equal(want, steps) {
@@ -127,8 +126,8 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	require.NoError(t, q.Discard(), "after Promote")
 }
 
-// The same pack again, and one that somebody else keeps: nothing is replaced, and
-// their mark stays.
+// If the same pack exists, possibly with another keep file, nothing is replaced and the keep file
+// stays.
 func TestPromoteTwice(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
@@ -147,7 +146,7 @@ func TestPromoteTwice(t *testing.T) {
 	git(t, here, "fsck", "--full")
 }
 
-// What nobody asked for is not promoted, if it is more than is to be expected.
+// Too much unwanted data is not promoted.
 func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	g, commits := chain(t)
 	var pack [][]byte
@@ -173,7 +172,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	}
 	complete(t, f, here, []nip34.ObjectID{commits[4].id})
 
-	// All of it is there already and held: there is nothing to promote.
+	// All objects exist and are referenced, so nothing is promoted.
 	git(t, here, "update-ref", "refs/heads/main", commits[4].id.String())
 	q = fetched(t, f, here, o, commits[0].id)
 	require.NoError(t, q.Promote(t.Context()))
@@ -181,7 +180,7 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	require.Empty(t, leftovers(t, here))
 }
 
-// A pack whose end was not indexed is not promoted, and does not outlive the error.
+// An incomplete pack is not promoted and is removed after the error.
 func TestFetchLeavesNothingAfterAnError(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)

@@ -16,9 +16,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// A host that answers as a git server is free of the budget of its address; no git
-// server ever was, so that all of them were tried once an hour in the end. One that is
-// something else uses the budget up.
+// A host that answers as a git server is exempt from the limit of its address. Git servers never
+// were, so all of them were tried only once an hour. Other hosts count toward the limit.
 func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 	racetest.Amounts(t)
 	there := bare(t, nip34.SHA1)
@@ -70,9 +69,9 @@ func TestPromiseP14_ServersProveTheirHost(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(f.Close)
 			require.Error(t, attempt(t.Context(), f, sample(t), o.clone(t), ids[1]))
-			require.Eventually(t, func() bool { // a connection is idle, and ends, a moment after its answer was read
+			require.Eventually(t, func() bool { // a connection becomes idle and ends shortly after its answer was read
 				f.Close()
-				before := budget.Export().Addresses // what is under way counts as failing just now
+				before := budget.Export().Addresses // a running attempt counts as failing
 				time.Sleep(2 * time.Millisecond)
 				return slices.Equal(before, budget.Export().Addresses)
 			}, 10*time.Second, time.Millisecond)

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// An empty repository was called something that is not git's smart HTTP protocol.
+// An empty repository was reported as a protocol error.
 func TestCaseC28_EmptyRepository(t *testing.T) {
 	for name, advertisement := range map[string]string{
 		"version 0": "001e# service=git-upload-pack\n00000000", "version 1": "001e# service=git-upload-pack\n0000000eversion 1\n0000",

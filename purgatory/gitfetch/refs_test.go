@@ -32,8 +32,8 @@ func readFile(t testing.TB, path string) string {
 	return string(data)
 }
 
-// A ref whose name is the folder of another makes room for it, and the other way
-// round; what was there is in the log.
+// A ref whose name is a folder of another is deleted first, and vice versa. The reflog contains its
+// value.
 func TestPromiseP34_NamesInTheWay(t *testing.T) {
 	here := bare(t, nip34.SHA1)
 	ids := history(t, here, "main", 2)
@@ -53,8 +53,8 @@ func TestPromiseP34_NamesInTheWay(t *testing.T) {
 	require.Contains(t, readFile(t, here+"/logs/HEAD"), "deleted refs/heads/a/b/c")
 }
 
-// What a ref was is kept for 30 days and longer: moved or deleted, and whoever
-// collects garbage.
+// Old values of moved and deleted refs are protected for at least 30 days, with any garbage
+// collection.
 func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	here := bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -64,7 +64,7 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{
 		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1]},
 	}, three))
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD to what is not there
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD points to a missing branch
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "cat-file", "-e", tips[1].String())
 	git(t, here, "fsck", "--strict")
@@ -73,8 +73,7 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	git(t, here, "cat-file", "-e", tips[2].String())
 }
 
-// What a ref was before it was moved was lost when it was deleted after that: git
-// forgets its log with it.
+// Old values of a ref that was moved and then deleted were lost, because git deletes its reflog.
 func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 	here := bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -96,13 +95,13 @@ func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 	kept("moved")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
 	kept("deleted")
-	// A ref in the way of another one goes first, and its log with it.
+	// A conflicting ref is deleted first, with its reflog.
 	below := ref(t, "refs/heads/three/below")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
 	kept("in the way")
 }
 
-// Thousands of refs in one go, and away again.
+// Thousands of refs in one call, created and deleted.
 func TestPromiseP34_ManyRefs(t *testing.T) {
 	n := 5000
 	if testing.Short() {
@@ -121,7 +120,7 @@ func TestPromiseP34_ManyRefs(t *testing.T) {
 	refs, err := f.Refs(t.Context(), here)
 	require.NoError(t, err)
 	require.Len(t, refs.At, n+1)
-	// One that is not what it was taken for, and nothing is done.
+	// One ref with another value fails all changes.
 	before := refsOf(t, here)
 	wrong := slices.Clone(away)
 	wrong[n/2].Old = oid(t, strings.Repeat("1", 40))
@@ -135,7 +134,7 @@ func TestPromiseP34_ManyRefs(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("refs/heads/main %s\nref: refs/heads/main\n", tip), refsOf(t, here))
 }
 
-// killer is a git that stops its transaction at a step and dies as by kill -9.
+// killer returns a git that stops its transaction at a step and dies like by kill -9.
 func killer(t testing.TB, at string) string {
 	path := filepath.Join(t.TempDir(), "git")
 	real, err := exec.LookPath("git")
@@ -155,7 +154,7 @@ esac
 	return path
 }
 
-// Git dies in a transaction: after Repair and a second UpdateRefs all is as it should be.
+// Git is killed in a transaction. Repair and a second UpdateRefs complete it.
 func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	for _, at := range []string{"before", "prepared", "after"} {
 		here := bare(t, nip34.SHA1)
@@ -171,7 +170,8 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 		if at != "after" {
 			require.Equal(t, before, refsOf(t, here), "none")
 		}
-		// What half a commit leaves: some refs, locks of others, half a packed-refs.
+		// An incomplete commit leaves some refs, locks of other refs, and an incomplete packed-refs
+		// file.
 		if at == "prepared" {
 			require.NoError(t, os.WriteFile(here+"/refs/heads/b3", []byte(ids[0].String()+"\n"), 0o600))
 			for _, name := range []string{"HEAD.lock", "packed-refs.lock", "packed-refs.new", "refs/heads/b7.lock", "config.lock"} {
@@ -201,16 +201,15 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 	}
 }
 
-// age has a file be as old as it says.
+// age makes a file older.
 func age(t testing.TB, path string, by time.Duration) {
 	t.Helper()
 	at := time.Now().Add(-by)
 	require.NoError(t, os.Chtimes(path, at, at))
 }
 
-// Locks of garbage collection that runs are not taken away; those of one that died
-// are, and of one that is said to run for longer than any does: its number may be that of
-// another process by now.
+// Locks of a running garbage collection stay. Locks of a dead one are removed, and so are locks of
+// one that is older than 12 hours, because its process id may have been reused.
 func TestTidyAndGarbageCollection(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)
@@ -244,15 +243,15 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 	require.Error(t, f.Cleanup(t.Context(), here+"/nowhere"))
 }
 
-// Who has the lock of packed-refs has it for a moment: mending waits for that, and does
-// not take the next one's.
+// packed-refs is locked only briefly. Repair waits for the holder, and does not remove the lock of
+// the next holder.
 func TestMendWaitsForWhoPacksRefs(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)
 	lock := filepath.Join(here, "packed-refs.lock")
 	require.NoError(t, os.WriteFile(lock, nil, 0o600))
 	age(t, lock, packingMost-200*time.Millisecond)
-	next := time.AfterFunc(50*time.Millisecond, func() { // the first one is done, the next one begins
+	next := time.AfterFunc(50*time.Millisecond, func() { // the first holder ends, and the next begins
 		_ = os.Remove(lock)
 		_ = os.WriteFile(lock, nil, 0o600)
 	})
@@ -264,8 +263,8 @@ func TestMendWaitsForWhoPacksRefs(t *testing.T) {
 	require.ErrorIs(t, f.Repair(ctx, here), context.Canceled)
 }
 
-// An operator packs refs, which no other lock guards and nothing announces: his lock was
-// taken away by the look that follows every push, and refs were lost.
+// An operator's pack-refs takes only the lock of packed-refs. Cleanup after a push removed that
+// lock, and refs were lost.
 func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)
@@ -295,7 +294,7 @@ func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
 	require.NoFileExists(t, fresh, "nobody has the lock")
 }
 
-// HEAD keeps its mode, and a lock that somebody holds is respected.
+// HEAD keeps its mode, and a held lock is respected.
 func TestPromiseP34_Head(t *testing.T) {
 	here := sample(t)
 	f := fetcher(t)
@@ -318,7 +317,7 @@ func TestPromiseP34_Head(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What git refuses for what it is can be told from what fails.
+// Refs that git can never set cause a specific error.
 func TestUnfitRefs(t *testing.T) {
 	dir := bare(t, nip34.SHA1)
 	tip := history(t, dir, "main", 1)[0]
@@ -339,8 +338,7 @@ func TestUnfitRefs(t *testing.T) {
 	}
 }
 
-// Of an answer that is too long to be kept the beginning is not taken for all of it: refs
-// would seem not to be there.
+// A truncated output must not be parsed, because refs would seem to be missing.
 func TestAnswerThatIsTooLong(t *testing.T) {
 	racetest.Amounts(t)
 	dir := configured(t, bare(t, nip34.SHA1))

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Servers that are honest and a bit different, each of which must do.
+// Honest servers with unusual behavior must work.
 func TestServersAsTheyAre(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 5)[4]
@@ -83,7 +83,7 @@ func TestServersAsTheyAre(t *testing.T) {
 	}
 }
 
-// compressing is a server that compresses what it sends, if that was offered.
+// compressing is a server that compresses answers if the client accepts that.
 func compressing(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		next.ServeHTTP(w, r)
@@ -98,8 +98,8 @@ func compressing(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	_ = z.Close()
 }
 
-// A redirect to another host is followed, if that is one that may be asked, and the
-// POST goes there as well. Three redirects leave no request for a pack.
+// A redirect to another allowed host is followed, and the POST goes there too. After three
+// redirects no request is left for a pack.
 func TestRedirectToAnotherHost(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 2)[1]
@@ -130,7 +130,7 @@ func TestRedirectToAnotherHost(t *testing.T) {
 	require.Len(t, chain.seen(), 4)
 }
 
-// Both formats, both versions, from nothing and on top of what is there.
+// Both formats and both versions, into an empty repository and on top of existing objects.
 func TestFormatsAndVersions(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		for _, version := range []string{"0", "1", "2"} {
@@ -154,8 +154,7 @@ func TestFormatsAndVersions(t *testing.T) {
 	}
 }
 
-// Servers say in several ways that they do not serve an object; whichever it is, the
-// others come.
+// Servers refuse objects in several ways. In each case the other objects arrive.
 func TestServersThatRefuseAnObject(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip := history(t, there, "main", 3)[2]

@@ -22,8 +22,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// What came for one repository serves another one, and what both have stays where it
-// is.
+// Objects of one repository are shared with another, and common objects stay.
 func TestShare(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 5)
@@ -43,7 +42,7 @@ func TestShare(t *testing.T) {
 	require.Empty(t, leftovers(t, from))
 }
 
-// onDisk is what folders take up, in bytes, each file once.
+// onDisk returns the size of folders, each file counted once.
 func onDisk(t *testing.T, dirs ...string) (n int64) {
 	seen := make(map[uint64]bool)
 	for _, dir := range dirs {
@@ -66,7 +65,7 @@ func onDisk(t *testing.T, dirs ...string) (n int64) {
 	return n
 }
 
-// Whoever named the tip of a large repository got a copy of all of it, once for each key.
+// Naming the tip of a large repository created a full copy for each key.
 func TestShareTakesNoRoom(t *testing.T) {
 	root := t.TempDir()
 	at := func(owner string) string {
@@ -97,17 +96,17 @@ func TestShareTakesNoRoom(t *testing.T) {
 	after := onDisk(t, root)
 	t.Logf("%d bytes, and after five shares %d", before, after)
 	require.Less(t, after-before, int64(1<<20))
-	require.NoError(t, os.RemoveAll(from)) // it lives without the one it came from
+	require.NoError(t, os.RemoveAll(from)) // it does not depend on the source
 	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")
 }
 
-// Packs are shared if what is in them is no more than twice what is needed and a thousand objects. Else one pack
-// is made of what is needed and not in the other repository, also of objects with files of their own.
+// Packs are shared if they contain at most twice the needed objects plus a thousand. Otherwise one
+// pack is made of the needed objects that the other repository lacks, including loose objects.
 func TestWhichPacksAreShared(t *testing.T) {
 	racetest.Amounts(t)
 	f := fetcher(t)
 	for name, c := range map[string]struct {
-		more, both int // other objects in the pack, and all objects that two ids share
+		more, both int // other objects in the pack, and whether two ids share all objects
 	}{"as they are": {2 + 1000 - 1, 2 + 1000 + 1}, "made anew": {2 + 1000, 2}} {
 		t.Run(name, func(t *testing.T) {
 			dir := bare(t, nip34.SHA1)
@@ -125,7 +124,8 @@ func TestWhichPacksAreShared(t *testing.T) {
 	}
 }
 
-// What the other repository has is left out, and nothing is done where nothing is to be shared or the disk is full.
+// Objects that the other repository has are not shared. Nothing is done if nothing is to be shared
+// or the disk is full.
 func TestSharingLeavesOut(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 3)
@@ -145,7 +145,7 @@ func TestSharingLeavesOut(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(has, func(line string) bool { return len(line) < 40 || strings.HasSuffix(line, ": ok") }), len(need), "only what is not there")
 }
 
-// A pack that goes while it is shared is left out, and so is what needs it.
+// A pack that is removed during sharing is skipped, with all objects that need it.
 func TestSharedPackThatGoes(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -164,7 +164,7 @@ func TestSharedPackThatGoes(t *testing.T) {
 	require.Empty(t, leftovers(t, to))
 }
 
-// vanishing are files of which one is removed at the first link.
+// vanishing is a file system that removes a file at the first link.
 type vanishing struct {
 	openFiles
 	path string
@@ -175,7 +175,7 @@ func (v *vanishing) Link(from, to string) error {
 	return v.openFiles.Link(from, to)
 }
 
-// blobs are so many objects, of which no two are alike.
+// blobs returns n different objects.
 func blobs(name string, n int) (out []thing) {
 	for i := range n {
 		out = append(out, thing{packedBlob, fmt.Append(nil, name, " ", i)})
@@ -183,7 +183,7 @@ func blobs(name string, n int) (out []thing) {
 	return out
 }
 
-// loosen puts objects into a repository as an operator may, a file for each.
+// loosen adds loose objects to a repository.
 func loosen(t *testing.T, dir string, things ...thing) (paths []string) {
 	t.Helper()
 	for _, o := range things {

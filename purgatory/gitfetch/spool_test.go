@@ -12,8 +12,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// What came before a server said that it lacks an object is not taken for the beginning
-// of its next answer.
+// Data received before an error about a missing object is not part of the next answer.
 func TestTrapG7_LacksInTheMiddleOfAPack(t *testing.T) {
 	there := bare(t, nip34.SHA1)
 	tip, absent := history(t, there, "main", 5)[4], oid(t, strings.Repeat("a", 40))

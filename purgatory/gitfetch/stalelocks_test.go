@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// A lock that a killed git left, ours or that of a push, does not keep refs from being
-// moved for ever: who aligns has the repository's lock, so that it is nobody's.
+// A stale lock of a killed git does not block refs forever. UpdateRefs runs under the lock of the
+// repository, so such a lock has no owner.
 func TestAlignDespiteStaleLocks(t *testing.T) {
 	f := fetcher(t)
 	for _, lock := range []string{"refs/heads/main.lock", "refs/heads/dev.lock", "HEAD.lock", "packed-refs.lock"} {

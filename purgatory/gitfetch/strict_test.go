@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// A complete history of just what was asked for is refused all the same if one of its
-// objects is malformed, and taken if the fault is one of those that old programs made.
+// A complete and wanted history is refused if an object is malformed, unless the fault is a known
+// harmless one of old programs.
 func TestPromiseP31_MalformedObjects(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// What package purgatory relies on holds with real git and real servers.
+// The suite of fetchtest passes with real git and real servers.
 func TestSuite(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		t.Run(format.String(), func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// another has a server send an object instead of what it is asked for.
+// another makes a server send an unwanted object.
 func another(id nip34.ObjectID) func(http.ResponseWriter, *http.Request, http.Handler) {
 	wants := regexp.MustCompile("want [0-9a-f]+")
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {

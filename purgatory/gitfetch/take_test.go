@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// folder is one of packs beside a repository, as a push for an event that is not here
-// leaves it: with a pack of what revisions name of another one.
+// folder returns a folder of packs beside a repository, like a staged push, with a pack of
+// revisions of another repository.
 func folder(t *testing.T, from, beside, revisions string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "upload")
@@ -32,8 +32,7 @@ func folder(t *testing.T, from, beside, revisions string) string {
 	return dir
 }
 
-// What was put aside becomes part of the repository, and nothing that nobody needs: a
-// stranger has chosen what else is there. The folder stays.
+// Staged objects are imported, without unneeded objects, which the pusher chose. The folder stays.
 func TestTake(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -56,8 +55,7 @@ func TestTake(t *testing.T) {
 	complete(t, f, here, ids)
 }
 
-// Who has pushed only what is new has pushed enough, also where the rest is held by no
-// ref, and is to be collected.
+// A pusher needs to push only new objects, even if the others are in the repository without a ref.
 func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -69,8 +67,7 @@ func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 	complete(t, f, here, ids[4:])
 }
 
-// Half of what is needed is not taken, and neither is what has gone meanwhile: nothing is
-// left of the attempt.
+// Incomplete and removed objects are not imported, and the attempt leaves nothing.
 func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -89,7 +86,7 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	require.Empty(t, packs)
 }
 
-// A folder on another disk, where a file can't have a second name, is copied.
+// A folder on another disk, where hard links are impossible, is copied.
 func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
@@ -99,7 +96,7 @@ func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
 	complete(t, f, here, ids)
 }
 
-// A pack of just what is needed, which is what git pushes, is not made anew.
+// A pack of exactly the needed objects, as git pushes it, is not repacked.
 func TestTakeJustWhatIsNeeded(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)

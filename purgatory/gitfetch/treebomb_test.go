@@ -13,9 +13,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// A commit of 12 objects that stands for ten thousand million files, since each folder has the
-// next one ten times: whoever checks it out has them all, but nothing here looks into a folder
-// twice.
+// A commit of 12 objects represents 10^10 files, because each folder contains the next one ten
+// times. No operation visits a folder twice.
 func TestTreeBombCostsItsObjects(t *testing.T) {
 	const levels, entries, most = 10, 10, 5 * time.Second
 	there, here, other := bare(t, nip34.SHA1), bare(t, nip34.SHA1), bare(t, nip34.SHA1)

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// faultyGit has the n-th child fail.
+// faultyGit makes the n-th child fail.
 func faultyGit(f *gitfetch.Fetcher, n int) (failed *string) {
 	done, failed := 0, new(string)
 	*f.Started() = func(cmd *exec.Cmd) {
@@ -32,11 +32,12 @@ func faultyGit(f *gitfetch.Fetcher, n int) (failed *string) {
 	return failed
 }
 
-// chore is something that is done to a repository of ours.
+// chore is an operation on a repository.
 type chore struct {
-	make func(dir string) (holds []nip34.ObjectID) // the repository, and what it must not lose
+	make func(dir string) (holds []nip34.ObjectID) // creates the repository and returns objects that must stay
 	do   func(f *gitfetch.Fetcher, dir string) error
-	// untold is what may fail without a word: nothing is lost by it, and it is tried again.
+	// untold reports whether a failure may be silent, because nothing is lost and the operation is
+	// retried.
 	untold func(what string) bool
 }
 
@@ -59,7 +60,7 @@ func chores(t *testing.T) map[string]chore {
 			return err
 		}
 	}
-	// A record that can't be read is as good as none; a pack that may be somebody's stays.
+	// An unreadable record counts as missing. A pack that may have another owner stays.
 	record := func(what string) bool {
 		return what == "read "+recordName || strings.HasSuffix(what, ".keep") || strings.HasPrefix(what, "lstat .")
 	}
@@ -111,7 +112,7 @@ func chores(t *testing.T) map[string]chore {
 				return []nip34.ObjectID{main}
 			},
 			do: func(f *gitfetch.Fetcher, dir string) error { return f.Cleanup(t.Context(), dir) },
-			untold: func(what string) bool { // what is left is ours still the next time
+			untold: func(what string) bool { // leftovers are still ours the next time
 				return strings.HasSuffix(what, ".keep")
 			},
 		},
@@ -124,13 +125,12 @@ func chores(t *testing.T) map[string]chore {
 			do: func(f *gitfetch.Fetcher, dir string) error {
 				return realign(t.Context(), f, dir, ref(t, "refs/heads/other"))
 			},
-			untold: func(what string) bool { return strings.HasSuffix(what, " HEAD") }, // it is written anew
+			untold: func(what string) bool { return strings.HasSuffix(what, " HEAD") }, // it is written again
 		},
 	}
 }
 
-// realign makes a branch of another name the only one, and HEAD. Refs that are as they
-// should be are none of its business.
+// realign makes a branch the only branch, and HEAD. It does not change correct refs.
 func realign(ctx context.Context, f *gitfetch.Fetcher, dir string, to nip34.RefName) error {
 	refs, err := f.Refs(ctx, dir)
 	if err != nil {
@@ -154,9 +154,9 @@ func realign(ctx context.Context, f *gitfetch.Fetcher, dir string, to nip34.RefN
 	return nil
 }
 
-// Each thing that is done to the disk fails once, and so does each process of git, while a
-// repository is maintained, tidied and aligned: whoever asked is told, nothing is lost that
-// is needed, no lock stays, and the next time all is done.
+// Each disk operation and each git process fails once during maintenance, cleanup and updates of
+// refs. The caller gets an error, no needed object is lost, no lock stays, and the next run
+// completes the work.
 func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 	racetest.Amounts(t)
 	for name, c := range chores(t) {
@@ -180,31 +180,31 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 					faults.closed(t, *what)
 					if *what == "" {
 						require.NoError(t, err)
-						require.Equal(t, !git || name != "tidy", n > 1) // that has git do nothing
+						require.Equal(t, !git || name != "tidy", n > 1) // this operation runs no git
 						break
 					}
 					if err == nil {
-						mended := git && strings.HasSuffix(*what, "--not --all") // what it misses is packed late
+						mended := git && strings.HasSuffix(*what, "--not --all") // missed objects are packed later
 						require.True(t, mended || !git && c.untold(*what), "not told: %s", *what)
-					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it can't tell what is there
+					} else if !git && !errors.Is(err, purgatory.ErrInUse) { // it cannot see what exists
 						require.ErrorIs(t, err, syscall.EIO, "%d: %s", n, *what)
 					}
 					*f.Files(), *f.Started() = gitfetch.OSFiles{}, nil
-					if testing.Short() && n%4 != 1 { // what comes of it takes longer to find out
+					if testing.Short() && n%4 != 1 { // slow to check
 						continue
 					}
 					gitIn(t, dir, strings.Join(words(holds), "\n"), "rev-list", "--objects", "--quiet", "--stdin")
-					if name == "prune" || name == "take out" { // what is left of packs goes after an hour
+					if name == "prune" || name == "take out" { // leftover packs are removed after an hour
 						keeping(t, f, dir).later(2 * leftAfter)
 					}
-					_ = os.Remove(filepath.Join(dir, recordName)) // or it would wait for a week
+					_ = os.Remove(filepath.Join(dir, recordName)) // otherwise it would wait for a week
 					if name == "roll" {
 						require.NoError(t, os.WriteFile(filepath.Join(dir, recordName),
 							fmt.Appendf(nil, `{"began":%q}`, time.Now().Format(time.RFC3339)), 0o600))
 					}
 					require.NoError(t, c.do(f, dir), "%d: %s", n, *what)
 					after := outcome(t, dir)
-					if name == "roll" && after[".bitmap"] > 0 { // it was taken for one that was never repacked
+					if name == "roll" && after[".bitmap"] > 0 { // it counted as never repacked
 						continue
 					}
 					require.Equal(t, done, after, "%d: %s", n, *what)
@@ -214,14 +214,14 @@ func TestEachFaultWhileARepositoryIsKept(t *testing.T) {
 	}
 }
 
-// result does a chore without faults, in a copy.
+// result runs a chore without faults in a copy.
 func result(t *testing.T, f *gitfetch.Fetcher, c chore, model string) map[string]int {
 	dir := copyOf(t, model)
 	require.NoError(t, c.do(f, dir))
 	return outcome(t, dir)
 }
 
-// outcome is how many files of each kind a repository has.
+// outcome returns the number of files of each kind in a repository.
 func outcome(t *testing.T, dir string) map[string]int {
 	out := make(map[string]int)
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -237,7 +237,7 @@ func outcome(t *testing.T, dir string) map[string]int {
 	return out
 }
 
-// copyOf copies a repository, with the times of its files.
+// copyOf copies a repository with file times.
 func copyOf(t *testing.T, from string) string {
 	to := filepath.Join(t.TempDir(), "repo.git")
 	require.NoError(t, filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {

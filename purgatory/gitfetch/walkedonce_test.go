@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Between the walk of what came and its promotion refs may go that had a part of it.
+// Refs with a part of the objects may be deleted between the walk and the promotion.
 func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, there, "main", 3)
@@ -27,7 +27,7 @@ func TestWhatRefsHadIsNeededWhenTheyGo(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: ids[1]}}, nip34.RefName{}))
 	require.NoError(t, q.Promote(t.Context()))
 	git(t, here, "reflog", "expire", "--expire=all", "--all")
-	git(t, here, "gc", "-q", "--prune=now") // only what is marked stays
+	git(t, here, "gc", "-q", "--prune=now") // only packs with keep files stay
 	complete(t, f, here, ids[2:])
 	require.NotEmpty(t, git(t, here, "rev-list", "--objects", ids[2].String()))
 }

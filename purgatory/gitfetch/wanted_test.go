@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// What completes an object that came before is of use without it; what nobody asked for
-// is dropped, and what was there before stays.
+// Objects that complete an earlier object are useful alone. Unwanted objects are dropped, and
+// earlier objects stay.
 func TestPromiseP17_OnlyWhatIsWantedIsKept(t *testing.T) {
 	g, commits := chain(t)
 	there := g.loose(t, nip34.ObjectID{})

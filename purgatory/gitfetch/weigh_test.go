@@ -12,7 +12,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// What a pull request takes up is what it alone needs: nothing if a branch has it by now.
+// The size of a pull request is the size of objects that only it needs: 0 if a branch contains
+// them.
 func TestWeigh(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")

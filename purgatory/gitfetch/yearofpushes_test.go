@@ -23,14 +23,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 )
 
-// The types of objects in a pack.
+// Object types in a pack.
 const (
 	packedCommit = 1
 	packedTree   = 2
 	packedBlob   = 3
 )
 
-// thing is an object as it is written into a pack.
+// thing is an object of a pack.
 type thing struct {
 	typ  byte
 	body []byte
@@ -41,8 +41,8 @@ func (o thing) id() (id [20]byte) {
 	return sha1.Sum(append(fmt.Appendf(nil, "%s %d\x00", name, len(o.body)), o.body...))
 }
 
-// place puts objects into a repository as git does with a push: as a pack with an index,
-// but without running git, so that there can be many. It returns the name of the pack.
+// place adds a pack with an index to a repository without git, for speed. It returns the name of
+// the pack.
 func place(t testing.TB, dir string, things ...thing) (name string) {
 	t.Helper()
 	type entry struct {
@@ -92,7 +92,7 @@ func place(t testing.TB, dir string, things ...thing) (name string) {
 	return name
 }
 
-// pass has time go by: everything in a repository becomes older.
+// pass makes all files of a repository older.
 func (k *kept) pass(by time.Duration) {
 	k.t.Helper()
 	files, err := filepath.Glob(filepath.Join(k.dir, "objects", "pack", "*"))
@@ -107,7 +107,7 @@ func (k *kept) pass(by time.Duration) {
 		}
 		data, err := os.ReadFile(path)
 		require.NoError(k.t, err)
-		for i := 12; i < len(data)-40; i += 4 { // after the head, before two checksums
+		for i := 12; i < len(data)-40; i += 4 { // after the header, before two checksums
 			binary.BigEndian.PutUint32(data[i:], binary.BigEndian.Uint32(data[i:])-uint32(by/time.Second))
 		}
 		require.NoError(k.t, os.Chmod(path, 0o600))
@@ -129,7 +129,7 @@ func (k *kept) pass(by time.Duration) {
 	require.NoError(k.t, os.WriteFile(path, data, 0o600))
 }
 
-// cloneTime is how long a clone takes, the fastest of a few.
+// cloneTime returns the time of the fastest of several clones.
 func cloneTime(t testing.TB, dir string) (best time.Duration) {
 	t.Helper()
 	for i := range 3 {
@@ -144,13 +144,11 @@ func cloneTime(t testing.TB, dir string) (best time.Duration) {
 	return best
 }
 
-// 10,000 pushes in a year to one repository, every tenth to a branch of its own that is
-// deleted a month later, left 10,000 packs, as many objects that nothing names, and 1,000 files
-// of refs; whoever cloned had git look into each. Now there are as few as when it was new,
-// and a clone takes as long as one of a repository that was just packed as a whole.
+// 10,000 pushes in a year to one repository, of which every tenth creates a branch that is deleted
+// a month later, left 10,000 packs, as many unreferenced objects, and 1,000 loose refs. Each clone
+// read all of them. Now their number stays small, and a clone is as fast as after a full repack.
 //
-// Without -full the year has 1,000 pushes: more of them cost the test a minute, and no
-// packs.
+// Without -full the year has 1,000 pushes, because more would take a minute.
 func TestAYearOfPushes(t *testing.T) {
 	racetest.Amounts(t)
 	pushes := 1_000
@@ -221,5 +219,5 @@ func year(t *testing.T, pushes int) {
 	git(t, dir, "fsck", "--connectivity-only")
 }
 
-// upkeepPushes is after how many pushes package purgatory has a repository maintained.
+// upkeepPushes is the number of pushes after which package purgatory maintains a repository.
 const upkeepPushes = 50

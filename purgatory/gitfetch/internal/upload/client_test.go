@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// answers are what a server says to one request after the other.
+// answers is a server with a list of answers for successive requests.
 func answers(t *testing.T, list ...string) (*Client, graspsync.CloneURL, *[]string) {
 	t.Helper()
 	var seen []string
@@ -121,7 +121,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{&Server{Version: 2}, line("packfile\n") + "0004", ErrProtocol},
 		{&Server{Version: 2}, line("packfile\n") + "zzzz", ErrProtocol},
 		{&Server{Version: 2}, line("packfile\n") + line("\x03no"), ErrRemote},
-		{&Server{Version: 2}, line("packfile\n") + line("\x04x") + line("\x01PACK\x00\x00\x00\x02\x00\x00\x00\x01") + "0000", ErrProtocol}, // it may be part of the pack
+		{&Server{Version: 2}, line("packfile\n") + line("\x04x") + line("\x01PACK\x00\x00\x00\x02\x00\x00\x00\x01") + "0000", ErrProtocol}, // it may belong to the pack
 		{&Server{Version: 2}, line("packfile\n") + line("\x01PACK\x00\x00\x00\x09\x00\x00\x00\x01"), ErrProtocol},
 		{&Server{caps: side}, "", ErrProtocol},
 		{&Server{caps: side}, line("ERR no\n"), ErrRemote},
@@ -155,7 +155,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// Where the POST goes follows from where the GET was answered, in its spelling.
+// The URL of the POST follows from the final URL of the GET, with its escaping.
 func TestBase(t *testing.T) {
 	for from, want := range map[string]string{
 		"https://a/b.git/info/refs?service=git-upload-pack": "https://a/b.git/git-upload-pack",
@@ -191,7 +191,7 @@ func TestRequestsThatFail(t *testing.T) {
 	require.Len(t, long, graspsync.MaxText)
 }
 
-// A list of tips never makes us panic, and is bounded.
+// A list of tips never causes a panic, and is limited.
 func FuzzTips(f *testing.F) {
 	f.Add([]byte(line(idA+" refs/heads/a peeled:"+idB+"\n") + "0000"))
 	f.Add([]byte(line("ERR x\n")))
@@ -203,7 +203,7 @@ func FuzzTips(f *testing.F) {
 	})
 }
 
-// What a server says of what went wrong never reaches a terminal as it is.
+// Error messages of servers are escaped.
 func FuzzRemoteError(f *testing.F) {
 	f.Add("upload-pack: not our ref " + idA)
 	f.Add("\x1b[2J")

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Each number that a server can meet, at its exact bound.
+// Each number at its exact limit.
 func TestNumbersOfTheProtocol(t *testing.T) {
 	for n, fits := range map[int]bool{65520: true, 65521: false} {
 		k, payload, err := newReader(strings.NewReader(fmt.Sprintf("%04x", n) + strings.Repeat("x", n))).next()
@@ -23,7 +23,7 @@ func TestNumbersOfTheProtocol(t *testing.T) {
 			require.Len(t, payload, 65516)
 		}
 	}
-	for n, fits := range map[int]bool{1 << 18: true, 1<<18 + 1: false} { // of four bytes each: 1 MiB
+	for n, fits := range map[int]bool{1 << 18: true, 1<<18 + 1: false} { // of four bytes each, 1 MiB
 		for _, s := range []*Server{{Version: 2}, {caps: map[string]string{"side-band-64k": ""}}} {
 			var limit *LimitError
 			err := s.readAnswer(newReader(strings.NewReader(strings.Repeat("0000", n))), &packReader{meter: &count{}})
@@ -51,7 +51,8 @@ func TestNumbersOfTheProtocol(t *testing.T) {
 	}
 }
 
-// What comes is counted, and waited for, but not while we pass it on.
+// Received bytes are counted, and waiting for the server is measured, without the time to pass data
+// on.
 func TestWhatTheMeterIsTold(t *testing.T) {
 	const pack = "PACK\x00\x00\x00\x02\x00\x00\x00\x01rest"
 	answer := line("packfile\n") + line("\x01"+pack[:5]) + line("\x01"+pack[5:13]) + line("\x01"+pack[13:]) + "0000"
@@ -84,7 +85,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A bound that is reached is an error where it is read beyond, and not before.
+// Reading beyond a limit is an error, reading up to the limit is not.
 func TestBounded(t *testing.T) {
 	for most, fits := range map[int64]bool{9: false, 10: false, 11: true} {
 		b := &bounded{r: strings.NewReader("0123456789"), left: most, most: most, limit: "x", meter: &count{}}

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// headed is a server that answers everything with one head and body.
+// headed is a server that answers all requests with one header and body.
 func headed(t *testing.T, status int, header http.Header, body string) (*Client, graspsync.CloneURL) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,8 +31,8 @@ func headed(t *testing.T, status int, header http.Header, body string) (*Client,
 	return &Client{HTTP: srv.Client(), Limits: Limits{AdvertBytes: 1 << 12, AdvertRefs: 5, PackBytes: 1 << 10, PackObjects: 5}}, u
 }
 
-// A response is judged by its head, for each of the requests, before anything of its
-// body is read; what the head says is not repeated as it is.
+// For each request, the header of a response is checked before the body is read, and its text is
+// escaped.
 func TestResponsesAreJudgedByTheirHead(t *testing.T) {
 	for _, tt := range []struct {
 		status      int
@@ -79,7 +79,7 @@ func TestResponsesAreJudgedByTheirHead(t *testing.T) {
 			require.Zero(t, m.n, "nothing was read")
 		}
 	}
-	// The spellings of a type that servers are known to have.
+	// Spellings of the content type that known servers use.
 	for _, kind := range []string{advertisement, strings.ToUpper(advertisement), advertisement + "; charset=utf-8", advertisement + " ;x"} {
 		c, u := headed(t, http.StatusOK, http.Header{"Content-Type": {kind}, "Content-Encoding": {"Identity"}},
 			line("version 2\n")+line("fetch\n")+"0000")
@@ -88,8 +88,8 @@ func TestResponsesAreJudgedByTheirHead(t *testing.T) {
 	}
 }
 
-// Each limit of what is read: what is just within it passes, what goes beyond it is an
-// error that names it, and nothing is passed on of a pack that is too much.
+// Each limit of an answer: at the limit it passes, above the limit an error names it, and no data
+// of too large packs is passed on.
 func TestLimitsOfAnswers(t *testing.T) {
 	pack := func(objects byte, rest int) string {
 		return "PACK\x00\x00\x00\x02\x00\x00\x00" + string(objects) + strings.Repeat("x", rest)

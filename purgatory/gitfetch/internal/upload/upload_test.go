@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// count is a Meter.
 type count struct{ n, begun, ended int }
 
 func (c *count) Begin()     { c.begun++ }
@@ -111,7 +110,7 @@ func TestRequests(t *testing.T) {
 		string(s.request([]nip34.ObjectID{oid(t, idA), oid(t, idB)}, nil)))
 }
 
-// What a server sends never makes us panic, and never more memory than a packet.
+// An answer never causes a panic, and uses no more memory than a packet.
 func FuzzAdvertisement(f *testing.F) {
 	f.Add([]byte(line("# service=git-upload-pack\n") + "0000" + line("version 2\n") + line("fetch\n") + "0000"))
 	f.Add([]byte(line(idA+" HEAD\x00side-band-64k\n") + "0000"))
@@ -123,8 +122,7 @@ func FuzzAdvertisement(f *testing.F) {
 	})
 }
 
-// Nothing is passed on of an answer before its header was found to be within the
-// limits.
+// No data is passed on before the header is checked.
 func FuzzAnswer(f *testing.F) {
 	pack := "PACK\x00\x00\x00\x02\x00\x00\x00\x01rest"
 	f.Add(uint8(2), []byte(line("packfile\n")+line("\x01"+pack)+"0000"))
