@@ -30,6 +30,7 @@ func NewFinder(id func(number uint32) *graspsync.EventID) *Finder {
 // Len returns the number of ids.
 func (f *Finder) Len() int { return f.size }
 
+// Find returns the number of an id.
 func (f *Finder) Find(id graspsync.EventID) (number uint32, ok bool) {
 	for at := *f.chain(&id); at != 0; at = *f.next.At(at - 1) {
 		if *f.id(at - 1) == id {

@@ -42,6 +42,7 @@ func (m *Map[K, V]) Set(k K, v V) {
 	m.words[m.find(uint32(k))] = word
 }
 
+// Clear removes all numbers.
 func (m *Map[K, V]) Clear() { *m = Map[K, V]{} }
 
 // All yields all numbers and values in no order.
@@ -127,8 +128,10 @@ func (m *Map[K, V]) remove(k uint32) {
 // Set is a set of small numbers. The zero value is empty.
 type Set[K ~uint32] struct{ of Map[K, uint8] }
 
+// Len returns the number of elements.
 func (s *Set[K]) Len() int { return s.of.Len() }
 
+// Has reports whether k is in the set.
 func (s *Set[K]) Has(k K) bool { return s.of.Get(k) != 0 }
 
 // Add adds a number. It must not be called during an iteration.
@@ -137,6 +140,7 @@ func (s *Set[K]) Add(k K) { s.of.Set(k, 1) }
 // Remove removes a number. It must not be called during an iteration.
 func (s *Set[K]) Remove(k K) { s.of.Set(k, 0) }
 
+// Clear removes all numbers.
 func (s *Set[K]) Clear() { s.of.Clear() }
 
 // All yields all numbers in no order.

@@ -144,6 +144,7 @@ func (f *Feed) missedSince(t time.Time) {
 	}
 }
 
+// Complete reports whether the first reading has ended.
 func (f *Feed) Complete() bool { return f.first }
 
 // NextWake returns the time of the next Tick, or false if no deadline is set.

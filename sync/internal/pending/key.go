@@ -12,6 +12,7 @@ import (
 // Key is a hash of a dependency. A collision only costs an additional judgement.
 type Key uint64
 
+// KeyOf returns the key of a dependency.
 func KeyOf(d graspsync.Dependency) Key {
 	buf := make([]byte, 0, 128)
 	buf = append(buf, byte(d.Await))

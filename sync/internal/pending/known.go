@@ -20,6 +20,7 @@ func NewKnown(most int) *Known {
 	return &Known{half: max(1, most/2), young: make(map[graspsync.EventID]struct{})}
 }
 
+// Has reports whether id is known.
 func (k *Known) Has(id graspsync.EventID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -30,6 +31,7 @@ func (k *Known) Has(id graspsync.EventID) bool {
 	return ok
 }
 
+// Add adds an id.
 func (k *Known) Add(id graspsync.EventID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

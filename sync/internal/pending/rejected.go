@@ -123,6 +123,7 @@ type Config struct {
 	WholeFor     time.Duration // time that a rejected event stays whole
 }
 
+// NewRejectedIndex returns an empty index.
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	r := &RejectedIndex{
@@ -163,6 +164,7 @@ type Dropped struct {
 	Unsaved                           []Heard
 }
 
+// Add stores an event.
 func (r *RejectedIndex) Add(n Note) (d Dropped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -363,6 +365,7 @@ func (r *RejectedIndex) Has(id graspsync.EventID) bool {
 	return e != nil && !e.wanted && !e.due(time.Now()) && (!e.unsaved || e.event != nil)
 }
 
+// Forget removes an id.
 func (r *RejectedIndex) Forget(id graspsync.EventID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -428,6 +431,7 @@ func (r *RejectedIndex) Idle() bool {
 	return len(r.byDep) == 0
 }
 
+// Awaits reports whether an event depends on k.
 func (r *RejectedIndex) Awaits(k Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -621,12 +625,14 @@ func (r *RejectedIndex) Anything() (whole []*PendingEvent) {
 // Held contains the numbers of whole events by state.
 type Held struct{ Waiting, Fresh, Later int }
 
+// Held returns the numbers of whole events.
 func (r *RejectedIndex) Held() Held {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Held{Waiting: r.events[waits].Len(), Fresh: r.events[fresh].Len(), Later: r.events[later].Len()}
 }
 
+// Len returns the number of ids.
 func (r *RejectedIndex) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,6 +15,7 @@ type Form struct {
 // FormOf is the type of a [Form].
 type FormOf uint8
 
+// Values of FormOf. FormOfReq is a request with its values.
 const (
 	FormOfReq     FormOf = iota
 	FormOfShape          // a request, with placeholders as values

@@ -72,6 +72,7 @@ func (f *Facts) Learn(k Kind, value int, until time.Time) {
 	f.facts[k] = fact{value, until.Round(0).UTC()}
 }
 
+// Forget removes the fact k.
 func (f *Facts) Forget(k Kind) { f.facts[k] = fact{} }
 
 // Value returns the value of k, or 0 if it is unknown or expired.
@@ -93,6 +94,7 @@ func (f Facts) Known(now time.Time) map[string]int {
 	return out
 }
 
+// MarshalJSON encodes the facts by name.
 func (f Facts) MarshalJSON() ([]byte, error) {
 	m := make(map[string]fact)
 	for k, x := range f.facts {

@@ -119,6 +119,7 @@ func (s *Session) Room(ids int) { s.history.room = ids }
 // requested all their ids.
 func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
 
+// Follow opens a live subscription.
 func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
 	s.requests.follow(&request{kind: reqLive, live: live, standing: fs})
 	return s.flush(now)
@@ -138,11 +139,13 @@ func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
 	return s.flush(now)
 }
 
+// Fetch starts a batch.
 func (s *Session) Fetch(now time.Time, in plan.Batch) []Action {
 	s.history.fetch(in)
 	return s.flush(now)
 }
 
+// Abandon ends a batch without a report.
 func (s *Session) Abandon(now time.Time, id plan.BatchID) []Action {
 	s.history.abandon(id)
 	return s.flush(now)
@@ -420,6 +423,7 @@ type Progress struct {
 	Reconciling int // queries that reconcile
 }
 
+// Progress returns the running tasks.
 func (s *Session) Progress() Progress {
 	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.reconciling.active}
 }

@@ -22,6 +22,7 @@ type value struct {
 	isID bool
 }
 
+// TagsOf returns the Tags of an event.
 func TagsOf(ev *nostr.Event) *Tags {
 	var by [letters][]string
 	for _, tag := range ev.Tags {
