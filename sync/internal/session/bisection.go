@@ -12,10 +12,10 @@ import (
 // maxProbes is the maximum number of probes of one bisection.
 const maxProbes = 64
 
-// bisection finds the part of a request that the relay refuses, so that one bad value does not hide
-// 99 good values. It sends probes, one at a time. The first probe repeats the whole request because
-// the refusal may have had another cause. The second contains one filter with placeholders as
-// values and shows whether the form or limit 0 is refused. Later probes are halves.
+// bisection finds the refused part of a request, so that one bad value does not hide 99 good
+// values. It sends one probe at a time. The first repeats the whole request because the refusal may
+// have had another cause. The second has placeholders as values and tests the form and limit 0.
+// Later probes are halves.
 type bisection struct {
 	terms *terms
 
@@ -49,8 +49,8 @@ const (
 	pieceFilters pieceKind = iota
 	pieceForm              // the parent with placeholders
 	pieceKinds             // pieceForm with kinds
-	pieceNotes             // one of these without kind 1
-	pieceSince             // one of these without limit 0
+	pieceNotes             // pieceForm or pieceKinds without kind 1
+	pieceSince             // one of the three above without limit 0
 	pieceClean             // the parent without values set aside under other tags
 )
 

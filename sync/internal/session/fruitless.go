@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// Some relays lose a worker or database behind one connection and keep the connection open. They
-// answer pings and refuse or ignore all requests. Only this side can end such a connection, and a
-// new connection may work.
+// Some relays lose a worker or database behind one connection. They answer pings and refuse or
+// ignore all requests, and a new connection may work.
 //
-// A relay may also never answer one form of request, or any request for history. A new connection
-// would not help and would interrupt live events. So a failure counts only if its form was answered
-// on this connection, or if no request for history was answered on it.
+// A relay may also never answer one form of request, or any request for history. Then a new
+// connection would only interrupt live events. So a failure counts only if its form was answered on
+// this connection, or if no request for history was answered.
 
 const (
 	// mostFruitless is the number of failed requests in a row after which a connection is given up.
-	// Each was sent after the previous one had failed, so each had the full time for an answer.
+	// Each was sent after the previous one had failed.
 	mostFruitless = 3
-	// silentFor is the minimum silence, measured from the first unanswered request, if requests for
-	// history were answered before. Some relays drop requests that are too frequent.
+	// silentFor is the minimum silence if requests for history were answered before. Some relays
+	// drop requests that are too frequent.
 	silentFor = time.Hour
-	// fruitlessFor is the minimum time of failures if the relay still sends messages. Its refusals
-	// may have a cause that a new connection does not remove.
+	// fruitlessFor is the minimum time of failures if the relay still sends messages, because a new
+	// connection may not help.
 	fruitlessFor = 3 * time.Hour
 	// mostShapes is the maximum number of answered shapes that are stored.
 	mostShapes = 64
@@ -84,8 +83,8 @@ func (f *fruitless) hung(now time.Time) bool {
 	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }
 
-// over reports whether a new connection may help because all requests are refused. If the relay
-// wants NIP-42, a new connection may help from again on, and never if again is zero.
+// over reports whether a new connection may help because all requests are refused. If the relay wants
+// NIP-42 and again is set, a new connection may help from again on, even before fruitlessFor.
 func (f *fruitless) over(now, again time.Time) bool {
 	switch {
 	case f.rounds < mostFruitless:

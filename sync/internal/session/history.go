@@ -283,9 +283,9 @@ func (h *history) overdue(now time.Time) (out []*batch) {
 // future.
 const ahead = time.Hour
 
-// expireBatch ends a batch at its deadline. Fetched events are kept. A query with open requests by
-// id and without a cursor continues by pages in the next batch, because pages have a cursor.
-// Another reconciliation would begin with the same ids and never reach the others.
+// expireBatch ends a batch at its deadline and keeps its events. A query with open requests by id
+// and no cursor continues by pages in the next batch. Another reconciliation would begin with the
+// same ids and never reach the others.
 func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
@@ -343,8 +343,8 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 }
 
 // resembles reports whether an honest relay may send an event that does not match. Some relays
-// match a tag value under any tag name, and some ignore since and until. Such an event is no proof
-// of hostility. It counts toward the page and is not delivered.
+// match a tag value under any name, or ignore since and until. Such an event counts toward the page
+// and is not delivered.
 func resembles(f nostr.Filter, ev *nostr.Event) bool {
 	if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
 		f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
@@ -364,8 +364,8 @@ func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {
 	return false
 }
 
-// leastPage is the page size in events that every relay supports. Without a minimum, a single event
-// would look like a cut page until a larger page was seen.
+// leastPage is the page size in events that every relay supports. Until a larger page was seen, a
+// single event would look like a cut page without it.
 const leastPage = 5
 
 // startPages fetches a query by pages from until downward.
@@ -519,10 +519,9 @@ func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result)
 	}
 }
 
-// Pages contain the newest events first, but a state is useless without its announcement, which is
-// older. States wait for their announcements and count against the relay's quota. A relay with many
-// states would have to wait for its own announcements. So the rest of a large walk is fetched by
-// kind, announcements first.
+// Pages begin with the newest events, but a state waits for its announcement, which is older.
+// Waiting states count against the relay's quota, so a relay with many states would block its own
+// announcements. So the rest of a large walk is fetched by kind, announcements first.
 
 // mixedPages is the number of full pages after which a batch is fetched by kind. Smaller batches
 // are not worth additional requests.
@@ -589,8 +588,8 @@ func (h *history) moreIDs(q *query) {
 	}
 }
 
-// endIDs ends a request by id. Missing ids are requested again once and then counted, because
-// relays announce ids that they cannot or will not serve.
+// endIDs ends a request by id. Missing ids are requested once more and then counted, because relays
+// announce ids that they do not serve.
 func (h *history) endIDs(x *request) {
 	q := x.q
 	if x.noticed && x.events == 0 {
@@ -629,8 +628,8 @@ func (h *history) endIDs(x *request) {
 	h.idsDone(q)
 }
 
-// insteadOfIDs fetches a query by pages after no event arrived by id. Ids that do not arrive by
-// pages either were invented by the relay and are counted at the end.
+// insteadOfIDs fetches a query by pages after no event arrived by id. If its ids do not arrive by
+// pages either, the relay invented them.
 func (h *history) insteadOfIDs(q *query) {
 	q.vain, q.pages, q.rest, q.cut = true, true, nil, nil
 	h.byPages(q)

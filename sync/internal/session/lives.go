@@ -63,8 +63,8 @@ func (l *lives) findFrom() {
 	}
 }
 
-// missed reports whether a request that was open for at least age before and after the creation of
-// an event should have delivered the event.
+// missed reports whether a request that was open for age before an event was created should have
+// delivered it.
 func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	least := int64(age / time.Second)
 	at := int64(ev.CreatedAt)

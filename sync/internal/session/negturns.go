@@ -2,10 +2,9 @@ package session
 
 import "slices"
 
-// negTurns limits the queries that reconcile (NIP-77) concurrently, because ids that a relay claims
-// cost the relay nothing and use our memory. A query with ids leaves its place early if the ids of
-// all such queries fit into its room. The events then arrive slowly while other queries reconcile.
-// Otherwise the query keeps its place until its ids were requested.
+// negTurns limits the queries that reconcile (NIP-77) concurrently, because claimed ids cost the
+// relay nothing and use our memory. A query leaves its place before its ids are fetched if the ids
+// of all such queries fit into its room. So slow fetches do not block other reconciliations.
 type negTurns struct {
 	most    int  // maximum concurrent queries; read-only
 	offered bool // the relay supports NIP-77, as far as known
@@ -54,8 +53,8 @@ func (t *negTurns) leave(q *query) (free bool) {
 	return false
 }
 
-// leaveWith is leave for a query with ids still to fetch. It returns false if the query keeps its
-// place because the ids exceed its room.
+// leaveWith is leave for a query with ids to fetch. It returns false if the query keeps its place
+// because the ids exceed its room.
 func (t *negTurns) leaveWith(q *query, ids int) bool {
 	if t.left+ids > q.room {
 		q.neg = nil // its ids are kept

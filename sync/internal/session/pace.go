@@ -20,8 +20,7 @@ const (
 
 	// leastPace is the time between two historic requests after the first complaint. Each further
 	// complaint doubles it, and each quiet time reduces it by a quarter. Relays built with
-	// rust-nostr refill by whole seconds since the last request, so a faster client never gets a
-	// refill.
+	// rust-nostr refill by whole seconds since the last request, so faster clients get no refill.
 	leastPace = 1100 * time.Millisecond
 	mostPace  = 10 * time.Second // maximum time between two historic requests
 )
@@ -36,9 +35,9 @@ type pacing struct {
 	next  time.Time     // no historic request before, zero: none is set
 }
 
-// complained records a complaint and reports whether it is new. A complaint during a pause is about
-// earlier requests. If it extended the pause, a relay that complains once a minute would never get
-// a request again.
+// complained records a complaint and reports whether it is new. A complaint during a pause concerns
+// earlier requests. If it extended the pause, a relay that complains every minute would get no more
+// requests.
 func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	if now.Before(p.until) {
 		return false

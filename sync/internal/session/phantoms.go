@@ -7,18 +7,16 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// phantoms are ids that the relay announced by NIP-77 and did not serve by id, so that pages were
-// requested instead. If one arrives by page, the relay does not serve its events by id. If none
-// does, the relay invented the ids, and pages are not requested again because of these ids. The
-// zero value is empty.
+// phantoms are ids that the relay announced by NIP-77 and did not serve, so that pages were
+// requested. If one arrives by page, the relay does not serve by id. If none does, the relay
+// invented them, and they cause no further requests for pages. The zero value is empty.
 type phantoms struct {
 	ids   map[graspsync.EventID]struct{}
 	since time.Time
 }
 
-// maxPhantoms is the maximum number of stored ids. If a relay announces more, no further pages are
-// requested for this reason until its limits expire, because the relay may invent new ids each
-// time.
+// maxPhantoms is the maximum number of ids. A relay that announces more may invent new ids each
+// time, so no further pages are requested for this reason until its limits expire.
 const maxPhantoms = 1_000
 
 // add stores ids while there is room and reports whether an id is new.

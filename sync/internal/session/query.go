@@ -54,7 +54,7 @@ type query struct {
 	set      *negentropy.Set
 	neg      *negentropy.Session
 	placed   bool   // has a place in negTurns
-	room     int    // maximum ids that it may need, counted twice; 0: not set
+	room     int    // maximum number of claimed ids, duplicates included; 0: not set
 	granted  int    // part of room that is reserved
 	left     int    // ids with which it left its place
 	last     []byte // payload of the last NEG-MSG
@@ -187,10 +187,9 @@ type rest struct {
 	again bool // reconcile it
 }
 
-// Some relays silently reconcile only the newest events, as many as their database returns in one
-// query. Older events would never be requested. These limits are round numbers. So if a relay
-// showed such a number of events, the page below the oldest event is requested. The page is empty
-// if the set was complete.
+// Some relays silently reconcile only as many events as their database returns in one query, the
+// newest ones. These limits are round numbers. So if a relay showed such a number of events, the
+// page below the oldest event is requested. It is empty if the set was complete.
 
 // cut describes a reconciliation whose set may have been cut.
 type cut struct {

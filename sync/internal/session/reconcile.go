@@ -128,8 +128,8 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 	}
 }
 
-// distrustNeg handles an error of a reconciliation. A protocol error ends reconciliation with this
-// relay. A reached limit concerns only this query, which continues with its rest.
+// distrustNeg handles an error of a reconciliation. A protocol error ends NIP-77 with this relay. A
+// reached limit concerns only this query.
 func (h *history) distrustNeg(q *query, err error) {
 	if !errors.Is(err, negentropy.ErrProtocol) {
 		h.salvage(q, true)
@@ -139,8 +139,8 @@ func (h *history) distrustNeg(q *query, err error) {
 	h.byPages(q)
 }
 
-// negSilent handles a reconciliation without an answer in time. Relays without NIP-77 may ignore
-// NEG-OPEN. A reconciliation that exceeded its total time is continued.
+// negSilent handles a missing answer. Relays without NIP-77 may ignore NEG-OPEN. A reconciliation
+// that exceeded its total time is continued.
 func (h *history) negSilent(x *request, now time.Time) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN", false)
@@ -164,8 +164,7 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 		h.openNeg(q)
 	case x.events == 0 &&
 		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
-		// The cause may be a value of the filter, or NIP-77 may be restricted. Pages decide: a
-		// relay that refuses pages too refuses this client.
+		// The cause may be a value, or NIP-77 may be restricted. Pages decide.
 		h.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
 		h.tooLarge(q, h.now)
@@ -301,8 +300,8 @@ func (h *history) idsDone(q *query) {
 	}
 }
 
-// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest. The rest is
-// reconciled if again is true and this reconciliation made progress, else fetched by pages.
+// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest: by reconciliation
+// if again is true and this one made progress, else by pages.
 func (h *history) salvage(q *query, again bool) {
 	span := q.span()
 	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
@@ -343,9 +342,8 @@ func (h *history) tooLarge(q *query, now time.Time) {
 	h.nextWindow(q)
 }
 
-// guess divides a query by the stored events, because the relay may have about the same events. No
-// window should exceed the relay's maximum. guess returns the beginnings of all windows except the
-// oldest, newest first, or nil if no estimate is possible.
+// guess divides a query by the stored events, because the relay may have about the same. It returns
+// the beginnings of all windows except the oldest, newest first, or nil without an estimate.
 func (h *history) guess(q *query, span window) (bounds []int64) {
 	most := h.terms.NegentropyMax
 	if q.depth > 0 || most < 1 || q.set == nil {
@@ -362,9 +360,8 @@ func (h *history) guess(q *query, span window) (bounds []int64) {
 	return bounds
 }
 
-// middle returns the beginning of the newer half of a window. At even depths it divides the stored
-// events. At odd depths it divides the time since Nostr began, because the relay may have other
-// events.
+// middle returns the beginning of the newer half of a window. Even depths divide the stored events.
+// Odd depths divide the time, because the relay may have other events.
 func middle(q *query, span window, now int64) int64 {
 	if q.set != nil && q.depth%2 == 0 && q.set.Len() >= 16 {
 		at := int64(q.set.Time(q.set.Len() / 2))
@@ -440,7 +437,7 @@ func (h *history) suspect(q *query, neg *negentropy.Session) {
 }
 
 // dateOthers looks up the created_at of events in a suspected set that arrived from other relays.
-// It returns false if there are none. Without these times the page might overlap the set.
+// It returns false if there are none. Without these times the next page might overlap the set.
 func (h *history) dateOthers(q *query) bool {
 	if q.cut == nil || len(q.cut.others) == 0 {
 		return false
@@ -484,8 +481,8 @@ func (h *history) lookBelow(q *query) bool {
 	return true
 }
 
-// cutBelow continues by pages from the oldest event on if the page below it had events. The set was
-// cut, maybe within a second.
+// cutBelow continues by pages from the oldest event on if the page below it had events, because the
+// set was cut.
 func (h *history) cutBelow(q *query, events int) bool {
 	p := q.cut
 	q.cut = nil

@@ -49,8 +49,8 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 // hungUp is the reason recorded for a relay that disconnects.
 const hungUp = "the relay disconnected instead of answering"
 
-// refuseUnasked handles a waiting request that the relay is believed to refuse, as if the relay had
-// refused it. It returns false if no such request waits.
+// refuseUnasked handles a waiting request that the relay is believed to refuse, as if it were
+// refused. It returns false if there is none.
 func (p *repair) refuseUnasked(now time.Time) bool {
 	x := p.requests.suspects.refused(p.requests.waiting)
 	if x == nil {
@@ -70,10 +70,9 @@ func (p *repair) refuseUnasked(now time.Time) bool {
 	return true
 }
 
-// settleDoubted handles a request that was not sent and is believed to be refused in every form. If
-// the relay answered another request, the request counts as refused. If not, and no other request
-// is left, the relay may refuse this client or be down, so the request is sent. settleDoubted
-// returns false if nothing changed.
+// settleDoubted handles an unsent request whose forms are all believed to be refused. If the relay
+// answered another request, it counts as refused. If no other request is left, it is sent, because
+// the relay may refuse this client or be down. settleDoubted returns false if nothing changed.
 func (p *repair) settleDoubted(now time.Time) bool {
 	r := p.requests
 	x := r.doubted()
@@ -95,13 +94,12 @@ func (p *repair) settleDoubted(now time.Time) bool {
 	return true
 }
 
-// maxLimited is the number of rate-limit refusals in a row after which a request is given up. Such
-// a request is the first after a pause, so its rate cannot be the cause. Requests behind it must
-// not wait forever.
+// maxLimited is the number of rate-limit refusals in a row after which a request is given up. It is
+// the first request after a pause, so its rate cannot be the cause, and it blocks other requests.
 const maxLimited = 3
 
-// retry repeats a refused request if it may yet be answered. It returns false if it gives up. A
-// request with missed is not repeated by the session.
+// retry repeats a refused request if possible, else it returns false. With missed the plan repeats
+// it.
 func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, tell, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // the refusal is about something else
@@ -247,7 +245,7 @@ func (p *repair) relearned(x *request, tell bool) {
 }
 
 // outdated reports whether a waiting request has another form under the current limits. A query
-// with progress is not outdated because its form was accepted.
+// with progress is not outdated.
 func (p *repair) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:

@@ -139,8 +139,8 @@ func (x *request) triable() bool {
 
 func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 
-// requests contains the open and the waiting requests. It decides when a request is sent, sets
-// deadlines for answers, and assigns a NOTICE to a request.
+// requests contains the open and the waiting requests. It sends them, sets deadlines, and assigns a
+// NOTICE to a request.
 type requests struct {
 	cfg   *Config // read-only
 	out   *outbox
@@ -191,7 +191,7 @@ func (r *requests) expect(t relaylimits.Limits) {
 }
 
 // closing is an unwanted live subscription. It is closed after all subscriptions with a lower order
-// have opened, because one of them may replace it.
+// have opened, because they may replace it.
 type closing struct {
 	sub   *request
 	order uint64
@@ -319,8 +319,8 @@ func (r *requests) send(now time.Time, x *request) {
 	r.out.do(Send{out})
 }
 
-// answerBy returns the deadline for the first message of an answer. Large relays under load need
-// more time for it than for later messages.
+// answerBy returns the deadline for the first message of an answer. Loaded relays need more time
+// for it than for later messages.
 func (r *requests) answerBy(now time.Time) time.Time {
 	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
 }
@@ -341,8 +341,7 @@ func (r *requests) answered(x *request) {
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
 // failed counts a request without an answer, or a refusal that a faulty connection may cause.
-// Limits on rate or subscriptions are no such refusals, and neither is the end of an answered
-// request.
+// Limits of rate or subscriptions do not count, and neither does the end of an answered request.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	wantsAuth := why == wire.RefusalAuthRequired
 	switch why {
@@ -474,8 +473,8 @@ func (r *requests) probes() (out []*request) {
 	return out
 }
 
-// attribute returns the request that a NOTICE is about and its meaning, with a nil request if
-// unknown. The request is the newest one without an answer, or a NEG-OPEN without an answer.
+// attribute returns the request that a NOTICE is about, or nil, and its meaning. It is the newest
+// request, or a NEG-OPEN, without an answer.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.ClassifyNotice(notice)
 	x = r.opening
@@ -551,8 +550,8 @@ func (r *requests) hasRoom(x *request) bool {
 		return false
 	}
 	if r.historic == 0 && (r.free() > 0 || len(r.closing) == 0 || x.kind == reqProbe && r.bisected.kind == reqLive) {
-		// At least one historic request must be possible; the relay may refuse it. A subscription
-		// in closing may wait for the subscription under bisection.
+		// One historic request is always tried; the relay may refuse it. A subscription in closing
+		// may wait for the subscription under bisection.
 		return true
 	}
 	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
@@ -653,8 +652,8 @@ func (r *requests) tooMany(x *request, text string) bool {
 // leastRetained is the minimum size of requests that every relay keeps, in bytes.
 const leastRetained = 4 << 10
 
-// tooManyBytes learns the maximum size of requests that the relay keeps, from its text or from the
-// open requests. History waits for room. The plan makes live subscriptions again with fewer bytes.
+// tooManyBytes learns the maximum size of open requests from the relay's text or from the open
+// requests. History waits for room. The plan makes live subscriptions again with fewer bytes.
 func (r *requests) tooManyBytes(x *request, text string) bool {
 	others := r.subs.retained()
 	if r.sent(x) {

@@ -43,8 +43,8 @@ type Config struct {
 }
 
 // Session is the state of one connection. Make one with [New]. It is not safe for concurrent use.
-// It passes each message to one part, and the parts append actions to out. Calls go in one
-// direction: repair calls history and requests, history calls requests, and all of them call terms.
+// Each message goes to one part. repair calls history and requests, history calls requests, and all
+// of them call terms.
 type Session struct {
 	cfg      *Config // read-only
 	out      *outbox
@@ -278,8 +278,8 @@ func (s *Session) lateRefusal(now time.Time, m wire.Message, why wire.Refusal) {
 	}
 }
 
-// onNotice handles a NOTICE. A refusal counts as the answer to a request. Any other text is only
-// recorded, because some relays send an EOSE after it.
+// onNotice handles a NOTICE. A refusal is the answer to a request. Any other text is only recorded,
+// because some relays send an EOSE after it.
 func (s *Session) onNotice(now time.Time, m wire.Message) {
 	x, why := s.requests.attribute(m.Text)
 	switch {
@@ -331,8 +331,8 @@ func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err 
 	return s.flush(now)
 }
 
-// Checked answers Missing. ids are the ids that are not stored. Ids in later are requested from
-// another relay and asked about again after ids have arrived.
+// Checked answers Missing with the ids that are not stored. Ids in later are requested from another
+// relay and asked about again afterwards.
 func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
 	s.history.checked(id, ids, later, err)
 	return s.flush(now)

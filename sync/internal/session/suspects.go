@@ -12,10 +12,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// A relay may refuse a request by disconnecting, which names no request and interrupts a bisection.
-// So the forms of requests that were open are stored. A suspected form is sent alone. A form that
-// is believed to cause the disconnects counts as refused without being sent, and repair handles it
-// like any refusal. So a bisection continues on the next connection where it stopped.
+// A relay may refuse a request by disconnecting, which names no request and ends a bisection. So
+// the forms of open requests are stored. A suspected form is sent alone. A form that is believed to
+// be the cause counts as refused without being sent. So a bisection continues on the next
+// connection.
 
 // suspects are the forms of requests after which the relay disconnected.
 type suspects struct {

@@ -15,8 +15,8 @@ import (
 // sqlValues is the maximum length of a list at relays on SQL databases.
 const sqlValues = 10
 
-// sinceBack is the reach of a live subscription without limit 0 into the past, because an event may
-// be published some time after its created_at.
+// sinceBack is the reach into the past of a live subscription without limit 0, because events may
+// be published after their created_at.
 const sinceBack = 15 * time.Minute
 
 // terms contains the limits of the relay and makes filters that respect them.
@@ -57,8 +57,8 @@ func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 
 func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
-// fewerValues learns the maximum number of values of a request. Many relays check it only for
-// searches, so live subscriptions are divided only after one was refused.
+// fewerValues learns the maximum number of values. Many relays check it only for searches, so live
+// subscriptions are divided only after one was refused.
 func (t *terms) fewerValues(x *request, n int, text string) bool {
 	if m := t.MaxValues; m > 0 && x.kind == reqLive {
 		n = min(n, m)
@@ -113,8 +113,8 @@ func (t *terms) knownElsewhere(f nostr.Filter) bool {
 	return n > 0 && n < all
 }
 
-// reshape returns filters that together ask for the same events within the limits of the relay.
-// less reports that refused values were left out. If no value is left, it returns no filter.
+// reshape returns filters that ask for the same events within the limits of the relay, none if no
+// value is left. less reports that refused values were left out.
 func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
@@ -146,10 +146,9 @@ func (t *terms) queryBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
-// liveBounds returns the bounds of a filter of a live subscription. The plan made it as part of a
-// full message. Halves would not fit among the other filters, and one subscription would become
-// two, for which the relay may have no room. Many relays do not check filters with limit 0, so live
-// filters ask for notes until the relay refuses them.
+// liveBounds returns the bounds of a live filter. The plan made it as part of a full message, and
+// halves would need another subscription, for which the relay may have no room. Many relays do not
+// check filters with limit 0, so live filters ask for notes until that is refused.
 func (t *terms) liveBounds() bounds {
 	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }

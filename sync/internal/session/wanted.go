@@ -10,9 +10,9 @@ const maxBarren = 8 // requests by id in a row that bring nothing
 
 // wanted are the events that a query fetches by id.
 //
-// Missing events are requested again once, in smaller requests. Some relays return nothing if a
-// request has too many ids. So while all larger requests return nothing, a few ids are requested
-// alone, half as many each time. The result applies to the other ids.
+// Missing events are requested once more, in smaller requests. Some relays return nothing for too
+// many ids. So while larger requests return nothing, a few ids are requested alone, half as many
+// each time, and the result applies to the others.
 type wanted struct {
 	todo     []graspsync.EventID // ids to request
 	open     int                 // open requests
@@ -51,8 +51,8 @@ func (w *wanted) again(x *request) {
 	w.todo = append(x.left(), w.todo...)
 }
 
-// took records the end of a request. If fewer than half of its events arrived, the relay has a cap,
-// and limit is the number that arrived. Otherwise limit is 0.
+// took records the end of a request. If fewer than half of its events arrived, limit is their
+// number, the cap of the relay, else 0.
 func (w *wanted) took(x *request) (limit int) {
 	w.open--
 	left := x.left()
