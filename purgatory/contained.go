@@ -7,65 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
-
-// contained is what an embedder gives, with panics that are errors.
-type contained struct {
-	relay containedRelay
-	repos containedRepositories
-	git   containedGit
-	keep  state.Store
-}
-
-func contain(relay Relay, repos Repositories, git GitFetcher, store state.Store, report *report) contained {
-	return contained{
-		relay: containedRelay{relay, report}, repos: containedRepositories{repos, report}, git: containedGit{git, report},
-		keep: containedStore{store, report},
-	}
-}
-
-// containedRelay is a Relay whose panics are errors.
-type containedRelay struct {
-	relay  Relay
-	report *report
-}
-
-func (r containedRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
-	defer r.report.recovered(&err, ofRelay+" save")
-	return r.relay.Save(ctx, event)
-}
-
-// each calls f for the events that Events yields, until it returns false.
-func (r containedRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
-	defer r.report.recovered(&err, ofRelay)
-	for ev, err := range r.relay.Events(ctx, filter) {
-		if err != nil {
-			return err
-		}
-		if !f(ev) {
-			break
-		}
-	}
-	return nil
-}
-
-func (r containedRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.relay.Deleted(ctx, event)
-}
-
-// Lists is of no say after a panic: that is no answer, neither that a repository is ours nor
-// that it is not.
-func (r containedRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
-	defer r.report.recovered(&err, ofRelay)
-	return r.relay.Lists(a), nil
-}
 
 // containedRepositories are Repositories whose panics are errors.
 type containedRepositories struct {

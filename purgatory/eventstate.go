@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
@@ -98,53 +96,8 @@ const (
 	maxMissing = 20
 	maxFor     = 3
 	maxListed  = 20
-	maxServers = 64     // with those that were asked for data that was given up
-	maxEnded   = 10_000 // events that ceased to wait
+	maxServers = 64 // with those that were asked for data that was given up
 )
-
-// endings has how events ceased to wait, or why they were not held. It may be used concurrently.
-type endings struct {
-	mu   sync.Mutex
-	last *limit.Table[graspsync.EventID, EventState] // guarded by mu
-}
-
-func newEndings() *endings {
-	return &endings{last: limit.NewTable[graspsync.EventID, EventState](maxEnded, 0)}
-}
-
-func (l *endings) add(s EventState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.Is == EventCode(Expired.String()) {
-		s.gaveUp = s.At
-	} else if before, ok := l.last.Get(s.ID); ok {
-		s.gaveUp = before.gaveUp
-	}
-	who := limit.Stranger{}
-	if len(s.Repos) > 0 {
-		who.ID = s.Repos[0].Owner.String()
-	}
-	l.last.Put(s.ID, who, 0, s)
-}
-
-func (l *endings) get(id graspsync.EventID) (EventState, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last.Get(id)
-}
-
-// all returns the endings that match, the newest first.
-func (l *endings) all(matches func(EventState) bool) (out []EventState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.last.All() {
-		if matches(s) {
-			out = append(out, s)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b EventState) int { return b.At.Compare(a.At) })
-	return out
-}
 
 func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	return EventState{
@@ -163,7 +116,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 		if e.Soft {
 			out.Is = IsSoft
 		}
-	} else if last, ok := p.report.endings.get(id); ok {
+	} else if last, ok := p.report.ending(id); ok {
 		out = last
 	} else if p.pending.hasExpired(id) {
 		out.Is = EventCode(Expired.String())
@@ -203,7 +156,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	for _, e := range entries[:min(len(entries), maxListed)] {
 		out.Waiting = append(out.Waiting, p.pending.status(e))
 	}
-	out.Ended = p.report.endings.all(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
+	out.Ended = p.report.endingsOf(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
 	out.GivenUp, out.GivenUpUnknown = p.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
@@ -220,7 +173,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	}
 	urls := need.URLs()
 	if len(out.GivenUp) > 0 {
-		for _, u := range p.report.answers.from(ref) {
+		for _, u := range p.report.repliers(ref) {
 			if len(urls) < maxServers && !slices.Contains(urls, u) {
 				urls = append(urls, u)
 			}
@@ -234,7 +187,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 
 // server returns the state of one git server.
 func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
-	s := p.report.answers.of(ref, u)
+	s := p.report.reply(ref, u)
 	s.URL, s.Asking, s.Queued = u, is.Asking, is.Queued
 	for _, until := range []time.Time{is.BrokenUntil, is.Opens} {
 		if until.After(now) && until.After(s.Until) {
@@ -286,7 +239,7 @@ func (p *Purgatory) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
 // repositories are not all known.
 func (p *Purgatory) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
 	unknown = p.pending.countExpired()
-	for _, s := range p.report.endings.all(func(s EventState) bool { return !s.gaveUp.IsZero() && p.pending.hasExpired(s.ID) }) {
+	for _, s := range p.report.endingsOf(func(s EventState) bool { return !s.gaveUp.IsZero() && p.pending.hasExpired(s.ID) }) {
 		if !s.more {
 			unknown--
 		}

@@ -22,7 +22,7 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	if e.Class == refplan.Announcement && !e.Soft {
 		return p.expireSoftly(ctx, e)
 	}
-	has, err := p.reader.stored.has(ctx, id)
+	has, err := p.relay.has(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 	}
 	if reason := p.servers.refuses(ask); reason != "" {
 		p.report.drop(reason)
-		p.report.answers.skipped(ref, from, reason)
+		p.report.addSkipped(ref, from, reason)
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
@@ -61,7 +61,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 	defer func() { p.sessions.done(into, seen.Bytes, done.Outcome) }()
 	had := into.quarantine != nil
 	if err := p.prepare(ctx, into, ask); err != nil {
-		p.report.answers.skipped(ref, from, graspsync.Printable(err.Error()))
+		p.report.addSkipped(ref, from, graspsync.Printable(err.Error()))
 		if !errors.Is(err, ErrFull) {
 			end.fault = p.failedHere(ctx, ref, from, err)
 		} else if ctx.Err() == nil {
@@ -124,14 +124,14 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen Fetched, told func(err
 	}
 	if errors.Is(seen.Err, errGaveWay) { // nor this, and who asks is to hear of it
 		told(nil)
-		p.report.answers.came(seen)
+		p.report.addReply(seen)
 		return
 	}
 	failing := told(seen.Err)
 	if ctx.Err() != nil {
 		return
 	}
-	p.report.answers.came(seen)
+	p.report.addReply(seen)
 	if seen.Err == nil {
 		return
 	}

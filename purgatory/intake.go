@@ -47,7 +47,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	}
 	var payers []graspsync.PubKey
 	if e.Class == refplan.Announcement {
-		lists, err := p.reader.stored.relay.Lists(e.Announces)
+		lists, err := p.relay.Lists(e.Announces)
 		if err != nil {
 			return Answer{}, fmt.Errorf("asking whether a repository is ours: %w", err)
 		}
@@ -194,7 +194,7 @@ func (p *Purgatory) countListed(a *nip34.Announcement) {
 // author, what takes the place of one that waits. e is to be held if there are payers.
 func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
-	served, err := p.reader.stored.announcements(ctx, a.Ref.Identifier)
+	served, err := p.relay.announcements(ctx, a.Ref.Identifier)
 	if err != nil {
 		return Answer{}, nil, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -237,7 +237,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	served, err := p.reader.stored.announcements(ctx, identifier)
+	served, err := p.relay.announcements(ctx, identifier)
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
 		served = nil // those that wait may do

@@ -124,28 +124,28 @@ type MaintenanceStatus struct {
 	LooseRefs int `json:"loose_refs"`
 }
 
-// plainMaintenance is a MaintenanceStatus without its methods.
-type plainMaintenance MaintenanceStatus
-
-// maintenanceText is a MaintenanceStatus as JSON has it.
-type maintenanceText struct {
-	plainMaintenance
-	Took   seconds.Seconds `json:"took_seconds"`
-	Locked seconds.Seconds `json:"locked_seconds"`
-}
-
 // MarshalJSON has durations in seconds.
 func (m MaintenanceStatus) MarshalJSON() ([]byte, error) {
-	return json.Marshal(maintenanceText{plainMaintenance(m), seconds.Seconds(m.Took), seconds.Seconds(m.Locked)})
+	type plain MaintenanceStatus // without methods
+	return json.Marshal(struct {
+		plain
+		Took   seconds.Seconds `json:"took_seconds"`
+		Locked seconds.Seconds `json:"locked_seconds"`
+	}{plain(m), seconds.Seconds(m.Took), seconds.Seconds(m.Locked)})
 }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON reads the text of MarshalJSON.
 func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
-	var t maintenanceText
+	type plain MaintenanceStatus
+	var t struct {
+		plain
+		Took   seconds.Seconds `json:"took_seconds"`
+		Locked seconds.Seconds `json:"locked_seconds"`
+	}
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	*m = MaintenanceStatus(t.plainMaintenance)
+	*m = MaintenanceStatus(t.plain)
 	m.Took, m.Locked = time.Duration(t.Took), time.Duration(t.Locked)
 	return nil
 }

@@ -196,7 +196,7 @@ func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 	for _, pr := range asking {
 		know(pr)
 	}
-	return s.x.reader.stored.pulls(ctx, s.r.Ref, know)
+	return s.x.reader.relay.pulls(ctx, s.r.Ref, know)
 }
 
 // measure finds out how many bytes only the refs need.

@@ -40,9 +40,12 @@ type Purgatory struct {
 	ran atomic.Bool
 
 	// set by Open, read-only
-	cfg    *Config
-	report *report
-	contained
+	cfg     *Config
+	report  *report
+	relay   containedRelay
+	repos   containedRepositories
+	git     containedGit
+	keep    state.Store                     // panics of a write are errors
 	step    func(name string)               // called after each durable step
 	ended   chan struct{}                   // closed when Run ends
 	looking *keyed.Locks[graspsync.RepoRef] // held during a look at a repository
@@ -105,14 +108,15 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
 	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
-		cfg: &cfg, report: r, contained: contain(relay, repos, git, store, r), step: step, ended: make(chan struct{}),
+		cfg: &cfg, report: r, step: step,
+		relay: containedRelay{relay, r}, repos: containedRepositories{repos, r}, git: containedGit{git, r}, keep: containedStore{store, r}, ended: make(chan struct{}),
 		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r),
 		maintenance: newMaintenance(r, f),
 	}
 	p.departures = &departures{store: p.keep}
 	p.servers = newServers(&cfg, r, p.keep)
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
-	p.reader = &reader{cfg: &cfg, stored: stored{p.relay}, pending: p.pending}
+	p.reader = &reader{cfg: &cfg, relay: p.relay, pending: p.pending}
 	p.refUpdater = newRefUpdater(&cfg, f, p.repos, p.git, p.keep, step)
 	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.refUpdater, p.maintenance)
 	p.engine = newEngine(p, seed)

@@ -18,7 +18,7 @@ import (
 // entries what waits. It changes nothing.
 type reader struct {
 	cfg     *Config
-	stored  stored
+	relay   containedRelay
 	pending *pendingEvents
 
 	families families
@@ -110,7 +110,7 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 	// What waits is read before what is stored: what is released meanwhile is found twice, and
 	// not taken for what nobody has announced.
 	waiting := d.pending.waitingUnder(identifier)
-	announcements, err := d.stored.announcements(ctx, identifier)
+	announcements, err := d.relay.announcements(ctx, identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -126,7 +126,7 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 	for _, a := range g.Accepted {
 		g.All = append(g.All, a)
 	}
-	if g.Stored, err = d.stored.states(ctx, identifier); err != nil {
+	if g.Stored, err = d.relay.states(ctx, identifier); err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
 	if err = d.sortAll(ctx, g, waiting); err != nil {
@@ -206,7 +206,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 // not is known until its author deletes something.
 func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	asking := d.pending.asking()
-	deleted, err := d.stored.relay.Deleted(ctx, e.Signed())
+	deleted, err := d.relay.Deleted(ctx, e.Signed())
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("asking for deletions: %w", err)
@@ -254,7 +254,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 			break
 		}
 		slices.SortFunc(ask, graspsync.PubKey.Compare)
-		stored, err := d.stored.relatives(ctx, identifier, ask)
+		stored, err := d.relay.relatives(ctx, identifier, ask)
 		if err != nil {
 			return nil, fmt.Errorf("reading announcements of others: %w", err)
 		}
@@ -294,7 +294,7 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
 	waiting := d.pending.all() // first: a released one is in both
-	out, err := d.stored.announcedRefs(ctx)
+	out, err := d.relay.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
 	}
@@ -369,7 +369,7 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
 	case refplan.State:
-		stored, err := d.stored.states(ctx, e.Repos[0].Identifier)
+		stored, err := d.relay.states(ctx, e.Repos[0].Identifier)
 		if err != nil {
 			return false, fmt.Errorf("reading states: %w", err)
 		}
@@ -377,7 +377,7 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 			return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
 		}), nil
 	case refplan.Announcement:
-		stored, err := d.stored.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
+		stored, err := d.relay.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
 		if err != nil {
 			return false, fmt.Errorf("reading announcements: %w", err)
 		}
@@ -389,7 +389,7 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 // accepted reports whether a repository's announcement is served already: another
 // version of it needs not wait.
 func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	all, err := d.stored.announcements(ctx, ref.Identifier)
+	all, err := d.relay.announcements(ctx, ref.Identifier)
 	if err != nil {
 		return false, fmt.Errorf("reading announcements: %w", err)
 	}

@@ -267,7 +267,7 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 			ids = append(ids, id)
 		}
 	}
-	unknown, err := p.reader.stored.lacks(ctx, ids)
+	unknown, err := p.relay.lacks(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -774,7 +774,7 @@ func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refp
 	if len(over) == 0 {
 		return nil, nil
 	}
-	stored, err := p.reader.stored.states(ctx, g.Identifier)
+	stored, err := p.relay.states(ctx, g.Identifier)
 	if err != nil {
 		return nil, fmt.Errorf("reading states: %w", err)
 	}
@@ -815,7 +815,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
 	})
 	var err error
-	if g.Stored, err = p.reader.stored.states(ctx, g.Identifier); err != nil {
+	if g.Stored, err = p.relay.states(ctx, g.Identifier); err != nil {
 		return fmt.Errorf("reading states: %w", err)
 	}
 	if err := p.findObjects(ctx, g, r, g.Decided(r.Repository)); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/outage"
 	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
@@ -39,11 +40,8 @@ type line struct{ who, what string }
 
 // report counts what happens, logs it, and tells the observer of it.
 type report struct {
-	cfg   *Config // set by newReport, read-only
-	lines seldom.Lines[line]
-	// what is remembered for who asks
-	endings *endings
-	answers *answers
+	cfg     *Config // set by newReport, read-only
+	lines   seldom.Lines[line]
 	failing outage.Table
 
 	held                            atomic.Uint64
@@ -57,6 +55,8 @@ type report struct {
 	dropped  map[string]uint64 // by reason
 	panics   map[string]uint64 // that were contained, by whose code it was
 	byDomain map[string]*domainStats
+	endings  *limit.Table[graspsync.EventID, EventState]
+	replies  *limit.Table[replyKey, ServerState]
 }
 
 // The keys of what is logged.
@@ -68,7 +68,9 @@ const (
 )
 
 func newReport(cfg *Config) *report {
-	return &report{cfg: cfg, endings: newEndings(), answers: newAnswers()}
+	return &report{
+		cfg: cfg, endings: limit.NewTable[graspsync.EventID, EventState](maxEnded, 0), replies: limit.NewTable[replyKey, ServerState](maxReplies, 0),
+	}
 }
 
 // recovered, deferred, turns a panic of the embedder's code into an error, and counts
@@ -187,7 +189,7 @@ func (s *report) fetched(f Fetched) {
 // refused notes why an event was not let in.
 func (s *report) refused(e refplan.Entry, reason string) {
 	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
-	s.endings.add(endingOf(e, IsNotHeld, reason))
+	s.addEnding(endingOf(e, IsNotHeld, reason))
 }
 
 func (s *report) began(e refplan.Entry) {
@@ -208,7 +210,7 @@ func (s *report) ended(e refplan.Entry, why Fate) {
 		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
-	s.endings.add(endingOf(e, EventCode(why.String()), ""))
+	s.addEnding(endingOf(e, EventCode(why.String()), ""))
 	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
 }
 
@@ -216,7 +218,7 @@ func (s *report) ended(e refplan.Entry, why Fate) {
 func (s *report) restored(ended []EventState) {
 	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay, if they are too many
 	for _, e := range ended {
-		s.endings.add(e)
+		s.addEnding(e)
 	}
 }
 

@@ -14,28 +14,61 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// stored is what the relay has stored, as far as it concerns git data. Each method reads
-// what it says, and nothing is kept.
-type stored struct{ relay containedRelay }
+// containedRelay is a Relay whose panics are errors.
+type containedRelay struct {
+	relay  Relay
+	report *report
+}
+
+func (r containedRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
+	defer r.report.recovered(&err, ofRelay+" save")
+	return r.relay.Save(ctx, event)
+}
+
+// each calls f for the events that Events yields, until it returns false.
+func (r containedRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
+	defer r.report.recovered(&err, ofRelay)
+	for ev, err := range r.relay.Events(ctx, filter) {
+		if err != nil {
+			return err
+		}
+		if !f(ev) {
+			break
+		}
+	}
+	return nil
+}
+
+func (r containedRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Deleted(ctx, event)
+}
+
+// Lists is of no say after a panic: that is no answer, neither that a repository is ours nor
+// that it is not.
+func (r containedRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
+	defer r.report.recovered(&err, ofRelay)
+	return r.relay.Lists(a), nil
+}
 
 // authorsAtOnce are named in one filter.
 const authorsAtOnce = 500
 
 // announcements returns those with an identifier that make a repository ours, of whichever
 // owner.
-func (s stored) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
-	return s.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
+func (r containedRelay) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+	return r.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
 }
 
 // relatives returns the announcements with an identifier of some authors that make no
 // repository ours. There may be more of others, which cost nothing if they are not read.
-func (s stored) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
+func (r containedRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
 	for some := range slices.Chunk(authors, authorsAtOnce) {
 		f := named(graspsync.KindAnnouncement, identifier)
 		for _, author := range some {
 			f.Authors = append(f.Authors, author.String())
 		}
-		found, err := s.announced(ctx, f, identifier, false)
+		found, err := r.announced(ctx, f, identifier, false)
 		if err != nil {
 			return nil, err
 		}
@@ -44,14 +77,14 @@ func (s stored) relatives(ctx context.Context, identifier string, authors []gras
 	return all, nil
 }
 
-func (s stored) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+func (r containedRelay) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
 	var failed error
-	err = s.relay.each(ctx, f, func(ev graspsync.Event) bool {
+	err = r.each(ctx, f, func(ev graspsync.Event) bool {
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil || a.Ref.Identifier != identifier {
 			return true
 		}
-		lists, err := s.relay.Lists(a)
+		lists, err := r.Lists(a)
 		if err != nil {
 			failed = err
 			return false
@@ -68,8 +101,8 @@ func (s stored) announced(ctx context.Context, f nostr.Filter, identifier string
 }
 
 // states returns the states with an identifier, of whichever author.
-func (s stored) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
-	err = s.relay.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
+func (r containedRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
+	err = r.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
 		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
 			out = append(out, st)
 		}
@@ -86,11 +119,11 @@ func named(kind int, identifier string) nostr.Filter {
 // and has not expired. Of a relay that can't be read completely these are all that it gives: the rest
 // is looked at as long as its repository is in service. A repository of which the relay can't tell
 // whether it is ours counts as ours, because a look finds that out.
-func (s stored) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
+func (r containedRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
 	out = make(map[graspsync.RepoRef]bool)
-	err = s.relay.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
+	err = r.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
-			lists, err := s.relay.Lists(a)
+			lists, err := r.Lists(a)
 			out[a.Ref] = out[a.Ref] || (lists || err != nil) && !hasExpired(ev.Event, time.Now())
 		}
 		return true
@@ -102,8 +135,8 @@ func (s stored) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bo
 }
 
 // has reports whether an event is stored.
-func (s stored) has(ctx context.Context, id graspsync.EventID) (bool, error) {
-	lacking, err := s.lacks(ctx, []graspsync.EventID{id})
+func (r containedRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) {
+	lacking, err := r.lacks(ctx, []graspsync.EventID{id})
 	return err == nil && len(lacking) == 0, err
 }
 
@@ -112,14 +145,14 @@ const idsAtOnce = 100
 
 // lacks returns those of some ids whose events are not stored. A relay tells that by the events
 // that it has: many are asked about at once, since each that is there comes anyway.
-func (s stored) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
+func (r containedRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))
 		for _, id := range some {
 			asked[id] = true
 			names = append(names, id.String())
 		}
-		err := s.relay.each(ctx, nostr.Filter{IDs: names}, func(ev graspsync.Event) bool {
+		err := r.each(ctx, nostr.Filter{IDs: names}, func(ev graspsync.Event) bool {
 			delete(asked, ev.ID)
 			return len(asked) > 0
 		})
@@ -132,8 +165,8 @@ func (s stored) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []g
 }
 
 // pulls calls f for the pull requests, and updates of some, for a repository.
-func (s stored) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
-	err := s.relay.each(ctx, nostr.Filter{
+func (r containedRelay) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
+	err := r.each(ctx, nostr.Filter{
 		Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
 	}, func(ev graspsync.Event) bool {
 		if pr, err := nip34.ParsePullRequest(ev); err == nil && slices.Contains(pr.Repos, ref) {
