@@ -46,7 +46,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 		busy := make(chan struct{})
 		began := make(chan struct{}, 1)
 		w.observe = func(o purgatory.Observation) {
-			if _, incomplete := o.(purgatory.Incomplete); incomplete {
+			if _, incomplete := o.(purgatory.AttemptEnded); incomplete {
 				select {
 				case began <- struct{}{}:
 					<-busy

@@ -10,7 +10,7 @@ var metrics = [][]string{
 	{"domain_in_flight", "Number of requests in flight.", "domain"},
 	{"domain_requests_total", "Total requests for git data.", "domain"},
 	{"waiting", "Number of events held for git data by class.", "class"},
-	{"ended_total", "Total events that are no longer held by reason.", "fate"},
+	{"ended_total", "Total events that are no longer held by reason.", "reason"},
 	{"fetched_bytes_total", "Total received bytes of git data."},
 	{"dropped_total", "Total items that were dropped because of a limit.", "reason"},
 	{"panics_total", "Total contained panics by component.", "where"},
@@ -74,10 +74,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	} {
 		send("waiting", gauge, float64(n), class)
 	}
-	for fate, n := range map[Fate]uint64{
+	for reason, n := range map[EndReason]uint64{
 		Released: st.Released, Expired: st.Expired, Replaced: st.Replaced, Deleted: st.Deleted, NotStored: st.Refused, Displaced: st.Displaced, Unwanted: st.Unwanted,
 	} {
-		send("ended_total", counter, float64(n), fate.String())
+		send("ended_total", counter, float64(n), reason.String())
 	}
 	for reason, n := range st.Dropped {
 		send("dropped_total", counter, float64(n), reason)

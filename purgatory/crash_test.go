@@ -129,7 +129,7 @@ func (c *crashes) open() {
 		return nil
 	})
 	cfg := purgatory.Config{Membership: c.rule, Observe: func(o purgatory.Observation) {
-		if e, ok := o.(purgatory.Ended); ok && e.Fate == purgatory.Released {
+		if e, ok := o.(purgatory.HoldEnded); ok && e.Reason == purgatory.Released {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.endings[e.ID.String()]++
@@ -329,7 +329,7 @@ func (c *crashes) act(n int) {
 		c.submit(p)
 	case 6: // a push that is authorised
 		ref := repoOf(who)
-		if s, err := c.p.Authorised(c.t.Context(), ref); err == nil && s != nil && c.git.Has(ref) && len(s.Refs) > 0 {
+		if s, err := c.p.AuthorizedState(c.t.Context(), ref); err == nil && s != nil && c.git.Has(ref) && len(s.Refs) > 0 {
 			before := c.git.RefsOf(ref)
 			for name := range before {
 				if _, stays := s.Refs[name]; !stays && !strings.HasPrefix(name.String(), "refs/nostr/") {

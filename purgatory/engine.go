@@ -53,7 +53,7 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	return &engine{
 		p: p, queue: syncqueue.New(cfg), surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }),
 		retries: make(retries[graspsync.RepoRef]), expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.fates[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
+		troubles: newTroubles(p.report.ends[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
 
@@ -373,7 +373,7 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	}
 	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.p.report.observe(Incomplete{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
+	e.p.report.observe(AttemptEnded{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	since := time.Time{}.Add(1)
 	for _, w := range e.p.pending.of(x.Repo) {
 		since = backoff.Later(since, w.Seen)

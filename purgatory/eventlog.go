@@ -55,7 +55,7 @@ func (s *report) endingsOf(matches func(EventState) bool) (out []EventState) {
 }
 
 // addReply records the reply of a git server.
-func (s *report) addReply(f Fetched) {
+func (s *report) addReply(f FetchEnded) {
 	r := ServerState{Asked: time.Now(), Wanted: f.Wanted, Missing: f.Missing}
 	switch {
 	case f.Local != nil:

@@ -13,10 +13,10 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// EventCode is what became of an event: one of the constants below, or the text of a [Fate].
+// EventCode is what became of an event: one of the constants below, or the text of a [EndReason].
 type EventCode string
 
-// The codes of an [EventState] besides the fates.
+// The codes of an [EventState] besides the end reasons.
 const (
 	IsWaiting EventCode = "waits"          // for git data
 	IsSoft    EventCode = "expired softly" // an announcement that a new state or another submission revives

@@ -372,7 +372,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 		wait(20 * time.Minute)
 		require.Equal(t, before, aligns, "it is found once")
 		require.False(t, w.relay.has(unfit))
-		s, err := w.p.Authorised(t.Context(), repoOf(alice))
+		s, err := w.p.AuthorizedState(t.Context(), repoOf(alice))
 		require.NoError(t, err)
 		require.Equal(t, older.ID, s.ID.String(), "nor is it what pushes have to match")
 		wait(time.Hour)

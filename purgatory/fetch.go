@@ -57,7 +57,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 		return end
 	}
 	into := p.sessions.open(ask)
-	seen := Fetched{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
+	seen := FetchEnded{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
 	defer func() { p.sessions.done(into, seen.Bytes, done.Outcome) }()
 	had := into.quarantine != nil
 	if err := p.prepare(ctx, into, ask); err != nil {
@@ -115,7 +115,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDon
 const failingLong = time.Hour
 
 // tell says what became of a request.
-func (p *Purgatory) reportFetch(ctx context.Context, seen Fetched, told func(error) time.Duration) {
+func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
 	p.report.fetched(seen)
 	p.report.observe(seen)
 	if errors.Is(seen.Err, errNotNeeded) {
@@ -155,7 +155,7 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 // more reports whether a server that has answered is to be asked at once for what is missing
 // besides: it was asked for what states need, or for what pull requests need. One that brought
 // nothing is not, if it did not have that either when it was asked last.
-func (p *Purgatory) more(asked question, seen Fetched) bool {
+func (p *Purgatory) more(asked question, seen FetchEnded) bool {
 	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
 	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
@@ -184,7 +184,7 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q question) er
 
 // into fetches into a session. What became complete is promoted, which took says, and released. A server
 // that brought nothing that is wanted is of no use, and has no place filled.
-func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
 	came, err := p.fetchInto(ctx, asking, s, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
@@ -220,7 +220,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 
 // gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
 // it is not the server that failed.
-func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *Fetched, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	n, err := p.sessions.request(asking, s, seen.URL, want)
 	seen.Bytes = n
 	if err != nil {
@@ -246,7 +246,7 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen
 
 // promote makes what came part of the repository, if anything of it may have a ref there. The error wraps errHere,
 // unless it says that there is no room for so much.
-func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *Fetched, came []nip34.ObjectID) error {
+func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnded, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()

@@ -222,10 +222,10 @@ func victim() error {
 			Backoff: 100 * time.Millisecond,
 		}, Observe: func(o purgatory.Observation) {
 			switch o := o.(type) {
-			case purgatory.Began:
+			case purgatory.HoldStarted:
 				say(fmt.Sprintf("began %s %d", o.ID, o.Deadline.UnixMilli()))
-			case purgatory.Ended:
-				say(fmt.Sprintf("ended %s %s %d", o.ID, o.Fate, time.Now().UnixMilli()))
+			case purgatory.HoldEnded:
+				say(fmt.Sprintf("ended %s %s %d", o.ID, o.Reason, time.Now().UnixMilli()))
 			}
 		},
 	}.With(purgatory.Fixed{MaxHold: time.Hour, SyncDelay: 10 * time.Millisecond, SoftExpiry: time.Second})

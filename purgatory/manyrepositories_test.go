@@ -46,8 +46,8 @@ func TestHubOfManyRepositories(t *testing.T) {
 				require.Empty(t, w.p.Status().Waiting)
 				released := 0
 				for _, o := range w.seen {
-					if e, ok := o.(purgatory.Ended); ok {
-						require.Equal(t, purgatory.Released, e.Fate)
+					if e, ok := o.(purgatory.HoldEnded); ok {
+						require.Equal(t, purgatory.Released, e.Reason)
 						released++
 					}
 				}

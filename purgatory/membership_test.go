@@ -36,7 +36,7 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 		}
 		decides := func(want *nostr.Event, n int) {
 			t.Helper()
-			s, err := w.p.Authorised(t.Context(), repoOf(alice))
+			s, err := w.p.AuthorizedState(t.Context(), repoOf(alice))
 			require.NoError(t, err)
 			require.Equal(t, want.ID, s.ID.String())
 			require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(n)}, w.git.RefsOf(repoOf(alice)))
@@ -187,7 +187,7 @@ func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
 				}
 				push()
 				require.Equal(t, object(2), main())
-				s, err := w.p.Authorised(t.Context(), repoOf(alice))
+				s, err := w.p.AuthorizedState(t.Context(), repoOf(alice))
 				require.NoError(t, err)
 				require.Equal(t, last.PubKey(), s.Ref.Owner)
 				require.True(t, w.relay.has(second))

@@ -7,34 +7,34 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Observation is something that happened: [Began], [Ended], [Lapsed], [Fetched]
-// or [Incomplete].
+// Observation is something that happened: [HoldStarted], [HoldEnded], [RevivalEnded], [FetchEnded]
+// or [AttemptEnded].
 type Observation interface{ observation() }
 
 // The observations.
 type (
-	// Began says that an event waits.
-	Began struct {
+	// HoldStarted says that an event waits.
+	HoldStarted struct {
 		ID       graspsync.EventID
 		Event    graspsync.Event
 		ByUser   bool
 		Deadline time.Time
 	}
-	// Ended says that an event waits no longer.
-	Ended struct {
+	// HoldEnded says that an event waits no longer.
+	HoldEnded struct {
 		ID     graspsync.EventID
 		Event  graspsync.Event
-		Fate   Fate
+		Reason EndReason
 		Waited time.Duration
 	}
-	// Lapsed says that an announcement whose waiting has ended, since it had expired, can't be
+	// RevivalEnded says that an announcement whose waiting has ended, since it had expired, can't be
 	// revived any more either: those whom it lists are not listed by it from now on.
-	Lapsed struct {
+	RevivalEnded struct {
 		ID    graspsync.EventID
 		Event graspsync.Event
 	}
-	// Fetched says that a server was asked for git data.
-	Fetched struct {
+	// FetchEnded says that a server was asked for git data.
+	FetchEnded struct {
 		Repo    graspsync.RepoRef
 		URL     graspsync.CloneURL
 		Wanted  int   // objects
@@ -43,31 +43,31 @@ type (
 		Err     error // nil if the server answered as it should
 		Local   error // what failed here, git or the disk: what came is not part of the repository
 	}
-	// Incomplete says that an attempt has asked every server that can be asked now.
-	Incomplete struct {
+	// AttemptEnded says that an attempt has asked every server that can be asked now.
+	AttemptEnded struct {
 		Repo    graspsync.RepoRef
 		Attempt int // in a row, from 1
 		Next    time.Time
 	}
 )
 
-func (Began) observation() {}
+func (HoldStarted) observation() {}
 
-func (Ended) observation() {}
+func (HoldEnded) observation() {}
 
-func (Lapsed) observation() {}
+func (RevivalEnded) observation() {}
 
-func (Fetched) observation() {}
+func (FetchEnded) observation() {}
 
-func (Incomplete) observation() {}
+func (AttemptEnded) observation() {}
 
-// Fate is how the waiting of an event ended.
-type Fate uint8
+// EndReason is how the waiting of an event ended.
+type EndReason uint8
 
-// The fates.
+// The reasons for which a hold ends.
 const (
 	// Released: its data is here, and it is served.
-	Released Fate = iota + 1
+	Released EndReason = iota + 1
 	// Expired: its time was over.
 	Expired
 	// Replaced: a newer version waits in its place.
@@ -85,8 +85,8 @@ const (
 	Unwanted
 )
 
-// String returns the name of the fate in lower case.
-func (f Fate) String() string {
+// String returns the name of the reason in lower case.
+func (f EndReason) String() string {
 	switch f {
 	case Released:
 		return "released"
@@ -103,5 +103,5 @@ func (f Fate) String() string {
 	case Unwanted:
 		return "unwanted"
 	}
-	return fmt.Sprintf("fate(%d)", uint8(f))
+	return fmt.Sprintf("reason(%d)", uint8(f))
 }

@@ -178,7 +178,7 @@ func anyOrder(t *testing.T, rule nip34.Membership) {
 // push pushes what the newest state says, as its author does in the end.
 func push(w *world) {
 	ref := repoOf(alice)
-	if s, err := w.p.Authorised(w.t.Context(), ref); err == nil && s != nil && w.git.Has(ref) {
+	if s, err := w.p.AuthorizedState(w.t.Context(), ref); err == nil && s != nil && w.git.Has(ref) {
 		w.git.Push(ref, s.Refs, append(slices.Collect(maps.Values(s.Refs)), object(8))...)
 		w.p.Pushed(w.t.Context(), ref, slices.Collect(maps.Keys(s.Refs)))
 	}

@@ -34,7 +34,7 @@ func TestPartialPush(t *testing.T) {
 		wait(time.Second)
 		require.NotContains(t, w.git.RefsOf(repoOf(alice)), branch("gone"))
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
-		s, err := w.p.Authorised(t.Context(), repoOf(alice))
+		s, err := w.p.AuthorizedState(t.Context(), repoOf(alice))
 		require.NoError(t, err)
 		require.Equal(t, young.ID, s.ID.String())
 		require.False(t, w.relay.has(young))

@@ -371,7 +371,7 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	}
 	p.take(e.ID)
 	if e.Soft { // that was told when it expired softly
-		p.report.observe(Lapsed{ID: e.ID, Event: e.Signed()})
+		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
 	} else {
 		p.report.ended(e, Expired)
 	}
@@ -441,7 +441,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 
 // forget strikes an event off, first on the disk. One that does not wait any more is
 // no error.
-func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why Fate) error {
+func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReason) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
 		return err

@@ -269,13 +269,13 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return p.reader.announcement(ctx, ref)
 }
 
-// Authorised returns the newest state that decides about the refs of a repository,
+// AuthorizedState returns the newest state that decides about the refs of a repository,
 // stored or waiting, whether or not its objects are here: what a push must match. It
 // is nil if there is none. One that no repository can be does not count while it waits.
 //
 // The error wraps [ErrInUse] while refs of the repository that were being moved when something
 // failed are still to be taken back: nobody else is to move them before. It is looked at soon.
-func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.doubts(ref) {
 		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
@@ -286,7 +286,7 @@ func (p *Purgatory) Authorised(ctx context.Context, ref graspsync.RepoRef) (*nip
 	}
 	r := &refplan.Repository{Ref: ref, Members: g.Family.Authority(ref).Members()}
 	p.table.recallUnfit(g, r)
-	return g.Authorised(r), nil
+	return g.Authorized(r), nil
 }
 
 // Run hunts, releases and expires until ctx ends, of which it returns the cause;

@@ -204,7 +204,7 @@ func (q question) beyond(asked question) bool {
 // learn takes in an answer. A server that lacks the objects is asked less and less often, until other objects are
 // missing. After an answer beyond a limit half of the objects is requested. If that was one object, the server is not
 // asked for 24 h, or not for this object if a pull request has no room for it, or for minutes if the time was up.
-func (h *hunted) learn(now time.Time, wait time.Duration, q question, seen Fetched) {
+func (h *hunted) learn(now time.Time, wait time.Duration, q question, seen FetchEnded) {
 	other := q
 	other.pulls = !q.pulls
 	if l, known := h.lackOf(other.key()); known {

@@ -171,12 +171,12 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 			return err
 		}
 		if deleted {
-			g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Deleted})
+			g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Deleted})
 			return nil
 		}
 	}
 	if e.Expires != 0 && now.Unix() >= e.Expires {
-		g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Expired})
+		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Expired})
 		return nil
 	}
 	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.pending.fetchesFor(e) {
@@ -192,7 +192,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
 			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
 		}) {
-			g.Over = append(g.Over, refplan.Ended{Entry: e, Fate: refplan.Replaced})
+			g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Replaced})
 			return nil
 		}
 		g.States = append(g.States, e)

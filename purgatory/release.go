@@ -182,7 +182,7 @@ func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository
 		}
 		err := p.dropHere(ctx, r, o.Entry)
 		if err == nil {
-			err = p.pending.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason))
 		}
 		errs = append(errs, err)
 	}
@@ -202,7 +202,7 @@ func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
 		}
 		err := errors.Join(failed...)
 		if err == nil {
-			err = p.pending.forget(ctx, o.Entry, fateOf(o.Fate))
+			err = p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason))
 		}
 		errs = append(errs, err)
 	}
@@ -249,7 +249,7 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 		return err
 	}
 	for _, o := range waited {
-		err = errors.Join(err, p.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
+		err = errors.Join(err, p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason)))
 	}
 	return err
 }
@@ -917,7 +917,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 // again: of one for several repositories when none is locked.
 func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
 	if elsewhere(h) {
-		g.Over = append(g.Over, refplan.Ended{Entry: h, Fate: refplan.NotStored})
+		g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
 		return nil
 	}
 	if err := p.dropHere(ctx, r, h); err != nil {

@@ -45,7 +45,7 @@ type report struct {
 	failing outage.Table
 
 	held                            atomic.Uint64
-	fates                           [Unwanted + 1]atomic.Uint64
+	ends                            [Unwanted + 1]atomic.Uint64
 	fetches, failed, objects, bytes atomic.Uint64
 	unreadable                      atomic.Uint64
 	queue                           atomic.Int64 // repositories hunted for
@@ -177,7 +177,7 @@ func (s *report) countPanic(whose string) {
 }
 
 // fetched counts a request to a server.
-func (s *report) fetched(f Fetched) {
+func (s *report) fetched(f FetchEnded) {
 	s.fetches.Add(1)
 	s.bytes.Add(uint64(f.Bytes))
 	s.objects.Add(uint64(f.Wanted - f.Missing))
@@ -194,24 +194,24 @@ func (s *report) refused(e refplan.Entry, reason string) {
 
 func (s *report) began(e refplan.Entry) {
 	s.held.Add(1)
-	s.observe(Began{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
+	s.observe(HoldStarted{ID: e.ID, Event: e.Signed(), ByUser: e.ByUser, Deadline: e.Deadline})
 }
 
-func (s *report) ended(e refplan.Entry, why Fate) {
-	s.fates[why].Add(1)
+func (s *report) ended(e refplan.Entry, why EndReason) {
+	s.ends[why].Add(1)
 	level := slog.LevelDebug
 	if why == Released {
 		level = slog.LevelInfo
 	}
 	waited := time.Since(e.Seen).Round(time.Second)
 	s.cfg.Logger.Log(context.Background(), level, "event hold ended", keyEvent, e.ID.String(),
-		"class", e.Class.String(), "fate", why.String(), "waited", waited)
+		"class", e.Class.String(), "reason", why.String(), "waited", waited)
 	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
 		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
 	s.addEnding(endingOf(e, EventCode(why.String()), ""))
-	s.observe(Ended{ID: e.ID, Event: e.Signed(), Fate: why, Waited: time.Since(e.Seen)})
+	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
 // restored takes in the events that expired before this start.
@@ -333,9 +333,9 @@ const otherDomains = "other"
 // count notes what happened.
 func (s *report) count(st *Status) {
 	st.Held, st.Unreadable = s.held.Load(), s.unreadable.Load()
-	st.Released, st.Expired, st.Replaced = s.fates[Released].Load(), s.fates[Expired].Load(), s.fates[Replaced].Load()
-	st.Deleted, st.Refused = s.fates[Deleted].Load(), s.fates[NotStored].Load()
-	st.Displaced, st.Unwanted = s.fates[Displaced].Load(), s.fates[Unwanted].Load()
+	st.Released, st.Expired, st.Replaced = s.ends[Released].Load(), s.ends[Expired].Load(), s.ends[Replaced].Load()
+	st.Deleted, st.Refused = s.ends[Deleted].Load(), s.ends[NotStored].Load()
+	st.Displaced, st.Unwanted = s.ends[Displaced].Load(), s.ends[Unwanted].Load()
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
 	st.Dropped, st.Panics = s.byName()
 	st.Failures = s.failing.All()

@@ -27,8 +27,8 @@ type repository struct {
 	trouble  error            // something else went wrong; it is looked at again
 }
 
-// fateOf is the fate of an entry whose waiting ended by what others did.
-func fateOf(f refplan.Fate) Fate {
+// endReasonOf converts the reason for which a hold ended.
+func endReasonOf(f refplan.EndReason) EndReason {
 	switch f {
 	case refplan.Expired:
 		return Expired

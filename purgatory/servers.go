@@ -154,7 +154,7 @@ func (sv *servers) hostSpent(now time.Time, q question) bool {
 }
 
 // charge records what a server sent, and what it lacks if anything is still missing.
-func (sv *servers) charge(q question, seen Fetched, complete bool) {
+func (sv *servers) charge(q question, seen FetchEnded, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()

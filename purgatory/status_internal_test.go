@@ -51,8 +51,8 @@ func TestStatusIsWhole(t *testing.T) {
 		p.table.change(two, func(s *repoState) { s.need = refplan.Need{IDs: make([]nip34.ObjectID, 3)} })
 		s := p.report
 		s.held.Store(11)
-		for fate := Released; fate <= Unwanted; fate++ {
-			s.fates[fate].Store(20 + uint64(fate))
+		for reason := Released; reason <= Unwanted; reason++ {
+			s.ends[reason].Store(20 + uint64(reason))
 		}
 		s.fetches.Store(50)
 		s.failed.Store(13)

@@ -26,7 +26,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	var errs []error
 	for _, o := range g.Over {
 		if o.Entry.Class != refplan.PullRequest && !g.Ends(o) {
-			errs = append(errs, p.pending.forget(ctx, o.Entry, fateOf(o.Fate)))
+			errs = append(errs, p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason)))
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))

@@ -44,7 +44,7 @@ type rig struct {
 	names  []string // names of the identity; defaults to addr and base
 	relay  *khatru.Relay
 	server *grasp.Server
-	ended  []purgatory.Ended
+	ended  []purgatory.HoldEnded
 	stop   func()
 
 	configure func(*khatru.Relay, *grasp.Config) // before New
@@ -65,7 +65,7 @@ func (r *rig) start() {
 	cfg := grasp.Config{Dir: r.dir, State: r.kept, Sync: relaysync.Config{AllowPlaintext: true}}
 	cfg.Egress.Own = []netip.AddrPort{netip.MustParseAddrPort(r.addr)}
 	cfg.Purgatory.Observe = func(o purgatory.Observation) {
-		if e, ok := o.(purgatory.Ended); ok {
+		if e, ok := o.(purgatory.HoldEnded); ok {
 			r.ended = append(r.ended, e)
 		}
 	}

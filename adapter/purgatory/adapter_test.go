@@ -101,7 +101,7 @@ func (r *rig) start() {
 
 func (r *rig) observe(host func(purgatory.Observation)) func(purgatory.Observation) {
 	return func(seen purgatory.Observation) {
-		if f, is := seen.(purgatory.Fetched); is && f.Err != nil {
+		if f, is := seen.(purgatory.FetchEnded); is && f.Err != nil {
 			r.mu.Lock()
 			r.faults = append(r.faults, f.Err)
 			r.mu.Unlock()
@@ -440,26 +440,26 @@ func TestHostSave(t *testing.T) {
 		require.Equal(t, tt.never, errors.Is(err, purgatory.ErrRefused), tt.result)
 		require.Equal(t, tt.again || tt.never, err != nil, tt.result)
 	}
-	host.Observe(purgatory.Ended{Fate: purgatory.NotStored, Event: eventtest.Of(ev)})
+	host.Observe(purgatory.HoldEnded{Reason: purgatory.NotStored, Event: eventtest.Of(ev)})
 	require.Len(t, removed, 1, "it is not stored, and nobody waits for it any more")
 	fail = errDisk
 	require.ErrorIs(t, host.Relay().Save(t.Context(), eventtest.Of(ev)), errDisk)
 
 	removed = nil
-	host.Observe(purgatory.Ended{Fate: purgatory.Released, Event: eventtest.Of(ev)})
-	host.Observe(purgatory.Ended{Fate: purgatory.Expired})
-	host.Observe(purgatory.Began{})
+	host.Observe(purgatory.HoldEnded{Reason: purgatory.Released, Event: eventtest.Of(ev)})
+	host.Observe(purgatory.HoldEnded{Reason: purgatory.Expired})
+	host.Observe(purgatory.HoldStarted{})
 	require.Empty(t, held)
-	host.Observe(purgatory.Began{Event: eventtest.Of(ev)})
+	host.Observe(purgatory.HoldStarted{Event: eventtest.Of(ev)})
 	require.Len(t, held, 1)
 	require.Empty(t, removed)
-	for _, fate := range []purgatory.Fate{purgatory.Expired, purgatory.Replaced, purgatory.Deleted, purgatory.Displaced} {
-		host.Observe(purgatory.Ended{Fate: fate, Event: eventtest.Of(ev)})
+	for _, fate := range []purgatory.EndReason{purgatory.Expired, purgatory.Replaced, purgatory.Deleted, purgatory.Displaced} {
+		host.Observe(purgatory.HoldEnded{Reason: fate, Event: eventtest.Of(ev)})
 	}
 	require.Len(t, removed, 4)
 	postponed := 0
 	host.Postponed = func(graspsync.Event) { postponed++ }
-	host.Observe(purgatory.Ended{Fate: purgatory.Displaced, Event: eventtest.Of(ev)})
+	host.Observe(purgatory.HoldEnded{Reason: purgatory.Displaced, Event: eventtest.Of(ev)})
 	require.Equal(t, 1, postponed)
 	require.Len(t, removed, 4)
 }

@@ -27,7 +27,7 @@ var _ gitserve.Authority = Authority{}
 
 // AuthorizedState implements [gitserve.Authority].
 func (a Authority) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	return a.Purgatory.Authorised(ctx, ref)
+	return a.Purgatory.AuthorizedState(ctx, ref)
 }
 
 // Tip implements [gitserve.Authority].

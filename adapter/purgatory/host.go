@@ -58,15 +58,15 @@ func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(conte
 // longer held, and which are held again without a new submission.
 func (h Host) Observe(o purgatory.Observation) {
 	switch o := o.(type) {
-	case purgatory.Began:
+	case purgatory.HoldStarted:
 		if !o.Event.IsZero() {
 			h.Held(o.Event)
 		}
-	case purgatory.Lapsed:
+	case purgatory.RevivalEnded:
 		h.Removed(o.Event)
-	case purgatory.Ended:
+	case purgatory.HoldEnded:
 		switch {
-		case o.Event.IsZero() || o.Fate == purgatory.Released:
+		case o.Event.IsZero() || o.Reason == purgatory.Released:
 		case h.Postponed != nil && h.comesAgain(o):
 			h.Postponed(o.Event)
 		default:
@@ -77,8 +77,8 @@ func (h Host) Observe(o purgatory.Observation) {
 
 // comesAgain reports whether an event that is no longer held can be wanted later: it was evicted,
 // or it is an announcement that only lacked a listing of its author.
-func (h Host) comesAgain(o purgatory.Ended) bool {
-	switch o.Fate {
+func (h Host) comesAgain(o purgatory.HoldEnded) bool {
+	switch o.Reason {
 	case purgatory.Displaced, purgatory.Unwanted:
 		return true
 	case purgatory.Expired:

@@ -29,7 +29,7 @@ func Example() {
 		return
 	}
 	store, git := memstore.New(), fetchtest.New()
-	released := make(chan purgatory.Ended, 2)
+	released := make(chan purgatory.HoldEnded, 2)
 	host := purgatoryadapter.Host{
 		Store: store, Release: purgatoryadapter.Save(store), Lists: identity.Lists,
 		Held: func(graspsync.Event) {}, Removed: func(graspsync.Event) {}, // for a SyncManager, of which there is none here
@@ -37,7 +37,7 @@ func Example() {
 	p, err := purgatory.Open(ctx, host.Relay(), git, git, state.NewMemory(), purgatory.Config{
 		Identity: identity,
 		Observe: func(o purgatory.Observation) {
-			if o, is := o.(purgatory.Ended); is {
+			if o, is := o.(purgatory.HoldEnded); is {
 				released <- o
 			}
 		},
@@ -78,7 +78,7 @@ func Example() {
 	for range 2 {
 		select {
 		case o := <-released:
-			fmt.Println(o.Event.Kind, o.Fate)
+			fmt.Println(o.Event.Kind, o.Reason)
 		case <-ctx.Done():
 		}
 	}

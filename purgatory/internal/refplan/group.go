@@ -27,21 +27,21 @@ type Group struct {
 	Anew       bool                // it is asked again of all whether it was deleted
 }
 
-// Fate is how the waiting of an entry ended before its data was here.
-type Fate uint8
+// EndReason is how the waiting of an entry ended before its data was here.
+type EndReason uint8
 
-// The fates.
+// The reasons for which a hold ends.
 const (
-	Expired   Fate = iota + 1 // by the time that its event gives itself
-	Replaced                  // by a newer version
-	Deleted                   // by its author
-	NotStored                 // the relay refused it
+	Expired   EndReason = iota + 1 // by the time that its event gives itself
+	Replaced                       // by a newer version
+	Deleted                        // by its author
+	NotStored                      // the relay refused it
 )
 
 // Ended is an entry whose waiting has ended by what others did.
 type Ended struct {
-	Entry Entry
-	Fate  Fate
+	Entry  Entry
+	Reason EndReason
 }
 
 // Ours returns the repositories whose announcements are accepted, or wait.
@@ -188,9 +188,9 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	return newest
 }
 
-// Authorised returns the newest state, stored or waiting, that decides about the refs of a
+// Authorized returns the newest state, stored or waiting, that decides about the refs of a
 // repository whether or not its objects are here; nil if there is none.
-func (g *Group) Authorised(r *Repository) *nip34.State {
+func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
 		if !r.IsUnfit(h.State) && r.IsMember(h.Author) && (newest == nil || h.Version.Newer(newest.Stamp())) {
@@ -284,7 +284,7 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 // Ends reports whether what is over is the announcement of a repository that nobody announces
 // any more, and that goes with it.
 func (g *Group) Ends(o Ended) bool {
-	return o.Entry.Class == Announcement && o.Fate != Replaced && !g.IsOurs(o.Entry.Repos[0])
+	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
 // Decided is what belongs together of the objects that states say a repository has: what
