@@ -21,9 +21,8 @@ import (
 type engine struct {
 	queue    *syncqueue.Queue
 	wg       sync.WaitGroup
-	surveys  surveys
-	looks    looks
-	retries  retries[graspsync.RepoRef] // whose look failed
+	surveys  *workQueue[string]
+	releases *workQueue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
 	troubles *troubles
 	// leavers have deleted something: their repositories may be among that. They are looked
@@ -51,8 +50,10 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
-		p: p, queue: syncqueue.New(cfg), surveys: newSurveys(p.cfg.fixed.MaxLooks), looks: newLooks(p.cfg.fixed.MaxLooks, func(t turn) { p.inbox.put(t) }),
-		retries: make(retries[graspsync.RepoRef]), expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
+		p: p, queue: syncqueue.New(cfg),
+		surveys:  newSurveyQueue(p.cfg.fixed.MaxLooks, func(t surveyTurn) { p.inbox.put(t) }),
+		releases: newReleaseQueue(p.cfg.fixed.MaxLooks, func(t releaseTurn) { p.inbox.put(t) }),
+		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
 		troubles: newTroubles(p.report.ends[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
@@ -84,8 +85,13 @@ func (e *engine) want(entry refplan.Entry) {
 		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
-		e.surveys.want(ref.Identifier, why)
+		e.survey(ref.Identifier, why)
 	}
+}
+
+// survey has the repositories with an identifier surveyed.
+func (e *engine) survey(identifier string, why refplan.Reasons) {
+	e.surveys.want(identifier, why, quick)
 }
 
 func (e *engine) loop(ctx context.Context) {
@@ -107,8 +113,8 @@ func (e *engine) loop(ctx context.Context) {
 		}
 		now := time.Now()
 		e.expire(ctx, now)
-		e.retry(now)
-		e.start(ctx)
+		e.surveys.retry(now)
+		e.releases.retry(now)
 		e.leave(ctx)
 		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
 		e.p.report.queue.Store(int64(e.queue.Len()))
@@ -131,7 +137,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 			consider(t)
 		}
 	}
-	for _, at := range []time.Time{e.retries.next(), e.surveys.retries.next()} {
+	for _, at := range []time.Time{e.releases.retryNext, e.surveys.retryNext} {
 		if !at.IsZero() {
 			consider(at)
 		}
@@ -144,7 +150,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 
 func (msg wanted) handle(_ context.Context, e *engine) { e.want(msg.entry) }
 
-func (msg news) handle(_ context.Context, e *engine) { e.surveys.want(msg.identifier, msg.why) }
+func (msg news) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 
 func (leftDone) handle(_ context.Context, e *engine) { e.leaving = false }
 
@@ -174,7 +180,7 @@ func (msg arrived) handle(ctx context.Context, e *engine) {
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
-			e.surveys.want(ref.Identifier, refplan.Reasons{})
+			e.survey(ref.Identifier, refplan.Reasons{})
 		}
 	}
 	if !waits {
@@ -183,7 +189,7 @@ func (msg arrived) handle(ctx context.Context, e *engine) {
 	e.left(author, msg.event.Event)
 	if a, err := nip34.ParseAnnouncement(msg.event); err == nil {
 		e.p.table.touch(a.Ref)
-		e.surveys.want(a.Ref.Identifier, refplan.Reasons{
+		e.survey(a.Ref.Identifier, refplan.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
 		})
@@ -195,50 +201,47 @@ func (msg renewed) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
-	e.surveys.want(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
+	e.survey(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
-// start has identifiers surveyed, as many at once as may be.
-func (e *engine) start(ctx context.Context) {
-	for {
-		identifier, why, ok := e.surveys.next()
-		if !ok {
-			break
-		}
-		e.wg.Go(func() {
-			found, err := e.p.survey(ctx, identifier, why)
-			e.p.inbox.put(surveyed{identifier, why, found, err})
-		})
-	}
-}
-
-// handle has a repository looked at that has a place for that.
-func (t turn) handle(ctx context.Context, e *engine) {
-	why, ok := e.looks.begin(t)
+// handle surveys the identifier that has a place.
+func (t surveyTurn) handle(ctx context.Context, e *engine) {
+	why, ok := e.surveys.begin(t.identifier, quick, t.place)
 	if !ok {
 		return
 	}
-	why = e.retries.begin(t.ref, why)
 	e.wg.Go(func() {
-		found, err := e.p.release(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
-		e.p.inbox.put(lookDone{t.ref, why, found, err})
+		found, err := e.p.survey(ctx, t.identifier, why)
+		e.p.inbox.put(surveyed{t.identifier, why, found, err})
 	})
 }
 
-// handle has those repositories looked at that a survey has found.
+// handle releases the repository that has a place.
+func (t releaseTurn) handle(ctx context.Context, e *engine) {
+	why, ok := e.releases.begin(t.ref, t.in, t.place)
+	if !ok {
+		return
+	}
+	e.wg.Go(func() {
+		result, err := e.p.release(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
+		e.p.inbox.put(releaseDone{t.ref, why, result, err})
+	})
+}
+
+// handle has the repositories released that a survey has found.
 func (msg surveyed) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	e.surveys.done(msg.identifier)
+	e.surveys.end(msg.identifier)
 	e.troubles.surveyed(now, msg.identifier, msg.err)
 	if msg.err == nil {
-		delete(e.surveys.retries, msg.identifier)
+		e.surveys.succeeded(msg.identifier)
 	} else if ctx.Err() == nil {
 		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
-		e.surveys.retries.failed(msg.identifier, msg.why, now)
+		e.surveys.failed(msg.identifier, msg.why, now)
 		e.p.table.surveyFailed(msg.identifier)
 	}
 	for _, ref := range msg.found.Concerned {
-		e.looks.want(ref, msg.why, quick)
+		e.releases.want(ref, msg.why, quick)
 	}
 	e.wholes(ctx, now, msg.found.Whole)
 }
@@ -258,36 +261,36 @@ func (e *engine) leave(ctx context.Context) {
 	})
 }
 
-// handle takes in what a look has found.
-func (msg lookDone) handle(ctx context.Context, e *engine) {
+// handle records the result of a release.
+func (msg releaseDone) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	in := e.looks.done(msg.ref)
-	e.troubles.looked(now, msg.ref, msg.err)
+	in := e.releases.end(msg.ref)
+	e.troubles.released(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
-	case msg.err == nil && msg.found.again:
-		e.retries.failed(msg.ref, msg.why, now)
+	case msg.err == nil && msg.result.again:
+		e.releases.failed(msg.ref, msg.why, now)
 	case msg.err == nil:
-		delete(e.retries, msg.ref)
+		e.releases.succeeded(msg.ref)
 	case ctx.Err() != nil:
-	case long && in == quick: // that it did not have more time is no reason to have it wait
-		e.retries.slow(msg.ref, true)
-		e.looks.want(msg.ref, msg.why, slow)
+	case long && in == quick: // a repository that needs more time does not wait for that
+		e.releases.setSlow(msg.ref, true)
+		e.releases.want(msg.ref, msg.why, slow)
 	default:
-		e.p.report.fault(msg.ref.String(), lookFailed, msg.err)
-		e.retries.failed(msg.ref, msg.why, now)
-		if long || msg.found.walked { // else it is not known
-			e.retries.slow(msg.ref, long)
+		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
+		e.releases.failed(msg.ref, msg.why, now)
+		if long || msg.result.walked { // else it is not known
+			e.releases.setSlow(msg.ref, long)
 		}
 	}
-	if msg.found.gained {
-		e.surveys.want(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
+	if msg.result.gained {
+		e.survey(msg.ref.Identifier, refplan.Reasons{Gained: map[graspsync.RepoRef]bool{msg.ref: true}})
 	}
-	if msg.found.whole {
+	if msg.result.whole {
 		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
 	}
-	if len(msg.found.need.IDs) > 0 {
-		e.hunt(ctx, now, msg.ref, msg.found.need, msg.why)
+	if len(msg.result.need.IDs) > 0 {
+		e.hunt(ctx, now, msg.ref, msg.result.need, msg.why)
 	}
 }
 
@@ -316,20 +319,6 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	e.p.table.setHopeless(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
 	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
-}
-
-// retry has looked at again what failed.
-func (e *engine) retry(now time.Time) {
-	for ref, why := range e.retries.due(now) {
-		in := quick
-		if e.retries[ref].slow {
-			in = slow
-		}
-		e.looks.want(ref, why, in)
-	}
-	for identifier, why := range e.surveys.retries.due(now) {
-		e.surveys.want(identifier, why)
-	}
 }
 
 // stepQueue tells the queue what happened, and does what it wants done.
@@ -444,7 +433,7 @@ func (msg expiredDone) handle(ctx context.Context, e *engine) {
 		}
 	}
 	for _, identifier := range identifiersOf(msg.entry) {
-		e.surveys.want(identifier, refplan.Reasons{})
+		e.survey(identifier, refplan.Reasons{})
 	}
 	if msg.err == nil || !waits {
 		return
@@ -469,10 +458,10 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 		switch {
 		case !ok || a.Author != author:
 		case a.Kind == graspsync.KindState:
-			e.surveys.want(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
+			e.survey(ref.Identifier, refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{author: true}})
 		default:
 			e.p.table.touch(ref)
-			e.surveys.want(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
+			e.survey(ref.Identifier, refplan.Reasons{Owners: map[graspsync.PubKey]bool{author: false}})
 		}
 	}
 }

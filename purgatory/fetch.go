@@ -208,7 +208,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	p.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
-			p.report.fault(seen.Repo.String(), lookFailed, err)
+			p.report.fault(seen.Repo.String(), releaseFailed, err)
 		}
 		return syncqueue.Partial, true, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
@@ -45,13 +46,23 @@ type (
 		found      refplan.Overview
 		err        error
 	}
-	// turn: a repository has a place for a look at it.
-	// lookDone: the look at a repository has ended.
-	lookDone struct {
+	// surveyTurn: an identifier has a place for its survey.
+	surveyTurn struct {
+		identifier string
+		place      *limit.Slot
+	}
+	// releaseTurn: a repository has a place for its release.
+	releaseTurn struct {
 		ref   graspsync.RepoRef
-		why   refplan.Reasons
-		found releaseResult
-		err   error
+		in    lane
+		place *limit.Slot
+	}
+	// releaseDone: the release of a repository has ended.
+	releaseDone struct {
+		ref    graspsync.RepoRef
+		why    refplan.Reasons
+		result releaseResult
+		err    error
 	}
 	// leftDone: all repositories are found of those who have deleted something.
 	leftDone struct{}

@@ -129,8 +129,8 @@ func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef
 	}
 }
 
-// lookFailed is told of a repository that is looked at again.
-const lookFailed = "looking at a repository failed"
+// releaseFailed is told of a repository that is looked at again.
+const releaseFailed = "looking at a repository failed"
 
 // fault logs what a stranger may have had a part in, once in a while.
 func (s *report) fault(what, msg string, err error) {

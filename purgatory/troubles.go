@@ -22,12 +22,12 @@ const (
 // may be complete, and does not expire meanwhile. All of it is tried again until it works, so that nothing stays here
 // for longer than that takes.
 type troubles struct {
-	released func() uint64 // events so far
-	worked   uint64        // looks, surveys and fetches so far
-	hunts    time.Duration // the longest wait between two of them
-	looks    map[graspsync.RepoRef]trouble
-	surveys  map[string]trouble
-	fetches  map[graspsync.RepoRef]trouble
+	saved   func() uint64 // released events so far
+	worked  uint64        // looks, surveys and fetches so far
+	hunts   time.Duration // the longest wait between two of them
+	looks   map[graspsync.RepoRef]trouble
+	surveys map[string]trouble
+	fetches map[graspsync.RepoRef]trouble
 }
 
 // trouble is what failed, time and again.
@@ -38,14 +38,14 @@ type trouble struct {
 	alone   int       // failures while others worked
 }
 
-func newTroubles(released func() uint64, hunts time.Duration) *troubles {
+func newTroubles(saved func() uint64, hunts time.Duration) *troubles {
 	return &troubles{
-		released: released, hunts: hunts, looks: make(map[graspsync.RepoRef]trouble),
+		saved: saved, hunts: hunts, looks: make(map[graspsync.RepoRef]trouble),
 		surveys: make(map[string]trouble), fetches: make(map[graspsync.RepoRef]trouble),
 	}
 }
 
-func (t *troubles) looked(now time.Time, ref graspsync.RepoRef, err error) {
+func (t *troubles) released(now time.Time, ref graspsync.RepoRef, err error) {
 	note(t, t.looks, now.Add(troubleFor), ref, err)
 }
 
@@ -67,7 +67,7 @@ func note[K comparable](t *troubles, in map[K]trouble, until time.Time, of K, er
 	x, again := in[of]
 	storing, others := errors.Is(err, errUnsaved), t.worked
 	if storing { // to look at others takes no store
-		others = t.released()
+		others = t.saved()
 	}
 	if again && x.storing == storing && others > x.others {
 		x.alone++

@@ -24,7 +24,7 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 	try := func() {
 		now = now.Add(retryMost)
 		u.lapse(now)
-		u.looked(now, ref, fails)
+		u.released(now, ref, fails)
 		u.surveyed(now, "z", fails)
 	}
 	for range 10 * troubleAlone { // the store fails
@@ -43,7 +43,7 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 	require.False(t, u.keep(entry(refplan.State, ref)))
 	require.False(t, u.keep(entry(refplan.State, graspsync.RepoRef{Identifier: "z"})))
 
-	u.looked(now, ref, nil)
+	u.released(now, ref, nil)
 	require.Empty(t, u.looks)
 	try()
 	require.True(t, u.keep(entry(refplan.State, ref)), "it begins anew")
@@ -61,24 +61,24 @@ func TestWhatFailsForOneRepositoryAlone(t *testing.T) {
 	waits := refplan.Entry{Class: refplan.State, Repos: []graspsync.RepoRef{ref}}
 	fails := errors.New("git")
 	for range 10 * troubleAlone { // all of git fails
-		u.looked(now, ref, fails)
-		u.looked(now, other, fails)
+		u.released(now, ref, fails)
+		u.released(now, other, fails)
 	}
 	require.True(t, u.keep(waits))
-	u.looked(now, ref, errLong)
+	u.released(now, ref, errLong)
 	require.False(t, u.keep(waits))
 
 	for range troubleAlone {
-		u.looked(now, ref, fails)
+		u.released(now, ref, fails)
 		require.True(t, u.keep(waits))
-		u.looked(now, other, nil)
+		u.released(now, other, nil)
 	}
-	u.looked(now, ref, fails)
+	u.released(now, ref, fails)
 	require.False(t, u.keep(waits))
 
 	u.fetched(now, ref, fails)
 	require.True(t, u.keep(waits), "what came can't be taken in")
-	u.looked(now, ref, nil)
+	u.released(now, ref, nil)
 	require.True(t, u.keep(waits), "to look at what is there works")
 	u.lapse(now.Add(time.Hour))
 	require.True(t, u.keep(waits), "the next hunt is to come")
