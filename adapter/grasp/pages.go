@@ -19,15 +19,15 @@ var frontPage = template.Must(template.New("front").Parse(`<!doctype html>
 {{with .Description}}<p>{{.}}</p>
 {{end}}<p>This is a server for git repositories on <a href="https://nostr.com">Nostr</a>
 (<a href="https://github.com/nostr-protocol/nips/blob/master/34.md">NIP-34</a>): a relay, and the repositories that its
-events announce. It takes {{.Criteria}}.</p>
+events announce. It accepts {{.Criteria}}.</p>
 {{with .Curation}}<p>{{.}}</p>
 {{end}}<h2>Use it</h2>
 <p>With <a href="https://gitworkshop.dev/ngit">ngit</a>, in a repository of yours:</p>
 <pre>ngit init</pre>
-<p>and name {{.Host}} as one of its servers. Whatever is here can be cloned with git alone:</p>
+<p>and name {{.Host}} as one of its servers. Every repository on this server can be cloned with git alone:</p>
 <pre>git clone {{.URL}}/&lt;npub of the owner&gt;/&lt;identifier&gt;.git</pre>
 <p>Repositories, their issues and their pull requests can be read at <a href="https://gitworkshop.dev">gitworkshop.dev</a>.</p>
-{{with .Contact}}<p>Whom to ask: {{.}}</p>
+{{with .Contact}}<p>Contact: {{.}}</p>
 {{end}}</html>
 `))
 

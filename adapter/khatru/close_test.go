@@ -67,14 +67,14 @@ func TestServerEndsWhileItIsRead(t *testing.T) {
 		db.Close()
 		data, err = json.Marshal(signed(t, key, 1))
 		require.NoError(t, err)
-		require.Contains(t, c.say(`["EVENT",%s]`, data), `false,"error: the server is ending`)
+		require.Contains(t, c.say(`["EVENT",%s]`, data), `false,"error: the server is shutting down`)
 		for _, other := range others {
 			require.NoError(t, other.conn.CloseNow())
 		}
 		clients.Wait()
 		close(ended)
 		for last := range ended { // queries that passed the hook earlier have no answer
-			require.JSONEq(t, `["CLOSED","x","error: the server is ending, try again later"]`, last)
+			require.JSONEq(t, `["CLOSED","x","error: the server is shutting down, try again later"]`, last)
 		}
 		require.NoError(t, s.Close())
 	}

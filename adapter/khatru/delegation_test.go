@@ -26,7 +26,7 @@ func TestReleasedAsWhatItCame(t *testing.T) {
 	relay.RejectEvent = append(relay.RejectEvent, func(context.Context, *nostr.Event) (bool, string) {
 		return true, "auth-required: who are you?"
 	})
-	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 	s, _, m := embed(t, relay, newSlice(t), Config{})
 	for kind, want := range map[graspsync.SourceKind]graspsync.Result{graspsync.Direct: graspsync.Stored, graspsync.Live: graspsync.Refused} {
 		e := event(alice, 1, start)
@@ -72,7 +72,7 @@ func TestHooksComeBeforeAPolicyThatHolds(t *testing.T) {
 			return e.PubKey == spammer.Hex(), "blocked: spam"
 		})
 		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
-		expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+		expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 		s, err := New(relay, db, identity, Config{Transport: net, Sync: relaysync.Config{
 			Policy: policy, Holder: holder{}, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})

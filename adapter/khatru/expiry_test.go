@@ -212,7 +212,7 @@ func TestIncompleteStoreIsNotReadAgain(t *testing.T) {
 			for range 600 {
 				require.NoError(t, db.SaveEvent(t.Context(), event(bob, kind, start+1, nostr.Tag{"e", expires.PubKey})))
 			}
-			expectLog(t, "WARN the store does not give all of its events")
+			expectLog(t, "WARN store did not return all of its events")
 			s, _, m := embed(t, relay, db, Config{})
 			stop := run(t, s)
 			time.Sleep(time.Minute / 2)

@@ -86,7 +86,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, e *nostr.Event) (bool, string) {
 		return e.ID == refused.ID, "blocked: not any more"
 	})
-	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
 	defer run(t, s)()
 	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)

@@ -75,7 +75,7 @@ func TestImportRejected(t *testing.T) {
 			}
 			return e.Kind == 6, ""
 		})
-	expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+	expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 	s, store, _ := embed(t, relay, newSlice(t), Config{})
 	outcomes := importEvents(t, store, event(alice, 1, start), event(alice, 2, start), event(alice, 7, start),
 		event(alice, 4, start), event(alice, 6, start), nil)

@@ -60,9 +60,9 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				})
 				switch says {
 				case "blocked: banned":
-					expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+					expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 				case "error: the list can't be read":
-					expectLog(t, "WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it",
+					expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events",
 						"WARN events could not be saved, and are tried again")
 				}
 				identity, err := nip34.ParseIdentity("grasp.example.com")

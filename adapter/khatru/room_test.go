@@ -120,7 +120,7 @@ func TestSyncWithoutRoom(t *testing.T) {
 		var d drive
 		d.free.Store(1 << 29)
 		expectLog(t, saidNoRoom, "WARN events could not be saved, and are tried again",
-			"WARN a hook refuses what comes by sync; khatruadapter.IsSynced tells it")
+			"WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 		s, err := New(relay, db, identity, Config{Transport: net, Free: d.Free, Sync: relaysync.Config{
 			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})

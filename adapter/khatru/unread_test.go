@@ -49,7 +49,7 @@ func TestStoreThatCanNotBeReadHasNoAnswers(t *testing.T) {
 	require.NoError(t, db.Init())
 	relay := khatru.NewRelay()
 	relay.Negentropy = true
-	expectLog(t, "ERROR the store could not be read for a client")
+	expectLog(t, "ERROR reading the store for a client failed")
 	embed(t, relay, db, Config{})
 	server := httptest.NewServer(relay)
 	defer server.Close()

@@ -22,7 +22,7 @@ var ErrNotJoined = errors.New("purgatory is not open yet")
 
 // errInnerHolds is returned because events that the inner policy holds are missing from the Holder
 // methods of [Policy], and sync would fetch them again and again.
-var errInnerHolds = errors.New("the inner policy held an event, which nobody would know: only purgatory may")
+var errInnerHolds = errors.New("the inner policy held an event, but only purgatory may hold events")
 
 // Purgatory is the part of a [purgatory.Purgatory] that a [Policy] uses.
 type Purgatory interface {
@@ -316,7 +316,7 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 		switch {
 		case what == "":
 		case direct:
-			return what + ", and waits for its git data: submit this again when that is here"
+			return what + ", and waits for its git data: submit this again when the data has arrived"
 		default:
 			return what + ", and waits for its git data"
 		}

@@ -397,7 +397,7 @@ func TestEarly(t *testing.T) {
 		src        graspsync.SourceKind
 		said       string
 	}{
-		"submitted": {remembered: 1, src: graspsync.Direct, said: "is announced, and waits for its git data: submit this again when that is here"},
+		"submitted": {remembered: 1, src: graspsync.Direct, said: "is announced, and waits for its git data: submit this again when the data has arrived"},
 		"synced":    {remembered: 1, src: graspsync.Live, said: "is announced, and waits for its git data"},
 		"nothing":   {src: graspsync.Direct},
 	} {

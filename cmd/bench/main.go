@@ -69,16 +69,16 @@ func main() {
 // command runs the measurements in its arguments and prints them. Slow results are not errors.
 func command(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "measure small amounts: a minute or two, for CI; what is aimed at is left out")
+	quick := flags.Bool("quick", false, "measure small amounts without targets (a minute or two, for CI)")
 	only := flags.String("row", "", "measure these `rows` only, with commas between them")
-	count := flags.Int("count", 1, "measure what is compared this often, and take medians")
+	count := flags.Int("count", 1, "repeat compared measurements `n` times and print medians")
 	var profiles profiles
 	flags.StringVar(&profiles.cpu, "cpuprofile", "", "write CPU profiles of our measured work to `file`, with its name before the extension")
-	flags.StringVar(&profiles.mem, "memprofile", "", "write profiles of what it allocates to `file`; with one row only they are of that alone")
+	flags.StringVar(&profiles.mem, "memprofile", "", "write allocation profiles to `file`, each including earlier work")
 	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
 	flags.Usage = func() {
 		out := flags.Output()
-		fmt.Fprintln(out, "bench measures these rows, or those that -row names, and prints them beside what is aimed at:")
+		fmt.Fprintln(out, "bench measures these rows, or the rows named by -row, and prints them with targets:")
 		for _, r := range rows() {
 			fmt.Fprintf(out, "  %-12s%s\n", r.name, r.work)
 		}

@@ -34,7 +34,7 @@ func draw() error {
 	only := flag.String("only", "", "folders of packages, separated by commas; all if empty")
 	workers := flag.Int("workers", 2, "mutations at a time")
 	limit := flag.Duration("limit", 5*time.Minute, "for tests before they count as hung")
-	list := flag.Bool("list", false, "tell what is drawn, and judge nothing")
+	list := flag.Bool("list", false, "print the mutations without trying them")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

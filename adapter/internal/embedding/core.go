@@ -297,7 +297,7 @@ func (c *Core) Refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) 
 		return o
 	}
 	if !c.warned.Swap(true) {
-		c.Log.Warn("a hook refuses what comes by sync; khatruadapter.IsSynced tells it", "reason", msg)
+		c.Log.Warn("hook refused a synced event, khatruadapter.IsSynced lets it accept such events", "reason", msg)
 	}
 	o = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 	if strings.HasPrefix(msg, "error:") {

@@ -49,7 +49,7 @@ func (q *Questions) Unanswered(err error) (why string) {
 	now := time.Now().UnixNano()
 	last := q.unreadAt.Load()
 	if (last == 0 || now-last >= int64(unreadEvery)) && q.unreadAt.CompareAndSwap(last, now) {
-		q.log.Error("the store could not be read for a client", "err", err)
+		q.log.Error("reading the store for a client failed", "err", err)
 	}
 	return MsgUnread
 }

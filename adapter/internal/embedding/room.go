@@ -67,7 +67,7 @@ func (r *Room) Of(e *nostr.Event) error {
 	switch {
 	case r.err != nil:
 		r.say(now)
-		return fmt.Errorf("%w: it could not be looked at: %w", ErrRoom, r.err)
+		return fmt.Errorf("%w: measuring free space: %w", ErrRoom, r.err)
 	case r.left < least:
 		r.say(now)
 		return fmt.Errorf("%w: %d bytes are free", ErrRoom, r.left)

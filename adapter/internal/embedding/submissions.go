@@ -21,11 +21,11 @@ const (
 	MsgDeleted   = "blocked: this event has been deleted"
 	MsgLookup    = "error: could not look up deletions"
 	MsgRoom      = "error: no room on the disk, try again later"
-	MsgEnding    = "error: the server is ending, try again later"
+	MsgEnding    = "error: the server is shutting down, try again later"
 	MsgJudge     = "error: could not judge the event"
 	MsgReject    = "blocked: not for this relay"
 	MsgDepends   = "blocked: the repository or event that it belongs to is not stored"
-	MsgHeld      = "blocked: held back until what it needs is here"
+	MsgHeld      = "blocked: held until the events or git data that it needs arrive"
 )
 
 // startGrace is the time that a published event waits for the first read of the store.
@@ -97,7 +97,7 @@ func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	}
 	msg, err = v.Undeletable(ctx, e)
 	if err != nil {
-		v.Log.Error("what a deletion names could not be looked up", "err", err)
+		v.Log.Error("targets of a deletion could not be looked up", "err", err)
 		return MsgLookup
 	}
 	return msg

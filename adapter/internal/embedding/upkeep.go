@@ -173,7 +173,7 @@ func (u *Upkeep) unread(what string, err error) error {
 	if last := u.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !u.incompleteAt.CompareAndSwap(last, now) {
 		return nil
 	}
-	u.env.Log.Warn("the store does not give all of its events", "read", what, "err", err)
+	u.env.Log.Warn("store did not return all of its events", "read", what, "err", err)
 	return nil
 }
 

@@ -56,10 +56,10 @@ func (c *Config) validate(errs ...error) error {
 		errs = append(errs, errors.New("State is nil"))
 	}
 	if c.Sync.Holder != nil {
-		errs = append(errs, errors.New("Sync.Holder is set: what the server holds is in its purgatory"))
+		errs = append(errs, errors.New("Sync.Holder is set, but purgatory is the holder of the server"))
 	}
 	if r := c.Sync.Rules; r != nil && r != relaysync.Rules(c.Rules) {
-		errs = append(errs, errors.New("Sync.Rules is set: the rules of the server are Rules"))
+		errs = append(errs, errors.New("Sync.Rules is set, set Rules instead"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

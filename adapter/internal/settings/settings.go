@@ -35,7 +35,7 @@ type Settings struct {
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var (
-	errNoDomain = errors.New(`the domain is empty, want what announcements call this server, such as "grasp.example.com"`)
+	errNoDomain = errors.New(`the domain is empty, want the host of this server in announcements, such as "grasp.example.com"`)
 	errNoFolder = errors.New(`the folder is empty, want one that only this server writes to, such as "data"`)
 )
 
@@ -65,9 +65,9 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 	}
 	if s.Plaintext = onThisMachine(s.Identity); s.Plaintext {
 		s.Egress.Allow = loopback
-		s.Logger.Info("the domain is on this machine: relays and git servers on it are reached, unencrypted as well", "domain", domain)
+		s.Logger.Info("domain is on loopback, connections to loopback and without TLS are allowed", "domain", domain)
 	}
-	s.Logger.Info("hosting repositories whose announcement lists both", "relay", s.Identity.RelayURL(),
+	s.Logger.Info("hosting repositories whose announcement lists relay and clone URL", "relay", s.Identity.RelayURL(),
 		"clone", s.Identity.CloneBase()+"/<npub>/<identifier>.git", "bootstrap_relays", len(s.Bootstrap))
 	if s.Records, err = state.Open(filepath.Join(folder, "state"), state.Config{Logger: s.Logger}); err != nil {
 		return Settings{}, fmt.Errorf("opening the records: %w", err)

@@ -69,7 +69,7 @@ var ErrConfig = server.ErrConfig
 func wrong(gs *grasp.GraspServer, identity nip34.Identity) (errs []error) {
 	switch {
 	case gs == nil:
-		errs = append(errs, errors.New("there is no GraspServer"))
+		errs = append(errs, errors.New("GraspServer is nil"))
 	case gs.Relay == nil:
 		errs = append(errs, errors.New("Relay of the GraspServer is nil"))
 	case gs.RepositoryDir == "":

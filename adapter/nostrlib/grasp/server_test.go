@@ -380,7 +380,7 @@ func TestConfig(t *testing.T) {
 		cfg      graspadapter.Config
 		is       error
 	}{
-		"no GraspServer": {nil, p.db, identity, graspadapter.Config{State: state.NewMemory()}, graspadapter.ErrConfig},
+		"GraspServer is nil": {nil, p.db, identity, graspadapter.Config{State: state.NewMemory()}, graspadapter.ErrConfig},
 		"Relay":          {&grasp.GraspServer{RepositoryDir: p.dir}, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},
 		"RepositoryDir":  {&grasp.GraspServer{Relay: p.relay}, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},
 		"State is nil":   {p.grasp, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},

@@ -32,7 +32,7 @@ var (
 )
 
 const (
-	msgID    = "invalid: the id is not the one that NIP-01 has for control characters"
+	msgID    = "invalid: the id differs from NIP-01 because of control characters"
 	msgStore = "error: could not store the event, try again later"
 )
 

@@ -152,7 +152,7 @@ func (s *Sync) Run(ctx context.Context) error {
 		return err
 	}
 	if s.theirs.queryStored != nil && s.relay.Negentropy {
-		s.core.Log.Warn("the relay keeps its own QueryStored: other servers can reconcile (NIP-77) with no more than that gives")
+		s.core.Log.Warn("relay keeps its own QueryStored, its limits apply to reconciliations (NIP-77)")
 	}
 	return s.core.Run(ctx)
 }
