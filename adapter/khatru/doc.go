@@ -24,10 +24,10 @@
 //	RejectEvent               Published events: before they are stored. Synced events: before
 //	                          they are stored or, if the policy holds events, before the
 //	                          policy judges them, so that no git data is fetched for a
-//	                          refused author. Also before a held event is released, which
-//	                          drops the event if it is refused. EventState of the
-//	                          SyncManager shows refusals to clients by hooks that were set
-//	                          before New.
+//	                          refused author. Also before a held event is released or
+//	                          judged again, which drops the event if it is refused.
+//	                          EventState of the SyncManager shows refusals to clients by
+//	                          hooks that were set before New.
 //	StoreEvent, ReplaceEvent  Published events: after a hook of New that lets the policy hold
 //	                          the event. Synced and released events: after the backend
 //	                          stored them, so that a second store can follow. ErrDupEvent

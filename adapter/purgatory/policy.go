@@ -69,7 +69,6 @@ func (p *Policy) Configure(cfg relaysync.Config) relaysync.Config {
 	return cfg
 }
 
-// lacking implements [relaysync.Config].Lacking.
 func (p *Policy) lacking() map[graspsync.RepoRef]bool {
 	where, err := p.joined()
 	if err != nil {

@@ -24,7 +24,6 @@ type archive struct {
 	recent map[string][]int // guarded by mu: places by filter
 }
 
-// record is an event and its JSON.
 type record struct {
 	event *nostr.Event
 	text  string

@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// attempt is one catch-up of one client.
 type attempt struct {
 	client client
 	data   *dataset
@@ -32,7 +31,6 @@ type attempt struct {
 	pass   time.Duration    // our CPU time for comparing everything again
 }
 
-// sample is the cost of one catch-up.
 type sample struct {
 	saved time.Duration // until the last event was saved
 	last  time.Duration // until the last answer of canned relays
@@ -112,7 +110,6 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 // incomplete.
 const attempts = 3
 
-// series is the cost of several catch-ups.
 type series struct {
 	samples          []sample
 	hung, incomplete int

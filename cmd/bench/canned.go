@@ -314,7 +314,6 @@ func (c *cannedConn) answer(text string) {
 
 const khatruFrame = 1 << 20 // maximum size of a khatru answer
 
-// request sends a page for each filter, each event once.
 func (c *cannedConn) request(e *nostr.ReqEnvelope) {
 	var places []int
 	for _, f := range e.Filters {

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// quickEvents is the number of events in a quick run.
 const quickEvents = 1_000
 
 // measureCatchUp compares first catch-ups from a khatru relay by our client and by go-nostr.
@@ -97,7 +96,6 @@ func measureLarger(r *run) error {
 	return nil
 }
 
-// startHub opens a data set and starts relays with its events.
 func startHub(r *run, n, listed int) (*dataset, *remote, error) {
 	d, err := openDataset(r.cache, n, listed)
 	if err != nil {
@@ -107,7 +105,6 @@ func startHub(r *run, n, listed int) (*dataset, *remote, error) {
 	return d, relays, err
 }
 
-// measureCanned measures our catch-up from a canned relay.
 func measureCanned(r *run) error {
 	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
 	if err != nil {
@@ -136,7 +133,6 @@ func perEvent(t time.Duration, events int) float64 {
 	return float64(t) / float64(time.Microsecond) / float64(events)
 }
 
-// measureRelays10 measures our catch-up from ten relays with the same events.
 func measureRelays10(r *run) error {
 	const many = 10
 	n := r.pick(100_000, quickEvents)
@@ -181,7 +177,6 @@ func measureRelays10(r *run) error {
 	return nil
 }
 
-// explainTraffic adds figures about messages.
 func (r *run) explainTraffic(what string, t traffic) {
 	r.figure(what+": REQ for what is stored", float64(t["REQ"].Messages), "")
 	r.figure(what+": REQ for what comes", float64(t[labelLive].Messages), "")

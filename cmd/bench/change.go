@@ -2,7 +2,6 @@ package main
 
 import "fmt"
 
-// changeRow measures the cost of one change of the wanted events.
 func changeRow() row {
 	return row{
 		name: "change", work: "One change at 10,000 repositories of 50 roots each, on 5 of 500 relays",

@@ -49,7 +49,6 @@ const (
 	crowdAsked   = "asked"   // answers with the requests since the last time and the number of connections
 )
 
-// serveCrowd runs a crowd until its input ends.
 func serveCrowd(in io.Reader, out io.Writer) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

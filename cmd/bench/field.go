@@ -69,7 +69,6 @@ func fieldRow(r *run) error {
 	return nil
 }
 
-// loadField reads the hub, or generates it the first time.
 func loadField(r *run) (*field, error) {
 	size := fieldhub.Production.Part(r.pick(1, 25))
 	text, err := json.Marshal(size)
@@ -107,7 +106,6 @@ func keep(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// sync syncs until all available events are stored.
 func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
 	net := relaytest.NewNetwork()
 	there := make(map[string]bool)
@@ -167,7 +165,6 @@ func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
 	return nil
 }
 
-// follow syncs until all wanted events are stored.
 func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []graspsync.EventID) (cpu, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fieldLimit, fmt.Errorf("not all is here after %s", fieldLimit))
 	defer cancel()

@@ -55,7 +55,6 @@ type gitField struct {
 	Repositories []gitFieldRepository
 }
 
-// gitFieldRepository is a repository with its path and refs.
 type gitFieldRepository struct {
 	Path string
 	Refs map[string]string
@@ -210,7 +209,6 @@ func makeGit(ctx context.Context, dir string, cfg fieldhub.Config) (map[int]map[
 	return refs, nil
 }
 
-// writeRepository writes the ith repository with these refs for git fast-import.
 func writeRepository(w io.Writer, i int, names []string) {
 	const commits = 10
 	commit := func(ref, from, text, path string) {
@@ -338,7 +336,6 @@ func (f *gitField) sync(r *run) error {
 	return nil
 }
 
-// wanted returns the ids of all available events.
 func (f *gitField) wanted() (ids []graspsync.EventID, err error) {
 	most := relaytest.GraspRelay().MaxEvent
 	large := make(map[string]bool)
@@ -389,7 +386,6 @@ func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []
 // checked is the maximum number of repositories whose refs are checked.
 const checked = 50
 
-// check compares the refs that some repositories serve.
 func (f *gitField) check(ctx context.Context, served http.Handler) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

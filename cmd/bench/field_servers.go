@@ -67,7 +67,6 @@ func (s *fieldServers) stop() error {
 	return errors.Join(s.in.Close(), s.cmd.Wait())
 }
 
-// serveField runs the servers until the input ends.
 func serveField(path string) error {
 	f, err := readGitField(path)
 	if err != nil {

@@ -33,7 +33,6 @@ type world struct {
 	url           func(relay int) string
 }
 
-// worldDate is the time of the first event.
 const worldDate = 1_750_000_000
 
 func (world) owner(repo int) string {

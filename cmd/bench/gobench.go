@@ -64,7 +64,6 @@ func benchmarked(out string) (map[string]values, error) {
 	return all, nil
 }
 
-// benchmark runs benchmarks of a package several times each.
 func (r *run) benchmark(pkg, pattern string, env []string, args ...string) (map[string]values, error) {
 	args = append([]string{"-run", "^$", "-bench", pattern, "-timeout", "10m"}, args...)
 	out, err := goTest(r.ctx, pkg, env, args...)

@@ -135,7 +135,6 @@ func (h *hub) add(author *person, kind int, at nostr.Timestamp, content string, 
 	return ev
 }
 
-// sign signs the unsigned events.
 func (h *hub) sign() error {
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup

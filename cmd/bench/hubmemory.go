@@ -7,7 +7,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// hubMemoryRow measures the memory for a hub in addition to its store.
 func hubMemoryRow() row {
 	return row{
 		name: "hubmemory", work: "Memory beyond the store with 10,000 repositories of 50 issues each on 5 of 500 relays, all followed",

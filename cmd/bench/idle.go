@@ -8,7 +8,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// idleRow measures the cost of idle connections.
 func idleRow() row {
 	return row{
 		name: "idle", work: "Idle: 500 connections for five minutes, and for an hour of a clock that is made up",

@@ -14,14 +14,12 @@ import (
 	"strings"
 )
 
-// row is one kind of measured work.
 type row struct {
 	name    string // value of -row
 	work    string // title of the table
 	measure func(*run) error
 }
 
-// rows returns all rows in the order of the tables.
 func rows() []row {
 	return []row{
 		{"catchup", "First catch-up from one khatru relay" + asNew, measureCatchUp},
@@ -113,7 +111,6 @@ func command(args []string) error {
 // errNoProfile is returned if profiles are wanted for a row that has none.
 var errNoProfile = errors.New("no profiles were written: this row has none")
 
-// choose returns the rows with these names, or all rows for no name.
 func choose(all []row, names string) ([]row, error) {
 	if names == "" {
 		return all, nil

@@ -62,7 +62,6 @@ func (p *proxy) pass(client net.Conn, target string) {
 	wg.Wait()
 }
 
-// copy ends both connections when one ends.
 func (p *proxy) copy(to, from net.Conn, count *atomic.Int64) {
 	defer to.Close()
 	defer from.Close()

@@ -126,7 +126,6 @@ func measurePush(r *run) error {
 	return nil
 }
 
-// pushCost is the cost of one push for a server.
 type pushCost struct {
 	time, cpu     time.Duration
 	before        time.Duration // CPU time before the push is allowed
@@ -153,7 +152,6 @@ func middle[T ~int | ~int64](all pushCosts, of func(pushCost) T) T {
 	return values[len(values)/2]
 }
 
-// pushed is a server to push to.
 type pushed interface {
 	// fill stores all commits up to a commit.
 	fill(ctx context.Context, commit string) error

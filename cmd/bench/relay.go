@@ -177,7 +177,6 @@ func (p *process) be(s software, n int) (addresses []string, err error) {
 	return addresses, nil
 }
 
-// startKhatru starts a relay that ends with the process.
 func startKhatru(a *archive, nip77 bool) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -50,7 +50,6 @@ func (r *remote) close() error {
 	return errors.Join(r.in.Close(), r.cmd.Wait())
 }
 
-// ask sends an order and reads the answer.
 func (r *remote) ask(o order, answer any) error {
 	if err := json.NewEncoder(r.in).Encode(o); err != nil {
 		return err
@@ -74,7 +73,6 @@ func (r *remote) be(s software, n int) (urls []string, err error) {
 	return urls, err
 }
 
-// usage returns the usage since the last be.
 func (r *remote) usage() (u usage, err error) {
 	err = r.ask(order{Do: doUsage}, &u)
 	return u, err

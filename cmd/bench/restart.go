@@ -11,7 +11,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// restartRow measures a start with a large store.
 func restartRow() row {
 	return row{
 		name: "restart", work: "Restart with 500,000 stored events and 20,000 repositories on 5 of 100 relays each",

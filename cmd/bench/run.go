@@ -20,7 +20,6 @@ type run struct {
 	figures []figure
 }
 
-// figure is one measured value.
 type figure struct {
 	what   string
 	value  float64
@@ -57,7 +56,6 @@ func (r *run) measure(one row) (err error) {
 	return one.measure(r)
 }
 
-// table returns the figures as a Markdown table.
 func (r *run) table(one row) string {
 	var b strings.Builder
 	if r.quick { // targets are for full runs

@@ -28,7 +28,6 @@ type point struct {
 	inner bool // in a function, so that coverage profiles apply
 }
 
-// pkg returns the folder of the point's package.
 func (p point) pkg() string { return filepath.Dir(p.file) }
 
 func (p point) String() string { return fmt.Sprintf("%s:%d %s", p.file, p.line, p.kind) }

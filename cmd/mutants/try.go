@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// verdict is the result of a mutation.
 type verdict string
 
 const (

@@ -64,7 +64,6 @@ func main() {
 	w.end()
 }
 
-// check ends the demo if err is not nil.
 func (w *world) check(err error) {
 	if err != nil {
 		fmt.Printf("FAIL after %.1f s: %s: %v\n", time.Since(w.start).Seconds(), w.stage, err)

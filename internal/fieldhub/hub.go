@@ -261,7 +261,6 @@ func (h *Hub) CloneURL(i int) string {
 	return r.owner.CloneURL(strings.Replace(server, "http", "ws", 1), r.name)
 }
 
-// commit returns the commit of a ref.
 func (h *Hub) commit(rng *rand.Rand, repo int, name string) string {
 	made := commit(rng) // always called, so that later random numbers stay the same
 	if h.cfg.Commit == nil {
@@ -299,7 +298,6 @@ func (h *Hub) later(rng *rand.Rand, then nostr.Timestamp) nostr.Timestamp {
 	return then + nostr.Timestamp(rng.Int64N(int64(max(1, h.now()-then))))
 }
 
-// root returns the ith issue, pull request or patch.
 func (h *Hub) root(i int) *nostr.Event {
 	rng := h.dice("root", i)
 	r := h.repos[few(rng, len(h.repos))]
@@ -319,7 +317,6 @@ func (h *Hub) root(i int) *nostr.Event {
 	}
 }
 
-// comment returns the ith comment on, or status of, a root.
 func (h *Hub) comment(i int) *nostr.Event {
 	rng := h.dice("comment", i)
 	root := h.roots[few(rng, len(h.roots))]
@@ -340,7 +337,6 @@ func (h *Hub) own(i int, comments []*nostr.Event) *nostr.Event {
 	return comments[(i/500*7)%len(comments)]
 }
 
-// deletion returns the ith deletion request.
 func (h *Hub) deletion(i int, comments []*nostr.Event) *nostr.Event {
 	rng := h.dice("deletion", i)
 	author := h.authors[rng.IntN(len(h.authors))]
@@ -396,7 +392,6 @@ func (h *Hub) place(events []*nostr.Event, stray bool) {
 	}
 }
 
-// repositoryOf returns the repository that an event names.
 func (h *Hub) repositoryOf(ev *nostr.Event) *repository {
 	if h.byRef == nil {
 		h.byRef = make(map[string]*repository)
@@ -426,7 +421,6 @@ func value(ev *nostr.Event, name string) string {
 	return ""
 }
 
-// words returns a text of at most n words.
 func words(rng *rand.Rand, n int) string {
 	some := []string{"the", "build", "fails", "when", "a", "merge", "is", "pushed", "and", "relay", "tests", "pass"}
 	var b strings.Builder

@@ -54,7 +54,6 @@ func Equal(t *testing.T, file, got string) {
 	assert.Equal(t, string(golden), got)
 }
 
-// play returns the script with the output of a player.
 func play(t *testing.T, script string, command Player) string {
 	t.Helper()
 	var out strings.Builder

@@ -71,7 +71,6 @@ func (s *Sums) String() string {
 	return out.String()
 }
 
-// sum returns the checksums of the parts of an output.
 func sum(lines []string) (out []string) {
 	for part := range slices.Chunk(lines, partLines) {
 		h := crc32.NewIEEE()

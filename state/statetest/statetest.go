@@ -208,7 +208,6 @@ func isolation(ctx context.Context, s state.Store) error {
 	return nil
 }
 
-// fill puts n records with a prefix.
 func fill(ctx context.Context, s state.Store, prefix string, n int) (map[string]string, error) {
 	pairs := make(map[string]string, n)
 	for i := range n {

@@ -16,7 +16,6 @@ import (
 // index maps a value to its entries in order of insertion.
 type index[K comparable] map[K][]*entry
 
-// add adds an entry, which is the latest insertion.
 func (x index[K]) add(key K, e *entry) {
 	list := x[key]
 	if len(list) > 0 && list[len(list)-1] == e {
@@ -115,7 +114,6 @@ func (s *Store) lookUpIDs(ids []string) candidates {
 	return candidates{len(found), false, slices.Values(found)}
 }
 
-// parsed returns the valid values.
 func parsed[K any](texts []string, parse func(string) (K, error)) []K {
 	out := make([]K, 0, len(texts))
 	for _, text := range texts {

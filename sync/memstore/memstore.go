@@ -38,7 +38,6 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// entry is a stored event.
 type entry struct {
 	event  graspsync.Event
 	stamp  graspsync.Stamp

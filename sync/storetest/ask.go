@@ -197,14 +197,12 @@ func sameID(e *nostr.Event) func(*nostr.Event) bool {
 	return func(o *nostr.Event) bool { return o.ID == e.ID }
 }
 
-// idOf returns the id of an event that the suite created.
 func idOf(e *nostr.Event) graspsync.EventID { return eventtest.Of(e).ID }
 
 func describe(e *nostr.Event) string {
 	return fmt.Sprintf("%.8s (kind %d, time %+d)", e.ID, e.Kind, e.CreatedAt-start)
 }
 
-// brief returns a filter as text of bounded length.
 func brief(f nostr.Filter) string {
 	text := f.String()
 	if len(text) > 200 {

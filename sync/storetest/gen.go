@@ -29,7 +29,6 @@ type gen struct {
 
 func newGen(seed uint64) *gen { return &gen{Rand: rand.New(rand.NewPCG(seed, 34))} }
 
-// key returns a new author.
 func (g *gen) key() string { return g.hex(32) }
 
 func (g *gen) hex(n int) string {
@@ -40,7 +39,6 @@ func (g *gen) hex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// event returns a unique event.
 func (g *gen) event(author string, kind int, at nostr.Timestamp, tags ...nostr.Tag) *nostr.Event {
 	g.serial++
 	if tags == nil {
@@ -64,7 +62,6 @@ func (g *gen) tie(n int, author string, kind int, tags ...nostr.Tag) []*nostr.Ev
 	return events
 }
 
-// deletion returns a deletion (kind 5) of ids and addresses.
 func (g *gen) deletion(author string, at nostr.Timestamp, named ...string) *nostr.Event {
 	tags := make(nostr.Tags, len(named))
 	for i, n := range named {

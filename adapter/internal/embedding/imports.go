@@ -77,7 +77,6 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	return outcomes[0], nil
 }
 
-// save stores events and calls hooks for new events.
 func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcomes []graspsync.Outcome, err error) {
 	removed := s.env.countRemoved()
 	outcomes, err = s.Store.Save(ctx, events)

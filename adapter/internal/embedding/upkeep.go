@@ -76,12 +76,10 @@ func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	}
 }
 
-// deletes reports whether an event removes other events.
 func (u *Upkeep) deletes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || u.env.Us.Vanishes(e.Event)
 }
 
-// executeAgain schedules another execution of all stored deletions.
 func (u *Upkeep) executeAgain() {
 	select {
 	case u.unfinished <- struct{}{}:
@@ -152,7 +150,6 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 	}
 }
 
-// scanExpiry reads the expirations of all stored events.
 func (u *Upkeep) scanExpiry(ctx context.Context) error {
 	for e, err := range u.env.Store.Events(ctx, nostr.Filter{}) {
 		if err != nil {
