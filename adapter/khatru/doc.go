@@ -77,8 +77,8 @@
 // read blocks them. If the queue is full, events are stored but not broadcast, and counted. Run
 // waits up to one second for the last broadcast.
 //
-// Run removes expired events (NIP-40) and calls DeleteEvent hooks, because khatru only tracks the
-// expiry of events that pass through AddEvent.
+// Run removes expired events (NIP-40) and calls DeleteEvent hooks, because khatru tracks only events
+// that pass through AddEvent and, after a restart, only those that a capped query returns.
 //
 // # Life cycle
 //

@@ -15,7 +15,7 @@ import (
 // cost of a query that does not ask for a number of events.
 const defaultLimit = 500
 
-// Limit makes the relay return at most most stored events for a filter. Without it, clients that
+// Limit makes the relay return no more than most stored events for a filter. Without it, clients that
 // ask for more than a page of the backend would receive fewer events than the document promises. It
 // returns the limitation fields of the NIP-11 document, including the date limit of GateDirect;
 // gate.Gate.Limits returns further fields. Call it before other hooks are added.

@@ -5,12 +5,17 @@
 //	relay := network.Add("wss://"+hub.Host, relaytest.GraspRelay())
 //	relay.Publish(hub.Events...)
 //
-// These numbers were measured: repositories; patches, issues and pull requests; identifiers of
-// several owners; deletion requests; listed and answering relays; the largest event; an author with
-// 983 relays; and a state with hundreds of commits that no server stores. The rest is derived: few
-// repositories have most of the events, and few authors own many repositories. The 10,500 roots are
-// from one server, the 60,000 events with 50,000 deletion requests from another, so the total is
-// 70,000 events.
+// These values were measured:
+//
+//   - the numbers of repositories, of patches, issues and pull requests, of identifiers with several
+//     owners, of deletion requests, of listed relays, and of relays that answer
+//   - the size of the largest event
+//   - an author with 983 relays
+//   - a state with hundreds of commits that no server stores
+//
+// The rest is derived. Few repositories have most of the events, and few authors own many
+// repositories. The 10,500 roots are from one server. The 60,000 events with 50,000 deletion
+// requests are from another, so the total is 70,000 events.
 package fieldhub
 
 import (
