@@ -31,7 +31,7 @@
 // # Operators
 //
 // Commands of [Server.Control] block, allow and purge, and retry relays and git data while the
-// server runs. Package admin offers it as NIP-86. Blocked authors, repositories and events are not
+// server runs. Package admin offers them as NIP-86. Blocked authors, repositories and events are not
 // accepted or synced, blocked relays are not connected to, and git data and pages of blocked
 // repositories are not served. Stored events are served until they are purged, except blocked
 // deletions and requests to vanish.
