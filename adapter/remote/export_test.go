@@ -1,13 +1,9 @@
 package remoteadapter
 
-// Fixed is what only tests set otherwise.
-type Fixed = constants
+import "time"
 
-// Fixed returns it, to be changed.
-func (c *Config) Fixed() *Fixed { return &c.fixed }
-
-// With returns a copy that has it.
-func (c Config) With(f Fixed) Config {
-	c.fixed = f
+// With returns a copy with other constants; 0 keeps the default.
+func (c Config) With(timeout time.Duration, pageLimit int) Config {
+	c.fixed = constants{timeout, pageLimit}
 	return c
 }

@@ -63,7 +63,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	if s.link != nil && !s.link.hasEnded() {
 		return s.link, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
 	defer stop()
 	defer context.AfterFunc(s.open, stop)()
 	c, err := s.transport.Dial(ctx, s.relay)
@@ -197,7 +197,7 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
 	defer stop()
 	p := &page{limit: f.Limit, done: make(chan struct{})}
 	sub := l.open(p)

@@ -1,6 +1,7 @@
 package remoteadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,50 +39,16 @@ type Config struct {
 	fixed constants
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are numbers that are the same for all operators. Only tests change them.
 type constants struct {
-	// Timeout bounds one request: a page, or the OK of an event. Defaults to 30 s.
-	Timeout time.Duration
-	// PageLimit is how many events a page asks for. A relay that gives more than the
-	// usual 500 in one answer can be read faster, and has fewer seconds that can't be
-	// read. Defaults to 500.
-	PageLimit int
-	// Requests bounds the requests that are open at once, Publishing the events whose
-	// OK is awaited. Default to 8 and 64.
-	Requests, Publishing int
+	timeout   time.Duration // of one request: a page, or the OK of an event
+	pageLimit int           // requested events per page
 }
 
-func (c Config) withDefaults() Config {
-	if c.fixed.Timeout == 0 {
-		c.fixed.Timeout = 30 * time.Second
-	}
-	if c.fixed.PageLimit == 0 {
-		c.fixed.PageLimit = filters.DefaultLimit
-	}
-	if c.fixed.Requests == 0 {
-		c.fixed.Requests = 8
-	}
-	if c.fixed.Publishing == 0 {
-		c.fixed.Publishing = 64
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"Timeout", int64(c.fixed.Timeout)}, {"PageLimit", int64(c.fixed.PageLimit)},
-		{"Requests", int64(c.fixed.Requests)}, {"Publishing", int64(c.fixed.Publishing)},
-	} {
-		if f.value < 0 {
-			errs = append(errs, fmt.Errorf("Config.%s is %d, less than 0", f.name, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
+const (
+	requests   = 8  // concurrent requests
+	publishing = 64 // events whose OK is awaited
+)
 
 // Store is a relay in another process. Use [New]. It connects when it is first asked
 // for something, and again after the connection was lost. All methods may be called
@@ -111,14 +78,14 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	if transport == nil {
 		errs = append(errs, errors.New("transport is nil"))
 	}
-	errs = append(errs, cfg.validate())
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("remote adapter: %w", err)
 	}
-	cfg = cfg.withDefaults()
+	cfg.fixed.timeout = cmp.Or(cfg.fixed.timeout, 30*time.Second)
+	cfg.fixed.pageLimit = cmp.Or(cfg.fixed.pageLimit, filters.DefaultLimit)
 	s := &Store{
 		relay: relay, transport: transport, cfg: cfg,
-		places: make(chan struct{}, cfg.fixed.Requests), dialing: make(chan struct{}, 1),
+		places: make(chan struct{}, requests), dialing: make(chan struct{}, 1),
 	}
 	s.open, s.end = context.WithCancel(context.Background())
 	return s, nil
@@ -131,12 +98,12 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 		return nil, err
 	}
 	out := make([]graspsync.Outcome, len(events))
-	p := publishing{Store: s, events: events, out: out}
+	p := saving{Store: s, events: events, out: out}
 	order := make([]int, len(events))
 	for i := range order {
 		order[i] = i
 	}
-	for chunk := range slices.Chunk(order, s.cfg.fixed.Publishing) {
+	for chunk := range slices.Chunk(order, publishing) {
 		if err := p.publish(ctx, chunk); err != nil {
 			return nil, err
 		}
@@ -149,8 +116,8 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 // it is alone, out of the 64 that are published at once.
 const mostCuts = 10
 
-// publishing is one call of Save.
-type publishing struct {
+// saving is one call of Save.
+type saving struct {
 	*Store
 	events []graspsync.Incoming
 	out    []graspsync.Outcome
@@ -161,7 +128,7 @@ type publishing struct {
 // stand may cut the connection, and all that had no answer yet with it: these are
 // published again in two parts, down to single ones. An error means that there is no
 // connection.
-func (p *publishing) publish(ctx context.Context, which []int) error {
+func (p *saving) publish(ctx context.Context, which []int) error {
 	l, err := p.connection(ctx)
 	if err != nil {
 		return err
@@ -193,7 +160,7 @@ func (p *publishing) publish(ctx context.Context, which []int) error {
 }
 
 func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incoming) []graspsync.Outcome {
-	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.Timeout)
+	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
 	defer stop()
 	waits := make([]*verdict, len(events))
 	out := make([]graspsync.Outcome, len(events))
@@ -308,7 +275,7 @@ var errStopped = errors.New("stopped")
 // walk reads a filter page by page, and reports whether the relay gave all.
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
-	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.PageLimit, PageSize: s.cfg.fixed.PageLimit})
+	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})
 	for more := !walk.Done(); more; {
 		p, err := s.page(ctx, walk.Next())
 		if err != nil {

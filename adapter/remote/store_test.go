@@ -88,7 +88,7 @@ func TestSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store {
 		net := relaytest.NewNetwork()
 		net.Add(ownURL, relaytest.Behavior{Handle: served(memstore.New())})
-		s := open(t, net, remoteadapter.Config{}.With(remoteadapter.Fixed{PageLimit: 5_000}))
+		s := open(t, net, remoteadapter.Config{}.With(0, 5_000))
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		return s
 	})
@@ -198,7 +198,7 @@ func TestFailures(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
 				own := net.Add(ownURL, b)
-				s := open(t, net, remoteadapter.Config{}.With(remoteadapter.Fixed{Timeout: 10 * time.Second}))
+				s := open(t, net, remoteadapter.Config{}.With(10*time.Second, 0))
 				began := time.Now()
 				id, _ := graspsync.ParseEventID(ev.ID)
 				_, err := s.Has(t.Context(), []graspsync.EventID{id})
@@ -261,8 +261,8 @@ func TestCloseWhileDialing(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{}.With(remoteadapter.Fixed{Timeout: -1, PageLimit: -1, Requests: -1, Publishing: -1}))
-	for _, word := range []string{"relay", "transport", "Timeout", "PageLimit", "Requests", "Publishing"} {
+	_, err := remoteadapter.New(graspsync.RelayURL{}, nil, remoteadapter.Config{})
+	for _, word := range []string{"relay is empty", "transport is nil"} {
 		require.ErrorContains(t, err, word)
 	}
 }
