@@ -12,41 +12,40 @@ import (
 	"time"
 )
 
-// Entry is one command, as an audit log has it.
+// Entry is one command in an audit log.
 type Entry struct {
 	At      time.Time `json:"at"`
-	By      string    `json:"by"` // an npub, or what the program says
+	By      string    `json:"by"` // an npub, or a name of the program
 	Command string    `json:"command"`
 	Args    []string  `json:"args,omitempty"`
 	Outcome string    `json:"outcome"`         // [Done], [Failed] or [Begun]
-	Error   string    `json:"error,omitempty"` // of what failed
+	Error   string    `json:"error,omitempty"` // of a failed command
 }
 
-// The outcomes of a command. What failed may be done in part.
+// Outcomes of a command. A failed command may be done in part.
 const (
 	Done   = "done"
 	Failed = "failed"
-	Begun  = "begun" // it is about to be done; how it went is in a later entry
+	Begun  = "begun" // before the command; a later entry has its outcome
 )
 
-// maxAudit is the size in bytes at which a log is begun anew. The one before is kept.
+// maxAudit is the size in bytes at which the file is renamed and a new one begins.
 const maxAudit = 8 << 20
 
-// Log is an audit log: a file with one JSON object a line, which is only ever appended to. At 8 MiB
-// it is renamed, with .1 after its name, in place of what has that name. All methods may be called
-// concurrently.
+// Log is an audit log: a file with one JSON object per line. At 8 MiB it is renamed with the suffix
+// .1, replacing an earlier one. It is safe for concurrent use.
 type Log struct {
 	path string // read-only
 
-	mu sync.Mutex // held while a line is written: that it is there is the point
+	mu sync.Mutex // held until a line is written
 	// guarded by mu
 	file   *os.File // nil if it could not be opened again
 	size   int64
-	torn   bool // it does not end with the end of a line
+	torn   bool // it does not end with a newline
 	closed bool
 }
 
-// OpenLog opens a log, making it if need be. The caller closes it.
+// OpenLog opens or creates a log. The caller closes it.
 func OpenLog(path string) (*Log, error) {
 	l := &Log{path: path}
 	if err := l.open(); err != nil {
@@ -70,16 +69,15 @@ func (l *Log) open() error {
 	}
 	last := make([]byte, 1)
 	n, _ := f.ReadAt(last, l.size-1)
-	l.torn = n == 0 || last[0] != '\n' // we were killed in the middle, or there was no room for more
+	l.torn = n == 0 || last[0] != '\n' // the process was killed while writing, or the disk was full
 	return nil
 }
 
-// mostAudit is the size in bytes of a log that can't be begun anew, at which nothing is added to it.
+// mostAudit is the maximum size in bytes of a log that cannot be renamed.
 const mostAudit = 2 * maxAudit
 
-// Record appends an entry, durably. One that could not be written whole is not read as one, nor does it
-// harm the next. A log that can't be begun anew is gone on with, up to 16 MiB; the error says so, with
-// the entry in it.
+// Record appends an entry durably. A line that was cut off is not read as an entry and does not
+// affect the next one. A log that cannot be renamed grows up to 16 MiB, and the error says so.
 func (l *Log) Record(e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -103,7 +101,7 @@ func (l *Log) Record(e Entry) error {
 	return nil
 }
 
-// write appends a line, on one of its own whatever was written before.
+// write appends a line, after a newline if the last one was cut off.
 func (l *Log) write(line []byte) error {
 	if l.torn {
 		line = append([]byte("\n"), line...)
@@ -116,8 +114,8 @@ func (l *Log) write(line []byte) error {
 	return errors.Join(err, l.file.Sync())
 }
 
-// beginAnew renames the file if it has no room for so many bytes, and opens it if it is not. What was
-// done of that if it fails is found by the next call.
+// beginAnew renames the file if it has no room for the bytes, and opens a new one. The next call
+// continues after an error.
 func (l *Log) beginAnew(bytes int64) error {
 	if l.closed {
 		return nil
@@ -127,15 +125,14 @@ func (l *Log) beginAnew(bytes int64) error {
 		if l.size == 0 || l.size+bytes <= maxAudit {
 			return nil
 		}
-		err = l.file.Close() // else it can't be renamed everywhere
+		err = l.file.Close() // some systems cannot rename open files
 		l.file = nil
 		err = errors.Join(err, os.Rename(l.path, l.path+".1"))
 	}
 	return errors.Join(err, l.open())
 }
 
-// Recent returns the last entries, at most so many, the oldest first. A line that is none is left
-// out.
+// Recent returns the last entries, the oldest first. Invalid lines are skipped.
 func (l *Log) Recent(most int) (out []Entry, err error) {
 	for _, path := range []string{l.path + ".1", l.path} {
 		data, err := os.ReadFile(path)
@@ -157,7 +154,6 @@ func (l *Log) Recent(most int) (out []Entry, err error) {
 	return out[max(0, len(out)-most):], nil
 }
 
-// Close closes the file.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

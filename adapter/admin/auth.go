@@ -22,15 +22,16 @@ import (
 
 const (
 	kindHTTPAuth = 27235 // NIP-98
-	// window is how far the clock of who signs may be from ours: what NIP-98 suggests.
+	// window is the maximum difference of the signer's clock, as NIP-98 suggests.
 	window = time.Minute
-	// maxAuth is the longest Authorization, in bytes: an event with three tags has less than 1 KiB.
+	// maxAuth is the maximum length of an Authorization in bytes. An event with three tags has less
+	// than 1 KiB.
 	maxAuth = 8 << 10
-	// maxSeen bounds the requests of owners that are remembered; each for two windows.
+	// maxSeen is the maximum number of remembered requests of owners, each for two windows.
 	maxSeen = 4_096
 )
 
-// Why a request is not obeyed.
+// Reasons for which a request is refused.
 var (
 	errNoAuth   = errors.New("authorization missing: want one header \"Authorization: Nostr <base64 of an event of kind 27235>\"")
 	errAuth     = errors.New("unusable authorization")
@@ -42,7 +43,7 @@ var (
 	errOver     = errors.New("too many wrong requests: wait")
 )
 
-// auth is what decides whether a request is an owner's. Its zero value obeys nobody.
+// auth decides whether a request is signed by an owner. The zero value refuses all.
 type auth struct {
 	// read-only
 	owners   map[graspsync.PubKey]bool
@@ -51,20 +52,20 @@ type auth struct {
 	started  time.Time
 	used     *used
 
-	checking sync.Mutex // held while a signature is checked: one at a time costs others least
+	checking sync.Mutex // held while a signature is checked, so that one processor is used at most
 
 	mu   sync.Mutex
-	seen map[graspsync.EventID]time.Time // guarded by mu: until when each is remembered
+	seen map[graspsync.EventID]time.Time // guarded by mu; end of remembering by id
 }
 
-// claim is an authorization of which everything was looked at but the body, the signature, and
-// whether it was used before.
+// claim is an authorization that is valid except for body, signature and replay, which are not
+// checked yet.
 type claim struct {
 	event   graspsync.Event
 	payload string // hex
 }
 
-// claimed reads an authorization. It costs little, whatever is in it.
+// claimed reads an authorization at low cost.
 func (a *auth) claimed(header http.Header, method string, now time.Time) (claim, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -88,7 +89,7 @@ func (a *auth) claimed(header http.Header, method string, now time.Time) (claim,
 	return a.examine(ev, method, now)
 }
 
-// examine looks at what an event says. Nobody has signed it as far as we know.
+// examine checks the content of an event without its signature.
 func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c claim, err error) {
 	if ev.Kind != kindHTTPAuth {
 		return c, fmt.Errorf("%w: kind %d, want %d", errAuth, ev.Kind, kindHTTPAuth)
@@ -115,13 +116,13 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 	return claim{ev, said["payload"]}, nil
 }
 
-// isOurs reports whether a URL is one of ours.
+// isOurs reports whether a URL names this server.
 func (a *auth) isOurs(text string) bool {
 	u, err := parseURL(text)
 	return err == nil && (a.urls[u] || u.Query == "" && a.identity.IsServedAt(u))
 }
 
-// parseURL reads the URL of a request: of a page, or of the relay, as NIP-86 has it.
+// parseURL reads the URL of a page or of the relay.
 func parseURL(s string) (graspsync.URL, error) {
 	if !strings.Contains(s, "://") {
 		return graspsync.URL{}, errors.New("no scheme")
@@ -129,7 +130,7 @@ func parseURL(s string) (graspsync.URL, error) {
 	return graspsync.ParseURL(s, slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes))
 }
 
-// only returns the value of the one tag of a name.
+// only returns the value of a tag that must occur once.
 func only(ev *nostr.Event, name string) (value string, err error) {
 	n := 0
 	for _, tag := range ev.Tags {
@@ -145,8 +146,8 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 	return value, nil
 }
 
-// verify reports why a claim is not an owner's for this body, and takes it: it is good for once. may says
-// whether there is time to check a signature.
+// verify checks body, signature and replay of a claim, and records it. may reports whether there is
+// time to check a signature.
 func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, may func() bool) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
@@ -172,11 +173,11 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, 
 	return a.used.note(ctx, at)
 }
 
-// after returns until when what is dated may have been used before we were started. When that was is counted
-// back from now: our clock may have been set since.
+// after returns the time up to which requests may have been accepted before the start. It is
+// computed from the present time, because the clock may have been set meanwhile.
 func (a *auth) after(ctx context.Context, now time.Time) (int64, error) {
 	started := now.Add(-time.Since(a.started)).Unix()
-	if a.used == nil { // another process may have obeyed what is dated as far ahead as we let it be
+	if a.used == nil { // an earlier process may have accepted requests dated up to a window ahead
 		return started + int64(window/time.Second), nil
 	}
 	before, err := a.used.before(ctx)
@@ -193,8 +194,8 @@ func (a *auth) signed(ev graspsync.Event) bool {
 	return ok && err == nil
 }
 
-// take notes that a request was made. Only what owners have signed is remembered, so that nobody
-// else can fill that.
+// take records the id of a request. Only requests signed by owners are recorded, so nobody else can
+// fill the table.
 func (a *auth) take(id graspsync.EventID, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,16 +19,17 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Client commands a server. Its fields must be set before it is used, and not be changed then.
+// Client sends commands to a server. Its fields must not change while it is used.
 type Client struct {
-	// URL is where the server is reached.
+	// URL is the address of the server.
 	URL string
-	// Signed is the URL that requests are signed for, which it knows for its own. Defaults to URL.
+	// Signed is the URL that requests are signed for, if the server knows itself by another one.
+	// The default is URL.
 	Signed string
-	// Key is an owner's secret key, 64 hex digits.
+	// Key is an owner's secret key in 64 hex digits.
 	Key string
-	// HTTP does the requests. Defaults to one that waits as long as a command may take, and
-	// follows no redirect: what was signed is for this server.
+	// HTTP sends the requests. The default waits as long as a command may take and follows no
+	// redirects, because the signature is for this server.
 	HTTP *http.Client
 }
 
@@ -39,10 +40,11 @@ var (
 	ErrNoServer = errors.New("no server accepts commands")
 )
 
-// maxAnswer is the longest answer that is read, in bytes.
+// maxAnswer is the maximum size of an answer in bytes.
 const maxAnswer = 64 << 20
 
-// Do has a server carry out a method, and returns its result.
+// Do carries out a method at the server and returns its result. The error wraps [ErrAnswer] or
+// [ErrNoServer].
 func (c Client) Do(ctx context.Context, method string, params ...string) (json.RawMessage, error) {
 	if params == nil {
 		params = []string{}
@@ -67,7 +69,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	req.Header.Set("Authorization", authorization)
 	client := c.HTTP
 	if client == nil {
-		// A connection that was kept may have ended with a server that was restarted, and a POST is not sent again.
+		// A kept connection may have ended with a restarted server, and a POST is not repeated.
 		fresh := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
 		client = &http.Client{Transport: fresh, Timeout: commandFor, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
@@ -81,7 +83,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 		}
 		return nil, fmt.Errorf("%w at %s: %w", ErrNoServer, c.URL, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // all that counts was read
+	defer func() { _ = resp.Body.Close() }() // everything was read
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
@@ -102,13 +104,13 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	return said.Result, nil
 }
 
-// Authorize returns the Authorization of a request (NIP-98), signed with a secret key of 64 hex
-// digits.
+// Authorize returns the Authorization header of a request (NIP-98), signed with a secret key of 64
+// hex digits.
 func Authorize(key, address, method string, body []byte, at time.Time) (string, error) {
 	sum := sha256.Sum256(body)
 	ev := nostr.Event{
 		CreatedAt: nostr.Timestamp(at.Unix()), Kind: kindHTTPAuth,
-		// Each is good for once, so the same command twice in a second needs something of its own.
+		// Each event is accepted once, so equal commands in one second need a nonce.
 		Tags: nostr.Tags{{"u", address}, {"method", method}, {"payload", hex.EncodeToString(sum[:])}, {"nonce", rand.Text()}},
 	}
 	if err := ev.Sign(key); err != nil {

@@ -1,15 +1,15 @@
-// Package admin lets whoever owns a server command it while it runs: JSON-RPC over HTTP as NIP-86 has
-// it, each request signed as NIP-98 has it, and a log of what was commanded.
+// Package admin lets the owners of a server send commands while it runs, by JSON-RPC over HTTP
+// (NIP-86), and keeps an audit log.
 //
 //	handler, err := admin.New(operator, admin.Config{Owners: owners, Identity: identity, State: records})
-//	front.Handler = handler.Before(front.Handler) // or mounted where only owners get to
+//	front.Handler = handler.Before(front.Handler) // or at an address that only owners reach
 //
-// An [Operator] carries out the commands: that of a GRASP server is the Control of package control. The
-// methods of NIP-86 that it has an equivalent for are served as such, banpubkey and the like; every
-// command is a method of its own name as well, with its arguments as params.
+// An [Operator] carries out the commands; that of a GRASP server is the Control of package control.
+// Each command is a method whose params are its arguments. Methods of NIP-86 such as banpubkey are
+// served if there is an equivalent command.
 //
-// A request is obeyed if its Authorization is an event of kind 27235 by one of the owners, signed for
-// exactly this URL, this method and this body, at most a minute ago by our clock, after we were
-// started and later than what was obeyed before that, and never before. What is wrong with one is
-// said; a client that is wrong too often is told to wait, and an owner beside it is heard.
+// A request is accepted if its Authorization is an event of kind 27235 by an owner, signed for this
+// URL, HTTP method and body, at most a minute ago, after the start of the server and after earlier
+// requests, and only once. Refusals name the reason. A client that is wrong too often must wait,
+// which does not affect an owner at the same address.
 package admin

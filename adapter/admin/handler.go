@@ -17,57 +17,52 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// ContentType is that of requests and answers (NIP-86).
+// ContentType is the media type of requests and answers (NIP-86).
 const ContentType = "application/nostr+json+rpc"
 
 const (
-	maxBody    = 64 << 10         // of a request, in bytes
-	bodyBy     = 10 * time.Second // for a request to come
-	commandFor = 10 * time.Minute // for what is commanded
-	answerBy   = 10 * time.Second // for an answer to be read
+	maxBody    = 64 << 10         // bytes of a request
+	bodyBy     = 10 * time.Second // to receive a request
+	commandFor = 10 * time.Minute // for a command
+	answerBy   = 10 * time.Second // to write an answer
 )
 
-// ErrUsage is wrapped by what an [Operator] returns for a command that is none, or has other
-// arguments.
+// ErrUsage is wrapped by the error of an [Operator] for an unknown command or wrong arguments.
 var ErrUsage = errors.New("invalid command")
 
-// Operator carries out commands. All methods may be called concurrently.
+// Operator carries out commands. It must be safe for concurrent use.
 type Operator interface {
 	// Commands returns the names of all commands.
 	Commands() []string
-	// Do carries out a command of somebody, given as an npub or whatever the program calls
-	// itself, and records it. The result is one that can be written as JSON; nil for nothing to
-	// say. The error is shown to whoever commanded.
+	// Do carries out and records a command. by is an npub or a name of the program. The result is
+	// encoded as JSON; nil means done. The error is sent to the client.
 	Do(ctx context.Context, by, command string, args ...string) (any, error)
 }
 
-// Config says whom a [Handler] obeys. Owners must be set, and Identity or URLs.
+// Config is the settings of a [Handler]. Owners is required, and Identity or URLs.
 type Config struct {
 	// Owners are the keys whose commands are carried out.
 	Owners []graspsync.PubKey
-	// Identity is the relay that is managed: a request must name it, as wss:// or https://.
+	// Identity is the relay that is managed. A request must name it as wss:// or https://.
 	Identity nip34.Identity
-	// URLs are other http and https URLs at which the handler is reached, as [graspsync.ParseURL] reads
-	// them. What is signed for an address that other servers have as well, such
-	// as that of a loopback interface, can be used at these too for a minute.
+	// URLs are other http and https URLs of the handler. A signature for an address that other
+	// servers share, such as loopback, is valid at these servers too for a minute.
 	URLs []string
-	// State remembers over restarts when the last request that was obeyed is dated, so that it is not
-	// obeyed again. Without it nothing is obeyed that is dated less than a minute after New.
+	// State keeps the time of the last accepted request across restarts, to prevent replays.
+	// Without it requests dated less than a minute after New are refused.
 	State state.Store
-	// Client tells clients apart, "" for who can't be told: one that is wrong 20 times in a row is
-	// told why once in three seconds. An owner is heard beside it: the signatures of those who were
-	// wrong too often are checked all the same, 20 a second of all of them. Defaults to the address,
-	// where that is public.
+	// Client returns the client of a request, and "" if it is unknown. After 20 wrong requests in a
+	// row a client may send one in 3 s. Owners are accepted beside it, because 20 signatures per
+	// second of such clients are checked. The default is the address if it is public.
 	Client func(*http.Request) string
-	// Logger gets what is refused, at debug level, and what could not be answered. Defaults to
-	// discarding it.
+	// Logger logs refused requests at level debug, and failures. The default discards.
 	Logger *slog.Logger
 }
 
-// ErrConfig is wrapped by what [New] says of its arguments.
+// ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
-// Handler obeys owners. Make one with [New]. It may be used by any number of servers.
+// Handler carries out commands of owners. Use [New]. Several servers may share it.
 type Handler struct {
 	// read-only
 	operator Operator
@@ -123,7 +118,7 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Before has requests for management answered, and everything else by next.
+// Before returns a handler that answers management requests and passes others to next.
 func (h *Handler) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isManagement(r) {
@@ -139,7 +134,7 @@ func isManagement(r *http.Request) bool {
 	return err == nil && kind == ContentType
 }
 
-// answer is what a request comes to (NIP-86).
+// answer is the answer to a request (NIP-86).
 type answer struct {
 	Result any    `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -147,7 +142,7 @@ type answer struct {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Access-Control-Allow-Origin", "*") // no cookie is believed, only signatures
+	w.Header().Set("Access-Control-Allow-Origin", "*") // safe, because only signatures count
 	w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
 	switch {
 	case r.Method == http.MethodOptions:
@@ -166,7 +161,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.write(w, statusOf(err), answer{Error: graspsync.Printable(err.Error())})
 		return
 	}
-	// Whoever goes away leaves nothing half done.
+	// A command is completed if the client disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), commandFor)
 	defer cancel()
 	result, err := h.call(ctx, owner, body)
@@ -180,8 +175,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, http.StatusOK, answer{Result: result})
 }
 
-// admit returns whose request it is, an owner's, and what it says. Only who is wrong is paced: the owner may
-// be at the address of somebody who is.
+// admit returns the owner and body of a request. Only wrong requests are paced, because an owner
+// may share an address.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
 	client, now := h.client(r), time.Now()
 	wait := h.pace.wait(client, now)
@@ -199,14 +194,14 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync
 	return owner, nil, err
 }
 
-// authenticate returns whose request it is, an owner's, and what it says. may says whether there is time
-// to check a signature.
+// authenticate returns the owner and body of a request. may reports whether there is time to check
+// a signature.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.Time, may func() bool) (owner graspsync.PubKey, body []byte, err error) {
 	c, err := h.auth.claimed(r.Header, r.Method, now)
 	if err != nil {
 		return owner, nil, err
 	}
-	// Not each connection can have a deadline, and what can't is bounded in bytes all the same.
+	// Some connections have no deadlines. Their body is limited in bytes only.
 	_ = http.NewResponseController(w).SetReadDeadline(now.Add(bodyBy))
 	if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return owner, nil, fmt.Errorf("reading the request: %w", err)
@@ -237,11 +232,11 @@ func (h *Handler) write(w http.ResponseWriter, status int, a answer) {
 		h.log.Error("writing a response failed", "error", err)
 		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
 	}
-	// What was commanded may have taken longer than whoever serves us lets an answer take.
+	// The command may have taken longer than the server's write timeout.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerBy))
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // the client is gone if this fails
+	_, _ = w.Write(append(data, '\n')) // fails only if the client is gone
 }

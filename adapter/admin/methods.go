@@ -12,16 +12,15 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// request is what a body says (NIP-86).
+// request is the body of a request (NIP-86).
 type request struct {
 	Method string   `json:"method"`
 	Params []string `json:"params"`
 }
 
-// maxParams bounds the params of a request.
+// maxParams is the maximum number of params.
 const maxParams = 16
 
-// parseRequest reads a body.
 func parseRequest(body []byte) (request, error) {
 	var r request
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -33,17 +32,17 @@ func parseRequest(body []byte) (request, error) {
 	return r, nil
 }
 
-// method is one of NIP-86 that some command is equivalent to.
+// method is a method of NIP-86 that a command implements.
 type method struct {
-	command string   // with
-	before  []string // these arguments before its params
-	params  int      // at most
-	tells   bool     // what the command answers, and not just that it was done
-	// lists says what of the rules is asked for; nil: it is a command.
+	command string   // name of the command
+	before  []string // its first arguments
+	params  int      // maximum number of params
+	tells   bool     // the result is returned instead of true
+	// lists selects rules for a list method; nil for other methods.
 	lists func(rules.Rule) (any, bool)
 }
 
-// What NIP-86 has lists of.
+// Elements of lists in NIP-86.
 type (
 	pubkeyReason struct {
 		PubKey string `json:"pubkey"`
@@ -67,7 +66,7 @@ func events(of rules.Action) func(rules.Rule) (any, bool) {
 	}
 }
 
-// methods are those of NIP-86. That an event is banned removes it as well.
+// methods are the methods of NIP-86. banevent also removes the event.
 var methods = map[string]method{
 	"banpubkey":              {command: "block", before: []string{"author"}, params: 2},
 	"allowpubkey":            {command: "allow", before: []string{"author"}, params: 2},
@@ -82,7 +81,6 @@ var methods = map[string]method{
 	"changerelayicon":        {command: "describe", before: []string{"icon"}, params: 1},
 }
 
-// call carries out what an owner's request says.
 func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte) (any, error) {
 	r, err := parseRequest(body)
 	if err != nil {
@@ -111,10 +109,10 @@ func (h *Handler) call(ctx context.Context, owner graspsync.PubKey, body []byte)
 	if m.lists != nil {
 		return h.list(ctx, by, m)
 	}
-	// Clients send a reason that is empty, and params that nobody knows.
+	// Clients send an empty reason and unknown params.
 	result, err := h.operator.Do(ctx, by, m.command, append(slices.Clone(m.before), r.Params[:min(len(r.Params), m.params)]...)...)
 	if !m.tells {
-		result = nil // which is true, as NIP-86 has it
+		result = nil // becomes true, as in NIP-86
 	}
 	return result, err
 }

@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// wrongMost is how often in a row a client may be wrong, and wrongEvery after what time once
-	// more.
+	// wrongMost is the number of successive wrong requests after which a client may send one per
+	// wrongEvery.
 	wrongMost  = 20
 	wrongEvery = 3 * time.Second
-	// checksPerSecond is how many signatures of clients that are over are checked, of all of them.
+	// checksPerSecond is the number of checked signatures per second of all such clients.
 	checksPerSecond = 20
-	// maxClients bounds the clients that are remembered.
+	// maxClients is the maximum number of remembered clients.
 	maxClients = 10_000
 )
 
-// pace says whether a client may try once more. Requests that are right are not counted. Clients of unknown
-// address are never made to wait, because one of them may be the owner.
+// pace limits wrong requests by client. Valid requests are not counted. Clients of unknown address
+// never wait, because one may be the owner.
 type pace struct {
-	// checks are signatures of clients that wait. Forging what is looked at before costs nothing, so there is a
-	// bound; an owner beside a client that uses all of it is served again when that client pauses.
+	// checks limits signature checks of clients that must wait, because their requests cost nothing
+	// to forge. An owner at the address of a client that uses all checks is served when that client
+	// pauses.
 	checks *rate.Limiter
 
 	mu      sync.Mutex
@@ -41,7 +42,7 @@ func newPace() *pace {
 	}
 }
 
-// wait returns for how long requests of a client are refused; 0: it may try.
+// wait returns the time for which requests of a client are refused.
 func (p *pace) wait(client string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *pace) wait(client string, now time.Time) time.Duration {
 	return 0
 }
 
-// wrong counts a request that was refused.
+// wrong counts a refused request.
 func (p *pace) wrong(client string, now time.Time) {
 	if client == "" {
 		return
@@ -66,8 +67,7 @@ func (p *pace) wrong(client string, now time.Time) {
 	p.clients.Put(client, limit.Stranger{ID: client}, 0, tries)
 }
 
-// clientOf tells clients apart by their addresses, if these are theirs: a client on this machine
-// or its network may be a proxy.
+// clientOf returns the address of a client if it is public, because other addresses may be a proxy.
 func clientOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

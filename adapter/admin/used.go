@@ -10,22 +10,22 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// usedKey is the record of when the last request that was obeyed is dated, in Unix seconds.
+// usedKey is the record with the time of the last accepted request in Unix seconds.
 const usedKey = "admin/used"
 
-// used remembers over restarts how late requests are dated that were obeyed: as a signer's clock may be
-// ahead of ours, later than that may be. A nil one remembers nothing. All methods may be called
-// concurrently.
+// used keeps the latest time of an accepted request across restarts. It may be in the future,
+// because the clock of a signer may be ahead. A nil *used keeps nothing. It is safe for concurrent
+// use.
 type used struct {
 	store state.Store // read-only
 
-	mu sync.Mutex // held while it is read or kept: nothing is obeyed before it is
+	mu sync.Mutex // held until the record is read or written
 	// guarded by mu
 	read          bool
-	initial, last int64 // when we were started, and now
+	initial, last int64 // at the start, and now
 }
 
-// before returns how late requests were dated that were obeyed before we were started.
+// before returns the latest time of a request accepted before the start.
 func (u *used) before(ctx context.Context) (int64, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,7 +38,7 @@ func (u *used) before(ctx context.Context) (int64, error) {
 	return u.initial, nil
 }
 
-// load reads the record with mu held.
+// load reads the record. The caller holds mu.
 func (u *used) load(ctx context.Context) error {
 	data, err := u.store.Get(ctx, usedKey)
 	if errors.Is(err, state.ErrNotFound) {
@@ -55,14 +55,14 @@ func (u *used) load(ctx context.Context) error {
 	return nil
 }
 
-// note keeps when a request is dated that is about to be obeyed.
+// note saves the time of a request before it is carried out.
 func (u *used) note(ctx context.Context, at int64) error {
 	if u == nil {
 		return nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err := u.load(ctx); err != nil { // another handler may have the same records
+	if err := u.load(ctx); err != nil { // another handler may share the record
 		return err
 	}
 	if at <= u.last {

@@ -17,36 +17,36 @@ import (
 )
 
 const (
-	// isBlocked is what becomes of what is blocked and not here.
+	// isBlocked means that a subject is blocked and not stored.
 	isBlocked = "blocked"
-	// isWithheld is what becomes of a deletion or a request to vanish that is here, and blocked.
+	// isWithheld means that a deletion or request to vanish is stored and blocked.
 	isWithheld = "withheld"
 )
 
-// Blocked is the rule that keeps something out.
+// Blocked is the rule that blocks a subject.
 type Blocked struct {
-	// Rule is what it is about, as commands spell it: "author npub1...".
+	// Rule is the subject of the rule as in commands: "author npub1...".
 	Rule   string    `json:"rule"`
 	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason,omitempty"`
-	// Lift is the command of [Control.Do] that takes it back, or makes an exception of it.
+	// Lift is the command of [Control.Do] that removes the rule or makes an exception.
 	Lift string `json:"lift"`
 }
 
-// byFile is who has set the rules of a file.
+// byFile is the operator name of rules in a file.
 const byFile = "file"
 
 func blockedBy(r rules.Rule) *Blocked {
 	b := &Blocked{Rule: spelled(r.Subject), By: r.By, Since: r.Since, Reason: r.Reason}
 	b.Lift = "unset " + b.Rule
-	if r.By == byFile { // nobody can unset it
+	if r.By == byFile { // unset does not apply to it
 		b.Lift = "allow " + b.Rule
 	}
 	return b
 }
 
-// spelled is a subject as people write it.
+// spelled returns a subject as people write it.
 func spelled(s rules.Subject) string {
 	name := s.Name
 	if k, ok := s.PubKey(); ok && s.Kind == rules.Author {
@@ -58,8 +58,8 @@ func spelled(s rules.Subject) string {
 	return string(s.Kind) + " " + shellWord(name)
 }
 
-// shellWord is a text as one word of a shell, which runs nothing of it. Strangers choose identifiers,
-// and what lifts a rule is copied. One that can't be printed is not what was meant any more.
+// shellWord quotes a text for a shell, because strangers choose identifiers and operators copy the
+// command. Unprintable characters are replaced.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
 	if text != "" && strings.Trim(text, plain) == "" {
@@ -68,7 +68,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(graspsync.Printable(text), "'", `'\''`) + "'"
 }
 
-// sentence says it for people who ask at now.
+// sentence returns a sentence for people.
 func (b *Blocked) sentence(now time.Time) string {
 	said := "Blocked: " + b.Rule
 	if b.By != "" {
@@ -83,17 +83,17 @@ func (b *Blocked) sentence(now time.Time) string {
 	if b.By == byFile {
 		return said + ". To lift it, change the file, or use the command: " + b.Lift
 	}
-	return said + ". To lift it, use the command: " + b.Lift // no full stop: it is copied
+	return said + ". To lift it, use the command: " + b.Lift // no full stop, because the command is copied
 }
 
-// blocked puts first that a rule is the reason.
+// blocked puts the rule first in the answer.
 func (x *Explanation) blocked(r rules.Rule) {
 	x.Blocked = blockedBy(r)
 	x.Answer = append([]string{x.Blocked.sentence(x.Now)}, x.Answer...)
 }
 
-// ruleOn returns the rule that blocks an event, as far as that is known: of one that is not here it is
-// by its id, by its author, by its repository, or by what was said when it was refused.
+// ruleOn returns the rule that blocks an event, if it is known. For an event that is not stored it
+// is found by id, author, repository, or the recorded refusal.
 func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
 	book, id := s.Rules, x.Event.ID
 	if r, ok := book.Rule(rules.OfEvent(id)); ok {
@@ -123,7 +123,7 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 		r, is := book.Repository(graspsync.RepoRef{Owner: head.Author, Identifier: head.Identifier})
 		return r, is, nil
 	}
-	if x.Waiting != nil && len(x.Waiting.Repos) > 0 { // of all repositories that it is about
+	if x.Waiting != nil && len(x.Waiting.Repos) > 0 { // all repositories of the event
 		var found rules.Rule
 		for _, ref := range x.Waiting.Repos {
 			r, is := book.Repository(ref)
@@ -141,9 +141,9 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 	return rules.Rule{}, false, nil
 }
 
-// awaited is the rule that has to be lifted for an event to be judged again: an earlier process rejected or removed
-// it for that, and why is not remembered any more. Authors come first: of the repositories that an event names one
-// alone blocks nothing.
+// awaited returns the rule that must be lifted before an event is judged again, if an earlier
+// process refused it and the reason was not kept. Rules of authors come first, because an event may
+// name several repositories.
 func awaited(book *rules.Book, e *relaysync.EventState) (rules.Rule, bool) {
 	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Reason != "" {
 		return rules.Rule{}, false
@@ -156,7 +156,7 @@ func awaited(book *rules.Book, e *relaysync.EventState) (rules.Rule, bool) {
 	return rules.Rule{}, false
 }
 
-// explainBlockedEvent says of an event that a rule keeps it out.
+// explainBlockedEvent adds the rule that blocks an event.
 func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) error {
 	r, is, err := s.ruleOn(ctx, x)
 	if err == nil && !is && x.Event.Is == relaysync.IsUnknown {
@@ -183,8 +183,8 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 	return nil
 }
 
-// explainUnknown says of an event of which nothing is known what would become of it, if it is by whom the question
-// says. What clients submitted and was blocked is not remembered over a restart.
+// explainUnknown adds the rule that would block an unknown event of the author that the question
+// names. Blocked submissions of clients are not recorded across restarts.
 func (s Explainer) explainUnknown(x *Explanation) {
 	if x.Author == (graspsync.PubKey{}) {
 		if slices.ContainsFunc(s.Rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {

@@ -44,18 +44,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Repositories is what a purge asks of a [gitserve.Repositories]: of whom there is git data, whether or not
-// something announces it. Both may be called concurrently; an error is the last pair.
+// Repositories lists git data, announced or not, for a purge. It is safe for concurrent use. An
+// error is the last pair. A [gitserve.Repositories] is one.
 //
 // [gitserve.Repositories]: https://pkg.go.dev/github.com/graspsync/graspsync/purgatory/gitserve#Repositories
 type Repositories interface {
-	// Owned yields the repositories of an owner, of the zero key those of all.
+	// Owned yields the repositories of an owner, or of all owners for the zero key.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Departed yields those of an owner that were taken out of service, and are not removed yet.
+	// Departed yields the retired repositories of an owner that are not deleted yet.
 	Departed(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
 }
 
-// ErrConfig is wrapped by what [New] says of its Config.
+// ErrConfig is wrapped by the error of [New].
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) validate() error {
@@ -74,9 +74,9 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Enforce has the parts of a server go by rules, before they are made of these: what is blocked is not taken, asked for,
-// connected to or served, and the relays are followed that the rules name. A Policy must be set: purgatory asks it as well
-// which repositories are ours.
+// Enforce returns configurations that apply rules, before the parts are made: blocked subjects are
+// not accepted, requested, connected to or served, and the bootstrap relays of the rules are
+// followed. Policy is required, because purgatory asks it which repositories are hosted.
 func Enforce(book *rules.Book, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)

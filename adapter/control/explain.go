@@ -11,23 +11,23 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Explanation says all that a server knows about an event, a repository or a relay: why it is
-// here, or is not. Is may be "blocked" as well, for what is not here and kept out by a rule, or "withheld", for a
-// deletion or a request to vanish that is here, counts, and is served to nobody because of one.
+// Explanation is an [explain.Explanation] with the rule that blocks the subject. Is may also be
+// "blocked", for a subject that is kept out by a rule, or "withheld", for a deletion or request to
+// vanish that is in force and not served because of a rule.
 type Explanation struct {
 	explain.Explanation
-	// Blocked is the rule that keeps it out, nil if none is known.
+	// Blocked is the rule, or nil if none is known.
 	Blocked *Blocked `json:"blocked,omitempty"`
 }
 
-// Explainer answers as an [explain.Explainer] does, of a server that goes by rules. All its fields are set.
+// Explainer is an [explain.Explainer] of a server with rules. All fields are required.
 type Explainer struct {
 	explain.Explainer
 	Rules *rules.Book
 	Store relaysync.Store
 }
 
-// Explain answers why something is here, or is not, and which rule keeps it out.
+// Explain answers why a subject is stored or not, and which rule blocks it.
 func (s Explainer) Explain(ctx context.Context, text string) (Explanation, error) {
 	answer, err := s.Explainer.Explain(ctx, text)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	return x, nil
 }
 
-// explainBlocked says which rule keeps it out.
+// explainBlocked adds the blocking rule.
 func (s Explainer) explainBlocked(ctx context.Context, x *Explanation) error {
 	switch x.Subject {
 	case nip34.SubjectEvent:

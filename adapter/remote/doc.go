@@ -1,6 +1,5 @@
-// Package remoteadapter makes a relay in another process, reached over websocket only,
-// a [relaysync.Store]: what sync brings is published to it, and what it has is asked
-// for with REQ, page by page to the end.
+// Package remoteadapter makes a relay in another process a [relaysync.Store], over websocket only.
+// It publishes synced events to the relay, and reads its events page by page with REQ.
 //
 //	store, err := remoteadapter.New(url, transport, remoteadapter.Config{Identity: identity})
 //	defer store.Close()
@@ -8,37 +7,25 @@
 //		OwnRelay: url, OwnTransport: transport,
 //	})
 //
-// The transport must be allowed to reach the relay, which for one with an internal
-// address takes a dialer of its own: the one for strangers' URLs refuses such
-// addresses, and must.
+// The transport must be allowed to reach the relay. For an internal address it needs a dialer of
+// its own, because the dialer for URLs of strangers refuses such addresses.
 //
-// # What the relay must do
+// # Requirements
 //
-// It keeps the newest version of what is replaceable, executes deletions and requests to
-// vanish (of which the Store is told by Identity which ones concern the relay), and serves
-// all that it has to us, without asking for AUTH. It must accept what is published to
-// it by us without limits of rate, and should not run a policy of its own that is
-// narrower than the manager's: what it refuses is refused for good.
+// The relay keeps the newest version of replaceable events, executes deletions and requests to
+// vanish (those that name Identity), and serves all its events without AUTH. It must accept
+// published events without a rate limit. Its policy should not be narrower than that of the
+// manager, because refusals are final.
 //
 // # Limits
 //
-// A Store in the same process is better in every way, where there is a choice:
+// Prefer a Store in the same process if you can.
 //
-//   - That an event was stored is what the relay's OK says. One that says so before
-//     the event is durable, or of an event that it dropped since it has a newer one,
-//     is believed.
-//   - What became of an event that was not accepted is read from the words of the OK
-//     ("duplicate:", "replaced:", "deleted:", ...). A refusal in other words counts
-//     as one for good, unless it begins with "error:", "rate-limited:" or
-//     "auth-required:".
-//   - A second that holds more events than the relay gives in one answer can't be read
-//     by pages. All else is read, but reading ends in [ErrIncomplete], and with it a
-//     reconciliation becomes one by pages. A start goes on with what was read.
-//   - A relay that cuts the connection over an event that it can't stand is sent the
-//     others again, in parts; that event is tried again ever more seldom. One that says
-//     in its information document (NIP-11) how long a message may be is not sent such.
-//   - Nothing can be removed but by its author: announcements that were stored since they
-//     were listed stay when nobody lists them any more.
-//   - Provenance is lost: the relay is not told where an event came from.
-//   - Has and Stamps fetch whole events; that costs what it sounds like.
+// - An event counts as stored if the relay answers OK, even if the relay has not written it durably or has dropped it for a newer version.
+// - The outcome of a refused event is read from the text of the OK ("duplicate:", "replaced:", "deleted:" and so on). Other texts are final refusals, unless they begin with "error:", "rate-limited:" or "auth-required:".
+// - If one second has more events than the relay returns in one answer, reading ends in [ErrIncomplete], and reconciliation becomes reading by pages. A start continues with the events that were read.
+// - If the relay disconnects because of one event, the others are published again in parts, and that event is retried ever more rarely. Messages that are longer than its NIP-11 document allows are not sent.
+// - Only authors can delete events. Announcements that nobody lists any more stay.
+// - The relay is not told where an event came from.
+// - Has and Stamps transfer whole events.
 package remoteadapter

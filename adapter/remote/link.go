@@ -15,11 +15,11 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// mostExtra is how many events more than asked for an answer may have.
+// mostExtra is the maximum number of events beyond the requested limit.
 const mostExtra = 5_000
 
-// page is the answer to one request. All of it is gathered before anybody sees it, so
-// that whoever reads slowly, or asks for something else meanwhile, holds up nobody.
+// page is the answer to one request. It is collected completely, so that a slow reader does not
+// block others.
 type page struct {
 	events       []graspsync.Event
 	limit        int
@@ -35,11 +35,11 @@ type verdict struct {
 	done    chan struct{}
 }
 
-// link is one connection. A goroutine reads from it.
+// link is one connection with a goroutine that reads.
 type link struct {
 	conn    relaysync.Conn
-	sending chan struct{} // one slot: who has it sends
-	ended   chan struct{} // closed with err set
+	sending chan struct{} // its one slot is held while sending
+	ended   chan struct{} // closed after err was set
 
 	mu sync.Mutex
 	// guarded by mu
@@ -49,7 +49,7 @@ type link struct {
 	err    error
 }
 
-// connection returns the link, making one if there is none that stands.
+// connection returns the link, or a new one if it has ended.
 func (s *Store) connection(ctx context.Context) (*link, error) {
 	select {
 	case s.dialing <- struct{}{}:
@@ -81,8 +81,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	return s.link, nil
 }
 
-// Close ends the connection and whatever waits for an answer. No goroutine is left.
-// It may be called again.
+// Close ends the connection and all waiting calls. No goroutine is left. It is idempotent.
 func (s *Store) Close() error {
 	s.end()
 	s.dialing <- struct{}{}
@@ -105,7 +104,6 @@ func (l *link) hasEnded() bool {
 	}
 }
 
-// read takes in messages until the connection ends.
 func (l *link) read() {
 	for {
 		m, err := l.conn.Receive(context.Background())
@@ -118,7 +116,7 @@ func (l *link) read() {
 }
 
 func (l *link) end(err error) {
-	_ = l.conn.Close() // it has ended
+	_ = l.conn.Close() // releases its resources
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = fmt.Errorf("%w: %w", errLost, err)
@@ -149,7 +147,7 @@ func (l *link) receive(m wire.Message) {
 			l.finish(m.Sub, p)
 		}
 	case wire.TypeOK:
-		waits := l.oks[m.ID] // an event that was sent twice is answered twice, in order
+		waits := l.oks[m.ID] // an event that was sent twice is answered twice
 		if len(waits) == 0 {
 			return
 		}
@@ -161,13 +159,13 @@ func (l *link) receive(m wire.Message) {
 	}
 }
 
-// finish ends a request. l.mu is held.
+// finish ends a request. The caller holds mu.
 func (l *link) finish(sub string, p *page) {
 	delete(l.pages, sub)
 	close(p.done)
 }
 
-// send sends one message at a time.
+// send sends a message after the ones before.
 func (l *link) send(ctx context.Context, r wire.Request) error {
 	select {
 	case l.sending <- struct{}{}:
@@ -185,7 +183,7 @@ func (l *link) send(ctx context.Context, r wire.Request) error {
 	return nil
 }
 
-// page asks for one page.
+// page requests one page.
 func (s *Store) page(ctx context.Context, f nostr.Filter) (*page, error) {
 	select {
 	case s.places <- struct{}{}:
@@ -233,7 +231,6 @@ func (l *link) forget(sub string) {
 	delete(l.pages, sub)
 }
 
-// publish sends an event.
 func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error) {
 	if ev.IsZero() {
 		return nil, fmt.Errorf("%w: none", graspsync.ErrEvent)
@@ -249,7 +246,7 @@ func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error
 	return v, nil
 }
 
-// giveUp waits for an OK no more.
+// giveUp forgets an awaited OK.
 func (l *link) giveUp(v *verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,7 +256,6 @@ func (l *link) giveUp(v *verdict) {
 	}
 }
 
-// wait waits for the OK.
 func (v *verdict) wait(ctx context.Context, l *link) graspsync.Outcome {
 	select {
 	case <-v.done:

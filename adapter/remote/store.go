@@ -20,20 +20,20 @@ import (
 
 // Sentinels of a [Store].
 var (
-	// ErrIncomplete: the relay has more than it would give. All the rest was given.
+	// ErrIncomplete means that the relay has more events than it returned.
 	ErrIncomplete = relaysync.ErrIncomplete
-	// ErrRefused is wrapped by the Err of an event that the relay refused, and by the
-	// error of a request that it closed.
+	// ErrRefused is wrapped by the error of an event that the relay refused, and of a request that
+	// it closed.
 	ErrRefused = errors.New("refused by the relay")
 	errLost    = errors.New("connection lost")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
 
-// Config is what may be set about a [Store]. The zero Config works.
+// Config is the settings of a [Store]. The zero value is usable.
 type Config struct {
-	// Identity is the service that the relay is part of. Requests to vanish (NIP-62)
-	// that name it are executed, and with the zero Identity only those to all relays.
+	// Identity is the service of the relay. Requests to vanish (NIP-62) that name it are executed.
+	// With the zero Identity only those to all relays are.
 	Identity nip34.Identity
 
 	fixed constants
@@ -50,26 +50,25 @@ const (
 	publishing = 64 // events whose OK is awaited
 )
 
-// Store is a relay in another process. Use [New]. It connects when it is first asked
-// for something, and again after the connection was lost. All methods may be called
-// concurrently.
+// Store is a relay in another process. Use [New]. It connects on the first request, and again after
+// the connection was lost. It is safe for concurrent use.
 type Store struct {
 	// set by New, read-only
 	relay     graspsync.RelayURL
 	transport relaysync.Transport
 	cfg       Config
-	places    chan struct{} // of requests
-	dialing   chan struct{} // one slot: who has it may change link
+	places    chan struct{} // one for each request
+	dialing   chan struct{} // its one slot is held while link changes
 	end       context.CancelFunc
 	open      context.Context //nolint:containedctx // that of no call: it ends with Close
 
-	link *link // owned by whoever has the slot of dialing; nil: none
+	link *link // nil: none; guarded by the slot of dialing
 }
 
 var _ relaysync.Store = (*Store)(nil)
 
-// New returns a Store that keeps its events in relay, reached over transport. It
-// connects to nothing yet. The error names every argument that can't be used.
+// New returns a Store that keeps its events in relay, reached over transport. It does not connect
+// yet. The error names every invalid argument.
 func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
 	var errs []error
 	if relay.IsZero() {
@@ -91,8 +90,7 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	return s, nil
 }
 
-// Save implements [relaysync.Store]: it publishes the events and reads what the relay
-// says to each.
+// Save implements [relaysync.Store]. It publishes the events and returns the relay's answers.
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -111,9 +109,8 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, nil
 }
 
-// mostCuts is how many connections in a row may be lost without an answer to any event
-// before the relay is given up for now: one event that it can't stand takes seven until
-// it is alone, out of the 64 that are published at once.
+// mostCuts is the number of successive connections without an answer after which Save gives up.
+// Isolating one event among 64 that makes the relay disconnect takes seven.
 const mostCuts = 10
 
 // saving is one call of Save.
@@ -121,13 +118,12 @@ type saving struct {
 	*Store
 	events []graspsync.Incoming
 	out    []graspsync.Outcome
-	cuts   int // connections lost in a row, without an answer
+	cuts   int // successive connections without an answer
 }
 
-// publish publishes the events with these numbers. A relay that is sent what it can't
-// stand may cut the connection, and all that had no answer yet with it: these are
-// published again in two parts, down to single ones. An error means that there is no
-// connection.
+// publish publishes the events with these numbers. A relay may disconnect because of one event, and
+// all unanswered events fail with it. These are published again in two halves, down to single
+// events. An error means that there is no connection.
 func (p *saving) publish(ctx context.Context, which []int) error {
 	l, err := p.connection(ctx)
 	if err != nil {
@@ -181,7 +177,7 @@ func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incomin
 	return out
 }
 
-// outcomeOf reads the words of an OK.
+// outcomeOf returns the outcome that the text of an OK names.
 func outcomeOf(accepted bool, text string) graspsync.Outcome {
 	word, _, _ := strings.Cut(strings.ToLower(text), ":")
 	lower := strings.ToLower(text)
@@ -237,8 +233,8 @@ func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 	}
 }
 
-// readings is how often a filter is read until nothing is in doubt: what is saved
-// meanwhile may look like what a page left out.
+// readings is the maximum number of passes over a filter until the result is certain, because
+// events that are saved during a pass look like events that a page left out.
 const readings = 3
 
 // Events implements [relaysync.Store].
@@ -269,10 +265,10 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 	}
 }
 
-// errStopped says that the reader has enough.
+// errStopped means that the reader needs no more events.
 var errStopped = errors.New("stopped")
 
-// walk reads a filter page by page, and reports whether the relay gave all.
+// walk reads a filter page by page, and reports whether the relay returned everything.
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
 	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})
@@ -297,9 +293,9 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 	return walk.Pages() == 0 || walk.Complete(), ctx.Err()
 }
 
-// Deleted implements [relaysync.Store]: it asks for deletions that name the event,
-// and for its author's requests to vanish. Whether a deletion of a newer version covers the event
-// is for the relay to decide, because nobody else knows the address of an event that is gone.
+// Deleted implements [relaysync.Store]. It requests deletions that name the event, and its author's
+// requests to vanish. Only the relay can decide whether the deletion of a newer version covers the
+// event.
 func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	if err := ctx.Err(); err != nil || event.IsZero() {
 		return false, err
@@ -318,7 +314,7 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 	return false, nil
 }
 
-// tombstonesOf returns filters for what could cover an event.
+// tombstonesOf returns filters for deletions that may cover an event.
 func tombstonesOf(event graspsync.Event) []nostr.Filter {
 	by := nostr.Filter{Authors: []string{event.Event.PubKey}}
 	gone := by
@@ -337,8 +333,8 @@ func tombstonesOf(event graspsync.Event) []nostr.Filter {
 	return out
 }
 
-// Remove implements [relaysync.Store]: it can't. Only who wrote an event may have a relay
-// delete it.
+// Remove implements [relaysync.Store]. It returns [relaysync.ErrCannotRemove], because only the
+// author of an event can delete it at a relay.
 func (s *Store) Remove(context.Context, graspsync.Event) error {
 	return fmt.Errorf("remote adapter: %w", relaysync.ErrCannotRemove)
 }

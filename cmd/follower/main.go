@@ -1,13 +1,12 @@
-// Command follower keeps a relay in sync that it reaches over websocket only: a relay
-// for Git repositories (NIP-34) that is another program, on this machine or another
-// one.
+// Command follower keeps a relay for Git repositories (NIP-34) in sync that is another program and
+// is reached over websocket only.
 //
 //	go run ./cmd/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
 //
-// What the other relays bring is published to it, what its clients submit is read from
-// it. It must keep what it is given, and serve it, without asking who we are. What is
-// learned about relays is kept in a folder (-data), so that a restart fetches what is
-// new and no more. SIGTERM and SIGINT end the program.
+// It publishes events of other relays to this relay, and reads the events that clients submit
+// there. The relay must store published events and serve them without AUTH. Records about relays
+// are kept in a folder (-data), so that a restart fetches new events only. SIGTERM and SIGINT end
+// the program.
 package main
 
 import (
@@ -33,7 +32,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// options are what can be set from outside.
+// options is the settings from flags.
 type options struct {
 	relay          graspsync.RelayURL
 	identity       nip34.Identity
@@ -66,7 +65,7 @@ func main() {
 
 func parse(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("follower", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // whoever mistypes a flag wants to see that, not all of them
+	fs.SetOutput(io.Discard) // an error is printed without the list of all flags
 	relay := fs.String("relay", "", "`URL` at which we reach our relay (needed)")
 	domain := fs.String("domain", "", "`host[:port]` under which announcements list it (default: that of -relay)")
 	fs.StringVar(&opt.data, "data", "follower-data", "`folder` for what is remembered of relays")
@@ -102,7 +101,7 @@ func parse(args []string) (opt options, err error) {
 	return opt, nil
 }
 
-// list returns a flag value that adds to a list.
+// list is the value of a flag that appends to a list.
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := parse(s)
@@ -111,20 +110,19 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// run follows until ctx ends.
 func run(ctx context.Context, opt options, log *slog.Logger) error {
-	// Our relay may be anywhere: its URL comes from whoever started us.
+	// The own relay may have any address, because the operator chooses it.
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	own, err := dialWith(egress.Config{Allow: everywhere, AllowPlaintext: true}, log)
 	if err != nil {
 		return err
 	}
-	// Other relays are where strangers say.
+	// Strangers choose the addresses of other relays.
 	rules := egress.Config{
 		Allow: opt.allowNet, AllowPlaintext: opt.allowPlaintext,
 		OwnNames: opt.identity.HostPorts(),
 	}
-	if opt.relay.Path() == "" { // else others may be beside it
+	if opt.relay.Path() == "" { // with a path other services may share the host
 		rules.OwnNames = append(rules.OwnNames, opt.relay.HostPort())
 	}
 	others, err := dialWith(rules, log)
@@ -136,8 +134,8 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
-	// Without it each start fetches all history from everybody, and a crash loop dials
-	// every relay each time.
+	// Without records each start would fetch all history, and a crash loop would dial all relays
+	// each time.
 	kept, err := state.Open(opt.data, state.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
@@ -153,7 +151,7 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 	}
 	go summarize(ctx, manager, log)
 	log.Info("following", "relay", opt.relay.String())
-	manager.Run(ctx) // until ctx ends, of which it returns the cause
+	manager.Run(ctx) // until ctx ends
 	return nil
 }
 
@@ -165,7 +163,7 @@ func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error
 	return wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
 }
 
-// summarize logs a line a minute until ctx ends.
+// summarize logs the status once per minute until ctx ends.
 func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
