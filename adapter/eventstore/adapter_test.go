@@ -51,28 +51,6 @@ func TestNew(t *testing.T) {
 	require.Error(t, err)
 }
 
-// 600 events in a second that nothing tells apart: what can't be proven complete
-
-// is an error, never a short answer.
-
-// T11: what was read at the start ended at the backend's default limit of 500.
-
-// A second that is larger than a batch is read in a larger one.
-
-// Badger leaves events out of answers to filters with several values once the
-
-// limit is reached, and paging never comes back to them.
-
-// With d tags, badger takes what it thinks there can be for the limit, and looks at
-
-// other d tags too: the version that is asked for may be the one left out.
-
-// An attacker's tag values that begin like the victim's hide nothing, even where
-
-// they fill pages.
-
-// A d tag without a value crashes khatru's AddEvent.
-
 func TestBareD(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
 		t.Run(name, func(t *testing.T) {
@@ -85,10 +63,6 @@ func TestBareD(t *testing.T) {
 		})
 	}
 }
-
-// Tags are stored under "e" and asked for as "#e": khatru asks its backend for the
-
-// latter and never finds a tombstone.
 
 func TestTombstonesAreFound(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
@@ -128,16 +102,6 @@ func TestUnstorable(t *testing.T) {
 	}
 }
 
-// What a backend sends is not believed.
-
-// Badger closes the channel when it can't read on, as if that had been all.
-
-// An event that fails is the only one.
-
-// A crash, or an error, between the two halves of a replacement or of a deletion
-
-// is repaired when the event comes again.
-
 type syncing struct {
 	*fake
 	err   error
@@ -163,14 +127,6 @@ func TestSync(t *testing.T) {
 	save(t, newStore(t, db, eventstoreadapter.Config{NoSync: true}), event(alice, 1, start))
 	assert.Equal(t, 2, n)
 }
-
-// A query that nobody waits for any more is drained.
-
-// A channel that is never closed, as of a slicestore whose context ended, holds
-
-// nobody for ever.
-
-// Slicestore's queries read what its writes change, without a lock.
 
 func TestSerialized(t *testing.T) {
 	db := newSlice(t, 0)
@@ -198,8 +154,6 @@ func TestSerialized(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, ids, 200)
 }
-
-// Two who write the same address leave one version, whoever they are.
 
 func TestReplaceIsAtomic(t *testing.T) {
 	db := newBadger(t, 0)
@@ -385,4 +339,18 @@ func within(t *testing.T, e *nostr.Event) eventstore.Store {
 	store, err := eventstoreadapter.New(&fake{limit: 500, events: []*nostr.Event{e}}, eventstoreadapter.Config{})
 	require.NoError(t, err)
 	return store.Backend()
+}
+
+// hub returns n events about 100 repositories, as large as real ones are.
+func hub(n int) (events []*nostr.Event, repos []string) {
+	for i := range 100 {
+		repos = append(repos, fmt.Sprintf("30617:%s:repo-%d", alice, i))
+	}
+	for i := range n {
+		e := event(strings.Repeat(fmt.Sprintf("%02x", i%50), 32), 1621, start+nostr.Timestamp(i),
+			nostr.Tag{"a", repos[i%100]}, nostr.Tag{"p", alice}, nostr.Tag{"subject", "a title"})
+		e.Content += strings.Repeat(" and more", 60)
+		events = append(events, e)
+	}
+	return events, repos
 }

@@ -185,52 +185,6 @@ func TestTimesBeyond32Bits(t *testing.T) {
 	})
 }
 
-// What an index finds takes one query, and what none finds takes no more than some.
-func TestWhatAnAnswerCosts(t *testing.T) {
-	db := &metered{BadgerBackend: newBadger(t, 100)}
-	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
-	repo := event(alice, 30617, start-1, nostr.Tag{"d", "repo"})
-	save(t, s, repo)
-	address := "30617:" + alice + ":repo"
-	for i := range 5000 {
-		require.NoError(t, db.SaveEvent(t.Context(), event(alice, 1621, start+nostr.Timestamp(i), nostr.Tag{"a", address}, nostr.Tag{"t", "x"})))
-	}
-	for name, c := range map[string]struct {
-		filter               nostr.Filter
-		got, queries, events int
-	}{
-		"by id":           {nostr.Filter{IDs: []string{repo.ID}}, 1, 1, 1},
-		"by a lost id":    {nostr.Filter{IDs: []string{alice}}, 0, 1, 0},
-		"by its address":  {nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo"}}}, 1, 1, 1},
-		"a profile":       {nostr.Filter{Kinds: []int{0, 10317}, Authors: []string{alice, bob}}, 0, 4, 0},
-		"issues":          {nostr.Filter{Tags: nostr.TagMap{"a": {address}}, Limit: 50}, 50, 1, 51},
-		"issues and more": {nostr.Filter{Kinds: []int{1617, 1621}, Tags: nostr.TagMap{"a": {address, address + "-2"}}}, 25, 3, 52},
-		"of no index":     {nostr.Filter{Tags: nostr.TagMap{"a": {strings.Repeat("x", 101)}}}, 0, 80, 5106},
-		"of two tags":     {nostr.Filter{Tags: nostr.TagMap{"a": {address}, "p": {bob}}, Limit: 10}, 0, 81, 5106},
-	} {
-		db.queries, db.given = 0, 0
-		require.Len(t, answer(t, s, c.filter), c.got, name)
-		assert.Equal(t, c.queries, db.queries, name)
-		assert.LessOrEqual(t, db.given, c.events, name)
-	}
-}
-
-// To save a profile all that its author has was read.
-func TestWhatAVersionCosts(t *testing.T) {
-	db := &metered{BadgerBackend: newBadger(t, 100)}
-	s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
-	for i := range 500 {
-		require.NoError(t, db.SaveEvent(t.Context(), event(alice, 1, start+nostr.Timestamp(i))))
-	}
-	for _, kind := range []int{0, 10317, 30617} {
-		for i := range 2 {
-			db.given = 0
-			save(t, s, event(alice, kind, start+nostr.Timestamp(i), nostr.Tag{"d", "x"}))
-			assert.LessOrEqual(t, db.given, 3, kind)
-		}
-	}
-}
-
 // An event that has what is asked for, and a value besides whose key goes on where that ends, stands before newer ones in badger's
 // index. Taken for where these end it hid them, from clients and from sync.
 func TestLookAlikesHideNothing(t *testing.T) {

@@ -1,12 +1,10 @@
 package eventstoreadapter_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,93 +23,6 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 	"github.com/graspsync/graspsync/limit"
 )
-
-// Of several authors, kinds or values badger gives not always the newest, and clients that page never came to the others.
-func TestAnswersAreTheNewest(t *testing.T) {
-	racetest.Amounts(t)
-	for seed := range uint64(4) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		authors := []string{alice, bob, strings.Repeat("c3", 32), alice[:16] + bob[16:]}
-		values := map[string][]string{
-			"a": {"30617:" + alice + ":repo", "30617:" + alice + ":repository", "30617:" + bob + ":x", "30617:" + alice + ":" + strings.Repeat("y", 60)},
-			"e": {strings.Repeat("01", 32), strings.Repeat("02", 32), strings.Repeat("01", 8) + strings.Repeat("03", 24)},
-			"t": {"bug", "bugs", "x"}, "p": authors, "k": {"1", "11"},
-		}
-		names := slices.Sorted(func(yield func(string) bool) {
-			for name := range values {
-				if !yield(name) {
-					return
-				}
-			}
-		})
-		kinds := []int{1, 1111, 1617, 1621, 1630}
-		db := newBadger(t, []int{0, 100}[seed%2])
-		s := newStore(t, db, eventstoreadapter.Config{NoSync: true})
-		var all []*nostr.Event
-		for range 1500 {
-			var tags []nostr.Tag
-			for range rnd.IntN(5) {
-				name := names[rnd.IntN(len(names))]
-				tags = append(tags, nostr.Tag{name, values[name][rnd.IntN(len(values[name]))]})
-			}
-			e := event(authors[rnd.IntN(len(authors))], kinds[rnd.IntN(len(kinds))], start+nostr.Timestamp(rnd.IntN(400)), tags...)
-			all = append(all, e)
-			require.NoError(t, db.SaveEvent(t.Context(), e))
-		}
-		slices.SortFunc(all, func(a, b *nostr.Event) int {
-			return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
-		})
-		some := func(list []string) []string {
-			list = slices.Clone(list)
-			rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-			return list[:1+rnd.IntN(len(list))]
-		}
-		for range 150 {
-			f := nostr.Filter{Limit: 1 + rnd.IntN(100)}
-			if rnd.IntN(2) == 0 {
-				f.Authors = some(authors)
-			}
-			if rnd.IntN(2) == 0 {
-				for _, n := range rnd.Perm(len(kinds))[:1+rnd.IntN(len(kinds))] {
-					f.Kinds = append(f.Kinds, kinds[n])
-				}
-			}
-			for range rnd.IntN(3) {
-				if f.Tags == nil {
-					f.Tags = nostr.TagMap{}
-				}
-				name := names[rnd.IntN(len(names))]
-				f.Tags[name] = some(values[name])
-			}
-			if rnd.IntN(3) == 0 {
-				f.Since = ptr(start + nostr.Timestamp(rnd.IntN(400)))
-			}
-			if rnd.IntN(3) == 0 {
-				f.Until = ptr(start + nostr.Timestamp(rnd.IntN(400)))
-			}
-			want := []string{}
-			for _, e := range all {
-				if f.Matches(e) && len(want) < f.Limit {
-					want = append(want, e.ID)
-				}
-			}
-			require.Equal(t, want, answer(t, s, f), "seed %d: %s", seed, f)
-			f.Limit = 0
-			want = []string{}
-			for _, e := range all {
-				if f.Matches(e) {
-					want = append(want, e.ID)
-				}
-			}
-			got := []string{}
-			for e, err := range s.Events(t.Context(), f) {
-				require.NoError(t, err)
-				got = append(got, e.Event.ID)
-			}
-			require.ElementsMatch(t, want, got, "seed %d: %s", seed, f)
-		}
-	}
-}
 
 // weighed is a badger that notes how much of it was in memory at once: what each look-up of a query may find.
 type weighed struct {

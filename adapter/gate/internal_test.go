@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/http/httptest"
-	"strconv"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -66,16 +65,6 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	cfg := New(nil, Config{}).cfg
-	require.NotNil(t, cfg.Client)
-	require.NotNil(t, cfg.Logger)
-	cfg.Client, cfg.Logger = nil, nil
-	require.Equal(t, Config{
-		MaxConnections: 4096, MaxMessage: 512_000, fixed: constants{MaxName: 250, MaxFilters: 100, MaxSubscriptions: 500, MaxListening: 50_000, EventRate: 2000, MaxBody: 1 << 20, MaxQueue: 64 << 20}, MaxQueues: 512 << 20,
-	}, cfg)
-}
-
 // What hears of an event is what go-nostr says that matches it.
 func TestMatches(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -118,31 +107,4 @@ func TestMatches(t *testing.T) {
 		}
 	}
 	require.Greater(t, matched, 1000)
-}
-
-// An event of many tags and filters that name much, ours against go-nostr's.
-func BenchmarkMatches(b *testing.B) {
-	e, f := &nostr.Event{}, nostr.Filter{Tags: nostr.TagMap{}}
-	for n := range 40_000 {
-		e.Tags = append(e.Tags, nostr.Tag{"t", strconv.Itoa(n)})
-	}
-	for n := range 4000 {
-		f.Tags["t"] = append(f.Tags["t"], strconv.Itoa(-n-1))
-	}
-	l := newLiveFilter(f)
-	b.Run("ours", func(b *testing.B) {
-		for b.Loop() {
-			p := newLiveEvent(e)
-			for range 28 {
-				p.matches(l)
-			}
-		}
-	})
-	b.Run("go-nostr", func(b *testing.B) {
-		for b.Loop() {
-			for range 28 {
-				f.Matches(e)
-			}
-		}
-	})
 }

@@ -532,18 +532,3 @@ func attributes(n *html.Node) map[string]string {
 	}
 	return out
 }
-
-// BenchmarkViews is what one look costs, with 500 relays and 2,500 repositories: a new snapshot each time.
-func BenchmarkViews(b *testing.B) {
-	s := large(500, 2500)
-	for _, path := range paths(s) {
-		b.Run(path, func(b *testing.B) {
-			b.ReportAllocs()
-			var bytes int
-			for b.Loop() {
-				bytes = get(b, newPage(b, s, nil), path).Body.Len()
-			}
-			b.ReportMetric(float64(bytes), "bytes")
-		})
-	}
-}
