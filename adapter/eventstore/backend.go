@@ -12,14 +12,14 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/asker"
 )
 
-// shared is the view of a Store that relays get.
+// shared is the backend that relays get.
 type shared struct{ s *Store }
 
-// withoutKey is the key of a context whose answers leave out events.
+// withoutKey is the context key of a filter that withholds events.
 type withoutKey struct{}
 
-// Without returns a context for queries of [Store.Backend] whose answers leave out some events. Others take their place, so that
-// an answer has as many events as without it.
+// Without returns a context in which answers of [Store.Backend] omit withheld events. Others take
+// their place.
 func Without(ctx context.Context, withheld func(graspsync.Event) bool) context.Context {
 	return context.WithValue(ctx, withoutKey{}, withheld)
 }
@@ -30,13 +30,13 @@ func (b shared) Close()      {}
 // QueryEvents reads the whole answer first, so that a slow client holds neither a
 // read transaction nor the turn of others.
 func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-	if f.Search != "" { // no supported backend has an index of words
+	if f.Search != "" { // no supported backend has a text index
 		none := make(chan *nostr.Event)
 		close(none)
 		return none, nil
 	}
 	if eventstore.IsNegentropySession(ctx) && !f.LimitZero {
-		f.Limit = 0 // NIP-77 knows none
+		f.Limit = 0 // NIP-77 has no limit
 		return b.reconciled(ctx, f)
 	}
 	slot, err := b.s.answers.Acquire(ctx, asker.Of(ctx), maxAnswer)
@@ -52,7 +52,8 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 	return answer(ctx, events, slot), nil
 }
 
-// looksPerQuestion is how many events and look-ups a client's question may cost: they take some seconds of turns.
+// looksPerQuestion is the maximum number of events and look-ups for a client's question, which
+// takes some seconds.
 const looksPerQuestion = 500_000
 
 // newest returns the newest events that match, as many as are asked for, and as the backend would give. badger and lmdb keep an address
@@ -70,7 +71,7 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 	case n >= 0 && (most <= 0 || most > n):
 		most = n
 	case n < 0 && most <= 0 && !b.s.traits.Memory:
-		most = max(1, page/4) // as they have it
+		most = max(1, page/4) // as the backends do
 	case n < 0 && most <= 0:
 		most = page
 	case n < 0:
@@ -80,7 +81,7 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 	without, _ := ctx.Value(withoutKey{}).(func(graspsync.Event) bool)
 	w := walk{client: true, without: without, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
 	err := b.s.walkBy(ctx, f, &w)
-	if err != nil && !errors.Is(err, ErrIncomplete) { // of a second, of which more is there than badger gives
+	if err != nil && !errors.Is(err, ErrIncomplete) { // a second with more events than badger returns may be incomplete
 		return nil, err
 	}
 	return w.newest.sorted(), nil

@@ -1,6 +1,6 @@
 // Package eventstoreadapter makes a [relaysync.Store] of a backend of
-// github.com/fiatjaf/eventstore: badger, lmdb or slicestore. For any other database implement relaysync.Store, six methods, and
-// test it with package storetest.
+// github.com/fiatjaf/eventstore: badger, lmdb or slicestore. For another database implement
+// relaysync.Store, which has six methods, and test it with package storetest.
 //
 //	db := &badger.BadgerBackend{Path: path}
 //	if err := db.Init(); err != nil {
@@ -10,51 +10,47 @@
 //
 // # Complete answers
 //
-// A backend answers at most so many events to one query and does not say when it
-// left some out. So the Store asks for one value at a time, and walks back in time page by page.
-// A second that holds more than a page is asked for in a larger query. Every event is checked
-// against the filter again, and comes once. A filter that can't be read completely ends with
-// [ErrIncomplete], after all other events.
+// A backend returns a limited number of events per query and does not report that some are missing.
+// So the Store queries one value at a time, page by page back in time. A second with more events
+// than a page is queried with a larger limit. Each event is checked against the filter and yielded
+// once. A filter that cannot be read completely ends with [ErrIncomplete] after the other events.
 //
-// New raises MaxLimitNegentropy of badger and lmdb and MaxLimit of slicestore to 262,144, the most events of one second that
-// the Store can read. Answers to clients keep to the MaxLimit that was set.
+// New raises MaxLimitNegentropy of badger and lmdb, and MaxLimit of slicestore, to 262,144, the
+// maximum number of events of one second that the Store reads. Answers to clients keep to the
+// original MaxLimit.
 //
-// Badger and lmdb need particular care: their answers to a
-// query with several values leave out some of the newest events once the limit is
-// reached; tag values longer than 100 bytes, among them the addresses of repositories with
-// long names, are in no index; a tag value that begins like the one asked for, such
-// as "repo-cli", turns up among the answers for "repo" and ends the search early
-// when since is given.
+// Badger and lmdb have further faults. Answers to several values omit some of the newest events.
+// Tag values longer than 100 bytes, such as addresses of repositories with long names, are in no
+// index. A tag value with the requested one as prefix, such as "repo-cli" for "repo", is among the
+// answers and may end the search early.
 //
 // # One server per database
 //
-// An lmdb has one server at a time, because what the server knows of its events and of their git data is in memory: New
-// fails with [ErrInUse] and names the other process. The lock is the file graspsync-lock in its folder, and ends with the process,
-// also after kill -9. badger has a lock of its own.
+// Only one server may use an lmdb, because it keeps state about its events and their git data in
+// memory. New fails with [ErrInUse] and names the other process. The lock is the file
+// graspsync-lock in the folder of the lmdb. It ends with the process, also after kill -9. Badger
+// has a lock of its own.
 //
 // # Writing
 //
-// Save does not use the backend's ReplaceEvent, which misses versions whose
-// identifier is empty or long and removes events of other identifiers. A new
-// version is saved first and the older ones are removed then: a crash in between
-// leaves both, and the next Save of that address repairs it. Deletions are kept as
-// events and looked up in the backend, so they hold after a restart too; they are
-// saved before what they name is removed, and saving one again completes what a
-// crash cut short; so are requests to vanish (NIP-62) that name the service of
-// [Config]'s Identity, or all relays. If a deletion names a version of an address by its id, the
-// backend keeps a record of the version: an event of kind 20005, which no query of the Store
-// returns. It keeps older versions deleted after a restart. The versions, deletions and targets of one author are saved
-// under one lock. Writes that bypass the Store are not under it: give the relay
-// [Store.Backend] in place of the backend and they are.
+// Save does not use the backend's ReplaceEvent, which misses versions with empty or long
+// identifiers and removes events of other identifiers. A new version is saved before the older ones
+// are removed. After a crash in between, the next Save of the address removes them. Deletions and
+// requests to vanish (NIP-62) are stored as events and looked up in the backend, so they stay in
+// force after a restart. They are saved before the named events are removed, and saving them again
+// completes an interrupted removal. If a deletion names a version of an address by id, the backend
+// keeps a record of the version as an event of kind 20005, which no query of the Store returns. It
+// keeps older versions deleted after a restart. The versions, deletions and targets of one author
+// are saved under one lock. Give the relay [Store.Backend] instead of the backend, so that its
+// writes use the lock too.
 //
-// What is reported as stored is durable if the backend makes it so. Backends with
-// a method Sync() error, such as badger, are synced once for every Save.
+// A stored event is durable if the backend makes it so. Backends with a method Sync() error, such
+// as badger, are synced once per Save.
 //
 // # Faults of backends
 //
-// A panic in a call to the backend becomes an error. One in a goroutine that the
-// backend started can't be caught; queries that are known to cause one are never
-// made. A Store starts no goroutine of its own, except to drain a query that was
-// left because its context ended; it lasts until the backend closes the channel,
-// but at most 30 seconds after the backend's last event.
+// A panic in a call of the backend becomes an error. A panic in a goroutine of the backend cannot
+// be caught, so queries that are known to cause one are never made. A Store starts goroutines only
+// to drain queries whose context has ended. They end when the backend closes the channel, at most
+// 30 s after its last event.
 package eventstoreadapter

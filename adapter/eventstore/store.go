@@ -21,27 +21,27 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// stripes is the number of locks that all authors share.
+// stripes is the number of locks, each shared by some authors.
 const stripes = 64
 
-// Store is a [relaysync.Store] over a backend. Use [New]. It is safe for
-// concurrent use if the backend is, or is serialised.
+// Store is a [relaysync.Store] over a backend. Use [New]. It is safe for concurrent use if the
+// backend is, or is serialized.
 type Store struct {
 	// set by New, read-only
 	cfg Config
 	*guard
 
-	authors [stripes]sync.Mutex // guards what is stored of the authors of a stripe
-	// removing is held for each removal: badger's counts them in a variable without
-	// a lock.
+	authors [stripes]sync.Mutex // each guards the stored events of its authors
+	// removing is held for each removal, because badger counts removals without a lock.
 	removing sync.Mutex
 }
 
 var _ relaysync.Store = (*Store)(nil)
 
-// New returns a Store over a backend, on which Init was called. The backend is the
-// embedder's: its Close is not called. The error wraps [ErrUnsupported] for a backend other than badger, lmdb and slicestore, or a
-// struct that embeds one of these. The Store has an lmdb to itself until Close; if another Store has it, the error wraps [ErrInUse].
+// New returns a Store over an initialized backend, which the caller closes. The error wraps
+// [ErrUnsupported] if the backend is not badger, lmdb or slicestore, or a struct that embeds one.
+// The Store has an lmdb for itself until Close. If another Store has it, the error wraps
+// [ErrInUse].
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -57,24 +57,24 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, guard: newGuard(backend, t, lock)}, nil
 }
 
-// Close ends the use of the backend: it returns once nothing is read from it or written to it,
-// after 10 s at most, with an error that wraps ErrBackend if it still answers then. What is
-// asked later fails with ErrClosed. It is called before the backend is closed, which may
-// panic while it is read from, as badger does. It may be called again.
+// Close ends the use of the backend. It waits up to 10 s for reads and writes, and then returns an
+// error that wraps ErrBackend. Later calls fail with ErrClosed. Call it before the backend is
+// closed, because badger panics if it is read from meanwhile. It is idempotent.
 func (s *Store) Close() error { return s.uses.close() }
 
-// Backend returns the backend as a relay should use it: what clients write is saved
-// under the same locks and by the same rules as what Save is given, and queries are
-// serialised where that is needed. What does not match a query is left out of its answer, and each event comes once.
-// What no index finds, such as the long address of a repository, and what stands behind events that have another kind, author or tag
-// than what is asked for besides, is looked for among half a million events; a question for which that is not enough fails with
-// ErrTooMuch. A client is whom a context of a gate (package gate) is for: none has all places in which is read.
-// An answer has the newest events that match, as many as the backend itself would give, and of these the newest 8 MiB. It is in
-// memory until the client has read it or its context has ended. Clients that have not read answers of 32 MiB wait with the next one,
-// as all clients do beyond 128 MiB. The backend is read in small pages, few at once, so that
-// nobody can have it read much into memory. Those for a reconciliation (NIP-77) are answered completely, by id, time, kind and author
-// alone. A search (NIP-50) finds nothing. Init and Close of what is returned do nothing. CountEvents counts what the same question
-// would be answered with if it had no limit.
+// Backend returns the backend for use by a relay. Writes follow the locks and rules of Save, and
+// queries are serialized where the backend requires it. Answers contain only matching events, each
+// once: the newest, at most as many as the backend itself would return, and at most 8 MiB.
+//
+// A question reads at most 500,000 events. Questions without a usable index, such as for the long
+// address of a repository, may exceed that and fail with ErrTooMuch. The backend is read in small
+// pages, few at a time, and no client has all of the places. Clients are known from contexts of
+// package gate.
+//
+// An answer is kept in memory until the client has read it or its context has ended. The next
+// answer waits while a client has 32 MiB unread, or all clients 128 MiB. Answers for reconciliation
+// (NIP-77) are complete, and contain only id, time, kind and author. Searches (NIP-50) find
+// nothing. Init and Close do nothing. CountEvents counts the matching events without the limit.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
@@ -82,8 +82,8 @@ func (s *Store) Backend() interface {
 	return shared{s}
 }
 
-// answer has events read one after the other, until ctx ends, and releases the slot then. A small answer does
-// not wait for that, because a caller that wants one event may not read to the end.
+// answer returns a channel of events and releases the slot when they are read or ctx ends. A small
+// answer is buffered, because a caller that wants one event may not read to the end.
 func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {
 	if len(events) <= 1 || size(events) <= smallAnswer {
 		ch := make(chan *nostr.Event, len(events))
@@ -109,7 +109,7 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 	return ch
 }
 
-// PageSize is how many events one query of the backend gives at most: what clients ask for beyond that they don't get.
+// PageSize returns the maximum number of events of one query of the backend, also for clients.
 func (s *Store) PageSize() int { return s.traits.Page }
 
 // Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
@@ -142,12 +142,12 @@ func (s *Store) walk(
 	return s.walkAs(ctx, f, false, yield)
 }
 
-// walkAs is walk. If records is set, records of versions are among the events.
+// walkAs is walk. With records it also yields records of versions.
 func (s *Store) walkAs(ctx context.Context, f nostr.Filter, records bool, yield func(graspsync.Event) bool) error {
 	return s.walkBy(ctx, f, &walk{yield: yield, records: records})
 }
 
-// walkBy is a walk of which all is said but what it reads.
+// walkBy is walk with other settings.
 func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	w.guard, w.seen = s.guard, make(map[graspsync.EventID]struct{})
 	err := ctx.Err()
@@ -237,7 +237,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return b.outcomes, nil
 }
 
-// lock takes the locks of the authors of some events, always in the same order.
+// lock locks the authors of some events, always in the same order.
 func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 	var wanted [stripes]bool
 	for _, e := range events {
@@ -259,7 +259,7 @@ func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 
 func stripe(author graspsync.PubKey) int { return int(author[31]) % stripes }
 
-// syncer is what backends have that do not write through.
+// syncer is implemented by backends that do not write through.
 type syncer interface{ Sync() error }
 
 func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
@@ -269,7 +269,7 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	}) {
 		return nil
 	}
-	// not given up half-way: the events are stored already
+	// Not canceled, because the events are stored already.
 	return s.call(context.WithoutCancel(ctx), "syncing the backend", func() error {
 		if err := backend.Sync(); err != nil {
 			return fmt.Errorf("%w: %w", ErrBackend, err)
@@ -278,7 +278,8 @@ func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
 	})
 }
 
-// MaxContent returns the length of the longest content that the backend keeps, in bytes, or 0 if it has no such bound.
+// MaxContent returns the maximum length of the content of an event in bytes, or 0 if the backend
+// has no limit.
 func (s *Store) MaxContent() int {
 	if s.traits.Memory {
 		return 0
@@ -286,7 +287,7 @@ func (s *Store) MaxContent() int {
 	return math.MaxUint16
 }
 
-// Storable returns nil if the backend can keep an event as it is, and else why it can't. The error wraps
+// Storable returns nil if the backend can store an event unchanged. Otherwise the error wraps
 // [ErrUnstorable].
 func (s *Store) Storable(e graspsync.Event) error {
 	if e.IsZero() {
@@ -330,17 +331,17 @@ func compactable(e *nostr.Event) error {
 	return nil
 }
 
-// batch is one Save.
+// batch is one call of Save.
 type batch struct {
 	*Store
-	events   []graspsync.Event // those worth trying
-	places   []int             // where their outcomes belong
+	events   []graspsync.Event // storable events
+	places   []int             // indexes of their outcomes
 	outcomes []graspsync.Outcome
-	have     map[graspsync.EventID]struct{} // what is stored
+	have     map[graspsync.EventID]struct{} // stored ids
 	tombs    *nip34.Tombstones
 }
 
-// prepare looks up for all events at once what is known of them.
+// prepare looks up the stored ids and deletions of all events.
 func (b *batch) prepare(ctx context.Context) (err error) {
 	ids := make([]string, len(b.events))
 	for i, e := range b.events {
@@ -372,7 +373,7 @@ func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 		if err := b.removeVersions(ctx, b.tombs, e, b.forget); err != nil {
 			return 0, err
 		}
-		if _, have = b.have[e.ID]; have { // a crash came between the deletion and this
+		if _, have = b.have[e.ID]; have { // a crash interrupted the deletion
 			return graspsync.Deleted, b.remove(ctx, e)
 		}
 		return graspsync.Deleted, nil
@@ -390,7 +391,7 @@ func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 	return graspsync.Duplicate, nil
 }
 
-// put saves an event whatever else is there.
+// put saves an event without further checks.
 func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	result, err := b.write(ctx, e.Event)
 	if err == nil {
@@ -399,7 +400,7 @@ func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 	return result, err
 }
 
-// write has the backend save an event.
+// write saves an event in the backend.
 func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	result := graspsync.Stored
 	err := s.call(ctx, "saving an event", func() error {
@@ -424,7 +425,7 @@ func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
 	return b.removeFor(ctx, e)
 }
 
-// removeFor removes an event for the sake of another one, and says so.
+// removeFor removes an event because of another one, and reports it to Config.Removed.
 func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 	err := s.removeStored(ctx, e)
 	if err == nil && s.cfg.Removed != nil && e.Kind != kindVersion {
@@ -446,13 +447,12 @@ func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	return err
 }
 
-// Writable returns why the backend can't be written to, as far as that is known: why the last three
-// writes failed, or more, if the last of them was within the last minute. It is nil otherwise. It asks the backend nothing.
+// Writable returns the error of the last write, if the last three writes failed and the last one
+// was within a minute. It does not ask the backend.
 func (s *Store) Writable() error { return s.writable() }
 
-// replace saves a version if it is the newest of its address, and then removes the
-// others: a crash in between leaves too much, which the next call repairs, rather
-// than too little.
+// replace saves a version if it is the newest of its address, and then removes the others. After a
+// crash in between there are too many versions, and the next call removes them.
 func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr)
 	if err != nil {
@@ -480,7 +480,7 @@ func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.A
 	return result, err
 }
 
-// versions returns what is stored at an address.
+// versions returns the stored events of an address.
 func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsync.Event, error) {
 	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
 	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
@@ -497,19 +497,18 @@ func newer(a, b graspsync.Event) bool {
 	return a.Stamp().Newer(b.Stamp())
 }
 
-// removes reports whether an event removes others: a deletion, or a request to
-// vanish that concerns us.
+// removes reports whether an event is a deletion, or a request to vanish that names this service.
 func (s *Store) removes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e.Event)
 }
 
-// execute removes what a stored deletion names, or everything by who vanishes.
+// execute removes the events that a stored deletion or request to vanish names.
 func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
 	b.tombs.Add(e)
 	return b.removeCovered(ctx, b.tombs, e, b.forget)
 }
 
-// removeCovered removes what e names, of what t covers.
+// removeCovered removes the events that e names and t covers.
 func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	targets, err := s.targets(ctx, e)
 	if err != nil {
@@ -530,13 +529,12 @@ func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e grasps
 	return nil
 }
 
-// kindVersion is the kind of a record in the backend that a version of an address existed, which a
-// deletion named by its id. The a tag of the record is the address, its e tag and created_at are
-// those of the version. Deletions do not tell which address an id had, and older versions must stay
-// deleted after a restart. The kind is ephemeral, because no other event of such a kind is stored.
+// kindVersion is the kind of a record of a version whose id a deletion names. Its a tag is the
+// address, its e tag and created_at are those of the version. A deletion by id does not contain the
+// address, and older versions must stay deleted after a restart. The kind is ephemeral, because no
+// other stored event has such a kind.
 const kindVersion = 20_005
 
-// versionRecord returns the record of a version.
 func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
 	r := &nostr.Event{
 		PubKey: e.Event.PubKey, Kind: kindVersion, CreatedAt: e.CreatedAt,
@@ -546,7 +544,7 @@ func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
 	return r
 }
 
-// versionOf reads a record of a version.
+// versionOf parses a record of a version.
 func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.Stamp, ok bool) {
 	a, e := r.Tags.Find("a"), r.Tags.Find("e")
 	if r.Kind != kindVersion || a == nil || e == nil {
@@ -557,7 +555,7 @@ func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.Stamp, ok
 	return addr, graspsync.Stamp{CreatedAt: r.CreatedAt, ID: id}, err == nil && err2 == nil
 }
 
-// removeVersions records a version that a deletion names by its id, and removes the older versions of
+// removeVersions records a version that a deletion names by id, and removes the older versions of
 // its address.
 func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	addr, ok := e.Address()
@@ -577,11 +575,11 @@ func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e grasp
 		}
 		removed(v)
 	}
-	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that after a crash all is done again
+	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that everything is repeated after a crash
 	return err
 }
 
-// targets returns what is stored of what an event removes, and maybe more.
+// targets returns at least the stored events that an event removes.
 func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []graspsync.Event, err error) {
 	if e.Kind == graspsync.KindVanish {
 		until := e.CreatedAt
@@ -605,16 +603,15 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []grasp
 	return append(targets, events...), err
 }
 
-// addressesAtOnce is how many addresses, or kinds, are looked up in one query.
+// addressesAtOnce is the maximum number of addresses or kinds in one query.
 const addressesAtOnce = 100
 
-// versionsOf returns what is stored at addresses of one author. A stranger may name thousands:
-// they are looked up in order of their kinds, so that of what the author has stored each event
-// is read a few times at most.
+// versionsOf returns the stored events at addresses of one author. A stranger may name thousands of
+// addresses, so they are looked up in order of kind, and each event is read a few times at most.
 func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []graspsync.Event, err error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
 	var exact []graspsync.Address
-	var kinds []int // of addresses that no tag finds
+	var kinds []int // of addresses that no tag index finds
 	for _, c := range at {
 		switch {
 		case wanted[c]:
@@ -624,7 +621,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 		case nostr.IsAddressableKind(c.Kind), nostr.IsReplaceableKind(c.Kind) && c.Identifier == "":
 			kinds = append(kinds, c.Kind)
 		default:
-			continue // no event has such an address
+			continue // invalid address
 		}
 		wanted[c] = true
 	}
@@ -659,8 +656,8 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 	return found, nil
 }
 
-// Targets returns what is stored of what a deletion names: ids, whoever wrote their
-// events, and addresses of its author's.
+// Targets returns the stored events that a deletion names, by ids of any author and by addresses of
+// its author.
 func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]graspsync.Event, error) {
 	if deletion.IsZero() || deletion.Kind != graspsync.KindDeletion {
 		return nil, ctx.Err()
@@ -672,9 +669,9 @@ func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]grasps
 	return targets, nil
 }
 
-// Execute removes whatever a stored deletion names, or everything by the author of
-// a request to vanish that concerns us. It is for those that did not come through
-// Save: relays commonly remove a single event for each tag.
+// Execute removes the events that a stored deletion names, or all events of the author of a request
+// to vanish that names this service. It is for events that were not saved by Save, because relays
+// commonly remove only one event per tag.
 func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() || !s.removes(event) {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
@@ -685,8 +682,8 @@ func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	return s.removeCovered(ctx, t, event, func(graspsync.Event) {})
 }
 
-// Remove takes an event out of the backend, as moderation or expiry does. An event
-// that is not there is no error.
+// Remove removes an event from the backend, for moderation or expiry. An event that is not stored
+// is no error.
 func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() {
 		return nil
@@ -695,11 +692,10 @@ func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	return s.removeStored(ctx, event)
 }
 
-// lookUpAtOnce is for how many events deletions are looked up in one query.
+// lookUpAtOnce is the maximum number of events whose deletions are looked up in one query.
 const lookUpAtOnce = 100
 
-// tombstonesOf returns the deletions and requests to vanish that are stored and may
-// cover any of the events.
+// tombstonesOf returns the stored deletions and requests to vanish that may cover the events.
 func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {
@@ -718,7 +714,7 @@ func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*ni
 			}
 		}
 		named := nostr.Filter{Kinds: ids.Kinds}
-		for _, f := range []*nostr.Filter{&ids, &addrs, &gone, &named} { // addrs finds what named looks for
+		for _, f := range []*nostr.Filter{&ids, &addrs, &gone, &named} { // the query addrs adds to named
 			if f.Tags == nil && f.Kinds[0] == graspsync.KindDeletion {
 				continue
 			}
