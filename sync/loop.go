@@ -47,9 +47,6 @@ type loop struct {
 	targets *targetBuilder
 	status  *statusBuilder
 
-	rng    *rand.Rand
-	keeper keeper // what is confirmed; nil: nothing is kept of it
-
 	bootstrap []graspsync.RelayURL // followed in any case
 
 	scanning  bool
@@ -76,7 +73,7 @@ type loop struct {
 func newLoop(m *SyncManager) *loop {
 	stats := make(map[graspsync.RelayURL]*relayStats)
 	return &loop{
-		m: m, rng: newRand(), bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn), stats: stats,
+		m: m, bootstrap: slices.Clone(m.cfg.Bootstrap), conns: make(map[graspsync.RelayURL]*relayConn), stats: stats,
 		targets: &targetBuilder{m: m, held: make(map[graspsync.RepoRef]*nip34.Announcement)},
 		status:  &statusBuilder{m: m, stats: stats, unread: true},
 	}
@@ -147,7 +144,6 @@ func (l *loop) run(ctx context.Context) {
 // begin makes the plan, once it is known what an earlier process has left.
 func (l *loop) begin() {
 	l.plan = plan.New(l.planConfig(), newRand())
-	l.keeper = l.plan
 }
 
 func (l *loop) planConfig() plan.Config {
@@ -717,7 +713,7 @@ func (l *loop) keep(ctx context.Context) {
 		return
 	}
 	r.busy = true
-	r.pending.capture(l.keeper)
+	r.pending.capture(l.plan)
 	l.m.wg.Go(func() {
 		l.m.inbox.put(exportResult{r.export(ctx)})
 	})
@@ -739,7 +735,7 @@ func (l *loop) keepAll() {
 	for u, s := range l.stats {
 		r.relay(u, s)
 	}
-	r.pending.capture(l.keeper)
+	r.pending.capture(l.plan)
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	if r.export(ctx) == nil {

@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"iter"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -22,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/memory"
 	"github.com/graspsync/graspsync/sync/internal/pending"
+	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -38,42 +37,6 @@ const (
 	transportName  = "transport"
 )
 
-// rejectedKeeper keeps what is remembered of events that are not here.
-type rejectedExport struct {
-	table     *pending.RejectedIndex
-	log       *slog.Logger
-	telemetry *telemetry
-}
-
-// Export implements [memory.Exporter].
-func (k rejectedExport) Export() [][]byte { return k.table.Export() }
-
-// Import implements [memory.Exporter].
-func (k rejectedExport) Import(chunks [][]byte) {
-	d, err := k.table.Restore(chunks)
-	if err != nil {
-		k.log.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
-	}
-	k.telemetry.drop("remembered", d.Remembered)
-}
-
-// transportKeeper keeps what the Transport says. A panic of it is an error.
-type transportExport struct {
-	transport Transport
-	telemetry *telemetry
-}
-
-func (k transportExport) export() (chunks [][]byte, err error) {
-	defer k.telemetry.recovered(&err, whoseTransport)
-	return k.transport.Export(), nil
-}
-
-func (k transportExport) restore(chunks [][]byte) (err error) {
-	defer k.telemetry.recovered(&err, whoseTransport)
-	k.transport.Import(chunks)
-	return nil
-}
-
 // notedState is Config.State. It notes whether records can be written.
 type observedState struct {
 	state.Store
@@ -87,24 +50,15 @@ func (s observedState) Put(ctx context.Context, records ...state.Record) error {
 	return err
 }
 
-// keeper is the plan's side: what is confirmed, and up to when that is complete.
-type keeper interface {
-	// Changed returns the relays of which Kept has something else than before.
-	Changed() []graspsync.RelayURL
-	// Kept returns what there is of these relays.
-	Kept(only ...graspsync.RelayURL) []memory.Kept
-	// Marks returns the marks of all relays.
-	Marks() iter.Seq2[graspsync.RelayURL, time.Time]
-}
-
 // remember has what is learned survive a restart. Without a Store it does nothing.
 type persistence struct {
 	cfg       *Config // read-only
 	tracker   *health.RelayHealthTracker
 	on        bool
 	memory    *memory.Memory
-	keepers   map[string]memory.Exporter // set by New, read-only
-	transport transportExport
+	rejected  *pending.RejectedIndex
+	transport Transport
+	telemetry *telemetry
 	basis     []byte // set by New, read-only
 	salt      []byte // set by recall, read-only after that
 
@@ -124,15 +78,13 @@ func newPersistence(
 	if store != nil {
 		store = observedState{store, rep}
 	}
-	r := &persistence{
-		cfg: cfg, tracker: tracker, on: cfg.State != nil, keepers: make(map[string]memory.Exporter), basis: basisOf(identity, cfg.PolicyVersion),
-		transport: transportExport{transport, rep},
+	return &persistence{
+		cfg: cfg, tracker: tracker, on: cfg.State != nil, basis: basisOf(identity, cfg.PolicyVersion),
+		rejected: table, transport: transport, telemetry: rep,
 		memory: memory.New(store, memory.Config{
 			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}
-	r.keepers[rejectedName] = rejectedExport{table: table, log: cfg.Logger, telemetry: rep}
-	return r
 }
 
 // start takes in what was kept and begins to keep. What it returns ends that; it
@@ -179,13 +131,15 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	for host, record := range loaded.Hosts {
 		r.tracker.ImportHost(host, record)
 	}
-	for name, k := range r.keepers {
-		if chunks := loaded.Chunks[name]; chunks != nil {
-			k.Import(chunks)
+	if chunks := loaded.Chunks[rejectedName]; chunks != nil {
+		dropped, err := r.rejected.Restore(chunks)
+		if err != nil {
+			r.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
 		}
+		r.telemetry.drop("remembered", dropped.Remembered)
 	}
 	if chunks := loaded.Chunks[transportName]; chunks != nil {
-		if err := r.transport.restore(chunks); err != nil {
+		if err := r.importTransport(chunks); err != nil {
 			r.cfg.Logger.Error("what the transport kept could not be given back to it", keyErr, err)
 		}
 	}
@@ -307,21 +261,18 @@ type unsavedProgress struct {
 	marks map[graspsync.RelayURL]time.Time
 }
 
-// capture takes in what the plan has confirmed by now. All of it is stored: a batch
-// ends when its events are saved.
-func (p *unsavedProgress) capture(k keeper) {
-	if k == nil {
-		return
-	}
-	if changed := k.Changed(); len(changed) > 0 {
+// capture takes in what the plan has confirmed by now. All of it is stored, because a batch ends when its events are
+// saved.
+func (p *unsavedProgress) capture(from *plan.Plan) {
+	if changed := from.Changed(); len(changed) > 0 {
 		for _, u := range changed {
 			lazy.Put(&p.kept, u, nil)
 		}
-		for _, kept := range k.Kept(changed...) {
+		for _, kept := range from.Kept(changed...) {
 			lazy.Put(&p.kept, kept.Relay, &kept)
 		}
 	}
-	p.marks = maps.Collect(k.Marks())
+	p.marks = maps.Collect(from.Marks())
 }
 
 // confirmed keeps what was captured.
@@ -340,16 +291,22 @@ func (r *persistence) confirmed() {
 // export returns when what others export is durable, as of now or later. It takes a while.
 // The error says that what the plan has confirmed can't be kept yet.
 func (r *persistence) export(ctx context.Context) error {
-	var first error
-	for name, k := range r.keepers {
-		if err := r.memory.SaveChunks(ctx, name, k.Export()); err != nil && first == nil && name == rejectedName {
-			first = err
-		}
-	}
-	if chunks, err := r.transport.export(); err != nil { // what it had before stays
+	first := r.memory.SaveChunks(ctx, rejectedName, r.rejected.Export())
+	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("the transport did not say what is to be kept", keyErr, err)
 	} else {
 		_ = r.memory.SaveChunks(ctx, transportName, chunks) // written later; the plan rests on none of it
 	}
 	return first
+}
+
+func (r *persistence) exportTransport() (chunks [][]byte, err error) {
+	defer r.telemetry.recovered(&err, whoseTransport)
+	return r.transport.Export(), nil
+}
+
+func (r *persistence) importTransport(chunks [][]byte) (err error) {
+	defer r.telemetry.recovered(&err, whoseTransport)
+	r.transport.Import(chunks)
+	return nil
 }

@@ -220,21 +220,12 @@ func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.remove(setAsidePrefix + u.String())
 }
 
-// Exporter is state that is stored as opaque chunks of bytes. A change should affect few chunks,
-// because only changed chunks are written.
-type Exporter interface {
-	// Export returns at most 10,000 chunks. A nil chunk is not stored. The chunks are read until
-	// the next call.
-	Export() [][]byte
-	// Import restores exported chunks. An unreadable chunk is nil. Import must accept any input.
-	Import(chunks [][]byte)
-}
-
 const maxChunks = 10_000
 
 func chunkKey(name string, i int) string { return fmt.Sprintf("%s%s/%04d", chunksPrefix, name, i) }
 
-// Chunks queues the chunks of an Exporter. name contains no slash.
+// Chunks keeps chunks under a name without a slash, at most 10,000. A nil chunk is not kept. Only
+// chunks that have changed are written.
 func (m *Memory) Chunks(name string, chunks [][]byte) {
 	for _, c := range m.exported(name, chunks) {
 		m.put(c.Key, c.Value)
