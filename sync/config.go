@@ -125,7 +125,7 @@ type Limits struct {
 // ErrConfig is wrapped by errors of [New] about its arguments.
 var ErrConfig = errors.New("invalid configuration")
 
-// withDefaults returns a copy with every unset field set.
+// withDefaults returns a copy in which every zero field has its default.
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -177,7 +177,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every field that can't be used.
+// validate names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(field string, value any, want string) {

@@ -21,53 +21,51 @@ const (
 	statusMost  = time.Minute // the health of relays changes by itself
 	statusShare = 20          // a snapshot takes at most one part in so many of the time
 
-	// Before the Store is read again that could not be, doubling: at the start, when
-	// nothing can be done without, and later.
+	// Waits before the Store is read again after a failure. They double. Before the first success
+	// the maximum is lower, because nothing works without a scan.
 	rescanFirst     = 10 * time.Second
 	rescanMostFirst = time.Minute
 	rescanMost      = time.Hour
 )
 
-// completeEvery is how long to wait between two plans of everything that a bound made
-// necessary.
+// completeEvery is the minimum time between two plans of everything after a bound was exceeded.
 const completeEvery = time.Minute
 
-// repairEvery is how long to wait between two scans that panics of the index, or of the policy over
-// an announcement, made necessary.
+// repairEvery is the minimum time between two scans after a panic of the index or the Policy.
 const repairEvery = time.Hour
 
-// loop is the one goroutine that owns the plan. It waits for what happens, lets the
-// plan decide, and has connections do what it decided; it does no I/O itself.
+// loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
+// It does no I/O.
 type loop struct {
 	m     *SyncManager
-	plan  *plan.Plan // made by run, of what an earlier process has left
+	plan  *plan.Plan // made by run
 	conns map[graspsync.RelayURL]*relayConn
 	stats map[graspsync.RelayURL]*relayStats
 
 	targets *targetBuilder
 	status  *statusBuilder
 
-	bootstrap []graspsync.RelayURL // followed in any case
+	bootstrap []graspsync.RelayURL // followed even if no repository lists them
 
 	scanning  bool
 	scanAgain bool             // the rules have changed since it began
 	started   bool             // the first scan has succeeded
 	window    <-chan time.Time // open batch window, nil if none
 
-	broken      bool      // what is known of the Store is wrong somewhere
-	repairedAt  time.Time // when it was read again because of that
-	incomplete  bool      // there may be room again for what was dropped at a bound
-	completedAt time.Time // when everything was planned anew because of that
+	broken      bool      // the index is wrong since a panic
+	repairedAt  time.Time // the last scan because of that
+	incomplete  bool      // items that a bound kept out may have room now
+	completedAt time.Time // the last plan of everything because of that
 	rescanAt    time.Time // zero: none is due
 
 	scanFailures int // in a row
 
-	recovery     saveRecovery // of what could not be saved
+	recovery     saveRecovery // requests events again that could not be saved
 	threadSearch threadSearch
 
-	settledAt time.Time   // the last Settled
-	settling  settleRound // the next one
-	clockAt   time.Time   // when the clock was last looked at
+	settledAt time.Time   // the last plan.Settled
+	settling  settleRound // the next plan.Settled
+	clockAt   time.Time   // the last call of watchClock
 }
 
 func newLoop(m *SyncManager) *loop {
@@ -141,7 +139,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// begin makes the plan, once it is known what an earlier process has left.
+// begin makes the plan, after the records of the last process are loaded.
 func (l *loop) begin() {
 	l.plan = plan.New(l.planConfig(), newRand())
 }
@@ -178,7 +176,7 @@ func (l *loop) tick(ctx context.Context) {
 	l.step(ctx, plan.Tick{})
 }
 
-// step has the plan decide about in, and does what it decides.
+// step passes an input to the plan and performs the effects.
 func (l *loop) step(ctx context.Context, in plan.Input) {
 	l.status.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
@@ -186,11 +184,11 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 	}
 }
 
-// known reports whether it is known what is stored.
+// known reports whether the index is complete.
 func (l *loop) known() bool { return l.started && !l.scanning }
 
-// scan reads from the Store what is wanted: at the start, and daily, since what is
-// removed by moderation or expiry reaches no feed.
+// scan reads the Store: at the start, and daily, because moderation and expiry may remove events
+// without a report.
 func (l *loop) scan(ctx context.Context) {
 	l.rescanAt = time.Time{}
 	if l.scanning {
@@ -236,7 +234,7 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// closeWindow acts on what the own feed has brought.
+// closeWindow applies the changes of a batch window.
 func (l *loop) closeWindow(ctx context.Context) {
 	b := l.m.self.take()
 	l.targets.hold(&b)
@@ -257,9 +255,8 @@ func (l *loop) closeWindow(ctx context.Context) {
 	l.step(ctx, plan.Snapshot(l.targets.changes(b.change)))
 }
 
-// complete has everything planned anew if there may be room for more of it, once in a
-// while: that costs as much as there is, and where a bound is reached there is room again
-// and again.
+// complete plans everything again if there may be room for dropped items. It is limited in rate,
+// because the cost is proportional to all items, and a bound that is reached is reached often.
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
@@ -267,8 +264,8 @@ func (l *loop) complete(now time.Time) {
 	}
 }
 
-// repair has the Store read again if what is known of it is wrong, once in a while: an event
-// over which the index panics may come again and again.
+// repair reads the Store again after a panic. It is limited in rate, because the event that causes
+// the panic may return.
 func (l *loop) repair(ctx context.Context, now time.Time) {
 	if l.broken && l.known() && now.Sub(l.repairedAt) >= repairEvery {
 		l.broken, l.repairedAt = false, now
@@ -330,7 +327,7 @@ func (msg dialFailure) handle(ctx context.Context, l *loop) {
 	})
 }
 
-// notDialed has a relay tried again later that no attempt has reached.
+// notDialed schedules another attempt at a relay that no attempt has reached.
 func (l *loop) notDialed(ctx context.Context, c *relayConn, err error) {
 	l.m.health.Closed(c.url)
 	l.m.persistence.health(c.url)
@@ -390,7 +387,7 @@ func (msg batchResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// cameTo returns what a batch came to, with what the pipeline made of its events.
+// cameTo returns the result of a batch, including that of saving its events.
 func (l *loop) cameTo(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
@@ -398,20 +395,19 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 		Reconciled: report.Method&session.Negent == session.Negent, Disproved: report.Disproved,
 	}
 	if msg.wait.failed.Load() {
-		// Something that came could not be saved: how far the pages got says
-		// nothing about what we have.
+		// If an event could not be saved, the cursors say nothing about the stored events.
 		done.Result, done.Cursors, done.Unsaved = plan.Failed, nil, true
 		return done
 	}
 	if done.Result == plan.Failed {
-		// What took too long had us not reading.
+		// If the Store was stuck, we did not read in time.
 		done.Unsaved = l.m.ingest.health.stuckSince(msg.since)
 		done.Late = !done.Unsaved && report.Late
 	}
 	return done
 }
 
-// perform does what the plan wants done.
+// perform performs an effect of the plan.
 func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	switch e := e.(type) {
 	case plan.Dial:
@@ -440,23 +436,23 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	}
 }
 
-// resume is how events are asked for again that could not be saved, once they can.
+// saveRecovery requests events again that could not be saved, when saving works again.
 type saveRecovery struct {
-	missed  map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
-	nothing bool                             // can be saved, as the plan knows it
-	late    bool                             // something failed for that since
-	at      time.Time                        // the last time
-	pause   time.Duration                    // until the next one
+	missed  map[graspsync.RelayURL]time.Time // the earliest event of a relay that was dropped unsaved
+	nothing bool                             // the plan knows that nothing can be saved
+	late    bool                             // a batch has failed because of that
+	at      time.Time                        // the last recovery
+	pause   time.Duration                    // minimum time until the next one
 }
 
 const (
-	resumeFirst = time.Minute // between two times
-	resumeMost  = time.Hour   // the same, where saving fails again and again
+	resumeFirst = time.Minute // between two recoveries
+	resumeMost  = time.Hour   // the same, if saving fails repeatedly
 )
 
-// resumed goes on with what could not be saved once it can be again: what had to wait for
-// that is asked for, and relays of which events were let go of are asked since then. What
-// is not connected to is as soon as it is.
+// resumed reports to the plan that saving works again. Batches that wait for it are requested.
+// Connected relays whose events were dropped unsaved are asked for everything since then; others
+// when they are connected.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
 	r := &l.recovery
 	if nothing := l.m.ingest.health.savesNothing(); nothing && !r.nothing {
@@ -492,8 +488,8 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	}
 }
 
-// sayWaiting says once, at the start, how many relays are wanted and not dialed yet: what an earlier process
-// met is kept, and the log has nothing of that.
+// sayWaiting logs at the start how many relays wait for their next attempt, because this process
+// has not logged their failures.
 func (l *loop) sayWaiting(now time.Time) {
 	var waiting int
 	var next time.Time
@@ -520,7 +516,7 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	return nil
 }
 
-// tell sends what the plan wants done to a connection, if it is the one that the plan knows.
+// tell sends an effect to a connection, if the plan means the current one.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(planEffect{e})
@@ -556,7 +552,7 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	}
 }
 
-// passStarted begins to compare anew what a relay lacks.
+// passStarted resets the count of events that a relay lacks.
 func (l *loop) passStarted(e plan.Reset) {
 	if st := l.stats[e.Relay]; st != nil {
 		st.completeness.begin()
@@ -564,8 +560,7 @@ func (l *loop) passStarted(e plan.Reset) {
 	l.m.telemetry.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
-// handle counts the events that a relay should have: those of repositories that are followed
-// there.
+// handle counts the events of repositories that are followed on the relay and that the relay lacks.
 func (msg lackingEvents) handle(_ context.Context, l *loop) {
 	var events [][]graspsync.RepoRef
 	for _, refs := range msg.events {
@@ -582,18 +577,17 @@ const (
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settling is the wait for all that had been received at a moment to be dealt with.
-// What comes later is not waited for, so that it has an end however much comes.
+// settleRound waits until all messages that were received before a moment are processed. It ignores
+// later messages, so that it ends under any load.
 type settleRound struct {
 	at   time.Time
-	read map[*relayConn]uint64 // messages that were read then and not in the pipeline yet
-	last pipelineMark          // of the pipeline, once they all are in it
-	in   bool                  // they are
+	read map[*relayConn]uint64 // number of messages that were read by then
+	last pipelineMark          // set when all these are in the pipeline
+	in   bool                  // last is set
 }
 
-// settle tells the plan, once a minute, up to when all that was received is dealt with.
-// What fails and is tried again is not: it holds up the relays that brought it, and no
-// others.
+// settle sends a plan.Settled once per minute. Events that failed and are retried do not delay it;
+// they delay the marks of their relays only.
 func (l *loop) settle(ctx context.Context, now time.Time) {
 	s := &l.settling
 	if s.at.IsZero() {
@@ -605,7 +599,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 			s.read[c] = c.ahead.read.Load()
 		}
 	}
-	// First what was read is looked for, then the pipeline: that is the way things go.
+	// Messages go from the read-ahead queue into the pipeline, so check in this order.
 	for c, n := range s.read {
 		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
 			return
@@ -622,8 +616,8 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	l.step(ctx, plan.Settled{At: at})
 }
 
-// watchClock tells the plan if the wall clock was set. The plan compares times by
-// the monotonic clock, but what it asks relays for is in wall time.
+// watchClock informs the plan when the wall clock was set. The plan compares monotonic times, but
+// requests contain wall times.
 func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	last := l.clockAt
 	l.clockAt = now
@@ -637,15 +631,14 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	}
 }
 
-// clockJump returns by how much the wall clock went ahead of the monotonic one, and
-// whether that is more than clocks are corrected by.
+// clockJump returns the difference between the advances of both clocks, and whether it exceeds
+// usual corrections.
 func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 	by = (wall - monotonic).Round(time.Second)
 	return by, by > leastJump || by < -leastJump
 }
 
-// descending is when the Store is asked next for what descends from what is ours. It belongs
-// to the loop.
+// threadSearch schedules the search for stored replies to events of ours (layer 4).
 type threadSearch struct {
 	running  bool
 	all      bool                           // of all repositories
@@ -654,9 +647,8 @@ type threadSearch struct {
 	at       time.Time                      // not before
 }
 
-// descend starts to look for what descends from repositories that have become ours, or of all
-// after a scan, unless that is under way. It is of less concern than anything else, and nobody
-// waits for it.
+// descend starts a search for replies in repositories that have become ours, or in all after a
+// scan, unless one is running. Nothing waits for it.
 func (l *loop) descend(ctx context.Context, now time.Time) {
 	d := &l.threadSearch
 	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
@@ -690,8 +682,7 @@ func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 	l.descend(ctx, time.Now())
 }
 
-// forget drops what is known of a relay. What it counted under the shared label
-// stays.
+// forget drops a relay. Its counts under the shared label stay.
 func (l *loop) forget(u graspsync.RelayURL) {
 	l.status.forgotten(u)
 	delete(l.stats, u)
@@ -700,7 +691,7 @@ func (l *loop) forget(u graspsync.RelayURL) {
 	l.m.persistence.forget(u)
 }
 
-// keep keeps what changes all the time, once in a while.
+// keep saves the state of connected relays and the plan's progress.
 func (l *loop) keep(ctx context.Context) {
 	r := l.m.persistence
 	if !r.on {
@@ -726,7 +717,7 @@ func (msg exportResult) handle(_ context.Context, l *loop) {
 	}
 }
 
-// keepAll keeps everything, at the end.
+// keepAll saves everything at the end.
 func (l *loop) keepAll() {
 	r := l.m.persistence
 	if !r.on {
@@ -743,7 +734,8 @@ func (l *loop) keepAll() {
 	}
 }
 
-// notSaved has a relay tried again later that was not dialed.
+// notSaved schedules another attempt at a relay that was not dialed because the attempt could not
+// be recorded.
 func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
 	l.m.health.Closed(u)
 	retryAt = time.Now().Add(notDialed)

@@ -118,7 +118,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	return m, nil
 }
 
-// refetch has events requested by id: of the relay that had them, or of any if it is zero.
+// refetch requests events by id from the relay that has them, or from any relay if it is zero.
 func (m *SyncManager) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	m.inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 }
@@ -133,7 +133,8 @@ func (m *SyncManager) isReady() bool {
 	}
 }
 
-// endsWithin is what Run takes to return, where what it calls ends with its context.
+// endsWithin is the time in which Run returns if all calls of the Store, the Policy and the
+// observer end with their context. After it a warning is logged.
 const endsWithin = 5 * time.Second
 
 // Run syncs until ctx ends. It first reads the targets from the Store and retries after errors. It
@@ -162,7 +163,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// followHeld begins to follow what has been held since before our start.
+// followHeld follows the repositories whose announcements were held before the start.
 func (m *SyncManager) followHeld(ctx context.Context) {
 	if m.cfg.Holder == nil {
 		return
@@ -196,14 +197,14 @@ func (m *SyncManager) Stored(event graspsync.Event) {
 	m.submissions.stored(event)
 }
 
-// submitted takes in an event that a client submitted. A panic must cost no more than that.
+// submitted applies an event that a client submitted. A panic is contained.
 func (m *SyncManager) submitted(event graspsync.Event) {
 	m.ingest.arrivals.add(event.ID, time.Now())
 	m.telemetry.states.stored(event)
 	m.index.contain(func() { m.tookIn(event) })
 }
 
-// tookIn takes note of an event that our relay has, however it came there.
+// tookIn applies an event that our relay has stored, whatever its source.
 func (m *SyncManager) tookIn(ev graspsync.Event) {
 	m.self.stored(ev)
 	m.ingest.fulfil(ev)
@@ -326,7 +327,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	return v, err
 }
 
-// wanted says what an event would have to come after.
+// wanted describes the dependencies of an event for its author.
 func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	for _, d := range deps {
 		if d.Await == graspsync.AwaitRepo {
@@ -368,7 +369,7 @@ func (m *SyncManager) Status() Status {
 	return m.withNow(*now)
 }
 
-// withNow completes a status with what is known of git data and of failures at this moment.
+// withNow adds the git data and the failures of this moment to a status.
 func (m *SyncManager) withNow(s Status) Status {
 	s.Failures = m.telemetry.failing.All()
 	if m.cfg.Lacking == nil {
@@ -395,7 +396,7 @@ func (m *SyncManager) withNow(s Status) Status {
 	return s
 }
 
-// gitMissing is that of [RepoStatus].
+// gitMissing is a value of [RepoStatus].Git.
 const gitMissing = "missing"
 
 // gitOf returns [RepoStatus].Git.
@@ -409,7 +410,7 @@ func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {
 	return "unobtainable"
 }
 
-// withGit completes the status of repositories.
+// withGit adds the git data to the status of repositories.
 func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
 	if m.cfg.Lacking == nil {
 		return some
@@ -423,7 +424,7 @@ func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
 	return some
 }
 
-// lacking asks [Config].Lacking.
+// lacking calls [Config].Lacking.
 func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 	defer m.telemetry.recovered(&err, "policy")
 	return m.cfg.Lacking(), nil
@@ -447,12 +448,11 @@ func (q *statusQuestion) handle(_ context.Context, l *loop) {
 	q.status = l.status.renew(time.Now(), l.plan, l.known())
 }
 
-// reasonDepends counts what a client submitted and what depends on something that is
-// not here.
+// reasonDepends is the reason for submitted events that depend on a missing event.
 const reasonDepends = "blocked: the repository or event that it belongs to is not stored"
 
-// reasonByRelay counts what the relay itself would not have of what clients submit: in whatever words,
-// which may be made up.
+// reasonByRelay is the reason for events that the relay itself refused. The relay's own texts may
+// be unbounded in number.
 const reasonByRelay = "refused by the relay"
 
 // The keys of log records.
@@ -466,8 +466,8 @@ const (
 	keyItems   = "items"
 )
 
-// ownEvent takes in an event of our own relay. Whether one that was read is a new
-// one nobody knows, so only live ones are counted as submitted.
+// ownEvent applies an event of our own relay. Only live events are counted as submitted, because a
+// stored event may be old.
 func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	if live {
 		m.ingest.count(ev)
@@ -577,8 +577,8 @@ func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) (
 	return m.withGit(q.repos), nil
 }
 
-// ask sends a message to the loop, and waits until the loop has handled it. After an error the loop may still write to
-// the message.
+// ask sends a message to the loop and waits until the loop has handled it. After an error the loop
+// may still write to the message.
 func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	select {
 	case <-m.ended:
@@ -597,7 +597,7 @@ func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	}
 }
 
-// count counts the stored events that match any of the filters, each once.
+// count returns the number of distinct stored events that match any of the filters.
 func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err error) {
 	defer m.telemetry.recovered(&err, "store")
 	seen := make(map[graspsync.EventID]struct{})

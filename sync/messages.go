@@ -47,25 +47,25 @@ type loopMessage interface {
 
 // Messages of connections.
 type (
-	// connected: the connection is open.
+	// connOpened: the connection is open.
 	connOpened struct {
 		conn   *relayConn
 		limits relaylimits.Requests
 		info   wire.Info
 	}
-	// dialFailed: there is no connection.
+	// dialFailure: there is no connection.
 	dialFailure struct {
 		conn *relayConn
 		err  error
 	}
-	// lost: the connection has ended.
+	// connLoss: the connection has ended.
 	connLoss struct {
 		conn    *relayConn
 		err     error
 		cursors map[plan.BatchID][]plan.Cursor
 		aliveAt time.Time
 	}
-	// batchDone: all requests of a batch have ended and all its events are settled.
+	// batchResult: all requests of a batch have ended and all its events are settled.
 	batchResult struct {
 		conn *relayConn
 		*relayBatch
@@ -77,7 +77,7 @@ type (
 		reason string
 		log    bool
 	}
-	// lacking has the repositories of each event that the relay lacks.
+	// lackingEvents contains the repositories of each event that the relay lacks.
 	lackingEvents struct {
 		conn   *relayConn
 		events [][]graspsync.RepoRef
@@ -88,16 +88,16 @@ type (
 type (
 	// planInput is passed on to the plan.
 	planInput struct{ in plan.Input }
-	// scanned: a scan of the Store has ended.
+	// scanResult: a scan of the Store has ended.
 	scanResult struct{ err error }
-	// descended: the search for descendants of these repositories has ended; nil means all.
+	// threadSearchResult: the search for replies in these repositories has ended; nil means all.
 	threadSearchResult struct {
 		of  map[graspsync.RepoRef]struct{}
 		err error
 	}
-	// exported: the records on which the confirmed state rests are durable, unless err is set.
+	// exportResult: the records on which the confirmed state rests are durable, unless err is set.
 	exportResult struct{ err error }
-	// question closes answered after the loop has handled its message, which has the answer.
+	// question closes answered after the loop has handled its message, which contains the answer.
 	question struct {
 		loopMessage
 		answered chan struct{}

@@ -140,12 +140,12 @@ func (Dropped) observation()        {}
 func (OwnFeedRead) observation()    {}
 func (OwnFeedLost) observation()    {}
 
-// dropObservations counts observations that found the queue full. It is not
-// observed itself.
+// dropObservations counts observations that were dropped because the queue was full. It is not
+// observed.
 const dropObservations = "observations"
 
-// observer tells the embedder what happens, on one goroutine and through a bounded
-// queue, so that nobody ever waits for the embedder. A nil observer tells nobody.
+// observer calls [Config.Observe] on one goroutine through a bounded queue, so nothing waits for
+// the embedder. A nil observer does nothing.
 type observer struct {
 	tell     func(Observation)
 	queue    chan Observation
@@ -153,7 +153,7 @@ type observer struct {
 	lost     func(error)
 }
 
-// newObserver returns nil if there is nobody to tell.
+// newObserver returns nil without [Config.Observe].
 func newObserver(cfg Config, c *counters) *observer {
 	if cfg.Observe == nil {
 		return nil
@@ -176,7 +176,7 @@ func (o *observer) observe(what Observation) {
 	}
 }
 
-// run tells until ctx ends; what is queued then is told no more, and counted.
+// run calls Observe until ctx ends. Observations that are queued then are dropped and counted.
 func (o *observer) run(ctx context.Context) {
 	if o == nil {
 		return

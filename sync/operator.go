@@ -135,8 +135,7 @@ func (m *SyncManager) order(ctx context.Context, q *relayOrder) error {
 	return fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
 }
 
-// otherScheme is a relay at the same host and port with the other scheme, the zero RelayURL if that
-// is none.
+// otherScheme returns the relay at the same host and port with the other scheme, or zero.
 func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 	scheme := "ws://"
 	if u.Plaintext() {
@@ -150,7 +149,7 @@ func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 	return other
 }
 
-// forgive has a relay's failures of the past keep it from nothing.
+// forgive clears the failures of a relay.
 func (l *loop) forgive(u graspsync.RelayURL) {
 	l.m.health.Forgive(u)
 	l.m.persistence.health(u)
@@ -179,8 +178,7 @@ func (q *bootstrapChange) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.Bootstrap{Relay: q.relay, Not: true})
 }
 
-// followBootstrap has the plan know the relays that are followed in any case, once it is known what
-// is stored.
+// followBootstrap adds the bootstrap relays to the plan, after the Store is read.
 func (l *loop) followBootstrap(ctx context.Context) {
 	if !l.started {
 		return

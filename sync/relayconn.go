@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	frameQueue  = 4                // messages read ahead of their handling
-	frameBytes  = 64 << 10         // after so many bytes read ahead nothing is read
-	settleLimit = 10 * time.Second // for events on their way when a connection ends
+	frameQueue  = 4                // messages that are read ahead
+	frameBytes  = 64 << 10         // bytes that may be read ahead
+	settleLimit = 10 * time.Second // wait for events in the pipeline when a connection ends
 )
 
-// conn is one connection, or the attempt at one. Its goroutine owns the session;
-// others reach it through the mailbox, which never blocks them.
+// relayConn is one connection or connection attempt. Its goroutine owns the session. Others send
+// messages to the mailbox and never block.
 type relayConn struct {
 	m     *SyncManager
 	url   graspsync.RelayURL
@@ -36,25 +36,25 @@ type relayConn struct {
 
 	mailbox  mailbox[connMessage]
 	ahead    readAhead     // messages read ahead of their handling
-	room     chan struct{} // one slot: some were taken
+	room     chan struct{} // one slot: read-ahead messages were taken
 	liveness liveness
-	spent    atomic.Bool     // all that its relay was allowed
+	spent    atomic.Bool     // the allowance of the relay's host is used up
 	ctx      context.Context // of the connection, ended by hangup
 	hangup   context.CancelFunc
 
 	// owned by the goroutine
 	conn      Conn
 	session   *session.Session
-	stalled   time.Duration // spent waiting for our own store, or the relay to read, and not excused yet
-	waited    time.Duration // until now, for memory to read into, as far as it is excused
+	stalled   time.Duration // time lost by our Store or a relay that does not read, not excused yet
+	waited    time.Duration // Traffic.ReadWaited that is excused
 	batches   map[plan.BatchID]*relayBatch
 	repeats   repeatFilter
 	ids       wire.IDChecker
-	dropped   uint64     // bytes that the Transport dropped, as far as they were charged
-	claimable int        // ids for which it holds room
-	live      *batchWait // of the events on live subscriptions; nothing waits for it
+	dropped   uint64     // Traffic.DroppedBytes that is charged
+	claimable int        // ids for which it holds room in fetchClaims
+	live      *batchWait // of live events; nothing waits for it
 	ended     error
-	cut       bool // by the relay, or on the way to it
+	cut       bool // the relay or the network ended the connection
 
 	// owned by the loop
 	stands bool // it is connected
@@ -73,15 +73,15 @@ type connMessage interface {
 }
 
 type (
-	// planned is an effect of the plan for this connection.
+	// planEffect is an effect of the plan for this connection.
 	planEffect struct{ plan.Effect }
-	// loadedSet has the ids that we have for a reconciliation.
+	// loadedSet contains our ids for a reconciliation.
 	loadedSet struct {
 		query session.QueryID
 		set   *negentropy.Set
 		err   error
 	}
-	// checkedIDs are ids that we lack: those that no other relay is asked for, and the others.
+	// checkedIDs are ids that we lack. Another relay is asked for the busy ones.
 	checkedIDs struct {
 		query      session.QueryID
 		free, busy []graspsync.EventID
@@ -94,7 +94,7 @@ type (
 		event *nostr.Event
 		err   error
 	}
-	// ending ends the connection.
+	// connEnd ends the connection.
 	connEnd struct{ err error }
 )
 
@@ -160,7 +160,7 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 	return c
 }
 
-// run dials, converses until the connection ends, and reports both to the loop.
+// run dials, runs the session and reports both results to the loop.
 func (c *relayConn) run() {
 	defer c.hangup()
 	var wg sync.WaitGroup
@@ -215,7 +215,7 @@ func (c *relayConn) begin() {
 	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: info})
 }
 
-// sessionConfig says how a session with a relay goes about it.
+// sessionConfig returns the options of a session with a relay.
 func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
 	now, t := time.Now(), cfg.fixed
 	facts, aside := stats.learned(now)
@@ -262,8 +262,7 @@ func (c *relayConn) dial(ctx context.Context) (nc Conn, err error) {
 	return nc, err
 }
 
-// infoWait is how long a relay's NIP-11 document is waited for: with it the first
-// requests are the right ones, without it careful ones.
+// infoWait is the maximum wait for the NIP-11 document, whose limits shape the first requests.
 const infoWait = 2 * time.Second
 
 func (c *relayConn) awaitInfo() {
@@ -276,10 +275,10 @@ func (c *relayConn) awaitInfo() {
 	}
 }
 
-// ahead counts the messages that are read ahead.
+// readAhead counts the messages that are read ahead.
 type readAhead struct {
 	bytes       atomic.Int64
-	read, taken atomic.Uint64 // messages, since the connection stands
+	read, taken atomic.Uint64 // messages since the connection was opened
 }
 
 func (a *readAhead) add(msg wire.Message) {
@@ -292,7 +291,7 @@ func (a *readAhead) take(msg wire.Message) {
 	a.taken.Add(1)
 }
 
-// receive reads messages ahead, as far as the queue has room.
+// receive reads messages ahead while the queue has room.
 func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	for {
 		for c.ahead.bytes.Load() >= frameBytes {
@@ -324,7 +323,7 @@ func (c *relayConn) receive(frames chan<- wire.Message, failed chan<- error) {
 	}
 }
 
-// converse is the conversation; it returns when the connection is of no more use.
+// converse runs the session until the connection has ended.
 func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -337,8 +336,8 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		select {
 		case msg := <-frames:
 			c.take(msg)
-			// What came with it: when something is due is found out once for all of these. A command
-			// does not wait for them, since one may say that the relay is hostile.
+			// Take all queued messages before the timers are checked once. A mailbox message goes
+			// first, because it may report that the relay is hostile.
 			for n := len(frames); n > 0 && c.ended == nil && len(c.mailbox.wake) == 0; n-- {
 				c.take(<-frames)
 			}
@@ -360,7 +359,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 	}
 }
 
-// tick has the session do what is due. What has arrived counts before what has not.
+// tick runs the timers of the session, after the queued messages.
 func (c *relayConn) tick(frames <-chan wire.Message) {
 	for len(frames) > 0 && c.ended == nil {
 		c.take(<-frames)
@@ -376,7 +375,7 @@ func (c *relayConn) end(err error) {
 }
 
 func (c *relayConn) take(msg wire.Message) {
-	// Only what has gone into the pipeline makes room for more.
+	// A message makes room when it has entered the pipeline.
 	defer func() {
 		c.ahead.take(msg)
 		select {
@@ -394,11 +393,10 @@ func (c *relayConn) take(msg wire.Message) {
 	c.excuse()
 }
 
-// leastExcuse is from when on it matters to answers, which have seconds, that we did not
-// read.
+// leastExcuse is the minimum time that is excused, because answers have seconds.
 const leastExcuse = 10 * time.Millisecond
 
-// excuse puts off what the relay could not answer while we did not read.
+// excuse extends the deadlines of the relay by the time in which we did not read.
 func (c *relayConn) excuse() {
 	sum := c.conn.Traffic().ReadWaited
 	c.stalled += sum - c.waited
@@ -409,7 +407,7 @@ func (c *relayConn) excuse() {
 	}
 }
 
-// perform does what the session wants done.
+// perform performs the actions of the session.
 func (c *relayConn) perform(actions []session.Action) {
 	for len(actions) > 0 && c.ended == nil {
 		a := actions[0]
@@ -418,7 +416,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Send:
 			start := time.Now()
 			actions = append(actions, c.send(a.Request)...)
-			// A relay that did not read has not been asked yet.
+			// A relay that did not read has not received the request yet.
 			c.stalled += time.Since(start)
 			c.excuse()
 		case session.Deliver:
@@ -473,7 +471,7 @@ func (c *relayConn) strike(a session.Strike) {
 	}
 }
 
-// giveUp ends a connection that is of no use any more.
+// giveUp ends a useless connection.
 func (c *relayConn) giveUp(a session.Hangup) {
 	why := errRefused
 	if a.Hung {
@@ -482,24 +480,24 @@ func (c *relayConn) giveUp(a session.Hangup) {
 	c.end(fmt.Errorf("%w: %s", why, a.Reason))
 }
 
-// errHung ends the connection of a relay that says nothing any more, errRefused that of one that
-// refuses all.
+// errHung ends the connection of a silent relay, errRefused that of a relay that refuses
+// everything.
 var (
 	errHung    = errors.New("connection hangs")
 	errRefused = errors.New("connection is of no use")
 )
 
-// errHostile ends a connection whose relay proved hostile.
+// errHostile ends the connection of a hostile relay.
 var errHostile = errors.New("hostile relay")
 
-// notice logs what a relay says, at most once a minute.
+// notice logs a NOTICE, at most once per minute.
 func (c *relayConn) notice(text string) {
 	if c.m.telemetry.mayLog(c.url, classNotice) {
 		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
-// deliver hands an event to the pipeline. The time that takes is not the relay's.
+// deliver passes an event to the pipeline. The time is excused.
 func (c *relayConn) deliver(a session.Deliver) {
 	d := delivery{
 		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, wait: c.live,
@@ -527,8 +525,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 	c.stalled += time.Since(start)
 }
 
-// loadSet and missing ask the Store on a goroutine of their own; the session
-// allows few of them.
+// loadSet and missing query the Store on their own goroutine. The session limits their number.
 func (c *relayConn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) connMessage {
 		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.fixed.StoreTimeout)
@@ -541,7 +538,7 @@ func (c *relayConn) loadSet(a session.LoadSet) {
 	})
 }
 
-// holdClaimable has the connection hold as much of the room for ids that relays claim as its session needs.
+// holdClaimable adjusts the room for claimed ids to the need of the session.
 func (c *relayConn) holdClaimable(n int) {
 	c.m.ingest.inflight.claims.giveRoom(c.claimable - n)
 	c.claimable = n
@@ -558,8 +555,8 @@ func (c *relayConn) missing(a session.Missing) {
 	})
 }
 
-// divide returns those of some ids that we need and that no other relay is asked for, and those
-// that one is. It waits until there are any of the first, or none at all, unless there are more to ask about.
+// divide returns the ids that we lack, divided into those that no other relay is asked for and the
+// others. If all are busy and a.More is false, it waits for some.
 func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
@@ -586,19 +583,19 @@ func (c *relayConn) ask(work func(context.Context) connMessage) {
 	})
 }
 
-// fetching is a batch under way.
+// relayBatch is a batch in progress.
 type relayBatch struct {
 	batch plan.Batch
 	wait  *batchWait
 	since time.Time
 
-	// guarded by claims.mu
+	// guarded by fetchClaims.mu
 	claims []*fetchClaim
 	over   bool          // it claims nothing any more
 	waited time.Duration // for claims of others
 }
 
-// done has the end of a batch reported once all of its events are settled.
+// done reports the end of a batch after all its events are settled.
 func (c *relayConn) done(a session.Done) {
 	f, ok := c.batches[a.Batch]
 	if !ok {
@@ -613,7 +610,7 @@ func (c *relayConn) done(a session.Done) {
 	})
 }
 
-// lost looks at why the connection has ended, unless we ended it.
+// lost learns from a connection that we did not end.
 func (c *relayConn) lost(now time.Time) {
 	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
 		return
@@ -626,8 +623,8 @@ func (c *relayConn) lost(now time.Time) {
 	}
 }
 
-// report tells the loop that the connection has ended. It waits a moment for the
-// events on their way: how far a batch got counts only as far as it is saved.
+// report sends the end of the connection to the loop. It waits up to 10 seconds for events in the
+// pipeline, because the progress of a batch counts only if its events are saved.
 func (c *relayConn) report() {
 	var cursors map[plan.BatchID][]plan.Cursor              // none, if the session is what broke
 	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
@@ -647,7 +644,7 @@ func (c *relayConn) report() {
 		case <-settled:
 		case <-timer.C:
 			late = true
-		case <-c.m.ingest.ended: // nobody is interested any more
+		case <-c.m.ingest.ended: // the manager has ended
 			late = true
 		}
 	}
@@ -657,24 +654,24 @@ func (c *relayConn) report() {
 		}
 	}
 	aliveAt := c.liveness.lastAlive()
-	if errors.Is(c.ended, errHung) { // nobody knows since when
+	if errors.Is(c.ended, errHung) { // it may have hung for any time
 		aliveAt = c.liveness.lastHeard()
 	}
 	c.m.inbox.put(connLoss{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
 }
 
-// forged counts an event whose id or signature was wrong.
+// forged counts an event with a wrong id or signature.
 func (c *relayConn) forged(reason string) {
 	c.m.telemetry.forged.Add(1)
 	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 	c.mailbox.put(forgery{reason})
 }
 
-// forgeries is how many forged events use up all of Unproductive: each costs a signature check.
+// forgeries is the number of forged events that use up Unproductive. Each costs a signature check.
 const forgeries = 2_000
 
-// badSignature counts a copy of an event whose signature was wrong. Other copies of the
-// same event prove nothing more, but cost us the same.
+// badSignature counts a copy of an event with a wrong signature. Only the first copy is a proof of
+// hostility, but each copy costs a check.
 func (c *relayConn) badSignature(k copyKey) {
 	if c.stats.bad.add(k) {
 		c.forged("signature does not match")
@@ -684,7 +681,7 @@ func (c *relayConn) badSignature(k copyKey) {
 	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 }
 
-// authenticate has a challenge answered, on a goroutine of its own.
+// authenticate answers a challenge on its own goroutine.
 func (c *relayConn) authenticate(challenge string) {
 	c.ask(func(ctx context.Context) connMessage {
 		ev, err := signAuth(ctx, c.m.telemetry.counters, c.m.cfg.Signer, c.url, challenge)
@@ -697,10 +694,10 @@ func (c *relayConn) authenticate(challenge string) {
 	})
 }
 
-// contain runs f, of which a panic becomes an error.
+// contain runs f and turns a panic into an error.
 func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain(c.url, f) }
 
-// charge takes a message that led to nothing out of the allowance of the relay's host.
+// charge charges a useless message to the allowance of the relay's host.
 func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)
 	switch msg.Type {
@@ -712,7 +709,7 @@ func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 		if len(actions) == 0 {
 			cost = int64(msg.Size)
 		}
-	default: // words, and answers to what was never sent
+	default: // notices, and answers to requests that were never sent
 		cost = int64(msg.Size)
 	}
 	n := c.conn.Traffic().DroppedBytes
@@ -732,8 +729,8 @@ func delivers(actions []session.Action) bool {
 	return false
 }
 
-// spend takes n bytes out of the allowance of the relay's host, and ends the connection if that
-// is more than there is. It may be called by any goroutine.
+// spend takes n bytes out of the allowance of the relay's host, and ends the connection if it is
+// used up. It may be called by any goroutine.
 func (c *relayConn) spend(n int64) {
 	if c.m.unproductive.Allow(c.stats.host, int(n)) {
 		return
@@ -747,15 +744,14 @@ const keyStack = "stack"
 // errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
-// believes is what a connection last went by.
+// appliedLimits are the limits that a connection currently respects.
 type appliedLimits struct {
 	info   wire.Info
 	limits relaylimits.Limits
 	aside  int // values set aside
 }
 
-// current brings what the connection goes by up to date, and returns the values
-// that are set aside.
+// current updates the limits of the connection and returns the values that are set aside.
 func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
 	declared := relaylimits.Declared(c.applied.info, c.m.cfg.fixed.usual())
@@ -768,8 +764,7 @@ func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed b
 	return aside, changed
 }
 
-// outgrow has the session forget what is not relaylimits.Believed any more: a relay that has
-// become better is used better.
+// outgrow drops facts that are older than relaylimits.Believed, because relays improve.
 func (c *relayConn) outgrow(now time.Time) {
 	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.current(now); changed {
@@ -777,7 +772,7 @@ func (c *relayConn) outgrow(now time.Time) {
 	}
 }
 
-// learn takes in what the session found out.
+// learn records a fact that the session found out.
 func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
@@ -789,7 +784,7 @@ func (c *relayConn) learn(a session.Learned) {
 	c.current(now)
 }
 
-// setAside takes in that the relay refuses whatever has this value.
+// setAside records that the relay refuses every filter with this value.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
@@ -800,8 +795,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	c.current(now)
 }
 
-// send sends a request. One that is too large did not leave us: the session makes
-// another one.
+// send sends a request. If the request is too large, the session makes another one.
 func (c *relayConn) send(r wire.Request) []session.Action {
 	size := sizeOf(r)
 	err := c.conn.Send(c.ctx, r)
@@ -817,8 +811,7 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	return nil
 }
 
-// compared has found out to which repositories the events belong that a relay was
-// found to lack.
+// compared looks up the repositories of the events that the relay lacks.
 func (c *relayConn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
@@ -845,7 +838,7 @@ func (c *relayConn) refusedLive(reason string) {
 	}
 }
 
-// learned reports a fact that the relay has taught. Reason may be the relay's.
+// learned reports a fact. Reason may be a text of the relay.
 func (c *relayConn) learned(fact string, value int, reason string) {
 	c.m.telemetry.learnedFact(fact)
 	if c.m.telemetry.mayLog(c.url, classLearned) {
@@ -855,7 +848,7 @@ func (c *relayConn) learned(fact string, value int, reason string) {
 	c.m.telemetry.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
 }
 
-// gap counts an event that a live subscription should have brought.
+// gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	c.stats.completeness.missed(c.m.index.reposOf(in.Event))

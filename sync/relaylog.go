@@ -8,10 +8,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// failingLong is how long a relay must have failed before that is worth a warning.
+// failingLong is the time of failures after which a relay is worth a warning.
 const failingLong = time.Hour
 
-// logFailing warns, once, of a relay that has failed for long. It ends with a batch that did not fail.
+// logFailing warns once of a relay that has failed for an hour. A successful batch resets it.
 func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	now := time.Now()
 	if c.stats.failingSince.IsZero() {
@@ -55,7 +55,7 @@ func (m *SyncManager) logLost(c *relayConn, err error) {
 	m.telemetry.observe(RelayLost{Relay: c.url, Err: err})
 }
 
-// logBatch reports the end of a batch, whatever it was.
+// logBatch reports the end of a batch.
 func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
 	log := m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
@@ -95,7 +95,7 @@ func kindName(k plan.Kind) string {
 	return "other"
 }
 
-// logPeerLacks reports what a relay that was compared to its end lacks.
+// logPeerLacks reports events that a fully compared relay lacks.
 func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
 	ref, count, repos := st.completeness.worst(now)
 	if count == 0 {

@@ -55,15 +55,15 @@ type GitStatus struct {
 // All returns the total number of repositories.
 func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
 
-// gitPace is when the number of complete repositories was first seen since no git data was
-// missing, for an estimate.
+// gitPace estimates the time until no git data is missing, from the number of complete repositories
+// at an earlier time.
 type gitPace struct {
 	mu       sync.Mutex
 	since    time.Time // guarded by mu
 	complete int       // guarded by mu
 }
 
-// paceLeast is for how long a pace must be seen.
+// paceLeast is the minimum time over which a pace is measured.
 const paceLeast = 5 * time.Second
 
 // left returns the time until no git data is missing, 0 if it is unknown.
@@ -80,11 +80,10 @@ func (p *gitPace) left(now time.Time, g GitStatus) time.Duration {
 	return passed / time.Duration(came) * time.Duration(g.Missing)
 }
 
-// statusAge is how old the times of a status may be.
+// statusAge is the maximum age of the times in a Status.
 const statusAge = time.Second
 
-// at returns what the status is at now: what depends on nothing but the time that has
-// passed since, which is not worth a new one.
+// at returns the status at now. It updates the fields that depend on the time only.
 func (s *Status) at(now time.Time) *Status {
 	passed := now.Sub(s.At)
 	if s.last || s.At.IsZero() || passed < statusAge {

@@ -7,30 +7,28 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// overview is the Status, which is made again only when it may have changed: an idle server has
-// better things to do. It belongs to the loop.
+// statusBuilder makes the Status, only when it may have changed. It belongs to the loop.
 type statusBuilder struct {
 	m     *SyncManager
 	stats map[graspsync.RelayURL]*relayStats // of the loop
 
 	changed      bool
 	publishedAt  time.Time
-	publishPause time.Duration // until the next one, at least
-	publishTook  time.Duration // the last one took
+	publishPause time.Duration // minimum time until the next snapshot
+	publishTook  time.Duration // time that the last snapshot took
 	publishedFor uint64        // events received by then
-	healthLost   uint64        // records of health dropped by then
+	healthLost   uint64        // dropped health records that are counted
 
 	labels   int    // relays with metrics of their own
 	unread   bool   // the Store was not read yet
-	storeErr string // why not
+	storeErr string // the error of the last attempt
 
-	gone    RelayStatus // counts of forgotten relays without
-	goneAny bool        // there were any
+	gone    RelayStatus // sum of the counts of forgotten relays without a label
+	goneAny bool        // gone is used
 }
 
-// publish makes a new snapshot for readers, if anything has happened and the last one is
-// old enough: with very many relays it costs so much that it may take no more than a
-// small share of the time.
+// publish makes a new snapshot if something has changed and the last one is old enough. With very
+// many relays a snapshot is expensive, so it may take a small share of the time only.
 func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	age := now.Sub(o.publishedAt)
 	received, busy := o.m.telemetry.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
@@ -40,10 +38,10 @@ func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	o.renew(now, p, known)
 }
 
-// renew makes a new snapshot for readers.
+// renew makes a new snapshot.
 func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
 	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.telemetry.received.Load()
-	began := time.Now() // now may be of a tick after which much else was done
+	began := time.Now() // now may be the time of an older tick
 	s := o.status(now, p, known)
 	o.m.snapshot.Store(s)
 	o.publishedAt = now
@@ -51,15 +49,14 @@ func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
 	return s
 }
 
-// paused is told what a snapshot took, and puts the next one off. One alone may have waited for a
-// processor most of that time: what it costs is what two after each other took at least.
+// paused delays the next snapshot by 20 times the time of one. It takes the shorter of the last two
+// times, because one may include a wait for a processor.
 func (o *statusBuilder) paused(took time.Duration) {
 	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
 	o.publishTook = took
 }
 
-// status says what there is at now, by the plan; known: the Store was read, and is not being
-// read.
+// status returns the status at now. known reports whether the index is complete.
 func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status {
 	g, k := o.m.ingest, o.m.telemetry
 	lost := o.m.health.Dropped()
@@ -81,7 +78,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 	quiet := known && !o.m.self.pending() && s.Events.InFlight == 0 && g.rejected.Unsaved() == 0 &&
 		(s.OwnFeed == nil || s.OwnFeed.Complete && s.OwnFeed.Connected)
 	s.Synced = quiet
-	some := false // relays that were fetched from to their end
+	some := false // relays whose history is complete
 	for _, p := range by.Status() {
 		if st := o.stats[p.Relay]; st != nil {
 			o.label(st)
@@ -109,8 +106,8 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 	return s
 }
 
-// label gives a relay metrics of its own, as long as there are labels left. It keeps
-// them until it is forgotten, so that no counter ever goes down.
+// label gives a relay metrics of its own while labels are left. It keeps them until it is
+// forgotten, so that no counter decreases.
 func (o *statusBuilder) label(st *relayStats) {
 	if !st.labelled && o.labels < o.m.cfg.fixed.MaxLabels {
 		st.labelled = true
@@ -118,7 +115,7 @@ func (o *statusBuilder) label(st *relayStats) {
 	}
 }
 
-// forgotten keeps what was counted of a relay that is forgotten under the shared label.
+// forgotten adds the counts of a forgotten relay to the shared label.
 func (o *statusBuilder) forgotten(u graspsync.RelayURL) {
 	if st := o.stats[u]; st != nil && st.labelled {
 		o.labels--
@@ -165,11 +162,11 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 	return r
 }
 
-// following says how a relay is followed.
+// following returns [RelayStatus].Following.
 func following(p plan.RelayStatus) string {
 	switch {
 	case p.Phase < plan.Syncing, p.LiveSubs == 0 && p.LiveMethod != plan.LivePolling:
-		return "" // nothing stands
+		return "" // nothing is followed
 	case p.Unfollowed > 0 && p.LiveMethod == plan.LiveAll:
 		return "live in part"
 	}

@@ -17,11 +17,10 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 )
 
-// report is what everybody tells what has happened: it is counted, told to the observer, and
-// a line of the log where there is one to spare.
+// telemetry counts, observes and logs events of the manager.
 type telemetry struct {
 	*counters
-	*observer // nil: there is nobody to tell
+	*observer // nil without Config.Observe
 	says      says
 	log       *slog.Logger
 	states    *eventLog
@@ -35,7 +34,7 @@ func newTelemetry(cfg Config) *telemetry {
 	return &telemetry{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, states: newEventLog()}
 }
 
-// say logs what became of an event, for whoever looks for one.
+// say logs the fate of an event at debug level.
 func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -44,7 +43,7 @@ func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 		keyRelay, in.Source.Relay.String()}, more...)...)
 }
 
-// rejected says, and remembers, that the policy does not want an event, or not now.
+// rejected counts, records and logs that the Policy rejected or deferred an event.
 func (r *telemetry) rejected(in graspsync.Incoming, is EventCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
@@ -56,7 +55,7 @@ func (r *telemetry) rejected(in graspsync.Incoming, is EventCode, v graspsync.Ve
 	r.say("event rejected", in, more...)
 }
 
-// Whose code panicked.
+// Origins of a panic.
 const (
 	whoseStore     = "store"
 	whoseTransport = "transport"
@@ -64,16 +63,15 @@ const (
 	whosePipeline  = "pipeline"
 )
 
-// panickedIn counts a panic of ours that was contained. It is a bug, and says where it is.
+// panickedIn counts and logs a contained panic of ours.
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // it may be the embedder's logger that panics
 	r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
-// contain runs what belongs to a connection. A panic is a bug of ours or of the Transport's, but
-// whatever a relay did to provoke it must cost no more than this connection: it becomes an
-// error.
+// contain runs code of a connection. A panic is a bug of ours or of the Transport. It becomes an
+// error and costs this connection only, whatever the relay sent.
 func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -87,7 +85,7 @@ func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	return nil
 }
 
-// drop counts what a bound took, and tells of it.
+// drop counts and observes that a bound was exceeded.
 func (r *telemetry) drop(reason string, n int) {
 	if n > 0 {
 		r.observe(Dropped{Reason: reason, Count: n})
@@ -95,12 +93,12 @@ func (r *telemetry) drop(reason string, n int) {
 	r.counters.drop(reason, n)
 }
 
-// mayLog reports whether a line with a stranger's words may be logged now.
+// mayLog reports whether a line with a stranger's text may be logged now.
 func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
 	return r.says.May(logKey{u.HostPort().Host, c}, time.Now())
 }
 
-// counters are the totals over all relays. The zero value is ready.
+// counters are the totals of all relays. The zero value is ready.
 type counters struct {
 	received, duplicates, verified, failed, held, forged atomic.Uint64
 
@@ -124,7 +122,7 @@ func (c *counters) outcome(k graspsync.SourceKind, r graspsync.Result) {
 	}
 }
 
-// maxReasons bounds the reasons told apart, should a policy make them up.
+// maxReasons bounds the distinct reasons of a Policy.
 const maxReasons = 100
 
 func (c *counters) reject(reason string) {
@@ -145,16 +143,16 @@ func (c *counters) drop(reason string, n int) {
 	increase(&c.dropped, reason, n)
 }
 
-// learnedFact counts what relays teach; the names are few and ours.
+// learnedFact counts a fact that a relay revealed.
 func (c *counters) learnedFact(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	increase(&c.learned, name, 1)
 }
 
-// recovered, deferred, turns a panic of the embedder's code into an error, and counts it. It notes
-// whether the call failed. whose is the dependency, and after a space the operation, if that may
-// fail while others work.
+// recovered is deferred around calls of the embedder's code. It turns a panic into an error, counts
+// it, and records whether the call failed. whose is the dependency, followed by a space and the
+// operation if other operations may still work.
 func (c *counters) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -164,8 +162,8 @@ func (c *counters) recovered(err *error, whose string) {
 	c.depends(whose, *err)
 }
 
-// depends notes whether a call to a dependency failed. That a call was canceled, and what an error says
-// of one request only, is no failure.
+// depends records whether a call of a dependency failed. A canceled call is no failure, and neither
+// is an error about one request only.
 func (c *counters) depends(whose string, err error) {
 	switch {
 	case c == nil, errors.Is(err, context.Canceled):
@@ -176,7 +174,7 @@ func (c *counters) depends(whose string, err error) {
 	}
 }
 
-// panicked counts a panic that was contained, by whose code it was.
+// panicked counts a contained panic by its origin.
 func (c *counters) panicked(whose string) {
 	if c == nil {
 		return
@@ -193,7 +191,7 @@ func increase(m *map[string]uint64, key string, n int) {
 	(*m)[key] += uint64(n)
 }
 
-// bySource counts what was newly stored by the way it came.
+// bySource returns the number of newly stored events by source.
 func (c *counters) bySource() map[string]uint64 {
 	out := make(map[string]uint64, len(c.sources))
 	for k := range c.sources {
@@ -202,7 +200,7 @@ func (c *counters) bySource() map[string]uint64 {
 	return out
 }
 
-// reasons fills in what is counted by name.
+// reasons copies the counts by name into a status.
 func (c *counters) reasons(s *EventStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +213,8 @@ func (c *counters) reasons(s *EventStatus) {
 	}
 }
 
-// class says what a line of the log is about that holds a stranger's words. There
-// is at most one a minute of each class and host, however many relays a host has.
+// logClass is the subject of a log line with a stranger's text. Each class and host is logged at
+// most once per minute.
 type logClass uint8
 
 const (
@@ -234,7 +232,7 @@ const (
 	classIncomplete
 )
 
-// says remembers when what was logged.
+// says limits the rate of log lines.
 type says struct{ seldom.Lines[logKey] }
 
 type logKey struct {
