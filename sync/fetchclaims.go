@@ -10,54 +10,55 @@ import (
 )
 
 const (
-	// claimIDs is how many ids a query claims at a time: the others are for other relays.
+	// claimIDs is the number of ids that a query claims at a time. The rest is left for other
+	// relays.
 	claimIDs = 1_000
-	// claimFor is how long what one relay is asked for is not asked of others, unless
-	// claimLeast of it come meanwhile, or all that is left.
+	// claimFor is the time for which claimed ids are not requested from other relays. It is
+	// extended if claimLeast of them arrive in that time, or all.
 	claimFor   = 5 * time.Second
 	claimLeast = 50
-	// claimPatience is how long one batch waits for claims of others in all, whoever they are.
+	// claimPatience bounds the total wait of one batch for claims of other relays.
 	claimPatience = 15 * time.Second
-	// unclaimed is how long nobody waits any more for a relay that was waited for in vain. It
-	// doubles each time, up to unclaimedMost.
+	// unclaimed is the time for which the claims of a relay do not count after a claim has lapsed.
+	// It doubles up to unclaimedMost.
 	unclaimed     = time.Hour
 	unclaimedMost = 24 * time.Hour
 )
 
-// claims are the ids that relays are asked for after a reconciliation. What several relays
-// have is asked of one of them, each a part at a time; one that is slow holds up others for
-// moments, and then no more. It may be used by any goroutine.
+// fetchClaims contains the ids that are requested after reconciliations. If several relays have an
+// event, only one is asked for it. The ids are divided in parts, so that a slow relay delays others
+// for seconds only. It may be used concurrently.
 type fetchClaims struct {
-	claimed, lapsed atomic.Uint64 // ids; and claims of which too little came
-	room            atomic.Int64  // for ids that relays claim to have; below 0 if each has taken claimFew at least
+	claimed, lapsed atomic.Uint64 // ids; claims that were too slow
+	room            atomic.Int64  // for ids that relays claim to have; may fall below 0, because each query gets claimFew at least
 
 	mu sync.Mutex
-	by map[graspsync.EventID]claimedID // guarded by mu: of which it is not known what became
+	by map[graspsync.EventID]claimedID // guarded by mu: unsettled ids
 }
 
-// claimed is one id.
+// claimedID is the state of one id.
 type claimedID struct {
 	of   *fetchClaim
 	came bool
 }
 
-// claim is what one relay is asked for.
+// fetchClaim contains the ids that one query requests.
 type fetchClaim struct {
 	stats *relayStats // of the relay
 
-	// guarded by claims.mu
+	// guarded by fetchClaims.mu
 	ids     []graspsync.EventID
-	left    int       // of which it is not known what became
-	missing int       // of these, what has not come
-	since   time.Time // when the time began in which some have to come
-	then    int       // how many were missing
+	left    int       // number of unsettled ids
+	missing int       // number of these that have not arrived
+	since   time.Time // start of the current claimFor
+	then    int       // missing at that time
 	over    chan struct{}
 	ended   bool
 }
 
-// credit is whether a relay's claims count. It belongs to claims.
+// claimCredit decides whether the claims of a relay count. It belongs to fetchClaims.
 type claimCredit struct {
-	from    time.Time // before it they don't
+	from    time.Time // claims before it do not count
 	penalty time.Duration
 }
 
@@ -67,8 +68,8 @@ func newFetchClaims() *fetchClaims {
 	return c
 }
 
-// take divides ids: some that nobody is asked for are claimed for a batch, if it may wait for
-// the others. Of those one claim is returned that holds some, nil if nobody is asked for any.
+// take claims ids for a batch. It returns the ids that no other relay is asked for, the others, and
+// a claim that holds one of the others.
 func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayStats, now time.Time) (free, busy []graspsync.EventID, held *fetchClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +94,7 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayS
 	}
 	mine := &fetchClaim{stats: stats, ids: free, since: now, over: make(chan struct{})}
 	for _, id := range free {
-		if c.by[id].of == nil { // else the relay has announced it twice
+		if c.by[id].of == nil { // else the relay has sent the id twice
 			c.by[id] = claimedID{of: mine}
 			mine.left++
 		}
@@ -104,19 +105,19 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayS
 	return free, busy, held
 }
 
-// arrived takes note that an event has come.
+// arrived records that an event has arrived.
 func (c *fetchClaims) arrived(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := c.by[id]; at.of != nil && !at.came {
 		c.by[id] = claimedID{of: at.of, came: true}
 		if at.of.missing--; at.of.missing == 0 {
-			at.of.stats.credit.penalty = 0 // it served all that it had claimed
+			at.of.stats.credit.penalty = 0 // the relay served its whole claim
 		}
 	}
 }
 
-// settled takes note that it is known what became of an event.
+// settled records that an event is stored or rejected.
 func (c *fetchClaims) settled(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +126,7 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 		return
 	}
 	delete(c.by, id)
-	if !at.came { // or not by this way
+	if !at.came { // or came another way
 		at.of.missing--
 	}
 	if at.of.left--; at.of.left == 0 {
@@ -133,7 +134,7 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 	}
 }
 
-// leave gives up what a batch has claimed.
+// leave drops the claims of a batch.
 func (c *fetchClaims) leave(f *relayBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +145,7 @@ func (c *fetchClaims) leave(f *relayBatch) {
 	f.claims = nil
 }
 
-// drop needs mu.
+// drop ends a claim early. mu is held.
 func (c *fetchClaims) drop(mine *fetchClaim) {
 	for _, id := range mine.ids {
 		if c.by[id].of == mine {
@@ -154,7 +155,7 @@ func (c *fetchClaims) drop(mine *fetchClaim) {
 	mine.end()
 }
 
-// end needs claims.mu.
+// end wakes the batches that wait for a claim. fetchClaims.mu is held.
 func (mine *fetchClaim) end() {
 	if !mine.ended {
 		mine.ended = true
@@ -163,8 +164,7 @@ func (mine *fetchClaim) end() {
 	}
 }
 
-// wait has a batch wait until a claim has come to its end, too little of it comes, or the
-// batch has waited long enough.
+// wait blocks until a claim has ended or lapsed, or the batch has waited for claimPatience.
 func (c *fetchClaims) wait(ctx context.Context, held *fetchClaim, f *relayBatch) error {
 	began := time.Now()
 	defer func() { c.waited(f, time.Since(began)) }()
@@ -191,9 +191,9 @@ func (c *fetchClaims) waited(f *relayBatch, d time.Duration) {
 	f.waited += d
 }
 
-// stands returns until when a claim need not be looked at again by a batch that waits since
-// began. One of which too little has come is dropped, and its relay loses credit. What came and
-// waits for us is not its fault.
+// stands returns the time until a claim must be checked again. A claim of which too few events have
+// arrived is dropped, and its relay loses credit. Arrived events count even if our pipeline is
+// slow.
 func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,23 +209,24 @@ func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Ti
 	return min(held.since.Add(claimFor).Sub(now), claimPatience-f.waited-now.Sub(began))
 }
 
-// lose has nobody wait for a relay for some time.
+// lose ignores the claims of a relay for some time.
 func (x *claimCredit) lose(now time.Time) {
 	x.penalty = min(max(2*x.penalty, unclaimed), unclaimedMost)
 	x.from = now.Add(x.penalty)
 }
 
 const (
-	// claimRoom is how many ids all relays together may claim to have and we not, by NIP-77, until they were asked for them: 32 bytes
-	// each, and as much again while a reconciliation ends.
+	// claimRoom is the maximum number of ids that all relays together may claim to have (NIP-77)
+	// before the events are requested. An id takes 32 bytes, and twice that at the end of a
+	// reconciliation.
 	claimRoom = 1 << 22
-	// claimShare is how many of these one reconciliation may come to, twice as many as it may find, since it is not known at once what was
-	// claimed before; and claimFew when there is no room. What a relay has besides comes with the next one.
+	// claimShare is the room of one reconciliation, twice the ids that it may find, because known
+	// ids are removed late. Without room it is claimFew. The next reconciliation finds the rest.
 	claimShare = 1 << 17
 	claimFew   = 1 << 12
 )
 
-// takeRoom returns for how many ids there is room in one more reconciliation. They are to be given back.
+// takeRoom takes room for one reconciliation and returns the number of ids.
 func (c *fetchClaims) takeRoom() int {
 	if c.room.Add(-claimShare) >= 0 {
 		return claimShare
@@ -234,5 +235,5 @@ func (c *fetchClaims) takeRoom() int {
 	return claimFew
 }
 
-// giveRoom gives back, or takes more if it is below 0.
+// giveRoom returns room, or takes more if n is negative.
 func (c *fetchClaims) giveRoom(n int) { c.room.Add(int64(n)) }

@@ -7,26 +7,25 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// maxHeldSources is more than any purgatory has room for.
+// maxHeldSources exceeds the room of any purgatory.
 const maxHeldSources = 100_000
 
-// heldSource is what will be counted of an event that the Policy holds, once it is
-// released.
+// heldSource is the origin of a held event, for the counts when it is released.
 type heldSource struct {
 	source graspsync.Source
 	size   int64
-	stats  *relayStats // of the relay that brought it, nil if none did
-	tries  int         // how often there was no room for it before it was held
+	stats  *relayStats // of the relay, nil if there is none
+	tries  int         // attempts without room before it was held
 }
 
-// heldSources remembers where what the Policy holds came from. One that is forgotten is
-// counted as if a client had submitted it. The zero value is ready.
+// heldSources contains the origins of held events. An event without an origin counts as submitted
+// by a client. The zero value is ready.
 type heldSources struct {
 	mu sync.Mutex
 	by map[graspsync.EventID]heldSource // guarded by mu
 }
 
-// add notes an event. Who brought it first did.
+// add records the origin of an event, unless there is one.
 func (h *heldSources) add(id graspsync.EventID, e heldSource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +39,7 @@ func (h *heldSources) has(id graspsync.EventID) bool {
 	return known
 }
 
-// get returns what is known of an event; take forgets it.
+// get returns the origin of an event, and removes it if take is set.
 func (h *heldSources) get(id graspsync.EventID, take bool) (heldSource, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

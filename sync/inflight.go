@@ -9,24 +9,24 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// inflight is what is on its way into the Store: the copies that are looked at, who counts on
-// each, and the bytes that they take. It may be used by any goroutine.
+// inflight contains the jobs of the pipeline, the batches that wait for them, and their bytes. It
+// may be used concurrently.
 type inflight struct {
 	room   *limit.Slots // bytes of events
-	checks *limit.Slots // events that wait for the check of their signature
+	checks *limit.Slots // events that wait for a signature check
 	claims *fetchClaims
 
 	mu sync.Mutex
 	// guarded by mu
 	inFlight map[copyKey]*job
-	coming   map[graspsync.EventID]int // jobs in flight, by the id of their event
-	entered  uint64                    // jobs, ever
+	coming   map[graspsync.EventID]int // number of jobs by event id
+	entered  uint64                    // number of jobs since the start
 
 	unsettled atomic.Int64  // events in the pipeline
 	turn      atomic.Uint64 // of the writer: odd while it works
 }
 
-// hostShare is how many of the bytes on their way to the Store one relay host has at most.
+// hostShare returns the maximum bytes in the pipeline of one relay host.
 func hostShare(most int64) int64 { return max(1, most/4) }
 
 func newInflight(most int64) *inflight {
@@ -36,8 +36,8 @@ func newInflight(most int64) *inflight {
 	}
 }
 
-// admit waits until there is room for a job: for its bytes, and for the check of its signature. Relay
-// hosts take turns, and each has a fixed part.
+// admit waits for room for the bytes and the signature check of a job. Relay hosts take turns, and
+// each has a maximum.
 func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
 		return err
@@ -48,7 +48,8 @@ func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	return err
 }
 
-// enter makes j the copy that is looked at, or has an earlier one speak for it.
+// enter adds a job. If the same copy is in the pipeline, its job serves both, and enter returns
+// false.
 func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +65,7 @@ func (f *inflight) enter(j *job) bool {
 	return true
 }
 
-// letGo ends a job without a look at its event, unless several count on it.
+// letGo ends a job without processing its event, unless several batches wait for it.
 func (f *inflight) letGo(j *job) bool {
 	f.mu.Lock()
 	if len(j.waits) > 1 {
@@ -78,7 +79,7 @@ func (f *inflight) letGo(j *job) bool {
 	return true
 }
 
-// leave ends a job. ok is false if its event was lost to a failure of ours.
+// leave ends a job. ok is false if a failure of ours lost its event.
 func (f *inflight) leave(j *job, ok bool) {
 	f.mu.Lock()
 	f.out(j)
@@ -87,7 +88,7 @@ func (f *inflight) leave(j *job, ok bool) {
 	f.over(j, tokens, ok)
 }
 
-// out takes a job out, so that no other copy joins it. It needs mu.
+// out removes a job, so that no other copy joins it. mu is held.
 func (f *inflight) out(j *job) {
 	delete(f.inFlight, j.key)
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
@@ -95,7 +96,7 @@ func (f *inflight) out(j *job) {
 	}
 }
 
-// over tells who counted on a job that is out.
+// over settles the batches that wait for a removed job.
 func (f *inflight) over(j *job, tokens []*batchWait, ok bool) {
 	for _, t := range tokens {
 		t.settle(ok)
@@ -104,33 +105,33 @@ func (f *inflight) over(j *job, tokens []*batchWait, ok bool) {
 	f.unsettled.Add(-1)
 }
 
-// settled ends a job that went through the whole pipeline.
+// settled ends a job that has passed the pipeline.
 func (f *inflight) settled(j *job, ok bool) {
 	j.release()
 	f.leave(j, ok)
 }
 
-// has reports whether a copy of an event is on its way.
+// has reports whether a copy of an event is in the pipeline.
 func (f *inflight) has(id graspsync.EventID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.coming[id] > 0
 }
 
-// stage is how far the pipeline has got.
+// pipelineMark identifies the jobs of a moment.
 type pipelineMark struct{ entered, turn uint64 }
 
-// stage returns what is in the pipeline now.
+// mark returns the jobs of this moment.
 func (f *inflight) mark() pipelineMark {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return pipelineMark{entered: f.entered, turn: f.turn.Load()}
 }
 
-// resting reports whether all that was in the pipeline at a stage is dealt with.
+// resting reports whether all jobs of a mark are settled.
 func (f *inflight) resting(at pipelineMark) bool {
 	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
-		return false // what is revived is in no table
+		return false // revived jobs are in no table
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

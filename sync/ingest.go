@@ -76,10 +76,10 @@ func (g *ingest) run(ctx context.Context) {
 	g.drain()
 }
 
-// delivery is an event as a connection hands it over.
+// delivery is an event from a connection.
 type delivery struct {
 	event graspsync.Event
-	known bool // nothing else was read of it, see [wire.Message]
+	known bool // only the id was read, see [wire.Message]
 	src   graspsync.Source
 	gap   bool
 	size  int
@@ -88,13 +88,13 @@ type delivery struct {
 	from  *relayConn // nil in tests
 }
 
-// submit takes an event in. It blocks while the pipeline is full, and returns an
-// error only if ctx ends.
+// submit adds an event to the pipeline. It blocks while the pipeline is full. It returns an error
+// only if ctx ends.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
 	g.telemetry.received.Add(1)
 	id := d.event.ID
 	dealtWith := g.dealtWith(id)
-	if d.known && !dealtWith { // any more: since it was read, what it depends on has come
+	if d.known && !dealtWith { // a dependency has arrived since the id was read
 		g.refetch(d.src.Relay, []graspsync.EventID{id})
 	}
 	if d.known || dealtWith {
@@ -114,7 +114,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	if d.from != nil {
 		if j.stats = d.from.stats; j.stats.bad.has(j.key) {
 			g.telemetry.duplicates.Add(1)
-			d.from.spend(int64(d.size)) // it is repeated
+			d.from.spend(int64(d.size)) // a repeated bad copy
 			return nil
 		}
 	}
@@ -129,13 +129,12 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		return nil
 	}
 	g.inflight.claims.arrived(id)
-	if g.dealtWith(id) { // an earlier copy was dealt with while this one waited
+	if g.dealtWith(id) { // an earlier copy was processed while this one waited
 		g.telemetry.duplicates.Add(1)
 		g.inflight.settled(j, true)
 		return nil
 	}
-	// From here on others may count on this copy, so that it goes its way even if
-	// the connection it came by ends.
+	// From here on others may wait for this copy, so it continues even if its connection ends.
 	next := g.toVerify
 	if j.foreign {
 		next = g.toSave
@@ -148,7 +147,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 	return nil
 }
 
-// drain settles what was on its way when the pipeline stopped.
+// drain settles the jobs in the queues when the pipeline has stopped.
 func (g *ingest) drain() {
 	for {
 		select {
@@ -162,14 +161,15 @@ func (g *ingest) drain() {
 	}
 }
 
-// refetch requests events by id: of the relay that had them, or of any if it is zero. It never blocks.
+// refetch requests events by id from the relay that has them, or from any relay if it is zero. It
+// never blocks.
 func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	if g.request != nil && len(ids) > 0 {
 		g.request(relay, ids)
 	}
 }
 
-// more takes jobs along that are there, up to most of them.
+// more adds queued jobs, up to most, without waiting.
 func more(from <-chan *job, jobs []*job, most int) []*job {
 	for len(jobs) < most {
 		select {
@@ -182,19 +182,18 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 	return jobs
 }
 
-// met reports whether an event came, or is coming, by sync.
+// met reports whether an event was received, or is in the pipeline.
 func (g *ingest) met(id graspsync.EventID) bool {
 	return g.dealtWith(id) || g.inflight.has(id)
 }
 
-// fulfil takes note of an event that was stored without the writer, and has it judge
-// again what waits for that.
+// fulfil reports a stored event that did not pass the writer.
 func (g *ingest) fulfil(ev graspsync.Event) {
 	g.reprocess.announced(ev)
 	g.reprocess.wakeFor(pending.Fulfils(ev, true))
 }
 
-// fulfilledBy returns what events may have waited for that is here now.
+// fulfilledBy returns the dependencies that a change fulfills.
 func fulfilledBy(c indexChange) (keys []pending.Key) {
 	for ref, a := range c.repos {
 		if a == nil {
@@ -215,9 +214,8 @@ func fulfilledBy(c indexChange) (keys []pending.Key) {
 	return keys
 }
 
-// recalled goes on with what an earlier process had remembered: with what waits for
-// keys, which may have been stored when that process ended or after, and with what it
-// wanted and did not get.
+// recalled continues with the pending events of the last process: those that wait for keys, which
+// may be stored by now, and those that were requested.
 func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
 	for relay, ids := range g.rejected.Wanted() {
@@ -225,15 +223,15 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	}
 }
 
-// removed remembers an event that our relay has removed, or that the Policy holds no more: it must not come back for as
-// long as what is not here is remembered, unless it was for a rule, and that is lifted, or somebody who runs the server
-// wants it back. What has no such end would keep it out for good: what it waited for in vain may be there since.
+// removed remembers an event that our relay has removed, so that sync does not store it again. The
+// event is requested again only if the rule that blocks it is lifted or an operator asks for it.
+// Other dependencies do not count, because they may be fulfilled already.
 func (g *ingest) removed(ev graspsync.Event) {
 	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
-	g.known.Forget(ev.ID) // then, or a copy that comes at this moment would be stored
+	g.known.Forget(ev.ID) // last, or a copy that arrives now would be stored
 }
 
-// untilLifted is what has an event asked for again that a rule blocks.
+// untilLifted returns the rules that block an event, as dependencies.
 func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
 	if g.cfg.Rules == nil {
 		return nil
@@ -245,12 +243,11 @@ func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
 	return pending.KeysOf(until)
 }
 
-// displaced has an event judged again for which the Policy has no room any more. Data that
-// it waits for may come in minutes, and the relay that had it is not asked for it again
-// before the next pass. Any goroutine may say so.
+// displaced judges a held event again that the Policy has dropped for lack of room. Its git data
+// may arrive in minutes, and its relay is not asked for it before the next pass.
 func (g *ingest) displaced(ev graspsync.Event) {
 	h, known := g.sources.get(ev.ID, true)
-	if !known { // since before our start
+	if !known { // held before the start
 		h.source.Kind = graspsync.CatchUp
 	}
 	if h.size == 0 {
@@ -264,8 +261,8 @@ func (g *ingest) displaced(ev graspsync.Event) {
 	g.reprocess.judgeLater()
 }
 
-// heldFrom returns what is known of an event that the Policy holds: after a restart
-// nothing but whether a client submitted it. ended says that it is held no more.
+// heldFrom returns the source of a held event. After a restart only the kind of source is known.
+// ended reports that the event is not held any more.
 func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	h, known := g.sources.get(id, false)
 	if ended {
@@ -280,18 +277,18 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	return h
 }
 
-// letGo takes note that the Policy holds an event no more: there may be room for others.
+// letGo records that a held event has ended, so there may be room for others.
 func (g *ingest) letGo(id graspsync.EventID) {
 	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
 		g.reprocess.freed()
 	}
 }
 
-// count counts an event that was stored without the writer: one that a client submitted,
-// or one that the Policy has released, as what it was when it came.
+// count counts an event that was stored without the writer: a submission, or a released event under
+// its original source.
 func (g *ingest) count(ev graspsync.Event) {
 	if !g.sources.has(ev.ID) && g.met(ev.ID) {
-		return // the writer did
+		return // the writer has counted it
 	}
 	h := g.heldFrom(ev.ID, true)
 	g.telemetry.say("event stored", graspsync.Incoming{Event: ev, Source: h.source})

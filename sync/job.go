@@ -8,8 +8,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// copyKey is the same for two deliveries of which one needs to be looked at. The
-// id stands for everything but the signature, once it was recomputed.
+// copyKey identifies a copy of an event. The checked id covers everything but the signature.
 type copyKey struct {
 	id  graspsync.EventID
 	sig string
@@ -21,33 +20,33 @@ type job struct {
 	incoming graspsync.Incoming
 	gap      bool
 	size     int64
-	number   uint64       // in the order in which they came
-	waits    []*batchWait // guarded by inflight.mu: of everyone who delivered a copy
-	from     *relayConn   // who delivered the first; nil if revived
-	stats    *relayStats  // of the relay that did
-	bytes    *limit.Slot  // of the bytes on their way; nil if revived
-	turn     *limit.Slot  // for the check of its signature
-	foreign  bool         // its signature was not checked, because its announcement is for another service
-	revived  bool         // it has waited in the pool and was settled then
-	again    bool         // it stays pending until something else is said of it
+	number   uint64       // in the order of arrival
+	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy
+	from     *relayConn   // the first of these; nil if revived
+	stats    *relayStats  // of its relay
+	bytes    *limit.Slot  // room in the pipeline; nil if revived
+	turn     *limit.Slot  // room for a signature check
+	foreign  bool         // an announcement for another service, whose signature was not checked
+	revived  bool         // it was pending and is settled
+	again    bool         // it stays pending until it has another result
 	over     bool         // it is settled
 	retry
 }
 
-// note is what is remembered of a job's event, at least.
+// note returns the record of a job's event.
 func (j *job) note() pending.Note {
 	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{j.stats, j.retry}}
 }
 
-// What an event takes up besides its text, in bytes, on a machine of 64 bits.
+// Memory of an event besides its text, in bytes, on 64-bit machines.
 const (
-	besides   = 512 // what is kept with it
+	besides   = 512 // fixed fields and tables
 	tagHead   = 24  // a slice
 	valueHead = 16  // a string
 )
 
-// memorySize is about how many bytes an event takes up in memory whose text has so many. What points to
-// the text counts: an empty value has three bytes there.
+// memorySize estimates the memory of an event from the length of its text. Slice and string headers
+// count, because an empty value has three bytes of text.
 func memorySize(ev graspsync.Event, text int) int64 {
 	n := text + besides
 	for _, tag := range ev.Tags {
@@ -56,7 +55,7 @@ func memorySize(ev graspsync.Event, text int) int64 {
 	return int64(n)
 }
 
-// host returns the host of the relay that delivered an event.
+// host returns the host of the relay that delivered the event.
 func (j *job) host() limit.Stranger {
 	if j.stats == nil {
 		return limit.Stranger{}
@@ -64,7 +63,7 @@ func (j *job) host() limit.Stranger {
 	return j.stats.host
 }
 
-// release makes room for other events.
+// release frees the room of the job.
 func (j *job) release() {
 	for _, s := range []*limit.Slot{j.bytes, j.turn} {
 		if s != nil {
@@ -73,16 +72,15 @@ func (j *job) release() {
 	}
 }
 
-// batchWait counts the events of one batch that are on their way into the Store. The
-// batch has ended when its request has, and every one of them is settled: counted,
-// not waited for.
+// batchWait counts the unsettled events of a batch. The batch ends when its request has ended and
+// all its events are settled. Nothing blocks for that.
 type batchWait struct {
-	open   atomic.Int64 // events, and one for the request itself
-	failed atomic.Bool  // some event could not be saved; the batch must be repeated
-	ended  func()       // set before the request lets go
+	open   atomic.Int64 // events, plus one for the request
+	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
+	ended  func()       // set by finish
 }
 
-// newBatchWait returns a token that is held by the request.
+// newBatchWait returns a batchWait that counts the request.
 func newBatchWait() *batchWait {
 	t := &batchWait{}
 	t.open.Store(1)
@@ -91,7 +89,7 @@ func newBatchWait() *batchWait {
 
 func (t *batchWait) hold() { t.open.Add(1) }
 
-// settle lets one hold go. ok is false if an event was lost to a failure of ours.
+// settle counts an event down. ok is false if a failure of ours lost it.
 func (t *batchWait) settle(ok bool) {
 	if !ok {
 		t.failed.Store(true)
@@ -99,8 +97,8 @@ func (t *batchWait) settle(ok bool) {
 	t.release()
 }
 
-// finish lets the request's own hold go. ended is called once everything is
-// settled, by whoever settles last; it must not block.
+// finish counts the request down. ended is called by the goroutine that settles last, and must not
+// block.
 func (t *batchWait) finish(ended func()) {
 	t.ended = ended
 	t.release()

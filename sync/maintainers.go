@@ -19,9 +19,9 @@ import (
 // evicted, all its pending events are judged again with the next announcement.
 const maxMaintainers = 100_000
 
-// maintainersChanged returns what is to be judged again since announcements have come or gone, and has those
-// removed that were stored for nothing but that they were listed. The policy is asked once for
-// each identifier, however many have.
+// maintainersChanged returns the events to judge again after announcements were added or removed.
+// It removes announcements that were stored only because a maintainer list named their authors, and
+// no list does now. The Policy is asked once per identifier.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
 	stored, all := w.self.index.takeNews()
 	changed, unsure := w.reprocess.takeChanged()
@@ -39,7 +39,7 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		relatives := w.relatives(identifier)
-		idle := w.rejected.Idle() // who is heard meanwhile has nothing that waits
+		idle := w.rejected.Idle() // no event waits for a new maintainer
 		if idle {
 			w.maintainers.Delete(identifier)
 		}
@@ -59,7 +59,7 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	return woken
 }
 
-// relatives returns what may be removed under an identifier if nobody lists it any more.
+// relatives returns the announcements that may be removed when no list names their authors.
 func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	if !w.store.removes() {
 		return nil
@@ -67,17 +67,17 @@ func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	return w.self.index.relatives(identifier)
 }
 
-// spared is how many announcements with an identifier stay that nobody lists any more, the newest:
-// who is listed again, after a mistake of an old client say, is known at once.
+// spared is the number of unlisted announcements per identifier that stay, the newest. If a list
+// drops an author by mistake and names the author again, the announcement is still stored.
 const spared = 32
 
-// unlisted returns which of those have to go who are not listed.
+// unlisted returns the announcements to remove.
 func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
 	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
 		_, is := heard[a.Ref.Owner]
 		return is
 	})
-	if len(w.policy.view.Announcements(identifier)) == 0 { // nobody is left whose repository it is about
+	if len(w.policy.view.Announcements(identifier)) == 0 { // no repository of ours is left
 		return out
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
@@ -89,12 +89,13 @@ func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, he
 	return out[min(spared, len(out)):]
 }
 
-// retiredAtOnce are removed that are read together: each may be half a megabyte long.
+// retiredAtOnce is the number of announcements that are read together. Each may have half a
+// megabyte.
 const retiredAtOnce = 16
 
-// retire removes announcements that nobody lists any more, or that have given way to others
-// who are listed. They may come again, and are asked for once they are listed. What could not
-// be removed is tried with the next change there, unless the Store never can.
+// retire removes announcements of authors that no list names, or that other authors have replaced.
+// They may be stored again. A failed removal is retried with the next change under the identifier,
+// unless the Store cannot remove.
 func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 	for some := range slices.Chunk(all, retiredAtOnce) {
 		ids := make([]graspsync.EventID, len(some))
@@ -115,7 +116,7 @@ func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 	}
 }
 
-// remove removes an announcement; ev is zero if it is not stored any more.
+// remove removes an announcement. ev is zero if it is not stored.
 func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync.Event) error {
 	if ev.IsZero() {
 		w.self.removed(graspsync.Event{Event: &nostr.Event{Kind: graspsync.KindAnnouncement}, ID: a.ID, PubKey: a.Ref.Owner})
@@ -136,8 +137,8 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	return nil
 }
 
-// newlyHeard returns what is fulfilled by whose word counts now that did not. A policy that
-// can't tell has everybody tried.
+// newlyHeard returns the dependencies that new maintainers fulfill. If the Policy cannot tell, it
+// returns those of all known people.
 func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
 	if can {
 		return w.becameMaintainers(identifier, heard)
@@ -155,7 +156,7 @@ func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, 
 	return keys
 }
 
-// becameMaintainers records who is heard now, and returns the keys of the people who were not heard before.
+// becameMaintainers records the maintainers and returns the dependencies that new ones fulfill.
 func (w *writer) becameMaintainers(identifier string, heard map[graspsync.PubKey]bool) (keys []pending.Key) {
 	before, _ := w.maintainers.Get(identifier)
 	for k, say := range heard {
@@ -174,7 +175,8 @@ func (w *writer) becameMaintainers(identifier string, heard map[graspsync.PubKey
 	return keys
 }
 
-// awaitMaintainers takes note of the dependencies of a pending event: people that it waits for are not heard yet.
+// awaitMaintainers records that the people in deps are no maintainers, because an event waits for
+// them.
 func (w *writer) awaitMaintainers(deps []graspsync.Dependency) {
 	for _, d := range deps {
 		heard, _ := w.maintainers.Get(d.Text)

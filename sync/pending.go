@@ -16,14 +16,14 @@ func rejectedConfig(cfg Config) pending.Config {
 	}
 }
 
-// dealtWith reports whether an event needs no second look.
+// dealtWith reports whether an event need not be processed again.
 func (g *ingest) dealtWith(id graspsync.EventID) bool {
 	return g.known.Has(id) || g.rejected.Has(id)
 }
 
-// needed returns those of ids that are neither known nor stored.
+// needed returns the ids of events that are neither known nor stored.
 func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
-	out := make([]graspsync.EventID, 0, len(ids)) // nearly all, most of the time
+	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
 	for len(ids) > 0 {
 		n := min(saveBatch, len(ids))
 		chunk := make([]graspsync.EventID, 0, n)
@@ -46,7 +46,7 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 	return out, nil
 }
 
-// note remembers an event and counts what had to go for that.
+// note remembers an event and counts the evicted ones.
 func (g *ingest) note(n pending.Note) {
 	d := g.rejected.Add(n)
 	g.telemetry.drop("waiting", d.Waiting)
@@ -57,14 +57,13 @@ func (g *ingest) note(n pending.Note) {
 	g.waiting.Store(int64(g.rejected.Held().Waiting))
 }
 
-// countsAgain reports whether it is to be remembered of an event that it was accepted: what
-// happens to others may have it judged again.
+// countsAgain reports whether an accepted event may be judged again later.
 func countsAgain(ev graspsync.Event) bool {
 	return ev.Kind != graspsync.KindDeletion && ev.Kind != graspsync.KindVanish
 }
 
-// fulfilsHeld returns what events may have waited for that ev is held. A policy that can't tell
-// whose word counts has those tried whom it may be about: no view but the policy's has it.
+// fulfilsHeld returns the dependencies that a held event fulfills. If the Policy cannot tell the
+// maintainers, the events of all people in the announcement are judged again.
 func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.policy.canTell(a.Ref.Identifier) {
@@ -75,7 +74,7 @@ func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
 	return keys
 }
 
-// awaited adds to keys what a stored event fulfils and something waits for.
+// awaited adds the dependencies that a stored event fulfills and an event waits for.
 func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	if g.rejected.Idle() {
 		return
@@ -88,7 +87,7 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	for _, k := range pending.Fulfils(ev, true) {
 		awaited(k)
 	}
-	if a, err := nip34.ParseAnnouncement(ev); err == nil { // who is heard is by one, or listed by one
+	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner or its maintainers may count now
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
 			awaited(pending.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)))
 			awaited(pending.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
@@ -96,8 +95,8 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 }
 
-// arrived returns the whole events that waited for any of keys, and has those asked
-// for again of which only the id is left.
+// arrived returns the complete events that waited for any of keys, and requests the events of which
+// only the id is left.
 func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
 	whole, ask := g.rejected.Arrived(keys)
 	for relay, ids := range ask {
@@ -116,7 +115,7 @@ func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.Pen
 	return whole
 }
 
-// revived makes jobs of events that have waited. Nobody counts on them any more.
+// revived makes jobs of pending events. No batch waits for them.
 func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
@@ -129,7 +128,8 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	return jobs
 }
 
-// lost has relays asked again for the time since unsaved events came of which not even the ids are kept.
+// lost records unsaved events of which even the id was evicted. Their relays are asked for
+// everything since then.
 func (g *ingest) lost(unsaved []pending.Heard) {
 	for _, e := range unsaved {
 		g.telemetry.drop("unsaved", 1)

@@ -12,14 +12,14 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// reprocessQueue is what the writer is told from elsewhere: it has some events judged again for that. It
-// never blocks, and may be used by any goroutine.
+// reprocessQueue contains the reasons to judge pending events again. The writer takes them. Senders
+// never block, and may be any goroutine.
 type reprocessQueue struct {
-	most int           // keys, and identifiers
+	most int           // maximum number of keys, and of identifiers
 	wake chan struct{} // one slot: there is something
 
-	roomAt atomic.Pointer[time.Time] // since when there may be room: the Policy let go of an event; nil: never
-	later  atomic.Bool               // there is something without room
+	roomAt atomic.Pointer[time.Time] // when the Policy last ended a hold, which may make room; nil: never
+	later  atomic.Bool               // some event had no room
 
 	mu sync.Mutex
 	// guarded by mu
@@ -30,7 +30,7 @@ type reprocessQueue struct {
 	unsure    bool                // changed is incomplete: check the maintainers of all identifiers
 }
 
-// wakeFor has the writer judge again what waits for any of keys.
+// wakeFor adds fulfilled dependencies.
 func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	q.mu.Lock()
 	if len(q.fulfilled) < q.most {
@@ -42,7 +42,7 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	q.poke()
 }
 
-// foundAll is wakeFor for what a scan has found, which may be all there is.
+// foundAll adds the result of a scan.
 func (q *reprocessQueue) foundAll(c indexChange) {
 	q.mu.Lock()
 	q.overrun = q.overrun || q.found != nil
@@ -51,20 +51,20 @@ func (q *reprocessQueue) foundAll(c indexChange) {
 	q.poke()
 }
 
-// judgeLater has the writer judge again what has no room.
+// judgeLater adds an event without room.
 func (q *reprocessQueue) judgeLater() {
 	q.later.Store(true)
 	q.poke()
 }
 
-// freed takes note that there may be room.
+// freed records that there may be room.
 func (q *reprocessQueue) freed() {
 	now := time.Now()
 	q.roomAt.Store(&now)
 	q.judgeLater()
 }
 
-// room returns since when there may be room.
+// room returns the time of the last call of freed.
 func (q *reprocessQueue) room() (at time.Time) {
 	if p := q.roomAt.Load(); p != nil {
 		at = *p
@@ -72,7 +72,7 @@ func (q *reprocessQueue) room() (at time.Time) {
 	return at
 }
 
-// poke has the writer look.
+// poke wakes the writer.
 func (q *reprocessQueue) poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -88,7 +88,7 @@ func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// takeFound returns what foundAll was told, nil if it was not.
+// takeFound returns the result of a scan, or nil.
 func (q *reprocessQueue) takeFound() *indexChange {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,7 +97,7 @@ func (q *reprocessQueue) takeFound() *indexChange {
 	return found
 }
 
-// announced takes note that there may be others under an identifier whose word counts.
+// announced records that the maintainers under an identifier may have changed.
 func (q *reprocessQueue) announced(ev graspsync.Event) {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return
@@ -113,8 +113,7 @@ func (q *reprocessQueue) announced(ev graspsync.Event) {
 	}
 }
 
-// withdrawn has the writer see whether there are others under an identifier whose word counts
-// since an announcement is gone: there was no room for them beside those whom it listed.
+// withdrawn records that an announcement is gone, which may make room for other maintainers.
 func (q *reprocessQueue) withdrawn(ev graspsync.Event) {
 	if ev.Kind == graspsync.KindAnnouncement {
 		q.announced(ev)
@@ -122,8 +121,8 @@ func (q *reprocessQueue) withdrawn(ev graspsync.Event) {
 	}
 }
 
-// takeChanged returns the identifiers of which announcements have come or gone; unsure: there
-// may be others.
+// takeChanged returns the identifiers whose announcements have changed, and whether there may be
+// others.
 func (q *reprocessQueue) takeChanged() (changed map[string]struct{}, unsure bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

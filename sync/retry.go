@@ -9,44 +9,44 @@ import (
 )
 
 const (
-	retryFirst = time.Second     // before an event is saved again that could not be
-	retryMost  = 4 * time.Minute // the same after many failures
+	retryFirst = time.Second     // wait before the first retry of an event
+	retryMost  = 4 * time.Minute // wait after many failures
 
-	// wholeTries is how often an event is tried while others could be saved. Then only its id is kept.
+	// wholeTries is the number of failures, while other events could be saved, after which only the
+	// id of an event is kept.
 	wholeTries = 4
 
-	// askEvery is the time between two requests of ids that had no room or could not be saved, and askMost how
-	// many are requested of each relay.
+	// askEvery is the time between two requests of ids, askMost the number of ids per relay.
 	askEvery = time.Minute
 	askMost  = 100
 
-	// turnEvery is the least time between two turns of events that are judged or saved again. What comes now has
-	// the writer for itself for turnShare times as long as a turn took.
+	// turnEvery is the minimum time between two retries. After a retry the writer serves new events
+	// for turnShare times as long as the retry took.
 	turnEvery = time.Second
 	turnShare = 4
 )
 
-// retry is how often an event could not be judged or saved.
+// retry counts the failures of an event.
 type retry struct {
-	attempts int    // while others could be saved
-	tries    int    // all of them
-	works    uint64 // writer.works at the last one
-	slow     bool   // the Store came to no end with it alone
+	attempts int    // while other events could be saved
+	tries    int    // all
+	works    uint64 // writer.works at the last failure
+	slow     bool   // a save of this event alone was too slow
 }
 
-// payer is kept with a pending event.
+// payer is stored with a pending event.
 type payer struct {
 	stats *relayStats
 	retry retry
 }
 
-// failed has a job tried again whose event could not be judged or saved: that is no verdict on the event. It
-// is kept whole while there is room. If there is none, the batch that brought it fails, and is fetched again.
+// failed retries a job whose event could not be judged or saved. The event is kept whole while
+// there is room. Otherwise its batch fails and is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.troubled(err)
-	w.known.Forget(j.key.id) // whatever became of it before
+	w.known.Forget(j.key.id) // an earlier result is void
 	if j.tries == 0 || j.works != w.works {
 		j.attempts++
 	}
@@ -54,7 +54,7 @@ func (w *writer) failed(j *job, err error) {
 	j.works = w.works
 	n := j.note()
 	before, _ := w.rejected.Look(n.ID)
-	requested := before.Unsaved && before.Whole == nil // and not before it is again
+	requested := before.Unsaved && before.Whole == nil // keep only its id
 	switch {
 	case j.attempts >= wholeTries || requested:
 	case !j.revived && j.incoming.Source.Kind != graspsync.Live && !w.rejected.HasRoom(n.Size):
@@ -69,10 +69,10 @@ func (w *writer) failed(j *job, err error) {
 	w.done(j)
 }
 
-// done settles a job of which a verdict or the Store has disposed, or that is pending.
+// done settles a job that is stored, rejected or pending.
 func (w *writer) done(j *job) { w.end(j, true) }
 
-// end settles a job. ok is false if its event is not kept.
+// end settles a job. ok is false if its event is lost.
 func (w *writer) end(j *job, ok bool) {
 	j.over = true
 	if !j.revived {
@@ -80,8 +80,8 @@ func (w *writer) end(j *job, ok bool) {
 	}
 }
 
-// lose settles jobs of which nobody has disposed, nor will. What was taken out of where it
-// waited is nowhere else: it is asked for again.
+// lose settles jobs without a result. A revived event is in no table any more, so it is requested
+// again.
 func (w *writer) lose(jobs []*job) {
 	for _, j := range jobs {
 		if j.revived && !j.again {
@@ -94,7 +94,7 @@ func (w *writer) lose(jobs []*job) {
 	}
 }
 
-// due returns the channel that says when to judge again, nil if there is nothing.
+// due returns the channel of the next retry, or nil.
 func (w *writer) due() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -102,7 +102,7 @@ func (w *writer) due() <-chan time.Time {
 	return w.timer.C
 }
 
-// arm has the next turn begin at a time, or earlier.
+// arm schedules the next retry at a time, or earlier.
 func (w *writer) arm(at time.Time) {
 	now := time.Now()
 	if at.IsZero() || at.Before(w.next) {
@@ -114,7 +114,8 @@ func (w *writer) arm(at time.Time) {
 	}
 }
 
-// worked notes that something was saved. If nothing could be before, all is tried that waited for that.
+// worked records a successful save. If nothing could be saved before, all failed events are
+// retried.
 func (w *writer) worked() {
 	w.works++
 	if w.wait > 0 {
@@ -124,20 +125,20 @@ func (w *writer) worked() {
 	}
 }
 
-// retrySoon has all that could not be saved tried soon.
+// retrySoon schedules a retry of all failed events.
 func (w *writer) retrySoon() {
 	w.workedAt = time.Now()
 	w.arm(w.workedAt)
 }
 
-// stuck notes that of what was tried nothing could be saved: it is no use to try the rest right now.
+// stuck records that no retry succeeded. The other events wait.
 func (w *writer) stuck(now time.Time) {
 	w.wait = min(max(2*w.wait, retryFirst), retryMost)
 	w.next = now.Add(w.wait)
 	w.health.stuck(now)
 }
 
-// askAgain requests events of which only the ids are left, unless they are stored.
+// askAgain requests events of which only the id is left, unless they are stored.
 func (w *writer) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []graspsync.EventID) {
 	has, err := w.store.has(ctx, ids)
 	missing := ids[:0]
@@ -151,9 +152,9 @@ func (w *writer) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []g
 	w.refetch(relay, missing)
 }
 
-const sayTrouble = time.Minute // between two lines in the log, however much fails
+const sayTrouble = time.Minute // minimum time between two log lines
 
-// troubled takes note that an event could not be judged or saved.
+// troubled records a failure to judge or save.
 func (w *writer) troubled(err error) {
 	w.failures++
 	w.unsaid++
@@ -168,7 +169,7 @@ func (w *writer) troubled(err error) {
 	w.saidAt, w.unsaid, w.said = now, 0, true
 }
 
-// savedAgain takes note that what could not be saved before was saved now.
+// savedAgain records that a failed event was saved.
 func (w *writer) savedAgain() {
 	if !w.down {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// safePolicy is the Policy, with panics that are errors, and what it judges by.
+// safePolicy calls the Policy and the Holder. A panic becomes an error.
 type safePolicy struct {
 	of        Policy
 	holder    Holder // nil if nothing is held
@@ -19,7 +19,7 @@ type safePolicy struct {
 	rules     Rules // nil: there are none
 	identity  nip34.Identity
 	timeout   time.Duration // of a judgement
-	ahead     time.Duration // how far in the future an event may be dated
+	ahead     time.Duration // see FutureTolerance
 	telemetry *telemetry
 }
 
@@ -33,7 +33,7 @@ const (
 	reasonExpired = "invalid: event is expired"
 )
 
-// verdict is the policy's, after what takes a clock.
+// verdict checks the times of an event and asks the Policy.
 func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	if p.isAhead(in.Event) {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
@@ -46,15 +46,15 @@ func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v gras
 	defer p.telemetry.recovered(&err, "policy judge")
 	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
 	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
-		return graspsync.Verdict{}, errHolder // else relays would be asked for it again and again
+		return graspsync.Verdict{}, errHolder // else it would be requested again and again
 	}
 	return v, err
 }
 
-// foreign reports whether an event is an announcement that the policy rejects whatever its signature,
-// because it is for another service: Lists refuses it, and nobody here has to do with its repository. It
-// is called before the signature is checked, so it reads no Store and does not ask Judge. The verdict
-// depends on what is stored or held now: the announcement may be one of a maintainer who is listed later.
+// foreign reports whether an event is an announcement for another service, which the Policy rejects
+// whatever its signature: Lists refuses it, and its author has nothing to do with a repository of
+// ours. It is called before the signature is checked, so it does not read the Store and does not
+// call Judge. The verdict may change when the author is listed as a maintainer.
 func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
 		return v, false
@@ -64,7 +64,7 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 		return v, false
 	}
 	defer func() {
-		if recover() != nil { // it is verified and judged like any other event
+		if recover() != nil { // verify and judge it like other events
 			foreign = false
 			p.telemetry.panicked("policy")
 		}
@@ -79,24 +79,24 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 	}
 	heard := p.of.Heard(a.Ref.Identifier, p.view)
 	if _, is := heard[a.Ref.Owner]; heard == nil || is || len(heard) >= nip34.WaitingBounds().Each {
-		return v, false // of so many, some may be listed and find no room: Judge says so
+		return v, false // with so many maintainers only Judge knows who has room
 	}
 	return unlisted(p.identity, a), true
 }
 
 // isAhead reports whether an event is dated too far in the future.
 func (p *safePolicy) isAhead(ev graspsync.Event) bool {
-	// In seconds: the latest of them do not fit into a time.
+	// Compare seconds, because the largest timestamps do not fit into a time.Time.
 	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
 }
 
-// events returns stored events as the policy sees them.
+// events returns stored events from the View of the Policy.
 func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
 	defer p.telemetry.recovered(&err, whoseStore)
 	return p.view.Events(ctx, ids)
 }
 
-// hear asks the policy whose word counts under an identifier; false: it can't tell.
+// hear returns the authors that count under an identifier, and false if the Policy cannot tell.
 func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 	heard, err := p.heard(identifier)
 	return heard, err == nil && heard != nil
@@ -107,14 +107,13 @@ func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err 
 	return p.of.Heard(identifier, p.view), nil
 }
 
-// canTell reports whether the policy says whose word counts under an identifier.
+// canTell reports whether the Policy knows the authors that count under an identifier.
 func (p *safePolicy) canTell(identifier string) bool {
 	_, can := p.hear(identifier)
 	return can
 }
 
-// heldForUser reports whether an event is held, and whether a client submitted it, as far as the
-// holder can tell.
+// heldForUser calls [Holder].HeldForUser.
 func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	if p.holder == nil {
 		return false, false
@@ -124,7 +123,7 @@ func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	return p.holder.HeldForUser(id)
 }
 
-// heldAnnouncement returns the announcement of a repository that is held, nil if none is.
+// heldAnnouncement returns the held announcement of a repository, or nil.
 func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
 	if p.holder == nil {
 		return nil
@@ -139,7 +138,7 @@ func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef
 	return nil
 }
 
-// authority says who has a say about the refs of a repository, nil if the policy can't tell.
+// authority returns the members of a repository, or nil if the Policy cannot tell.
 func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
 	defer p.telemetry.recovered(&err, "policy") // then it can't tell

@@ -9,15 +9,15 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// safeStore is the Store, with panics that are errors and calls that end.
+// safeStore calls the Store with a timeout. A panic becomes an error.
 type safeStore struct {
 	of        Store
 	timeout   time.Duration // of a call
 	telemetry *telemetry
-	stays     bool // what is stored, as the Store said; owned by the writer
+	stays     bool // the Store cannot remove events; owned by the writer
 }
 
-// has asks the Store which ids it has.
+// has calls [Store].Has.
 func (s *safeStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer s.telemetry.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -42,7 +42,7 @@ func (s *safeStore) save(ctx context.Context, events []graspsync.Incoming, most 
 	return outcomes, err
 }
 
-// removes reports whether it can remove what nobody lists any more, as far as is known.
+// removes reports whether the Store may be able to remove events.
 func (s *safeStore) removes() bool { return !s.stays }
 
 func (s *safeStore) remove(ctx context.Context, ev graspsync.Event) (err error) {

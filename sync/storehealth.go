@@ -8,32 +8,31 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// storeHealth is whether events can be saved, as the writer finds out and others ask. It may be used
-// by any goroutine.
+// storeHealth reports whether events can be saved. The writer sets it. It may be used concurrently.
 type storeHealth struct {
 	mu sync.Mutex
 	// guarded by mu
-	missed  map[graspsync.RelayURL]time.Time // since when events of a relay were let go of
-	nothing bool                             // can be saved now
-	stuckAt time.Time                        // when last nothing could be saved
-	again   bool                             // events could be saved again, and that was not told
+	missed  map[graspsync.RelayURL]time.Time // the earliest event of each relay that was dropped unsaved
+	nothing bool                             // nothing can be saved
+	stuckAt time.Time                        // the last time when nothing could be saved
+	again   bool                             // saving works again, and takeMissed has not reported it
 }
 
-// works takes note that events can be saved again.
+// works records that events can be saved again.
 func (s *storeHealth) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.again, s.nothing = true, false
 }
 
-// stuck takes note that of all that was tried nothing could be saved.
+// stuck records that no event of a retry could be saved.
 func (s *storeHealth) stuck(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuckAt, s.nothing = now, true
 }
 
-// letGo takes note that an event of a relay was let go of that had come before since.
+// letGo records that an event of a relay, received at since, was dropped unsaved.
 func (s *storeHealth) letGo(relay graspsync.RelayURL, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,22 +41,22 @@ func (s *storeHealth) letGo(relay graspsync.RelayURL, since time.Time) {
 	}
 }
 
-// savesNothing reports whether of all that is tried nothing can be saved.
+// savesNothing reports whether nothing can be saved.
 func (s *storeHealth) savesNothing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nothing
 }
 
-// stuckSince reports whether nothing could be saved at some time since then.
+// stuckSince reports whether at some time since t nothing could be saved.
 func (s *storeHealth) stuckSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.stuckAt.Before(t)
 }
 
-// takeMissed reports whether events can be saved again that could not be, or can anyhow
-// if late is set, and returns since when some were let go of, by relay.
+// takeMissed reports whether saving works again after a failure, or works at all if late is set. It
+// returns the earliest dropped event of each relay.
 func (s *storeHealth) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

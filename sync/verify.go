@@ -28,17 +28,17 @@ type Verifier interface {
 var _ Verifier = (*batchverify.Verifier)(nil)
 
 const (
-	// verifyBatch is how many events are given to the Verifier at once: more would make
-	// signatures hardly cheaper.
+	// verifyBatch is the maximum number of events in one call of the Verifier. Larger batches are
+	// hardly cheaper per event.
 	verifyBatch = 512
 
-	// verifyLinger is how long events of the past wait for others to be checked with: what
-	// some hundreds take to come from a fast relay. Alone a signature is ten times as dear.
+	// verifyLinger is the time for which history waits for a full batch. A fast relay sends some
+	// hundred events in that time. A single check costs ten times as much per signature.
 	verifyLinger = 20 * time.Millisecond
 )
 
-// gather waits for events. Those of the past wait for others, until there are enough of
-// them, one comes live, a request has ended, or for a moment. It returns nil if ctx ends.
+// gather collects a batch. It returns early if the batch is full, contains a live event, or a
+// request has ended. It returns nil if ctx ends.
 func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	select {
 	case g.gathering <- struct{}{}:
@@ -46,7 +46,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	case <-ctx.Done():
 		return nil
 	}
-	if len(g.toVerify) == 0 { // what had to hurry then is dealt with
+	if len(g.toVerify) == 0 { // an earlier hurry is served
 		select {
 		case <-g.hurried:
 		default:
@@ -81,7 +81,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	return jobs
 }
 
-// hurry has what waits for others checked at once: nothing more comes of a request.
+// hurry verifies queued events immediately, because a request has ended.
 func (g *ingest) hurry() {
 	select {
 	case g.hurried <- struct{}{}:
@@ -89,14 +89,14 @@ func (g *ingest) hurry() {
 	}
 }
 
-// verifyAll is one worker: what is not stored yet has its signature checked.
+// verifyAll is one worker. It checks the signatures of events that are not stored.
 func (g *ingest) verifyAll(ctx context.Context) {
 	for {
 		jobs := g.gather(ctx)
 		if jobs == nil {
 			return
 		}
-		for _, j := range jobs { // others of their hosts may wait meanwhile
+		for _, j := range jobs { // other events of their hosts may wait
 			j.turn.Release()
 		}
 		jobs = g.unstored(ctx, g.worthwhile(jobs))
@@ -117,7 +117,7 @@ func (g *ingest) verifyAll(ctx context.Context) {
 				g.unverified(j)
 			case errors.Is(verdicts[i], ErrSignature):
 				j.from.badSignature(j.key)
-				if e, known := g.rejected.Look(j.key.id); known && e.Wanted { // other relays may have the real one
+				if e, known := g.rejected.Look(j.key.id); known && e.Wanted { // other relays may have a valid copy
 					g.refetch(graspsync.RelayURL{}, []graspsync.EventID{j.key.id})
 				}
 				g.inflight.settled(j, true)
@@ -135,7 +135,7 @@ func (g *ingest) verifyAll(ctx context.Context) {
 	}
 }
 
-// verify asks the Verifier. An error is ours, and says nothing about the events.
+// verify calls the Verifier. An error says nothing about the events.
 func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	defer g.telemetry.recovered(&err, "verifier")
 	verdicts = g.cfg.Verifier.Verify(events)
@@ -146,8 +146,8 @@ func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	return verdicts, nil
 }
 
-// unverified ends a job whose event could not be dealt with. The batch that brought it is
-// repeated; a live event is asked for by its id.
+// unverified ends a job that could not be verified. Its batch is repeated; a live event is
+// requested by id.
 func (g *ingest) unverified(j *job) {
 	g.telemetry.failed.Add(1)
 	g.inflight.settled(j, false)
@@ -156,16 +156,15 @@ func (g *ingest) unverified(j *job) {
 	}
 }
 
-// worthwhile settles the jobs that only a relay counts on which is being cut off for what it
-// sent before, and returns the others. It is asked for its batch again when it is back.
+// worthwhile settles the jobs for which only a relay waits that is being disconnected, and returns
+// the others. The batch of that relay is requested again.
 func (g *ingest) worthwhile(jobs []*job) []*job {
 	return slices.DeleteFunc(jobs, func(j *job) bool {
 		return j.from != nil && j.from.spent.Load() && g.inflight.letGo(j)
 	})
 }
 
-// unstored settles the jobs whose events the Store has, and returns the others. If
-// the Store can't tell, all are worth a look.
+// unstored settles the jobs of stored events and returns the others, or all if the Store fails.
 func (g *ingest) unstored(ctx context.Context, jobs []*job) []*job {
 	ids := make([]graspsync.EventID, len(jobs))
 	for i, j := range jobs {

@@ -22,19 +22,19 @@ type writer struct {
 	// of whom an event was rejected since. The value is true for people whose states count as well.
 	maintainers *limit.Table[string, map[graspsync.PubKey]bool]
 
-	works    uint64        // how often the Store saved something
-	workedAt time.Time     // when it did after a time in which it saved nothing, or saved something that had failed
-	wait     time.Duration // while nothing can be saved, 0 if something can
-	next     time.Time     // not before that then
-	askAt    time.Time     // of ids
-	timer    *time.Timer   // of the next turn, nil if there is none
-	turnAt   time.Time     // when that is
+	works    uint64        // number of successful saves
+	workedAt time.Time     // the last success after a time without any, or of an event that had failed
+	wait     time.Duration // current pause while nothing can be saved, else 0
+	next     time.Time     // end of that pause
+	askAt    time.Time     // the next request of ids
+	timer    *time.Timer   // of the next retry, nil if none is due
+	turnAt   time.Time     // when timer fires
 
 	failures uint64    // of the Store or the Policy
 	unsaid   int       // failures since the last line in the log
 	saidAt   time.Time // the last line in the log
-	down     bool      // nothing that had failed was saved since
-	said     bool      // the failure is in the log, and not yet that saving works again
+	down     bool      // no failed event was saved since
+	said     bool      // the log has the failure, and not the recovery
 }
 
 func newWriter(g *ingest) *writer {
@@ -43,7 +43,7 @@ func newWriter(g *ingest) *writer {
 
 // run works until ctx ends.
 func (w *writer) run(ctx context.Context) {
-	w.arm(time.Time{}) // what an earlier process has left
+	w.arm(time.Time{}) // events of the last process
 	for {
 		select {
 		case j := <-w.toSave:
@@ -58,8 +58,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// turn does a part of the work. A panic is a bug of ours, or of the embedder's logger, but
-// must cost no more than that.
+// turn runs a part of the work and contains a panic of ours or of the embedder's logger.
 func (w *writer) turn(work func()) {
 	w.inflight.turn.Add(1)
 	defer w.inflight.turn.Add(1)
@@ -71,9 +70,8 @@ func (w *writer) turn(work func()) {
 	work()
 }
 
-// contain does a step of the work on one event. Should that panic, the event is dropped, and
-// not looked at again as long as its id is remembered: it would do the same once more. What
-// waits for room is not kept any longer either.
+// contain runs a step of the work on one event. After a panic the event is dropped and its id
+// counts as known, because the same step would panic again.
 func (w *writer) contain(j *job, step func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -88,9 +86,9 @@ func (w *writer) contain(j *job, step func()) {
 	step()
 }
 
-// catchUp judges again what waits for what the writer is told of.
+// catchUp judges the events again that reprocessQueue reports.
 func (w *writer) catchUp(ctx context.Context) {
-	w.inflight.unsettled.Add(1) // what waits is taken out of where it is remembered
+	w.inflight.unsettled.Add(1) // revived events are in no table
 	defer w.inflight.unsettled.Add(-1)
 	if w.reprocess.later.Swap(false) {
 		w.arm(time.Time{})
@@ -103,8 +101,8 @@ func (w *writer) catchUp(ctx context.Context) {
 	w.process(ctx, w.revived(waiting))
 }
 
-// fulfilled returns what is here now that events may wait for; all: and more than that. What begins
-// to wait does so here, so that where nothing waits it is not worked out what a scan has found.
+// fulfilled returns the fulfilled dependencies, and whether there may be others. It computes the
+// result of a scan only if events wait.
 func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	keys, all = w.reprocess.takeFulfilled()
 	if found := w.reprocess.takeFound(); found != nil && !w.rejected.Idle() {
@@ -113,8 +111,8 @@ func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// judgeAgain judges and saves again some events that had no room or could not be saved, and requests others of
-// which only the ids are left.
+// judgeAgain judges and saves events again that had no room or could not be saved, and requests
+// events of which only the id is left.
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
 	w.timer = nil
@@ -123,7 +121,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 		return
 	}
 	next := now.Add(askEvery)
-	defer func() { // should this panic, too
+	defer func() { // also after a panic
 		if least := time.Now().Add(turnShare * time.Since(now)); !next.IsZero() && next.Before(least) {
 			next = least
 		}
@@ -162,12 +160,12 @@ func (w *writer) judgeAgain(ctx context.Context) {
 	}
 }
 
-// process judges jobs, saves what is accepted, and goes on with what waited for
-// that. Where that is much, what comes now has half of the turns.
+// process judges jobs, saves the accepted events and continues with the events that waited for
+// these. If there are many, new events get half of the batches.
 func (w *writer) process(ctx context.Context, jobs []*job) {
-	w.inflight.unsettled.Add(1) // what is revived does not count by itself
+	w.inflight.unsettled.Add(1) // revived events are in no table
 	defer w.inflight.unsettled.Add(-1)
-	defer func() { // all of them, should this panic
+	defer func() { // also after a panic
 		left := slices.DeleteFunc(jobs, func(j *job) bool { return j.over })
 		if ctx.Err() == nil {
 			w.lose(left)
@@ -191,8 +189,8 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 	}
 }
 
-// judge settles what is not accepted and returns the rest, and what waited for
-// something that has come too late to be stored.
+// judge returns the accepted jobs and settles the others. It also returns the events that waited
+// for a held event.
 func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*pending.PendingEvent) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
@@ -236,8 +234,8 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pe
 	return false, nil
 }
 
-// judgeForeign rejects an announcement whose signature was not checked. If it concerns us since it came,
-// it is requested again, to be verified.
+// judgeForeign rejects an announcement with an unchecked signature. If it concerns us by now, it is
+// requested again to be verified.
 func (w *writer) judgeForeign(j *job) {
 	if v, foreign := w.policy.foreign(j.incoming.Event); foreign {
 		w.reject(j, v)
@@ -248,8 +246,8 @@ func (w *writer) judgeForeign(j *job) {
 	w.done(j)
 }
 
-// overtaken settles a job of whose event another copy was dealt with since it came, or since
-// it could not be judged or saved. What has waited may be known, and is judged for that.
+// overtaken settles a job if another copy of its event was processed in the meantime. A known event
+// that waited is judged all the same.
 func (w *writer) overtaken(j *job) bool {
 	if j.revived && j.tries == 0 || !w.known.Has(j.key.id) {
 		return false
@@ -263,16 +261,16 @@ func (w *writer) overtaken(j *job) bool {
 	return true
 }
 
-// reject remembers an event that is not for us. Of one that was not verified only the id is kept, which
-// was: if it counts later, it is requested again and verified then.
+// reject remembers a rejected event. Of an event with an unchecked signature only the id is kept,
+// and the event is requested again if it counts later.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	w.awaitMaintainers(v.DependsOn)
 	w.unwanted(j, IsRejected, v, pending.Note{Deps: pending.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
 }
 
-// postpone keeps an event to be judged again for which there is no room now.
+// postpone keeps an event without room, to be judged again.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
-	if j.again && j.tries == 0 { // it is kept, and was counted when it came
+	if j.again && j.tries == 0 { // it was counted when it arrived
 		w.done(j)
 		return
 	}
@@ -280,7 +278,8 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	w.arm(time.Now().Add(turnEvery))
 }
 
-// unwanted counts and remembers an event that is not stored. Who is told of it finds that it is so.
+// unwanted counts and remembers an event that is not stored. It is observed last, when the records
+// are complete.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
@@ -289,8 +288,8 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.N
 	w.telemetry.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
-// held takes note of an event that the Policy keeps, and returns what waited for it: a
-// state may be held as well once its announcement is, a deletion of it be accepted.
+// held records that the Policy holds an event, and returns the events that waited for that. A held
+// announcement allows its states to be held.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.telemetry.say("event held", j.incoming, "by", "the policy")
 	w.known.Add(j.key.id)
@@ -323,7 +322,7 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 	w.done(j)
 }
 
-// save saves jobs and returns what waited for them.
+// save saves jobs and returns the events that waited for them.
 func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.PendingEvent) {
 	p := savePatience{call: w.cfg.fixed.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
@@ -332,25 +331,24 @@ func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.Pendin
 	return w.saveFor(ctx, jobs, p)
 }
 
-// patience is for how long the Store is waited for.
+// savePatience bounds the wait for the Store.
 type savePatience struct {
-	call time.Duration // each call
-	end  time.Time     // of the attempts to save apart what could not be together; zero: there was none
+	call time.Duration // of each call
+	end  time.Time     // of all attempts to save parts of a failed batch; zero: none
 }
 
 const (
-	// leastPatience is the part of StoreTimeout that a few events get that are saved
-	// apart, since more of them took too long.
+	// leastPatience is the part of StoreTimeout for small parts of a batch that was too slow.
 	leastPatience = 16
-	// splitPatience is how many times StoreTimeout all of that may take. What is left then
-	// is tried another time.
+	// splitPatience is the multiple of StoreTimeout for all parts of a batch. The rest is retried
+	// later.
 	splitPatience = 2
-	// slowTries is every how many tries an event with which the Store came to no end alone
-	// gets all of StoreTimeout: others wait for that.
+	// slowTries: every fourth retry of an event that was too slow alone has the whole StoreTimeout,
+	// because others wait for it.
 	slowTries = 4
 )
 
-// apart is the patience with parts of what took too long.
+// apart returns the patience for parts of a batch that was too slow.
 func (p savePatience) apart(most time.Duration, now time.Time) savePatience {
 	if p.end.IsZero() {
 		p.end = now.Add(splitPatience * most)
@@ -380,14 +378,14 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p savePatience) (woke
 		o := &outcomes[places[i]]
 		w.contain(j, func() { woken = append(woken, w.outcome(ctx, j, *o)...) })
 		if o.Result == graspsync.Stored {
-			o.Result = graspsync.Duplicate // for a copy of it
+			o.Result = graspsync.Duplicate // for another copy
 		}
 	}
 	return woken
 }
 
-// incoming returns the events of jobs, each once, and the place of each job's event in
-// them: what was judged again comes beside a copy that a relay has just sent.
+// incoming returns the distinct events of jobs, and the index of each job's event. A revived event
+// may come together with a new copy.
 func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 	events, places = make([]graspsync.Incoming, 0, len(jobs)), make([]int, len(jobs))
 	seen := make(map[graspsync.EventID]int, len(jobs))
@@ -403,10 +401,9 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 	return events, places
 }
 
-// saveFailed has jobs tried again that could not be saved together. It may be one of
-// them that the Store can't stand, or comes to no end with: when they have failed before,
-// one is saved alone, another one each time, and if the Store works for that, or has
-// worked for others since, so are the rest, in smaller parts.
+// saveFailed retries jobs that could not be saved together. One event may be the cause. So if the
+// jobs have failed before, the last one is saved alone, and if any save succeeded since their last
+// attempt, the others are saved in halves.
 func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, err error) (woken []*pending.PendingEvent) {
 	last := len(jobs) - 1
 	slow := errors.Is(err, context.DeadlineExceeded)
@@ -429,7 +426,7 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, er
 	return woken
 }
 
-// outcome takes in what the Store did with an event.
+// outcome processes the result of the Store for an event.
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
 	before, _ := w.rejected.Look(j.key.id)
@@ -455,7 +452,7 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.failed(j, fmt.Errorf("saving event %s: %w", j.key.id, o.Err))
 		return nil
 	}
-	switch o.Result { //nolint:exhaustive // the others were of no use
+	switch o.Result { //nolint:exhaustive // others are not new
 	case graspsync.Stored:
 		w.brought(j)
 	}
@@ -466,12 +463,12 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	return woken
 }
 
-// gone remembers an event that was accepted but is no more.
+// gone remembers an event that was accepted and is superseded or deleted.
 func (w *writer) gone(j *job) {
 	w.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Accepted: countsAgain(j.incoming.Event)})
 }
 
-// brought counts a new event for the relay that had it.
+// brought counts a new event for its relay.
 func (w *writer) brought(j *job) {
 	w.telemetry.observe(EventStored(j.incoming))
 	w.telemetry.say("event stored", j.incoming)
