@@ -11,7 +11,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// kin is what follows from the announcements with an identifier, each when it is asked for.
+// recognizedAuthors contains the people who count under an identifier. Each result is computed on
+// demand.
 type recognizedAuthors struct {
 	family *nip34.Family
 
@@ -25,7 +26,7 @@ type wantedAuthors struct {
 	full bool
 }
 
-// newKin is for the owners of repositories that are served, and of those that wait.
+// newRecognizedAuthors takes the owners of served and of waiting repositories.
 func newRecognizedAuthors(family *nip34.Family, owners, waiting []graspsync.PubKey) *recognizedAuthors {
 	k := &recognizedAuthors{family: family}
 	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
@@ -48,7 +49,7 @@ func newRecognizedAuthors(family *nip34.Family, owners, waiting []graspsync.PubK
 	return k
 }
 
-// speaks reports whether somebody has a say in a repository of ours.
+// speaks reports whether who is a member of a repository of ours.
 func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
 	if !k.family.Knows(who) {
 		return false
@@ -63,20 +64,20 @@ func (k *recognizedAuthors) wanted() (of map[graspsync.PubKey]graspsync.PubKey, 
 }
 
 const (
-	// maxKin is the maximum number of cached results, maxKinListings of the announcements and listings
-	// that all of them have. A result counts for at most half of them, because the results of an
-	// identifier with very many are needed for each of its events, with and without held announcements.
+	// maxAuthorities is the maximum number of cached results, maxAuthorityListings of their
+	// announcements and listings. A result counts for at most half of them, because a large
+	// identifier is needed for each of its events, with and without held announcements.
 	maxAuthorities       = 1000
 	maxAuthorityListings = 250_000
 )
 
-// kinCache keeps results that were computed lately. It may be used by any goroutine.
+// authorityCache contains recent results. It may be used concurrently.
 type authorityCache struct {
 	mu      sync.Mutex
 	entries *limit.Table[authorityKey, authorityEntry] // guarded by mu; nil: empty
 }
 
-// kinKey is an identifier, and whether the result includes held announcements.
+// authorityKey is an identifier, and whether held announcements are included.
 type authorityKey struct {
 	identifier string
 	waits      bool
@@ -111,9 +112,9 @@ func (c *authorityCache) put(key authorityKey, e authorityEntry, listings int) {
 	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), e)
 }
 
-// of returns what follows from the announcements with an identifier. What they are is asked
-// after their generation: what comes between makes it another one. ours says which of them
-// make a repository ours besides those that are accepted; nil: it is of no interest.
+// of returns the people who count under an identifier. It reads the generation before the
+// announcements, so that a concurrent change makes the result obsolete. ours reports whether an
+// announcement that is not accepted makes a repository ours; nil means that owners do not matter.
 func (c *authorityCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *recognizedAuthors {
 	generation := view.Generation(identifier)
 	key := authorityKey{identifier, generation.Waiting != nil}
@@ -140,8 +141,8 @@ func (c *authorityCache) of(rule nip34.Membership, identifier string, view View,
 	return k
 }
 
-// ownersAmong returns whose repositories are ours, but for those that wait: those of accepted
-// announcements, and of others that list us, too.
+// ownersAmong returns the owners of our repositories that do not wait: those of accepted
+// announcements, and of other announcements that list us.
 func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
 	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
 	for _, a := range accepted {

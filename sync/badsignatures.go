@@ -9,19 +9,18 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// maxBad is how many events with a wrong signature are remembered of a relay.
+// maxBad is the maximum number of events per relay.
 const maxBad = 512
 
-// badCopies remembers which events of a relay have a wrong signature, over its
-// connections. A relay that once took some in unseen has them for good: each is proof of
-// hostility once, is not checked again and not fetched again. The zero value is ready,
-// and may be used by any goroutine.
+// badSignatures remembers the events of a relay with a wrong signature, over its connections. An
+// honest relay may have stored such events long ago. So each counts as hostile once, and is not
+// checked or fetched again. The zero value is ready and may be used concurrently.
 type badSignatures struct {
 	mu   sync.Mutex
-	sigs *limit.Table[graspsync.EventID, string] // the last one of each event, guarded by mu; nil: none
+	sigs *limit.Table[graspsync.EventID, string] // the last signature of each event, guarded by mu; may be nil
 }
 
-// add remembers a copy, and reports whether it is the first one of its event.
+// add records a copy and reports whether it is the first one of its event.
 func (b *badSignatures) add(k copyKey) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,7 +32,7 @@ func (b *badSignatures) add(k copyKey) (first bool) {
 	return !known
 }
 
-// has reports whether this copy is known to be bad.
+// has reports whether this copy has a wrong signature.
 func (b *badSignatures) has(k copyKey) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,7 +43,7 @@ func (b *badSignatures) has(k copyKey) bool {
 	return known && sig == k.sig
 }
 
-// without returns the ids that the relay is not known to have bad copies of.
+// without returns the ids without known bad copies.
 func (b *badSignatures) without(ids []graspsync.EventID) []graspsync.EventID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,15 +56,14 @@ func (b *badSignatures) without(ids []graspsync.EventID) []graspsync.EventID {
 	})
 }
 
-// repeats remembers what came on which subscription, so that a relay which sends
-// the same event over and over is noticed. It forgets, in favour of what came later,
-// and takes 64 KiB. The zero value is ready.
+// repeatFilter detects a relay that sends the same event repeatedly on a subscription. It is a
+// lossy hash table of 64 KiB in which later events replace earlier ones. The zero value is ready.
 type repeatFilter struct {
 	seed  maphash.Seed
 	slots []uint64
 }
 
-// seen notes an event, and reports whether it is known to have come before.
+// seen records an event and reports whether it came before.
 func (r *repeatFilter) seen(sub string, id graspsync.EventID) bool {
 	const slots = 8 << 10
 	if r.slots == nil {

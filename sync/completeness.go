@@ -10,19 +10,19 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// Bounds of what is remembered per relay of what it lacks and what it had.
+// Bounds per relay.
 const (
-	lackingIDs    = 2_048 // events that it lacks, in one pass
-	coverageRepos = 1_024 // repositories counted apart
-	lookupRefs    = 16    // repositories that one event counts for
+	lackingIDs    = 2_048 // lacking events of one pass
+	coverageRepos = 1_024 // repositories with their own counts
+	lookupRefs    = 16    // repositories of one event
 )
 
-// lackingAfter is how long we must have had an event for a relay to lack it: what is new is on its
-// way everywhere.
+// lackingAfter is the minimum age of an event that a relay lacks, because newer events may be on
+// their way.
 const lackingAfter = 10 * time.Minute
 
-// arrivals are the ids of what was stored here within lackingAfter, and of some that were before.
-// The zero value is empty; it may be used by any goroutine.
+// arrivals contains the ids that were stored within lackingAfter, and some older ones. The zero
+// value is empty. It may be used concurrently.
 type arrivals struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -30,8 +30,8 @@ type arrivals struct {
 	since      time.Time // of young
 }
 
-// mostArrivals bounds the ids in each of the two; when more come, the older half is forgotten
-// sooner, and may be said to be lacking.
+// mostArrivals bounds each of the two sets. Beyond it the older set is dropped early, and its
+// events may count as lacking.
 const mostArrivals = 20_000
 
 func (a *arrivals) add(id graspsync.EventID, now time.Time) {
@@ -53,7 +53,7 @@ func (a *arrivals) has(id graspsync.EventID, now time.Time) bool {
 	return young || old
 }
 
-// age forgets what has been here for long enough. a.mu is held.
+// age drops old ids. mu is held.
 func (a *arrivals) age(now time.Time) {
 	switch past := now.Sub(a.since); {
 	case past >= 2*lackingAfter:
@@ -63,31 +63,31 @@ func (a *arrivals) age(now time.Time) {
 	}
 }
 
-// peerLacksEvery is the least time between two warnings about one relay.
+// peerLacksEvery is the minimum time between two warnings about one relay.
 const peerLacksEvery = 24 * time.Hour
 
-// coverage is both counts of reconciliation with one relay, per repository. The zero
-// value is empty.
+// completeness counts, per repository, the events that a relay lacks and the events that we missed.
+// The zero value is empty.
 type completeness struct {
 	mu sync.Mutex
 	// guarded by mu
-	comparedAt time.Time                  // the last reconciliation ended, zero: none did
-	seen       map[graspsync.EventID]bool // that it lacks, this pass
-	lacks      map[graspsync.RepoRef]int  // events, this pass
-	lacksAll   int                        // events that count for any repository
-	had        map[graspsync.RepoRef]int  // that we missed, since the start
-	looking    int                        // look-ups under way
+	comparedAt time.Time                  // end of the last reconciliation, zero: none
+	seen       map[graspsync.EventID]bool // lacking events of this pass
+	lacks      map[graspsync.RepoRef]int  // number of these by repository
+	lacksAll   int                        // number of these of any repository
+	had        map[graspsync.RepoRef]int  // events that we missed since the start
+	looking    int                        // running look-ups
 	toldAt     time.Time                  // of the last warning
 }
 
-// begin starts a pass: what it lacks is counted anew.
+// begin starts a pass.
 func (c *completeness) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen, c.lacks, c.lacksAll = nil, nil, 0
 }
 
-// missed counts an event that the relay had and we missed.
+// missed counts an event that we missed.
 func (c *completeness) missed(refs []graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	}
 }
 
-// fresh notes a reconciliation and returns those of the ids that were not counted
-// in this pass, as far as there is room, and did not arrive here just now.
+// fresh records a reconciliation and returns those of the ids that were not counted in this pass
+// and are not new, up to the bound.
 func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +124,7 @@ func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.T
 	return out
 }
 
-// counted takes in what a look-up found: for each event the repositories for which
-// the relay should have it.
+// counted adds the result of a look-up: the repositories of each lacking event.
 func (c *completeness) counted(events [][]graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +137,8 @@ func (c *completeness) counted(events [][]graspsync.RepoRef) {
 	}
 }
 
-// worst returns the repository of which the relay lacks most, if it is time to say
-// so and nothing is being looked up.
+// worst returns the repository with most lacking events, if a warning is due and no look-up is
+// running.
 func (c *completeness) worst(now time.Time) (ref graspsync.RepoRef, count, repos int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,38 +15,34 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// index is what is known of what is stored: the announcements and root events, and what
-// descends from these. It reads no Store: [storeReader] fills it. What changes in it is what
-// the plan has to know.
+// eventIndex contains the stored announcements and root events, and their replies. It reads no
+// Store; [storeReader] fills it. Its changes are inputs of the plan.
 //
-// All methods may be called concurrently. The order in which stored, removed and
-// replaceAll return their changes is the order in which these must be applied, so
-// one goroutine, the owner, calls them.
+// All methods may be called concurrently. Changes must be applied in the order in which stored,
+// removed and replaceAll return them, so only selfSubscriber calls these.
 type eventIndex struct {
 	lists func(*nip34.Announcement) bool // read-only
-	us    nip34.Identity                 // read-only; who a request to vanish must concern
+	us    nip34.Identity                 // read-only; the service of requests to vanish
 
-	// panicked is told of a panic that was contained, and whose it was: our own. nil: nobody is
-	// told.
+	// panicked is called with a contained panic and its origin. It may be nil.
 	panicked func(whose string, p any)
 
-	write   sync.Mutex // serialises the owner's methods; taken before mu
-	pending *indexScan // guarded by write: the scan under way
+	write   sync.Mutex // serializes changes; taken before mu
+	pending *indexScan // guarded by write: the running scan
 
 	mu     sync.RWMutex // held for map operations only
 	tables *indexTables // guarded by mu, and by write for changes
-	// complete: the last scan has read all there is, and was told of all of it whether it is ours.
-	// Guarded by mu
+	// complete: the last scan has read all events without an error or a panic. Guarded by mu.
 	complete bool
-	// guarded by mu: identifiers of which announcements came or went since they were taken
+	// guarded by mu: identifiers whose announcements have changed since takeNews
 	news    map[string]struct{}
-	tooMany bool // not all of them are kept
+	tooMany bool // news was too long and is dropped
 }
 
 var _ Standing = (*eventIndex)(nil)
 
-// newIndex returns an empty index; [storeReader.scan] and [index.replaceAll] fill it.
-// lists is [Policy.Lists], us is who a request to vanish must concern. panicked may be nil.
+// newEventIndex returns an empty index. [storeReader.scan] and [eventIndex.replaceAll] fill it.
+// lists is [Policy.Lists]. panicked may be nil.
 func newEventIndex(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *eventIndex {
 	return &eventIndex{lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
 }
@@ -76,8 +72,8 @@ func (x *eventIndex) Family(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.family[identifier])
 }
 
-// relatives returns the announcements with an identifier that are here since their authors were
-// listed: none before all that is stored is known, since who lists them may not be.
+// relatives returns the announcements with an identifier that are stored because a maintainer list
+// names their authors. It returns none before a complete scan, because the lists are unknown.
 func (x *eventIndex) relatives(identifier string) (out []*nip34.Announcement) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -92,7 +88,7 @@ func (x *eventIndex) relatives(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// related returns the identifiers with such announcements.
+// related returns the identifiers of such announcements.
 func (x *eventIndex) related() (out []string) {
 	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.relative {
@@ -137,7 +133,7 @@ func (x *eventIndex) Root(id graspsync.EventID) bool {
 	return root != nil && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
-// rootTime returns the created_at of a root event, 0 if it is not known.
+// rootTime returns the created_at of a root event, or 0.
 func (x *eventIndex) rootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -147,15 +143,13 @@ func (x *eventIndex) rootTime(id graspsync.EventID) nostr.Timestamp {
 	return 0
 }
 
-// stored takes note of an event that has just become durable, of whatever kind.
-// The calls may come in a slightly different order than the Store had: a deletion
-// before its target, an announcement before the one it replaced.
+// stored applies a durable event of any kind. Events may be reported in another order than they
+// were stored: a deletion before its target, or an announcement before the one that it replaces.
 func (x *eventIndex) stored(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(x.storing(ev)) })
 }
 
-// contain runs what takes in an event. A panic is a bug of ours, but whatever event provoked
-// it must cost no more than that this one is not followed before a scan, which is made soon.
+// contain runs f. A panic costs the event only: it is not followed before the next scan.
 func (x *eventIndex) contain(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -167,25 +161,24 @@ func (x *eventIndex) contain(f func()) {
 	f()
 }
 
-// change is what f changes; one that panics breaks the index.
+// change returns the change of f. A panic makes the index broken.
 func (x *eventIndex) change(f func() indexChange) indexChange {
 	c := indexChange{broken: true}
 	x.contain(func() { c = f() })
 	return c
 }
 
-// removed takes note of an event that has left the Store other than by an event
-// that replaced or deleted it.
+// removed applies the removal of an event that no other event replaced or deleted.
 func (x *eventIndex) removed(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
 }
 
-// descending takes note of a stored event that may descend from something of ours.
+// descending applies a stored event that may be a reply to an event of ours.
 func (x *eventIndex) descending(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(storingNode(ev)) })
 }
 
-// indexOp is a change that can be applied to any tables.
+// indexUpdate is a change that can be applied to any tables.
 type indexUpdate func(t *indexTables, c *indexChange)
 
 func (x *eventIndex) apply(op indexUpdate) (c indexChange) {
@@ -204,10 +197,10 @@ func (x *eventIndex) apply(op indexUpdate) (c indexChange) {
 	return c
 }
 
-// maxNews is of how many identifiers it is kept that their announcements have changed.
+// maxNews bounds the identifiers in news.
 const maxNews = 10_000
 
-// note is called with mu held.
+// note adds the identifiers of a change to news. mu is held.
 func (x *eventIndex) note(c indexChange) {
 	for name := range c.names {
 		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
@@ -218,8 +211,8 @@ func (x *eventIndex) note(c indexChange) {
 	}
 }
 
-// takeNews returns the identifiers with other announcements than when it was called before,
-// or that there are too many of them.
+// takeNews returns the identifiers whose announcements have changed since the last call, or reports
+// that there are too many.
 func (x *eventIndex) takeNews() (names map[string]struct{}, tooMany bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -228,7 +221,7 @@ func (x *eventIndex) takeNews() (names map[string]struct{}, tooMany bool) {
 	return names, tooMany
 }
 
-// storing returns what a stored event does to the index, nil for nothing.
+// storing returns the update for a stored event, or nil.
 func (x *eventIndex) storing(ev graspsync.Event) indexUpdate {
 	if op := x.standing(ev); op != nil {
 		return op
@@ -244,7 +237,7 @@ func storingNode(ev graspsync.Event) indexUpdate {
 	return func(t *indexTables, c *indexChange) { t.addNode(a, c) }
 }
 
-// standing is storing without what descends from others: that is found only once these are.
+// standing returns the update for an event that is no reply, or nil.
 func (x *eventIndex) standing(ev graspsync.Event) indexUpdate {
 	switch {
 	case ev.Kind == graspsync.KindAnnouncement:
@@ -268,7 +261,7 @@ func (x *eventIndex) standing(ev graspsync.Event) indexUpdate {
 	return nil
 }
 
-// listed asks the policy. A panic says nothing of the announcement: sure is false then.
+// listed calls Policy.Lists. sure is false after a panic.
 func (x *eventIndex) listed(a *nip34.Announcement) (yes, sure bool) {
 	defer func() {
 		if p := recover(); p != nil && x.panicked != nil {
@@ -278,7 +271,7 @@ func (x *eventIndex) listed(a *nip34.Announcement) (yes, sure bool) {
 	return x.lists(a), true
 }
 
-// listedBy returns the announcement that an event is, if the policy says that it lists us.
+// listedBy returns the announcement in an event if the Policy lists it, else nil.
 func (x *eventIndex) listedBy(ev graspsync.Event) *nip34.Announcement {
 	a, err := nip34.ParseAnnouncement(ev)
 	if err != nil {
@@ -290,8 +283,8 @@ func (x *eventIndex) listedBy(ev graspsync.Event) *nip34.Announcement {
 	return a
 }
 
-// asBefore leaves a repository as it is known, ours or not, since nobody can tell what its
-// announcement makes of it. It is asked again when the Store is read again, soon.
+// asBefore keeps the known state of a repository, because the Policy panicked over its
+// announcement. The next scan asks again.
 func (x *eventIndex) asBefore(ref graspsync.RepoRef) indexUpdate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -303,7 +296,7 @@ func (x *eventIndex) asBefore(ref graspsync.RepoRef) indexUpdate {
 	return func(t *indexTables, c *indexChange) {
 		t.doubted = true
 		c.setBroken()
-		if known != nil { // in a scan, which has not found it
+		if known != nil { // a scan has not found it
 			t.announce(known, ours, c)
 		}
 	}
@@ -340,8 +333,8 @@ func storingDeletion(ev graspsync.Event) indexUpdate {
 	}
 }
 
-// withoutEvent returns a copy that does not keep the event's memory: an
-// announcement may be half a megabyte long.
+// withoutEvent returns a copy that does not keep the event in memory, which may have half a
+// megabyte.
 func withoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	b := *a
 	b.Event = nil
@@ -350,25 +343,24 @@ func withoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	return &b
 }
 
-// maxJournal is how many changes may happen while the Store is scanned.
+// maxJournal bounds the changes during a scan.
 const maxJournal = 100_000
 
-// snapshot is a scan of the Store, with what changed meanwhile.
+// indexScan is a scan of the Store and the changes during the scan.
 type indexScan struct {
-	tables   *indexTables  // owned by the storeReader, then by replaceAll
-	complete bool          // set by the storeReader
-	journal  []indexUpdate // guarded by index.write
+	tables   *indexTables  // owned by storeReader, then by replaceAll
+	complete bool          // set by storeReader
+	journal  []indexUpdate // guarded by eventIndex.write
 }
 
-// note remembers a change; one too many makes the snapshot useless.
+// note records a change. One too many makes the scan useless.
 func (s *indexScan) note(op indexUpdate) {
 	if len(s.journal) <= maxJournal {
 		s.journal = append(s.journal, op)
 	}
 }
 
-// begin begins a snapshot: from now on what changes is noted in it, and in none that was
-// begun before.
+// begin starts a scan and ends the journal of any earlier scan.
 func (x *eventIndex) begin() *indexScan {
 	s := &indexScan{tables: newIndexTables()}
 	x.write.Lock()
@@ -377,16 +369,16 @@ func (x *eventIndex) begin() *indexScan {
 	return s
 }
 
-// found returns what adds a stored event to a snapshot, nil for nothing.
+// found returns the update for an event that a scan has found, or nil.
 func (x *eventIndex) found(ev graspsync.Event) (op indexUpdate) {
 	x.contain(func() { op = x.standing(ev) })
 	return op
 }
 
-// keep adds to a snapshot what was found, or known before.
+// keep applies an update to a scan.
 func (x *eventIndex) keep(s *indexScan, op indexUpdate) { x.contain(func() { op(s.tables, nil) }) }
 
-// descendants returns what is known to descend from others, those first that others hang on.
+// descendants returns the known replies, each after the events that it replies to.
 func (x *eventIndex) descendants() []*threadReply {
 	type placed struct {
 		*threadReply
@@ -409,7 +401,7 @@ func (x *eventIndex) descendants() []*threadReply {
 	return out
 }
 
-// unseen returns what would add to a scan what is known and not in it, by id.
+// unseen returns updates for the known events that a scan has not found, by id.
 func (x *eventIndex) unseen(s *indexScan) map[graspsync.EventID]indexUpdate {
 	ops := make(map[graspsync.EventID]indexUpdate)
 	x.mu.RLock()
@@ -430,7 +422,7 @@ func (x *eventIndex) unseen(s *indexScan) map[graspsync.EventID]indexUpdate {
 	return ops
 }
 
-// finish ends the journal of s and reports whether it was still being written.
+// finish ends the journal of s and reports whether it is complete.
 func (x *eventIndex) finish(s *indexScan) bool {
 	x.write.Lock()
 	defer x.write.Unlock()
@@ -445,11 +437,10 @@ func (x *eventIndex) finishLocked(s *indexScan) bool {
 	return len(s.journal) <= maxJournal
 }
 
-// replaceAll makes the index what a scan found, and what was stored and removed
-// since it began, and returns the difference to what was known before. It is false
-// for a snapshot that is of no use: a later scan was begun, too much has changed,
-// or it was used before. Then nothing changes and another scan is needed. Changes wait
-// until it returns, about a second with half a million events. Readers do not wait.
+// replaceAll replaces the index by a scan and the changes since its start, and returns the
+// difference. It returns false and changes nothing if the scan is useless: a later scan has
+// started, too much has changed, or the scan was used before. Changes wait for it, about a second
+// with half a million events. Readers do not wait.
 func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
 	x.write.Lock()
 	defer x.write.Unlock()
@@ -471,14 +462,14 @@ func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
 	return c, true
 }
 
-// size is how much is known.
+// size returns the number of known events and repositories.
 func (x *eventIndex) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
 }
 
-// announcedRepos is how many repositories are announced.
+// announcedRepos returns the number of repositories of ours.
 func (x *eventIndex) announcedRepos() (n int) {
 	each(x, maps.All(x.repos()), func(_ graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
@@ -488,12 +479,10 @@ func (x *eventIndex) announcedRepos() (n int) {
 	return n
 }
 
-// allStep is how much is gathered before others have their turn.
+// allStep is the number of entries that are read under one lock.
 const allStep = 100
 
-// all returns everything that is known, as one change from nothing. Others may change it
-// meanwhile: whether what they change is in the answer as it was or as it is then is left
-// open.
+// all returns the whole index as one change. Concurrent changes may be included or not.
 func (x *eventIndex) all() (c indexChange) {
 	x.mu.RLock()
 	t := x.tables
@@ -514,7 +503,7 @@ func (x *eventIndex) all() (c indexChange) {
 	return c
 }
 
-// each visits entries of the index, and holds its lock for a few entries at a time.
+// each visits entries of the index and holds the lock for a few at a time.
 func each[K comparable, V any](x *eventIndex, all iter.Seq2[K, V], visit func(K, V)) {
 	next, stop := iter.Pull2(all)
 	defer stop()
@@ -536,7 +525,7 @@ func each[K comparable, V any](x *eventIndex, all iter.Seq2[K, V], visit func(K,
 	}
 }
 
-// listing returns how many repositories of ours list a relay, and up to three of these.
+// listing returns the number of repositories of ours that list a relay, and up to three of these.
 func (x *eventIndex) listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
 	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
@@ -548,17 +537,15 @@ func (x *eventIndex) listing(u graspsync.RelayURL) (n int, examples []graspsync.
 	return n, examples
 }
 
-// announcement returns the accepted announcement of a repository, nil if there is
-// none.
+// announcement returns the accepted announcement of a repository, or nil.
 func (x *eventIndex) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.announcement(ref)
 }
 
-// reposOf returns the repositories that an event belongs to, at most 16: its own, if
-// it is an announcement or a state, those that it tags, and those of the patches,
-// pull requests and issues, and of what descends from these, that it tags.
+// reposOf returns at most 16 repositories of an event: its own if it is an announcement or a state,
+// those that it tags, and those of the root events and replies that it tags.
 func (x *eventIndex) reposOf(ev graspsync.Event) []graspsync.RepoRef {
 	refs := nip34.RepoRefs(ev.Event)
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
@@ -579,7 +566,7 @@ func (x *eventIndex) reposOf(ev graspsync.Event) []graspsync.RepoRef {
 	return refs[:min(len(refs), lookupRefs)]
 }
 
-// rootsOf returns the root events of a repository that are known.
+// rootsOf returns the known root events of a repository.
 func (x *eventIndex) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -594,8 +581,8 @@ func (x *eventIndex) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids
 }
 
-// atDepth returns what is so far from repositories or their root events, and ours: 0 for these
-// themselves.
+// atDepth returns the ids and addresses at a distance from the repositories in of, nil for all, and
+// their root events. Depth 0 is these themselves.
 func (x *eventIndex) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
 	x.mu.RLock()
 	t := x.tables

@@ -16,27 +16,26 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// indexChange says what a change of the index was: facts as they are now.
+// indexChange is a change of the index, as the new state of each changed entry.
 type indexChange struct {
-	// The announcement by which a repository is ours now, nil if it is not.
+	// The accepted announcement of each repository; nil if it is not ours.
 	repos map[graspsync.RepoRef]*nip34.Announcement
-	// The repositories that a root event tags, whether ours or not; nil if it is
-	// gone. A repository that becomes ours comes with all of its root events.
+	// The repositories that a root event tags, ours or not; nil if the event is gone. A repository
+	// that becomes ours comes with all its root events.
 	roots map[graspsync.EventID][]graspsync.RepoRef
-	// The repositories of what a descendant hangs on, nil if it is gone. A repository that
-	// becomes ours comes with all that are known.
+	// The repositories of a reply; nil if the reply is gone. A repository that becomes ours comes
+	// with all known replies.
 	descendants map[filters.Descendant][]graspsync.RepoRef
-	leftOut     int // descendants for which there was no room
-	// The repositories that were not ours: what descends from them may be stored.
+	leftOut     int // replies without room
+	// The repositories that have become ours. The Store may have unknown replies in them.
 	fresh map[graspsync.RepoRef]struct{}
-	// The identifiers with other announcements than before, whether ours or not.
+	// The identifiers whose announcements have changed.
 	names map[string]struct{}
-	// Something panicked, of ours or the policy's, so that not all of the change is here or in the index: only another
-	// scan knows.
+	// A panic has made the change and the index incomplete. Only a scan can repair the index.
 	broken bool
 }
 
-// size is how many things have changed.
+// size returns the number of changed entries.
 func (c *indexChange) size() int {
 	return max(len(c.repos)+len(c.roots)+len(c.descendants), len(c.names))
 }
@@ -45,12 +44,12 @@ func (c *indexChange) empty() bool {
 	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
 }
 
-// beside is what of a change is not in what the index says of all that there is.
+// beside returns the parts of a change that [eventIndex.all] does not include.
 func (c *indexChange) beside() indexChange {
 	return indexChange{leftOut: c.leftOut, fresh: c.fresh, broken: c.broken}
 }
 
-// merge adds a change that happened after c.
+// merge adds a later change.
 func (c *indexChange) merge(later indexChange) {
 	for ref, a := range later.repos {
 		c.setRepo(ref, a)
@@ -71,8 +70,7 @@ func (c *indexChange) merge(later indexChange) {
 	}
 }
 
-// The setters, and leaveOut, do nothing on a nil indexChange, for callers that do not want
-// to know.
+// The setters and leaveOut accept a nil indexChange, for callers that need no change.
 func (c *indexChange) setRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
 	if c != nil {
 		lazy.Put(&c.repos, ref, a)
@@ -115,48 +113,48 @@ func (c *indexChange) setFresh(ref graspsync.RepoRef) {
 	}
 }
 
-// indexTables is the memory of an index.
+// indexTables are the data of an index.
 type indexTables struct {
-	repos map[graspsync.RepoRef]*indexRepo // announced, or tagged by a root event
-	named map[string][]*nip34.Announcement // ours by identifier; elements never change
-	// All announcements by identifier, ours or not; elements never change.
+	repos map[graspsync.RepoRef]*indexRepo // that are announced, or tagged by a root event
+	named map[string][]*nip34.Announcement // of ours, by identifier; slices are immutable
+	// All announcements by identifier, ours or not. Slices are immutable.
 	family      map[string][]*nip34.Announcement
-	generations map[string]*generation           // of that: another one after each change
-	known       *nip34.Known                     // by that
+	generations map[string]*generation           // a new one after each change of family
+	known       *nip34.Known                     // the people in family
 	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
 	roots       *indexRoots
 	threads     *threads
-	// What was deleted lately, for what is reported later than its deletion: the
-	// time up to which announcements are gone, and single ids.
+	// Recent deletions, for events that are reported after their deletion: the time up to which
+	// announcements are deleted, and ids.
 	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
 	erased   *limit.Table[authored, struct{}]
 	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
-	// Where authors have announcements and root events, so that what vanishes is found
-	// without looking at everything.
+	// The repositories in which an author has announcements and root events, to apply requests to
+	// vanish quickly.
 	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
-	// doubted: the policy panicked over an announcement, of which is here what was known before.
+	// doubted: the Policy panicked over an announcement, which keeps its earlier state.
 	doubted bool
 }
 
-// generation is told from others by where it is.
+// generation is identified by its address.
 type generation struct{ _ byte }
 
 type indexRepo struct {
 	ref    graspsync.RepoRef
-	newest graspsync.Stamp     // of its announcement, ours or not; zero: none is here
-	stored *nip34.Announcement // that one; nil: none is here
+	newest graspsync.Stamp     // of its newest announcement, ours or not; zero: none
+	stored *nip34.Announcement // that announcement; nil: none
 	ann    *nip34.Announcement // nil: not ours
-	// relative: it came while its owner was listed, and is not ours. One that was there before we
-	// looked may be there for any reason, and is none. One by which a repository was taken from us
-	// is none either: it keeps out the versions by which it was ours.
+	// relative: the announcement is not ours and is stored because a maintainer list named its
+	// author. An announcement that was stored before the first scan, or by which the owner took the
+	// repository from us, is no relative.
 	relative bool
 	roots    dense.Set[rootNumber]
-	// What most root events tag: just itself. Neither ever changes.
+	// The repository itself, which most root events tag. Immutable.
 	alone  []*indexRepo
 	itself []graspsync.RepoRef
 }
 
-// authored is an id as its supposed author names it.
+// authored is an id with its claimed author.
 type authored struct {
 	id     graspsync.EventID
 	author graspsync.PubKey
@@ -182,7 +180,7 @@ func newIndexTables() *indexTables {
 	}
 }
 
-// repo returns the entry of ref, making one if there is none.
+// repo returns the entry of ref, and makes it if there is none.
 func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 	if r, ok := t.repos[ref]; ok {
 		return r
@@ -193,8 +191,7 @@ func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 	return r
 }
 
-// announce takes in a version of an announcement; the newest one counts, whether
-// it makes the repository ours or not.
+// announce applies a version of an announcement. The newest one counts, ours or not.
 func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
 	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
@@ -212,8 +209,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 	t.set(r, a, listed, c)
 }
 
-// end executes a deletion of a repository's announcements up to a time, also of those that are
-// reported later.
+// end deletes the announcements of a repository up to a time, also those that are reported later.
 func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *indexChange) {
 	if before, ok := t.ended.Get(ref); !ok || until > before {
 		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
@@ -223,8 +219,7 @@ func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *index
 	}
 }
 
-// set makes an announcement the newest of a repository, nil for none, which makes it ours
-// or not.
+// set sets the newest announcement of a repository, nil for none.
 func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
 	var v graspsync.Stamp
 	if stored != nil {
@@ -245,7 +240,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		t.generations[r.ref.Identifier] = new(generation)
 	}
 	switch {
-	case stored == nil, ours, r.ann != nil: // the last: its owner took it from us
+	case stored == nil, ours, r.ann != nil: // the last case: its owner took it from us
 		r.relative = false
 	case r.stored == nil:
 		r.relative = listed
@@ -275,7 +270,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	t.release(r)
 }
 
-// count adds to how much of an author is in a repository.
+// count adds n to the number of events of an author in a repository.
 func (t *indexTables) count(author unique.Handle[graspsync.PubKey], r *indexRepo, n int) {
 	in := t.wrote[author]
 	if in == nil {
@@ -290,8 +285,8 @@ func (t *indexTables) count(author unique.Handle[graspsync.PubKey], r *indexRepo
 	}
 }
 
-// replaced replaces one announcement of an identifier by another; either may be nil.
-// Readers may hold the slice, so what is in it stays as it is.
+// replaced replaces one announcement of an identifier by another; either may be nil. It copies the
+// slice, because readers may hold it.
 func replaced(named map[string][]*nip34.Announcement, identifier string, before, after *nip34.Announcement) {
 	same := named[identifier]
 	if before != nil {
@@ -305,7 +300,7 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-// report adds the root events of a repository, and what descends from it, to a change.
+// report adds the root events and the replies of a repository to a change.
 func (t *indexTables) report(r *indexRepo, c *indexChange) {
 	if c == nil {
 		return
@@ -318,7 +313,7 @@ func (t *indexTables) report(r *indexRepo, c *indexChange) {
 	t.threads.reportBelow(addressRef(r.ref.String()), c)
 }
 
-// release forgets a repository that nothing is known of.
+// release removes an empty entry.
 func (t *indexTables) release(r *indexRepo) {
 	if r.newest == (graspsync.Stamp{}) && r.roots.Len() == 0 {
 		delete(t.repos, r.ref)
@@ -351,7 +346,7 @@ func (t *indexTables) addRoot(
 	t.threads.settle(t.threads.below(refKey(id)), c)
 }
 
-// addNode takes in a stored event that may descend from something of ours.
+// addNode applies a stored event that may be a reply.
 func (t *indexTables) addNode(a *threadReply, c *indexChange) {
 	author := a.author.Value()
 	if _, erased := t.erased.Get(authored{a.id, author}); erased {
@@ -363,8 +358,7 @@ func (t *indexTables) addNode(a *threadReply, c *indexChange) {
 	t.threads.add(a, c)
 }
 
-// erase executes the deletion of an id by somebody who claims to be its author, also if the event is
-// reported later.
+// erase deletes an id in the name of its claimed author, also if the event is reported later.
 func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *indexChange) {
 	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
 	root := t.roots.get(id)
@@ -375,7 +369,7 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *in
 	t.threads.remove(refKey(id), author, c)
 }
 
-// vanish executes an author's request to vanish.
+// vanish applies a request to vanish.
 func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	if before, ok := t.vanished.Get(author); !ok || until > before {
 		t.vanished.Put(author, limit.Stranger{}, 0, until)
@@ -394,7 +388,7 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 	t.threads.vanish(author, until, c)
 }
 
-// forget drops an announcement, a root event or what descends from one.
+// forget removes an announcement, a root event or a reply.
 func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
@@ -415,9 +409,9 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	t.threads.settle(t.threads.below(refKey(id)), c)
 }
 
-// difference returns the changes that turn t into now.
+// difference returns the change from t to now.
 func (t *indexTables) difference(now *indexTables) (c indexChange) {
-	first := len(t.byID) == 0 // nothing was judged by what was here before
+	first := len(t.byID) == 0 // t is empty, so no verdict depends on it
 	if t.roots.len() == 0 {
 		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
 	}
@@ -476,8 +470,8 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-// maxRecent is the maximum number of deletions of each kind that are kept for events that are reported
-// after them, as a slow hook of the relay does. Authors share it. The daily scan finds the rest.
+// maxRecent bounds the remembered deletions of each kind. Authors share it. A slow hook of the
+// relay may report an event after its deletion. The daily scan finds the rest.
 const maxRecent = 16_384
 
 func ownerStranger(owner graspsync.PubKey) limit.Stranger {

@@ -8,22 +8,22 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// largest is the largest request on a connection of which it is not known whether it is too
-// large for the relay. The zero value is none.
+// largestRequest is the largest unanswered request of a connection. If the relay disconnects, the
+// request may be too large. The zero value is none.
 type largestRequest struct {
 	sub  string
 	size int
 	at   time.Time // when it was sent
 }
 
-// asked notes a request that was sent.
+// asked records a sent request.
 func (l *largestRequest) asked(r wire.Request, size int, now time.Time) {
 	if (r.Type == wire.TypeReq || r.Type == wire.TypeNegOpen) && size > relaylimits.LeastMessage && size >= l.size {
 		*l = largestRequest{r.Sub, size, now}
 	}
 }
 
-// answered notes that the relay takes requests of this size.
+// answered records that the relay accepts requests of this size.
 func (l *largestRequest) answered(stats *relayStats, sub string, now time.Time) {
 	if l.size > 0 && sub == l.sub {
 		stats.answered(l.size, now)
@@ -31,17 +31,17 @@ func (l *largestRequest) answered(stats *relayStats, sub string, now time.Time) 
 	}
 }
 
-// cutSoon is how soon after a request a lost connection is taken for its answer.
+// cutSoon is the time after a request in which a disconnection counts as its answer.
 const cutSoon = 10 * time.Second
 
-// cut takes in that the relay has ended the connection.
+// cut records that the relay has disconnected.
 func (l *largestRequest) cut(stats *relayStats, now time.Time) {
 	if l.size > 0 && now.Sub(l.at) < cutSoon {
 		stats.cut(l.size, now)
 	}
 }
 
-// sizeOf is about how many bytes a request has.
+// sizeOf estimates the size of a request in bytes.
 func sizeOf(r wire.Request) int {
 	n := 80 + 2*len(r.Payload) // label and id
 	for _, f := range r.Filters {

@@ -5,18 +5,16 @@ import (
 	"time"
 )
 
-// aliveSlack is within which a [Conn] that is read from notices that its relay is
-// gone.
+// aliveSlack is the time in which a [Conn] notices that its relay is gone, if it is read.
 const aliveSlack = time.Minute
 
-// signs remembers the signs of life of a relay. A relay that was not read from,
-// because our store was slow or our machine asleep, may have been gone for all of
-// that time.
+// liveness remembers the signs of life of a relay. A relay that was not read, because our Store was
+// slow or our machine asleep, may have been gone for all that time.
 type liveness struct {
 	mu sync.Mutex
 	// guarded by mu
-	heardAt   time.Time // the last message, or that it let us connect
-	readingAt time.Time // since when we have been reading without one
+	heardAt   time.Time // the last message, or the start of the connection
+	readingAt time.Time // start of the current read
 	lostAt    time.Time
 }
 
@@ -32,29 +30,28 @@ func (s *liveness) note(t *time.Time) {
 	*t = time.Now()
 }
 
-// lastAlive returns a time at which the relay was surely there and all was read that it
-// had sent.
+// lastAlive returns a time at which the relay was connected and everything it had sent was read.
 func (s *liveness) lastAlive() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alive()
 }
 
-// lastHeard is lastAlive for a relay that has hung since an unknown time.
+// lastHeard returns the time of the last message, for a relay that has hung for an unknown time.
 func (s *liveness) lastHeard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heardAt
 }
 
-// alive returns a time at which the relay was surely there: a minute before it was lost
-// if we had been reading then, else when it last said something. s.mu is held.
+// alive returns a minute before the loss if the connection was being read then, else the time of
+// the last message. mu is held.
 func (s *liveness) alive() time.Time {
 	if s.lostAt.IsZero() {
 		s.lostAt = time.Now() // we ended it
 	}
 	alive := s.lostAt.Add(-aliveSlack)
-	// A suspended machine shows in the wall clock only.
+	// Only the wall clock shows that the machine was suspended.
 	slept := s.lostAt.Round(0).Sub(s.readingAt.Round(0)) - s.lostAt.Sub(s.readingAt)
 	if s.readingAt.After(alive) || slept > aliveSlack {
 		return s.heardAt

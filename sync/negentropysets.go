@@ -15,23 +15,21 @@ import (
 )
 
 const (
-	setAge   = 30 * time.Second // how long a loaded set may be used
-	setLoads = 4                // sets loaded at once
+	setAge   = 30 * time.Second // maximum age of a set
+	setLoads = 4                // concurrent loads
 
 	maxSetTime = 1 << 53 // created_at of events in a set, seconds
 )
 
 var errSetTooLarge = errors.New("more events than are reconciled at once")
 
-// sets loads what we have for a filter. Many relays are asked for the same filter
-// at the same time, so a loaded set is shared for a while; what it lacks by then is
-// found out before anything is fetched.
+// negentropySets loads our ids for a filter. Many relays get the same filter at the same time, so a
+// set is shared for 30 seconds. Newer events are detected before anything is fetched.
 type negentropySets struct {
 	store    Store
-	counters *counters // nil: panics are contained but not counted
-	holder   Holder    // nil if nothing is held
-	// rejected is what is known and not here; it counts as ours, or relays would be
-	// asked for it again at each reconciliation.
+	counters *counters // may be nil
+	holder   Holder    // may be nil
+	// rejected events count as ours. Otherwise each reconciliation would fetch them again.
 	rejected *pending.RejectedIndex
 	most     int
 	places   chan struct{}
@@ -39,7 +37,7 @@ type negentropySets struct {
 	mu sync.Mutex
 	// guarded by mu
 	loaded map[string]*setLoad // by the filter's JSON
-	begun  []*setLoad          // the oldest first; some have failed, and are loaded no more
+	begun  []*setLoad          // oldest first, including failed ones
 }
 
 type setLoad struct {
@@ -48,10 +46,10 @@ type setLoad struct {
 	at   time.Time
 	set  *negentropy.Set
 	err  error
-	left bool // who loaded it did not wait for the end: that says nothing of the Store
+	left bool // the loading goroutine was canceled, which says nothing about the Store
 }
 
-// newSets returns one that has loaded nothing. All but the Store may be nil.
+// newNegentropySets returns an empty cache. Only store is required.
 func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, c *counters) *negentropySets {
 	return &negentropySets{
 		store: store, holder: holder, rejected: notHere, counters: c, most: most,
@@ -80,8 +78,7 @@ func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.
 	}
 }
 
-// begin returns what is loaded, or is being loaded, for a filter; first means that it
-// is for the caller to do so.
+// begin returns the load of a filter. first means that the caller must perform it.
 func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,15 +93,14 @@ func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
 	return l, !ok
 }
 
-// forgetOld drops the sets that are not to be used any more: after a pass nothing else
-// may be loaded for a day.
+// forgetOld drops old sets, to free their memory after a pass.
 func (s *negentropySets) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropOld(now)
 }
 
-// dropOld needs mu. It looks at nothing but what is old, since each set that is begun asks for it.
+// dropOld drops old sets. mu is held.
 func (s *negentropySets) dropOld(now time.Time) {
 	old := 0
 	for old < len(s.begun) && now.Sub(s.begun[old].at) > setAge {
@@ -117,8 +113,7 @@ func (s *negentropySets) dropOld(now time.Time) {
 	s.begun = s.begun[old:]
 }
 
-// end has everybody who waits for it take what was loaded. ended is what has become
-// of the context of who did.
+// end publishes a load. ended is the error of the loader's context.
 func (s *negentropySets) end(l *setLoad, ended error) {
 	if l.err != nil {
 		l.left = errors.Is(ended, context.Canceled)
@@ -139,8 +134,8 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// First what is held, and then what is stored: an event that is released meanwhile is in
-	// both. The other way round it would be in neither, and fetched again.
+	// Read held events first, because an event that is released in between must be found at least
+	// once.
 	var held []graspsync.Stamp
 	if s.holder != nil {
 		if held, err = s.held(ctx, f); err != nil {
@@ -153,7 +148,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 			return errSetTooLarge
 		}
 		if st.CreatedAt < 0 || st.CreatedAt > maxSetTime {
-			return nil // some peers crash on such times; what is left out is known all the same
+			return nil // some peers crash on such times
 		}
 		items = append(items, negentropy.Item{CreatedAt: uint64(st.CreatedAt), ID: st.ID})
 		return nil
@@ -181,7 +176,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	return negentropy.NewSet(items), nil
 }
 
-// held is what is held for the Policy; a panic in it is the Policy's, and not the Store's.
+// held calls the Holder, whose panic is counted for the Policy.
 func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.Stamp, err error) {
 	defer s.counters.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)

@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	keepEvery = time.Minute     // between two times that what changes all the time is kept
-	lastWords = 2 * time.Second // for keeping things at the end, in two steps
-	notDialed = time.Minute     // before a relay is tried again that was not dialed for our own reasons
+	keepEvery = time.Minute     // between two saves of state that changes all the time
+	lastWords = 2 * time.Second // for each of two steps at the end
+	notDialed = time.Minute     // before another attempt at a relay that was not dialed for a local reason
 )
 
 const (
 	rejectedName   = "rejected"
-	rejectedFormat = "3"     // of the chunks: rejections in another one are forgotten, and what relied on them
-	basisName      = "basis" // what the rejections were judged by
+	rejectedFormat = "3"     // rejections in another format are forgotten
+	basisName      = "basis" // fingerprint of the identity and the policy
 	transportName  = "transport"
 )
 
-// notedState is Config.State. It notes whether records can be written.
+// observedState is Config.State. It records whether writing fails.
 type observedState struct {
 	state.Store
 	telemetry *telemetry
@@ -50,7 +50,7 @@ func (s observedState) Put(ctx context.Context, records ...state.Record) error {
 	return err
 }
 
-// remember has what is learned survive a restart. Without a Store it does nothing.
+// persistence saves learned state over restarts. It does nothing without a Store.
 type persistence struct {
 	cfg       *Config // read-only
 	tracker   *health.RelayHealthTracker
@@ -63,14 +63,14 @@ type persistence struct {
 	salt      []byte // set by recall, read-only after that
 
 	// owned by Run and its loop
-	busy    bool // exporting
+	busy    bool // an export is running
 	pending unsavedProgress
-	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that nobody has listed yet
+	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that are not listed yet
 	aside   map[graspsync.RelayURL][]relaylimits.Aside
 	kept    []memory.Kept
 }
 
-// newRemember keeps what there is of a table of events, and of a Transport.
+// newPersistence returns the persistence of a table of events and of a Transport.
 func newPersistence(
 	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, rep *telemetry,
 ) *persistence {
@@ -87,8 +87,7 @@ func newPersistence(
 	}
 }
 
-// start takes in what was kept and begins to keep. What it returns ends that; it
-// must be called when nothing happens any more.
+// start loads the records and starts to save. end must be called after all other work has ended.
 func (r *persistence) start(ctx context.Context) (end func()) {
 	based := r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -108,19 +107,19 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 	}
 }
 
-// recall takes in what was kept. based is false if what it was judged by is not known, or was
-// something else: what was rejected then is forgotten.
+// recall loads the records. based is false if they belong to another identity or policy, or that is
+// unknown. Then the rejections are forgotten.
 func (r *persistence) recall(running context.Context) (based bool) {
 	ctx, cancel := context.WithTimeout(running, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
-	if err != nil && running.Err() == nil { // else nobody waits for it
+	if err != nil && running.Err() == nil { // else nobody needs them
 		r.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
 	}
 	basis, read := loaded.Chunks[basisName]
 	based = slices.EqualFunc(basis, [][]byte{r.basis}, bytes.Equal)
 	switch {
-	case !read && err != nil: // it may be there: a failure says nothing of it
+	case !read && err != nil: // the record may exist
 		based = true
 	case !based:
 		r.disown(&loaded)
@@ -147,8 +146,8 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	return based
 }
 
-// basisOf is a fingerprint of what decides about events besides what is stored, in whatever order
-// the addresses are given.
+// basisOf returns a fingerprint of the identity and the policy. The order of addresses does not
+// matter.
 func basisOf(identity nip34.Identity, policy string) []byte {
 	addresses := strings.Fields(identity.String())
 	slices.Sort(addresses)
@@ -156,9 +155,9 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	return sum[:]
 }
 
-// disown drops what was kept that another identity or policy had decided: what was rejected, and
-// up to when relays have nothing more for us. Of a folder that does not say whose it is, nobody
-// knows: to fetch once more costs less than to miss repositories for a week.
+// disown drops the rejections and the confirmed state of another identity or policy. It also drops
+// state without a fingerprint, because fetching again costs less than to miss repositories for a
+// week.
 func (r *persistence) disown(loaded *memory.Loaded) {
 	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
 		r.cfg.Logger.Info("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise",
@@ -172,16 +171,16 @@ func (r *persistence) disown(loaded *memory.Loaded) {
 	loaded.Kept = nil
 }
 
-// rebase says whose the rejections are, once those of another one are gone: should we not come so
-// far, they are forgotten by the next process.
+// rebase saves the fingerprint after the old rejections are removed. If the process ends before,
+// the next one removes them.
 func (r *persistence) rebase(ctx context.Context) {
 	if err := r.memory.Flush(ctx); err != nil {
-		return // it is logged by who writes, and once more when all ends
+		return // it is logged elsewhere
 	}
 	r.memory.Chunks(basisName, [][]byte{r.basis})
 }
 
-// stats returns what an earlier process learned about a relay, to go on from.
+// stats returns the facts that an earlier process learned about a relay.
 func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{observed: relaylimits.Observed{Facts: r.facts[u]}, host: limit.Stranger{ID: u.HostPort().Host}}
 	for _, v := range r.aside[u] {
@@ -192,7 +191,7 @@ func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 	return s
 }
 
-// health has the record of a relay kept, soon.
+// health queues the health record of a relay.
 func (r *persistence) health(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Health(r.records(u)...)
@@ -207,12 +206,12 @@ func (r *persistence) records(u graspsync.RelayURL) []memory.Record {
 	return records
 }
 
-// errUnsaved says why a relay was not dialed.
+// errUnsaved is the reason why a relay was not dialed.
 var errUnsaved = errors.New("the attempt could not be saved")
 
-// beforeDial makes the attempt durable that is about to be made: should we not
-// outlive it, the next process must not repeat it at once. Where that fails, only
-// relays that are known to be some are dialed: to them it does no harm.
+// beforeDial makes an attempt durable before it starts, so that a crash loop does not repeat it. If
+// that fails, only relays that worked before are dialed, because an extra attempt does not harm
+// them.
 func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) error {
 	if !r.on {
 		return nil
@@ -226,7 +225,7 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 	return nil
 }
 
-// relay has all that is known of a relay kept.
+// relay queues all records of a relay.
 func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	if !r.on {
 		return
@@ -242,8 +241,7 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	}
 }
 
-// forget drops what there is of a relay that nobody wants any more. What the tracker
-// remembers of it is kept.
+// forget removes the records of a relay, but not its health.
 func (r *persistence) forget(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Forget(u)
@@ -253,16 +251,15 @@ func (r *persistence) forget(u graspsync.RelayURL) {
 	}
 }
 
-// unkept is what the plan has confirmed that may be kept once all is durable that it
-// rests on. What was received and waits for something counts as dealt with: the memory
-// of rejected events must have its id first.
+// unsavedProgress is the confirmed state of the plan. It may be saved only after the records of
+// rejected events are durable, because events that wait count as processed.
 type unsavedProgress struct {
-	kept  map[graspsync.RelayURL]*memory.Kept // nil: nothing any more
+	kept  map[graspsync.RelayURL]*memory.Kept // nil: remove the record
 	marks map[graspsync.RelayURL]time.Time
 }
 
-// capture takes in what the plan has confirmed by now. All of it is stored, because a batch ends when its events are
-// saved.
+// capture copies the confirmed state of the plan. Its events are stored, because a batch ends when
+// its events are saved.
 func (p *unsavedProgress) capture(from *plan.Plan) {
 	if changed := from.Changed(); len(changed) > 0 {
 		for _, u := range changed {
@@ -275,7 +272,7 @@ func (p *unsavedProgress) capture(from *plan.Plan) {
 	p.marks = maps.Collect(from.Marks())
 }
 
-// confirmed keeps what was captured.
+// confirmed queues the captured state.
 func (r *persistence) confirmed() {
 	for u, kept := range r.pending.kept {
 		if kept == nil {
@@ -288,14 +285,14 @@ func (r *persistence) confirmed() {
 	r.pending = unsavedProgress{}
 }
 
-// export returns when what others export is durable, as of now or later. It takes a while.
-// The error says that what the plan has confirmed can't be kept yet.
+// export saves the rejected events and the state of the Transport. After an error the confirmed
+// state must not be saved.
 func (r *persistence) export(ctx context.Context) error {
 	first := r.memory.SaveChunks(ctx, rejectedName, r.rejected.Export())
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("the transport did not say what is to be kept", keyErr, err)
 	} else {
-		_ = r.memory.SaveChunks(ctx, transportName, chunks) // written later; the plan rests on none of it
+		_ = r.memory.SaveChunks(ctx, transportName, chunks) // not waited for; the plan does not depend on it
 	}
 	return first
 }

@@ -12,47 +12,47 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// relayStats counts what happens with one relay, over all its connections.
+// relayStats contains the counts and the learned facts of one relay, over all its connections.
 type relayStats struct {
 	bytes, messages atomic.Uint64 // received
-	events          atomic.Uint64 // received that were asked for
+	events          atomic.Uint64 // requested events that were received
 	stored          atomic.Uint64 // of these, newly stored
 	gaps            atomic.Uint64 // of these, missed by a live subscription
 	lasting         atomic.Uint64 // of these, found by the daily pass
 	strikes         atomic.Uint64
 	missing         atomic.Uint64 // announced and not served
-	seconds         atomic.Uint64 // that hold more events than a page
+	seconds         atomic.Uint64 // full seconds: with more events than a page
 
-	requests, reconciling, queries atomic.Int64 // under way
+	requests, reconciling, queries atomic.Int64 // in progress
 
 	completeness completeness
 	bad          badSignatures
 	host         limit.Stranger // read-only
 
-	credit claimCredit // guarded by claims.mu
+	credit claimCredit // guarded by fetchClaims.mu
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
-	dead     bool // that was reported
-	warned   bool // that it has failed for long
-	// failingSince is the first failure since a batch of it ended without one.
+	dead     bool // RelayDead was observed
+	warned   bool // that it has failed for an hour
+	// failingSince is the first failure since the last successful batch.
 	failingSince time.Time
 
 	mu sync.Mutex
 	// guarded by mu
 	observed    relaylimits.Observed
-	cooling     session.Cooling // the last time that it was left alone
+	cooling     session.Cooling // the last rate limit
 	method      session.Method
 	software    string
 	lastErr     string
 	connectedAt time.Time
-	syncedAt    time.Time // when everything wanted had been fetched, zero before
+	syncedAt    time.Time // when all wanted events were fetched, zero before
 }
 
-// known returns what is believed of the relay, by name. s.mu is held.
+// known returns the learned facts by name. mu is held.
 func (s *relayStats) known(now time.Time) map[string]int { return s.observed.Known(now) }
 
-// progress notes what is under way on the connection.
+// progress records the work in progress on the connection.
 func (s *relayStats) progress(p session.Progress) {
 	s.requests.Store(int64(p.Requests))
 	s.reconciling.Store(int64(p.Reconciling))
@@ -66,7 +66,7 @@ func (s *relayStats) connected(now time.Time, info wire.Info) {
 	s.software = info.Software
 }
 
-// brought counts an event of the relay's that is stored.
+// brought counts a new event.
 func (s *relayStats) brought() { s.stored.Add(1) }
 
 func (s *relayStats) failed(err string) {
@@ -87,8 +87,7 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	}
 }
 
-// noteSynced remembers when the relay was first seen to be synced, and forgets it
-// when there is more to fetch. It reports whether it is news that it is synced.
+// noteSynced records whether the relay is synced, and reports whether it has become so.
 func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,28 +101,28 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
 	return false
 }
 
-// learn has something believed about the relay for a while.
+// learn records a fact until a time.
 func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.Learn(k, value, until)
 }
 
-// setAside has a value left out of what is asked for, for a while.
+// setAside excludes a value from requests until a time.
 func (s *relayStats) setAside(v relaylimits.Value, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.SetAside(v, until)
 }
 
-// learned returns what is believed about the relay, and what is set aside.
+// learned returns the facts and the excluded values.
 func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Facts, s.observed.Aside(now)
 }
 
-// cooled remembers for the next connection how long the relay had to be left alone.
+// cooled records a rate limit for the next connection.
 func (s *relayStats) cooled(c session.Cooling) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,50 +135,49 @@ func (s *relayStats) lastCooled() session.Cooling {
 	return s.cooling
 }
 
-// cut takes in that the relay ended the connection rather than answer a request of
-// this size.
+// cut records that the relay disconnected instead of answering a request of this size.
 func (s *relayStats) cut(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.Cut(size, now)
 }
 
-// answered takes in that the relay answered a request of this size.
+// answered records that the relay answered a request of this size.
 func (s *relayStats) answered(size int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.Answered(size, now)
 }
 
-// hungUp takes in that the relay ended the connection rather than answer these requests.
+// hungUp records that the relay disconnected instead of answering these requests.
 func (s *relayStats) hungUp(unanswered []relaylimits.Forms, now time.Time, noNegentropy time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.HungUp(unanswered, now, noNegentropy)
 }
 
-// took takes in that the relay answered a form over which it once hung up.
+// took records that the relay answered a suspected form of request.
 func (s *relayStats) took(f relaylimits.Form, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.Took(f, now)
 }
 
-// suspects returns the forms over which the relay hung up.
+// suspects returns the forms of requests over which the relay disconnected.
 func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Suspects(now)
 }
 
-// allFacts returns everything that was learned.
+// allFacts returns all facts.
 func (s *relayStats) allFacts() relaylimits.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Facts
 }
 
-// allAside returns the values that the relay chokes on.
+// allAside returns all excluded values.
 func (s *relayStats) allAside() []relaylimits.Aside {
 	s.mu.Lock()
 	defer s.mu.Unlock()

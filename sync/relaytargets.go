@@ -5,17 +5,17 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// targeting says which relays may be followed at all.
+// relayFilter decides which relays may be followed.
 type relayFilter struct {
 	index     *eventIndex
 	identity  nip34.Identity
 	own       graspsync.RelayURL // [Config.OwnRelay]
-	plaintext bool               // relays without encryption may be
-	most      int                // relays of a repository
-	operator  Rules              // nil: there are none
+	plaintext bool               // ws:// is allowed
+	most      int                // maximum number of relays of a repository
+	operator  Rules              // may be nil
 }
 
-// begin returns what tells of repositories as they are now.
+// targets returns the targets of this moment.
 func (t *relayFilter) targets() *relayTargets {
 	return &relayTargets{
 		index: t.index, most: t.most, usable: t.usable,
@@ -24,7 +24,7 @@ func (t *relayFilter) targets() *relayTargets {
 	}
 }
 
-// usable reports whether a relay is none of ours, and one that may be connected to.
+// usable reports whether a relay may be followed.
 func (t *relayFilter) usable(u graspsync.RelayURL) bool {
 	return !t.ours(u) && !t.tooPlain(u) && !t.blocked(u)
 }
@@ -41,7 +41,7 @@ func (t *relayFilter) tooPlain(u graspsync.RelayURL) bool {
 	return u.Plaintext() && !t.plaintext
 }
 
-// unreachable returns why a relay is never connected to, "" for others.
+// unreachable returns the reason why a relay is never dialed, or "".
 func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 	switch {
 	case !u.HostPort().Resolvable():
@@ -52,17 +52,16 @@ func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 	return ""
 }
 
-// targets tells at which relays repositories are followed: [nip34.Family.Targets] of what is known
-// at one moment, worked out once for each identifier.
+// relayTargets derives the relays of repositories ([nip34.Family.Targets]), once per identifier.
 type relayTargets struct {
 	index  *eventIndex
-	most   int // relays of a repository
+	most   int // maximum number of relays of a repository
 	usable func(graspsync.RelayURL) bool
-	given  map[string][]*nip34.Announcement // by identifier: what is not stored, or was just before
+	given  map[string][]*nip34.Announcement // additional announcements by identifier
 	rules  map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)
 }
 
-// give has announcements count besides those that are stored. It comes before of.
+// give adds announcements that are not stored. It must be called before of.
 func (s *relayTargets) give(held map[graspsync.RepoRef]*nip34.Announcement) {
 	for ref, a := range held {
 		if a != nil {
@@ -71,12 +70,12 @@ func (s *relayTargets) give(held map[graspsync.RepoRef]*nip34.Announcement) {
 	}
 }
 
-// of returns the relays of a repository, and how many found no room among those that its owner
-// does not name.
+// of returns the relays of a repository, and the number of relays that only maintainers list and
+// that found no room.
 func (s *relayTargets) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
 	rule := s.rules[ref.Identifier]
 	if rule == nil {
-		// Who has a say comes first as servers agree on it, whatever counts here.
+		// The order of members is the one on which servers agree.
 		all := append(s.index.Family(ref.Identifier), s.given[ref.Identifier]...)
 		rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
 			People: nip34.ServedBounds().Each,

@@ -10,15 +10,15 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
-// indexRoot is a root event. It is kept small, there are many.
+// indexRoot is a root event. It is small, because there are many.
 type indexRoot struct {
 	id     graspsync.EventID
 	author unique.Handle[graspsync.PubKey]
 	at     nostr.Timestamp
-	repos  *[]*indexRepo // nil: a free place
+	repos  *[]*indexRepo // nil: the entry is free
 }
 
-// refs returns the repositories that a root event tags. Nobody changes what is in it.
+// refs returns the repositories that a root event tags. The slice is immutable.
 func (r *indexRoot) refs() []graspsync.RepoRef {
 	if len(*r.repos) == 1 {
 		return (*r.repos)[0].itself
@@ -30,10 +30,10 @@ func (r *indexRoot) refs() []graspsync.RepoRef {
 	return refs
 }
 
-// rootNumber stands for a root event as long as that is known.
+// rootNumber identifies a known root event.
 type rootNumber uint32
 
-// indexRoots are the root events that are known.
+// indexRoots contains the known root events.
 type indexRoots struct {
 	entries dense.Pages[indexRoot]
 	free    []rootNumber
@@ -51,14 +51,13 @@ func (rs *indexRoots) len() int { return rs.numbers.Len() }
 // at returns the root event of that number.
 func (rs *indexRoots) at(n rootNumber) *indexRoot { return rs.entries.At(uint32(n)) }
 
-// number returns the number of a root event that is known.
+// number returns the number of a root event.
 func (rs *indexRoots) number(id graspsync.EventID) (n rootNumber, ok bool) {
 	at, ok := rs.numbers.Find(id)
 	return rootNumber(at), ok
 }
 
-// get returns a root event, nil if it is not known. It is there until others are added or it is
-// removed.
+// get returns a root event, or nil. The pointer is valid until the next add or remove.
 func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
 	if n, ok := rs.number(id); ok {
 		return rs.at(n)
@@ -66,7 +65,7 @@ func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
 	return nil
 }
 
-// add adds one that is not known.
+// add adds an unknown root event.
 func (rs *indexRoots) add(root indexRoot) rootNumber {
 	var n rootNumber
 	if last := len(rs.free) - 1; last >= 0 {
@@ -80,14 +79,14 @@ func (rs *indexRoots) add(root indexRoot) rootNumber {
 	return n
 }
 
-// remove removes one that is known.
+// remove removes a known root event.
 func (rs *indexRoots) remove(n rootNumber) {
 	rs.numbers.Remove(uint32(n))
 	*rs.at(n) = indexRoot{}
 	rs.free = append(rs.free, n)
 }
 
-// all yields copies of all. They may change meanwhile: whether it yields what does is left open.
+// all yields copies of all root events. Concurrent changes may be included or not.
 func (rs *indexRoots) all() iter.Seq2[graspsync.EventID, indexRoot] {
 	return func(yield func(graspsync.EventID, indexRoot) bool) {
 		for n := 0; n < rs.entries.Len(); n++ {

@@ -13,10 +13,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// scan reads all there is, and makes the index that.
+// scan reads the Store and replaces the index.
 func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
-	// What begins to wait from now on finds what is here once the index has it.
+	// Events that begin to wait later find their dependencies in the new index.
 	recalls := first && !m.ingest.rejected.Idle()
 	authors := authorSample{most: m.cfg.fixed.MaxAuthors}
 	announcements := 0
@@ -51,14 +51,14 @@ func (m *SyncManager) scan(ctx context.Context) {
 		}
 	}
 	m.inbox.put(scanResult{})
-	// What is asked for is asked of relays, which the plan knows from now on.
+	// Request events now, because the plan knows the relays.
 	if first {
 		m.ingest.recalled(waited)
 	}
 	m.ingest.reprocess.foundAll(change)
 }
 
-// descend looks for what descends from repositories; nil: all.
+// descend searches for replies in repositories, nil for all.
 func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
 	err := func() (err error) {
 		defer m.telemetry.recovered(&err, "store")
@@ -69,9 +69,8 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 
 var errScanOvertaken = errors.New("too much changed while the store was read")
 
-// writers is who wrote what we store: their deletions are asked for.
-// Where there are too many it is a sample, another one at each scan, in which who has
-// written more is more likely to be.
+// authorSample contains the authors of stored events, whose deletions are requested. If there are
+// too many, it is a random sample, in which authors with more events are more likely.
 type authorSample struct {
 	most    int
 	seen    map[graspsync.PubKey]struct{}

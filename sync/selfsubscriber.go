@@ -10,14 +10,13 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// feed is the own feed: what our relay stored and removed, from whatever source,
-// as changes of what is wanted. Whoever reports to it is never blocked: changes of
-// one thing are merged, and when too many things have changed the loop is told all
-// there is instead. That takes as long as there is much, so it takes more changes where
-// there is more.
+// selfSubscriber collects the events that our relay stores and removes, as changes for one batch
+// window. Reporting never blocks. Changes of one entry are merged. If there are too many, the loop
+// reads the whole index instead. The bound grows with the index, because reading all takes longer
+// then.
 type selfSubscriber struct {
 	index *eventIndex
-	most  int           // changes in a window, or a share of what there is
+	most  int           // maximum number of changes, or a quarter of the index
 	wake  chan struct{} // one slot
 
 	authorsMost int
@@ -25,10 +24,10 @@ type selfSubscriber struct {
 	mu sync.Mutex
 	// guarded by mu
 	change  indexChange
-	held    map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
-	unheld  []*nip34.Announcement                     // not any more, if these were
+	held    map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
+	unheld  []*nip34.Announcement                     // not held any more
 	authors []graspsync.PubKey
-	seen    map[graspsync.PubKey]struct{} // authors reported lately, at most authorsMost
+	seen    map[graspsync.PubKey]struct{} // recently reported authors, at most authorsMost
 	overrun bool                          // change is incomplete
 }
 
@@ -36,16 +35,16 @@ func newSelfSubscriber(x *eventIndex, most, authors int) *selfSubscriber {
 	return &selfSubscriber{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{})}
 }
 
-// feedBatch is what a window brought.
+// selfBatch contains the changes of a window.
 type selfBatch struct {
 	change  indexChange
 	held    map[graspsync.RepoRef]*nip34.Announcement
 	unheld  []*nip34.Announcement
 	authors []graspsync.PubKey
-	all     bool // change is all there is, not what is new
+	all     bool // change is the whole index
 }
 
-// stored reports an event that is durable now.
+// stored applies a durable event.
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() bool {
 		f.add(f.index.stored(ev))
@@ -54,7 +53,7 @@ func (f *selfSubscriber) stored(ev graspsync.Event) {
 	})
 }
 
-// descends reports a stored event that may descend from something of ours.
+// descends applies a stored event that may be a reply.
 func (f *selfSubscriber) descends(ev graspsync.Event) {
 	f.update(func() bool {
 		f.add(f.index.descending(ev))
@@ -68,18 +67,18 @@ func (f *selfSubscriber) addAuthor(ev graspsync.Event) {
 		return
 	}
 	if len(f.seen) >= f.authorsMost {
-		clear(f.seen) // who comes later counts as well; twice does no harm
+		clear(f.seen) // reporting an author twice is harmless
 	}
 	f.seen[a] = struct{}{}
 	f.authors = append(f.authors, a)
 }
 
-// something reports whether there is anything to take. f.mu is held.
+// something reports whether take would return anything. mu is held.
 func (f *selfSubscriber) something() bool {
 	return !f.change.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
 }
 
-// removed reports an event that is gone.
+// removed applies a removed event.
 func (f *selfSubscriber) removed(ev graspsync.Event) {
 	f.update(func() bool {
 		f.add(f.index.removed(ev))
@@ -92,7 +91,7 @@ func (f *selfSubscriber) removed(ev graspsync.Event) {
 	})
 }
 
-// hold reports an announcement that the Policy holds back.
+// hold reports an announcement that the Policy holds.
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	f.update(func() bool {
 		if len(f.held) < f.most {
@@ -103,8 +102,8 @@ func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	})
 }
 
-// replaceAll makes the index what a scan found. The difference takes its place among
-// the other changes, and is returned. It is false if the scan is of no use.
+// replaceAll replaces the index by a scan, and adds the difference to the changes. It returns false
+// if the scan is useless.
 func (f *selfSubscriber) replaceAll(snap *indexScan) (c indexChange, ok bool) {
 	f.update(func() bool {
 		if c, ok = f.index.replaceAll(snap); ok {
@@ -115,7 +114,7 @@ func (f *selfSubscriber) replaceAll(snap *indexScan) (c indexChange, ok bool) {
 	return c, ok
 }
 
-// tellAll has the loop told everything anew.
+// tellAll makes the loop read the whole index.
 func (f *selfSubscriber) tellAll() {
 	f.update(func() bool {
 		f.overrunBy(f.change)
@@ -138,13 +137,12 @@ func (f *selfSubscriber) tooMany(c *indexChange) bool {
 	return c.size() > f.most && c.size() > f.index.size()/overrunShare
 }
 
-// overrunBy has the loop told all there is, and of a change only what that does not say.
+// overrunBy replaces the changes by the whole index.
 func (f *selfSubscriber) overrunBy(c indexChange) {
 	f.change, f.overrun = c.beside(), true
 }
 
-// overrunShare of what is known are so many changes that the loop may as well be told
-// everything.
+// overrunShare: with more changes than this fraction of the index, the loop reads the whole index.
 const overrunShare = 4
 
 func (f *selfSubscriber) update(change func() (wake bool)) {
@@ -158,8 +156,8 @@ func (f *selfSubscriber) update(change func() (wake bool)) {
 	}
 }
 
-// take returns what has come since the last call. What changes while everything is
-// gathered comes with the next one: whoever reports it does not wait for that.
+// take returns the changes since the last call. While it reads the whole index, new changes are
+// collected for the next call and do not block.
 func (f *selfSubscriber) take() selfBatch {
 	b := f.takeChanges()
 	if b.all {
@@ -178,8 +176,8 @@ func (f *selfSubscriber) takeChanges() selfBatch {
 	return b
 }
 
-// pending reports whether there is something to take. What descends from others does not
-// count: relays are synced without it.
+// pending reports whether there are changes. Replies do not count, because a relay is synced
+// without them.
 func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,29 +186,27 @@ func (f *selfSubscriber) pending() bool {
 	return !c.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
 }
 
-// maxSubmissions is how many events may wait to be taken in, of which the embedder has said that our
-// relay has stored them. They are seldom more than a few.
+// maxSubmissions is the maximum number of submitted events that wait to be applied.
 const maxSubmissions = 256
 
-// submissions is what the embedder says that our relay has stored, until it is taken in, which is soon, and
-// in order. Whoever says it waits for nobody who goes through much that is known, unless so much is
-// said at once that there is no room: nothing is left out.
+// submissionQueue applies the events that the embedder reports, in order and soon. A reporter does
+// not wait for readers of the whole index, unless the queue is full. No event is dropped.
 type submissionQueue struct {
-	take func(graspsync.Event) // takes in one of them
+	take func(graspsync.Event) // applies one event
 	wake chan struct{}         // one slot: there is something
 
 	mu     sync.Mutex        // held for a moment
 	events []graspsync.Event // guarded by mu
 
-	turn  sync.Mutex        // held by who takes them in; taken before mu
-	taken []graspsync.Event // guarded by turn: room for the next ones, empty
+	turn  sync.Mutex        // held while events are applied; taken before mu
+	taken []graspsync.Event // guarded by turn: an empty slice to reuse
 }
 
 func newSubmissionQueue(take func(graspsync.Event)) *submissionQueue {
 	return &submissionQueue{take: take, wake: make(chan struct{}, 1)}
 }
 
-// run takes in what is said until ctx ends.
+// run applies events until ctx ends.
 func (s *submissionQueue) run(ctx context.Context) {
 	for {
 		select {
@@ -222,7 +218,7 @@ func (s *submissionQueue) run(ctx context.Context) {
 	}
 }
 
-// stored says that an event was stored.
+// stored adds a stored event.
 func (s *submissionQueue) stored(ev graspsync.Event) {
 	for !s.add(ev) {
 		s.takeIn()
@@ -243,7 +239,7 @@ func (s *submissionQueue) add(ev graspsync.Event) (fits bool) {
 	return true
 }
 
-// takeIn takes in all that was said before.
+// takeIn applies all queued events.
 func (s *submissionQueue) takeIn() {
 	s.turn.Lock()
 	defer s.turn.Unlock()

@@ -15,17 +15,16 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// storeReader reads from a [Store] what the index holds, and what belongs to it.
+// storeReader reads the events of the index, and their replies, from a [Store].
 type storeReader struct {
 	store    Store       // read-only
 	index    *eventIndex // read-only
-	counters *counters   // read-only; nil: nobody counts its panics
+	counters *counters   // read-only; may be nil
 }
 
-// scan reads all there is from the Store, shows it, and keeps what the index holds. It
-// may take long and changes nothing: the owner passes the result to replaceAll. Of
-// several scans only the one that was begun last is of use. A Store that can't tell
-// whether it gave all is believed as far as it goes: missed says what it said.
+// scan reads all events from the Store, calls show with each, and returns a scan for replaceAll. It
+// changes nothing and may take long. Only the scan that started last is useful. missed is the error
+// of a Store that may have more events.
 func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *indexScan, missed, err error) {
 	s := r.index.begin()
 	defer func() {
@@ -47,7 +46,7 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *i
 	return s, missed, err
 }
 
-// read shows all there is, and keeps in a snapshot what the index holds: while more is read.
+// read reads all events and adds them to a scan on another goroutine.
 func (r storeReader) read(ctx context.Context, s *indexScan, show func(graspsync.Event)) (missed, err error) {
 	found := make(chan []indexUpdate, 1)
 	var keeper sync.WaitGroup
@@ -82,18 +81,17 @@ func (r storeReader) read(ctx context.Context, s *indexScan, show func(graspsync
 	return missed, nil
 }
 
-// keptAtOnce is how much of what is read goes from the one who reads to the one who keeps it.
+// keptAtOnce is the number of updates per message between the two goroutines.
 const keptAtOnce = 256
 
-// retain keeps what a scan did not find of what is known, if it is still stored: where
-// not all could be read, that something did not come does not say that it is gone.
+// retain adds the known events that a scan did not find and that are still stored, because an
+// incomplete scan proves no removal.
 func (r storeReader) retain(ctx context.Context, s *indexScan) error {
 	unseen := r.index.unseen(s)
 	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { r.index.keep(s, unseen[id]) })
 }
 
-// retainNodes keeps what descends from what was found and is still stored. What is new of it
-// is asked for later.
+// retainNodes adds the known replies that are still stored. New ones are searched later.
 func (r storeReader) retainNodes(ctx context.Context, s *indexScan) error {
 	known := r.index.descendants()
 	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*threadReply, len(known))
@@ -105,7 +103,7 @@ func (r storeReader) retainNodes(ctx context.Context, s *indexScan) error {
 	})
 }
 
-// stillHere asks the Store which of some events it has, and has each of them taken, in order.
+// stillHere calls take with the ids of the stored events, in order.
 func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, take func(graspsync.EventID)) error {
 	for chunk := range slices.Chunk(ids, saveBatch) {
 		has, err := r.store.Has(ctx, chunk)
@@ -124,9 +122,8 @@ func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, tak
 	return nil
 }
 
-// descend looks in the Store for what descends from repositories that are ours, one step
-// after the other, and has take told of each event that may; of all if none is named. It asks
-// for as much as is followed: what there was no room for leads nowhere.
+// descend searches the Store for replies in repositories, nil for all, and calls take with each. It
+// proceeds by depth. Replies to a reply without room are not searched.
 func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
 	var missed error
 	ask := func(values []string, names ...string) error {
@@ -160,8 +157,8 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 	return missed
 }
 
-// lookUp returns, for each of the events that belong to any, to which repositories they do. What was made just now
-// does not count: after a restart nobody knows when it came here.
+// lookUp returns the repositories of those of the events that belong to any. Events of the last ten
+// minutes are left out, because their time of arrival is unknown after a restart.
 func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer r.counters.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {

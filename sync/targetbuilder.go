@@ -9,23 +9,23 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// wants turns what the index, and the policy of what it holds, say into what the plan wants to
-// know: what is wanted, and at which relays. It belongs to the loop.
+// targetBuilder turns changes of the index, and of held announcements, into inputs of the plan: the
+// wanted repositories and their relays. It belongs to the loop.
 type targetBuilder struct {
 	m *SyncManager
 
-	held map[graspsync.RepoRef]*nip34.Announcement // held back by the policy
+	held map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
 
-	counted map[graspsync.RepoRef]omittedCounts // of those that are followed
+	counted map[graspsync.RepoRef]omittedCounts // of followed repositories
 }
 
-// leftOut is what was counted as left out of a repository, which is looked at again and again.
+// omittedCounts are the omissions of a repository that are counted already.
 type omittedCounts struct {
 	of     graspsync.EventID // its announcement
-	relays int               // that had no room, of whoever lists them
+	relays int               // relays of other listers without room
 }
 
-// hold brings what the policy holds back up to date.
+// hold updates the held announcements.
 func (w *targetBuilder) hold(b *selfBatch) {
 	changed := func(ref graspsync.RepoRef) {
 		b.change.setName(ref.Identifier)
@@ -45,7 +45,7 @@ func (w *targetBuilder) hold(b *selfBatch) {
 	}
 }
 
-// changes turns what the index says into what the plan wants to know.
+// changes returns the plan input for a change of the index.
 func (w *targetBuilder) changes(c indexChange) plan.Changes {
 	var out plan.Changes
 	s := w.m.relayFilter.targets()
@@ -96,8 +96,8 @@ func (w *targetBuilder) follow(s *relayTargets, c *plan.RepoChange) {
 	lazy.Put(&w.counted, c.Ref, counted)
 }
 
-// countDropped counts what of an announcement is not followed, once: it is held first and stored then,
-// and all is told anew after a scan.
+// countDropped counts the omissions of an announcement once, although it is applied again when it
+// is stored and after each scan.
 func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	counted := w.counted[a.Ref]
 	if counted.of == a.ID {
@@ -126,8 +126,8 @@ func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	w.m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-// relatives returns the repositories under some identifiers whose owners list somebody, and how
-// much is wanted of them: announcements of others may change where they are followed.
+// relatives returns the repositories under these identifiers that list maintainers, and their
+// levels, because announcements of other people may change their relays.
 func (w *targetBuilder) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
 	out := make(map[graspsync.RepoRef]plan.Level)
 	add := func(a *nip34.Announcement, level plan.Level) {
@@ -150,7 +150,7 @@ func (w *targetBuilder) relatives(names map[string]struct{}) map[graspsync.RepoR
 	return out
 }
 
-// listers returns who names the relays of a repository.
+// listers returns the author who lists each relay of a repository.
 func (w *targetBuilder) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]graspsync.PubKey {
 	s := w.m.relayFilter.targets()
 	s.give(w.held)
@@ -162,7 +162,7 @@ func (w *targetBuilder) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]gr
 	return by
 }
 
-// withHeld has a change that is all there is tell of what is held as well.
+// withHeld adds the held repositories to a change of everything.
 func (w *targetBuilder) withHeld(c *indexChange) {
 	for ref := range w.held {
 		if _, announced := c.repos[ref]; !announced {

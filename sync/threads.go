@@ -15,82 +15,80 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// The bounds of what is followed of descendants: of answers to root events and to
-// repositories, of answers to these, and so on.
+// Bounds of layer 4: replies to repositories and root events, replies to these, and so on.
 const (
-	// maxDepth is how far a descendant is from its root event or repository.
+	// maxDepth is the maximum distance of a reply from its root event or repository.
 	maxDepth = 8
-	// maxOfBranch is the maximum number of them below one root event, or below one repository beside its
-	// root events. The newest are kept, because they are still answered.
+	// maxOfBranch is the maximum number of replies below one root event, or below one repository.
+	// The newest are kept, because they receive more replies.
 	maxOfBranch = 500
-	// maxDescendants is the maximum number of all of them, in about 100 MB. Repository owners share it.
+	// maxDescendants is the maximum number of replies, which take about 100 MB. Repository owners
+	// share it.
 	maxDescendants = 100_000
-	// maxRefs is how many of the events and addresses that one refers to may be what it
-	// answers: the rest is not looked at.
+	// maxRefs is the maximum number of references of one event that are examined.
 	maxRefs = 16
-	// maxOrphans is how many events are remembered that came before what they answer.
+	// maxOrphans bounds the events that were reported before the event that they reply to.
 	maxOrphans = 1_024
 )
 
-// descent is which stored events descend from what is ours: from a repository, or from a root
-// event of one. It follows from the events alone, in whatever order they come, as long as no
-// bound is reached. The zero value is not ready: see newDescent.
+// threads contains the stored replies to events of ours. The content depends on the events only,
+// not on their order, unless a bound is reached. Use newThreads.
 type threads struct {
 	nodes        map[refKey]*threadNode                          // by id, and by address
-	children     map[refKey]*threadEdge                          // to what is referred to, be it here or not: the first one
-	ours         map[refKey]*indexRepo                           // the repositories
-	authors      map[unique.Handle[graspsync.PubKey]]*threadNode // of nodes: the first one, see next
-	roots        *indexRoots                                     // read-only: they are the tables'
-	branches     map[refKey]map[*threadNode]struct{}             // with a place, by its top; none is empty
-	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same, by the owner of the top
+	children     map[refKey]*threadEdge                          // the first edge to each referenced key, stored or not
+	ours         map[refKey]*indexRepo                           // repositories
+	authors      map[unique.Handle[graspsync.PubKey]]*threadNode // the first node of each author
+	roots        *indexRoots                                     // read-only, of the tables
+	branches     map[refKey]map[*threadNode]struct{}             // nodes with a place, by its top; none is empty
+	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same, with the owner of the top
 	mostOfBranch int                                             // [maxOfBranch], smaller in tests
 
-	orphans *limit.Table[*threadNode, struct{}] // nodes that came before the event that they answer
+	orphans *limit.Table[*threadNode, struct{}] // nodes without a place
 }
 
-// refKey is an id, or the hash of an address: what a tag names.
+// refKey is an id, or the hash of an address.
 type refKey [32]byte
 
 func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
 
-// answer is an event that refers to others.
+// threadReply is an event that refers to others.
 type threadReply struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
-	address string // what answers to it name; "" where they name its id
+	address string // by which replies refer to it; "" if they use its id
 	refs    []refKey
 }
 
-// node is an answer that descends from something of ours, or an orphan. There may be many: the nodes
-// that refer to the same thing, and those of one author, are linked through them.
+// threadNode is a reply or an orphan. The nodes that refer to one key, and those of one author,
+// form linked lists, because there may be many.
 type threadNode struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
 	address string
-	edges   []threadEdge // one for each of its refs
+	edges   []threadEdge // one per reference
 	place   threadPlace
 
 	prev, next *threadNode // of the same author
 }
 
-// edge is that a node refers to something. Those to the same thing are linked.
+// threadEdge is a reference. The edges to one key form a linked list.
 type threadEdge struct {
 	to         refKey
 	from       *threadNode
 	prev, next *threadEdge
 }
 
-// place is where a node hangs: the zero one is nowhere.
+// threadPlace is the position of a node in a thread. The zero value is none.
 type threadPlace struct {
 	top    refKey // root event or repository
-	ofRepo bool   // it is a repository
-	depth  uint8  // 1 for what refers to the top itself
+	ofRepo bool   // top is a repository
+	depth  uint8  // 1 for a direct reference to top
 }
 
-// before reports whether a place is to be had rather than another: one below a root event
-// rather than one below a repository, of those the one that is nearest.
+// before reports whether a place is preferred to another: root events before repositories, then the
+// smaller depth.
 func (p threadPlace) before(other threadPlace) bool {
 	switch {
 	case other.depth == 0:
@@ -113,9 +111,9 @@ func newThreads(roots *indexRoots) *threads {
 	}
 }
 
-// answerOf returns what a stored event is among others; nil for one whose answers are not asked
-// for: announcements, states and root events have layers of their own, and nobody answers a
-// deletion, a reaction (NIP-25) or a zap (NIP-57).
+// threadReplyOf returns a stored event as a reply, or nil if replies to it are not requested.
+// Announcements, states and root events have their own layers. Deletions, reactions (NIP-25) and
+// zaps (NIP-57) receive no replies.
 func threadReplyOf(ev graspsync.Event) *threadReply {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
@@ -133,7 +131,7 @@ func threadReplyOf(ev graspsync.Event) *threadReply {
 		if len(refs) == maxRefs {
 			break
 		}
-		if a.Kind != graspsync.KindState { // who names one belongs to whatever else they name
+		if a.Kind != graspsync.KindState { // a reference to a state says nothing about the thread
 			refs = append(refs, addressRef(a.String()))
 		}
 	}
@@ -152,7 +150,7 @@ const (
 	kindZap      = 9735
 )
 
-// key is what answers to a node name.
+// key returns the key by which replies refer to a node.
 func (n *threadNode) key() filters.Descendant {
 	if n.address != "" {
 		return filters.Descendant{Address: n.address}
@@ -160,7 +158,7 @@ func (n *threadNode) key() filters.Descendant {
 	return filters.Descendant{ID: n.id}
 }
 
-// keys returns what others may call a node by; the first one is what it is asked about by.
+// keys returns all keys of a node. The first one is used in requests.
 func (n *threadNode) keys() []refKey {
 	if n.address != "" {
 		return []refKey{addressRef(n.address), refKey(n.id)}
@@ -168,7 +166,7 @@ func (n *threadNode) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-// answer returns what a node was made of.
+// answer returns the reply of a node.
 func (n *threadNode) answer() *threadReply {
 	a := &threadReply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
 	for i := range n.edges {
@@ -177,7 +175,7 @@ func (n *threadNode) answer() *threadReply {
 	return a
 }
 
-// is makes a node what an answer is. It must not be linked.
+// is sets the reply of an unlinked node.
 func (n *threadNode) is(a *threadReply) {
 	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
 	n.edges = make([]threadEdge, len(a.refs))
@@ -186,7 +184,8 @@ func (n *threadNode) is(a *threadReply) {
 	}
 }
 
-// add takes in a stored event. A change may be applied to several tables: nothing of a is kept.
+// add adds a stored reply. It keeps no part of a, because an update may be applied to several
+// tables.
 func (d *threads) add(a *threadReply, c *indexChange) {
 	if d.nodes[refKey(a.id)] != nil {
 		return
@@ -194,7 +193,7 @@ func (d *threads) add(a *threadReply, c *indexChange) {
 	n := &threadNode{}
 	n.is(a)
 	if old := d.nodes[n.keys()[0]]; old != nil {
-		// What answers a version of it answers the next one as well.
+		// A new version keeps the replies to the old one.
 		if (graspsync.Stamp{CreatedAt: n.at, ID: n.id}).Newer(graspsync.Stamp{CreatedAt: old.at, ID: old.id}) {
 			d.unlink(old)
 			old.is(a)
@@ -262,8 +261,8 @@ func (d *threads) unlink(n *threadNode) {
 	}
 }
 
-// await keeps what answers nothing that is here, or something that is too deep, for a while:
-// what is stored is not always reported in the same order, and what is gone may come back.
+// await keeps a node without a place for a while, because events may be reported out of order and
+// deleted events may return.
 func (d *threads) await(n *threadNode) {
 	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
 	for _, old := range evicted {
@@ -271,7 +270,7 @@ func (d *threads) await(n *threadNode) {
 	}
 }
 
-// below returns what refers to something by one of its keys, in order.
+// below returns the nodes that refer to one of the keys, in order.
 func (d *threads) below(keys ...refKey) (out []*threadNode) {
 	for _, k := range keys {
 		for e := d.children[k]; e != nil; e = e.next {
@@ -282,8 +281,7 @@ func (d *threads) below(keys ...refKey) (out []*threadNode) {
 	return out
 }
 
-// top reports whether a key is that of a repository that is ours, or of a root event of one,
-// and who owns it.
+// top reports whether a key is a repository of ours or a root event of one, and returns the owner.
 func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
@@ -299,8 +297,7 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	return (*root.repos)[i].ref.Owner, false, true
 }
 
-// best returns the best place that a node can have by what it refers to; deep says that it
-// refers to something that is too deep already.
+// best returns the best place of a node. deep reports that a reference is at the maximum depth.
 func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 	for i := range n.edges {
 		ref := n.edges[i].to
@@ -313,7 +310,7 @@ func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 				continue
 			}
 			if _, _, stands := d.top(parent.place.top); !stands {
-				continue // it will lose that place
+				continue // its place is void
 			}
 			if p = parent.place; p.depth == maxDepth {
 				deep = true
@@ -328,13 +325,13 @@ func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 	return at, deep
 }
 
-// settle gives nodes the places that are theirs now, and whatever hangs on them.
+// settle updates the places of nodes and of all nodes below them.
 func (d *threads) settle(work []*threadNode, c *indexChange) {
 	for len(work) > 0 {
 		n := work[0]
 		work = work[1:]
 		if d.nodes[refKey(n.id)] != n {
-			continue // it is gone
+			continue // removed
 		}
 		at, _ := d.best(n)
 		was := n.place
@@ -357,7 +354,7 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 				c.setDescendant(n.key(), d.reposBelow(at))
 				break
 			}
-			n.place = was // for who is told
+			n.place = was // for the change
 			d.drop(n, c)
 			c.leaveOut()
 		}
@@ -365,7 +362,7 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 	}
 }
 
-// reposBelow returns the repositories of what hangs at a place.
+// reposBelow returns the repositories of a place.
 func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
 	if at.ofRepo {
 		return []graspsync.RepoRef{d.ours[at.top].ref}
@@ -373,9 +370,9 @@ func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
 	return d.roots.get(graspsync.EventID(at.top)).refs()
 }
 
-// take has a node take a place. In a full branch the oldest node gives way, and in a full table the oldest
-// of the owner that has most. A newer node of the same branch or owner stays, and so does a node on which
-// another one hangs. It returns the nodes that may have hung on those that gave way.
+// take puts a node into a place. A full branch evicts its oldest node, a full table the oldest node
+// of the owner with most. A newer node of the same branch or owner is not evicted, and neither is a
+// node with replies. It returns the nodes below the evicted ones.
 func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*threadNode, fits bool) {
 	above := d.above(n, at.top)
 	stays := func(o *threadNode) bool { return has(above, o) || d.carries(o) }
@@ -411,7 +408,7 @@ func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*t
 	return hung, true
 }
 
-// giveUp drops a node for another one. It returns the nodes that may have hung on it.
+// giveUp evicts a node and returns the nodes below it.
 func (d *threads) giveUp(n *threadNode, c *indexChange) (hung []*threadNode) {
 	hung = d.below(n.keys()...)
 	d.drop(n, c)
@@ -419,7 +416,7 @@ func (d *threads) giveUp(n *threadNode, c *indexChange) (hung []*threadNode) {
 	return hung
 }
 
-// vacate undoes that.
+// vacate removes a node from its place.
 func (d *threads) vacate(n *threadNode) {
 	b := d.branches[n.place.top]
 	if delete(b, n); len(b) == 0 {
@@ -434,7 +431,7 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
-// drop forgets a node. What hangs on it is for the caller to settle.
+// drop removes a node. The caller settles the nodes below it.
 func (d *threads) drop(n *threadNode, c *indexChange) {
 	if n.place.depth > 0 {
 		c.setDescendant(n.key(), nil)
@@ -444,7 +441,7 @@ func (d *threads) drop(n *threadNode, c *indexChange) {
 	d.unlink(n)
 }
 
-// remove forgets an event that is gone, if it is by this author; zero: whoever's it is.
+// remove removes an event of this author, or of any author if zero.
 func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 	n := d.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
@@ -455,7 +452,7 @@ func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 	d.settle(below, c)
 }
 
-// carries reports whether anything that has a place refers to a node.
+// carries reports whether a node has replies with a place.
 func (d *threads) carries(n *threadNode) bool {
 	for _, k := range n.keys() {
 		for e := d.children[k]; e != nil; e = e.next {
@@ -470,12 +467,12 @@ func (d *threads) carries(n *threadNode) bool {
 // before reports whether a node is older than another one.
 func (n *threadNode) before(other *threadNode) bool { return order(n, other) < 0 }
 
-// order compares nodes by age, the oldest first.
+// order compares nodes by age, oldest first.
 func order(n, other *threadNode) int {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
 }
 
-// above returns the nodes below a top that a node hangs on, directly or not.
+// above returns the nodes below top that a node replies to, directly or not.
 func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
 	found := make(map[*threadNode]struct{})
 	for work := []*threadNode{n}; len(work) > 0; work = work[1:] {
@@ -490,8 +487,8 @@ func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
 	return found
 }
 
-// stands takes note that a repository has become ours, or is ours no more. Not all that
-// descends from it may be known then: the Store is asked for it.
+// stands applies that a repository has become ours or has ceased to be. Unknown replies in it are
+// read from the Store later.
 func (d *threads) stands(r *indexRepo, c *indexChange) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
@@ -507,7 +504,7 @@ func (d *threads) stands(r *indexRepo, c *indexChange) {
 	d.settle(d.below(keys...), c)
 }
 
-// reportBelow adds to a change what descends from a top.
+// reportBelow adds the replies below a top to a change.
 func (d *threads) reportBelow(top refKey, c *indexChange) {
 	if c != nil {
 		for n := range d.branches[top] {
@@ -516,7 +513,7 @@ func (d *threads) reportBelow(top refKey, c *indexChange) {
 	}
 }
 
-// differs adds to a change what turns the descendants of d into those of now.
+// differs adds the change from d to now.
 func (d *threads) differs(now *threads, c *indexChange) {
 	for k, n := range now.nodes {
 		if n.place.depth == 0 || k != n.keys()[0] {
@@ -533,7 +530,7 @@ func (d *threads) differs(now *threads, c *indexChange) {
 	}
 }
 
-// vanish forgets what an author wrote up to a time.
+// vanish removes the replies of an author up to a time.
 func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	var gone []graspsync.EventID
 	for n := d.authors[unique.Make(author)]; n != nil; n = n.next {
@@ -547,7 +544,7 @@ func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *inde
 	}
 }
 
-// end executes a deletion of what is at an address up to a time.
+// end deletes the reply at an address up to a time.
 func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
 	k := addressRef(at.String())
 	if n := d.nodes[k]; n != nil && n.at <= until {

@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// storeView is the [View] over a [Store]: the accepted announcements and root events are those
-// of the index, everything else it asks the Store.
+// storeView is the [View] over the index and a [Store].
 type storeView struct {
 	*eventIndex
 	store Store
@@ -21,14 +20,14 @@ type storeView struct {
 var _ View = storeView{}
 
 const (
-	idsAtOnce  = 500 // are looked up in one question to the Store: half of what a relay takes in a message
-	tagsAtOnce = 100 // values of a tag are: more are too many for many backends and relays
+	idsAtOnce  = 500 // ids per query: half of what a relay accepts in a message
+	tagsAtOnce = 100 // tag values per query, because backends and relays limit them
 )
 
 // Addressed implements [View].
 func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
-	// In order of kinds, and without what no event has for an address: where one has no identifier
-	// all of its kind is read, with all of the kinds in the same question.
+	// Sort by kind, and leave out invalid addresses. A replaceable address reads all events of its
+	// kind, so all such kinds go into one query.
 	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
 	})
@@ -49,8 +48,8 @@ func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool,
 	return false, nil
 }
 
-// versions returns a filter for what is at some addresses, and which these are: it matches
-// other events as well.
+// versions returns a filter that matches the events at some addresses and others, and the set of
+// addresses.
 func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
 	wanted = make(map[graspsync.Address]bool, len(some))
 	for _, c := range some {
@@ -69,7 +68,7 @@ func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Ad
 	return f, wanted
 }
 
-// nearAtOnce is how many events each question for what is near others may bring.
+// nearAtOnce is the maximum number of events per query of Near.
 const nearAtOnce = 100
 
 // Near implements [View].
@@ -83,7 +82,7 @@ func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []grasp
 			if fits(ev) {
 				near = append(near, ev)
 			}
-			if n++; n == nearAtOnce { // a Store knows no limit
+			if n++; n == nearAtOnce { // filters have no limit
 				break
 			}
 		}
@@ -163,7 +162,7 @@ func (v storeView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 	return found, nil
 }
 
-// Mentioned implements [View]. What asks for a deletion does not count.
+// Mentioned implements [View].
 func (v storeView) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
 	for _, name := range []string{"e", "E", "q"} {
 		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
