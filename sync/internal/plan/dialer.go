@@ -4,18 +4,18 @@ import (
 	"time"
 )
 
-// dialer decides which relays are connected: which one it dials when, and which connection yields.
+// dialer decides which relay is dialed when, and which connection yields.
 type dialer struct {
 	*core
-	queue dialQueue // of relays that wait for their turn to be dialed
+	queue dialQueue // relays that wait for a dial
 
-	dialing   int                      // attempts under way
-	hosts     map[string]struct{}      // to which there is an attempt
-	young     youngAttempts            // attempts that were begun a moment ago
-	connected map[*relayState]struct{} // connections
-	dialAt    time.Time                // the next attempt may begin
-	roomAt    time.Time                // when a connection that yields is looked for again
-	hungUp    []*relayState            // in this step, to make room
+	dialing   int                      // attempts in progress
+	hosts     map[string]struct{}      // hosts of these attempts
+	young     youngAttempts            // attempts younger than a second
+	connected map[*relayState]struct{} // open connections
+	dialAt    time.Time                // earliest start of the next attempt
+	roomAt    time.Time                // next search for a connection that yields
+	hungUp    []*relayState            // closed in this step to make room
 	lastEpoch uint64
 }
 
@@ -23,39 +23,38 @@ func newDialer(c *core) *dialer {
 	return &dialer{core: c, hosts: make(map[string]struct{}), connected: make(map[*relayState]struct{})}
 }
 
-// dialState is the life cycle of one relay: whether it is connected, and when it is dialed.
+// dialState is the connection state of one relay.
 type dialState struct {
 	connecting, connected bool
-	epoch                 uint64 // of the last dial; what comes from an earlier one is ignored
+	epoch                 uint64 // of the last dial; inputs of earlier ones are ignored
 	connectedAt           time.Time
 	retryAt               time.Time
 	waitsSince            time.Time
-	aliveAt               time.Time // when it was last known alive, zero before the first connection
-	absentSince           time.Time // when it was lost, or first not there; zero: it is not, or we hung up
+	aliveAt               time.Time // the last sign of life, zero before the first connection
+	absentSince           time.Time // when the relay was lost; zero: it is connected, or we closed the connection
 
-	young    bool       // dialed a moment ago
+	young    bool       // dialed less than a second ago
 	refusals int        // attempts in a row that we refused
-	turnOf   *dialOwner // whose turn the attempt was
-	counts   *dialOwner // for whom the connection counts; nil for a bootstrap relay
+	turnOf   *dialOwner // the owner whose turn the attempt used
+	counts   *dialOwner // the owner whose share the connection uses; nil for a bootstrap relay
 }
 
-// longAbsent reports whether a relay was away for so long that what was confirmed
-// counts for nothing. For how long we did without it does not matter: that is known
-// to the second, and what came meanwhile is asked for.
+// longAbsent reports whether a relay was away for so long that its confirmed state is void. The
+// time in which we chose to be disconnected does not count, because exactly that time is fetched.
 func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	if s.absentSince.IsZero() {
 		return false
 	}
-	// Where the machine was asleep only the wall clock says so, where that was set back
-	// only the other one.
+	// After a suspension only the wall clock is right. After a correction of the clock only the
+	// monotonic one is.
 	away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))
 	return away > most
 }
 
-// jumped sets back what depends on a clock that was set back.
+// jumped adjusts times after the clock was set back.
 func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
 
-// wait puts a relay that is not connected into its line, or wakes it when its time comes.
+// wait queues a disconnected relay, or sets its timer.
 func (d *dialer) wait(r *relayState, now time.Time) {
 	var wake time.Time
 	switch {
@@ -65,12 +64,12 @@ func (d *dialer) wait(r *relayState, now time.Time) {
 	default:
 		r.dial.waitsSince = now
 		d.queue.add(r)
-		d.roomAt = time.Time{} // there may be room for it that there is not for others
+		d.roomAt = time.Time{} // this relay may have room where others have none
 	}
 	d.timers.set(r, wake)
 }
 
-// listed notes that one more owner lists a relay.
+// listed records another owner of a relay.
 func (d *dialer) listed(r *relayState, o *dialOwner) {
 	if r.turn.waits() && !r.bootstrap {
 		d.queue.join(r, o)
@@ -84,7 +83,7 @@ func (d *dialer) listed(r *relayState, o *dialOwner) {
 	}
 }
 
-// unlisted notes that an owner does not list a relay any more.
+// unlisted removes an owner of a relay.
 func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	if r.dial.counts == o {
 		d.recount(r)
@@ -92,7 +91,7 @@ func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	d.queue.quit(r, o)
 }
 
-// recount has a connection count for the owner who has fewest of those who list the relay.
+// recount assigns a connection to the owner of the relay with fewest connections.
 func (d *dialer) recount(r *relayState) {
 	if o := r.dial.counts; o != nil {
 		o.connections--
@@ -107,12 +106,12 @@ func (d *dialer) recount(r *relayState) {
 	}
 }
 
-// youngAttempts are those that were begun a moment ago. Relays that are dead take ten
-// seconds to fail: if each of them kept one of the few attempts busy for so long,
-// whoever comes after three thousand would be dialed an hour later.
+// youngAttempts are the attempts younger than a second. A dead relay fails after ten seconds. If
+// each used one of ten places for that time, a relay behind three thousand dead ones would be
+// dialed an hour later.
 type youngAttempts struct {
 	all   int
-	queue []youngAttempt // the oldest first; some have ended
+	queue []youngAttempt // oldest first, including ended ones
 }
 
 type youngAttempt struct {
@@ -122,26 +121,26 @@ type youngAttempt struct {
 }
 
 const (
-	// patience is after what time an attempt makes room for the next one.
+	// patience is the age at which an attempt makes room for the next one.
 	patience = time.Second
-	// silentDials is how many attempts may wait on beside those that are young, as a
-	// multiple of Config.MaxDials, and as a part of the connections.
+	// silentDials bounds the older attempts, as a multiple of Config.MaxDials and as a part of the
+	// connections.
 	silentDials      = 8
 	silentDialsShare = 3
-	// fullDialsShare is the part of the connections that attempts may take while there
-	// are too few for all.
+	// fullDialsShare is the part of the connections for attempts while there are more relays than
+	// connections.
 	fullDialsShare = 8
-	// ownerDials is the maximum number of attempts of one owner, and hostsTried the number of its relays among
-	// which one is looked for to whose host there is no attempt.
+	// ownerDials is the maximum number of attempts of one owner. hostsTried is the number of its
+	// relays that are searched for a host without an attempt.
 	ownerDials, hostsTried = 5, 16
 )
 
-// silentMost is how many attempts may wait on.
+// silentMost returns the maximum number of older attempts.
 func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
-// mature stops counting attempts as young that were begun long enough ago.
+// mature updates the number of young attempts.
 func (d *dialer) mature(now time.Time) {
 	q := d.young.queue
 	for len(q) > 0 {
@@ -164,8 +163,7 @@ func (d *dialer) notYoung(r *relayState) {
 	}
 }
 
-// patienceEnds returns when the next attempt makes room for those who wait; zero: for
-// nobody.
+// patienceEnds returns when the next attempt makes room, or zero.
 func (d *dialer) patienceEnds() time.Time {
 	if len(d.young.queue) == 0 || d.dialing >= d.cfg.MaxDials+d.silentMost() {
 		return time.Time{}
@@ -176,11 +174,10 @@ func (d *dialer) patienceEnds() time.Time {
 	return time.Time{}
 }
 
-// anyWaits reports whether a relay waits for its turn to be dialed.
+// anyWaits reports whether a relay waits for a dial.
 func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
 
-// nextWake returns when the next attempt may begin for which somebody waits; zero: nothing is
-// waited for.
+// nextWake returns when the next attempt may start, or zero.
 func (d *dialer) nextWake() (at time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -201,7 +198,7 @@ func (d *dialer) nextWake() (at time.Time) {
 	return at
 }
 
-// dial starts as many of the waiting attempts as may run.
+// dial starts waiting attempts while there is room.
 func (d *dialer) dial(now time.Time) {
 	d.mature(now)
 	for d.mayDial() && !now.Before(d.dialAt) {
@@ -215,27 +212,26 @@ func (d *dialer) dial(now time.Time) {
 		d.hosts[r.host] = struct{}{}
 		r.dial.connecting, r.dial.turnOf = true, o
 		d.young.all++
-		if !r.dial.absentSince.IsZero() { // that it had to wait for its turn was our doing
+		if !r.dial.absentSince.IsZero() { // the wait for a turn is no absence of the relay
 			r.dial.absentSince = r.dial.absentSince.Add(now.Sub(r.dial.waitsSince))
 		}
 		d.lastEpoch++
 		r.dial.epoch, r.dial.young = d.lastEpoch, true
 		d.young.queue = append(d.young.queue, youngAttempt{r, r.dial.epoch, now.Add(patience)})
-		d.dialAt = now.Add(d.cfg.DialEvery) // one proxy, or one resolver, may be behind all
+		d.dialAt = now.Add(d.cfg.DialEvery) // spares proxies and resolvers
 		d.emit(Dial{Relay: r.url, Epoch: r.dial.epoch})
 	}
 }
 
-// mayDial reports whether one more attempt may run.
+// mayDial reports whether another attempt may run.
 func (d *dialer) mayDial() bool {
 	return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()
 }
 
-// full reports whether a connection must end before another one can be made.
+// full reports whether all connections are used.
 func (d *dialer) full() bool { return d.dialing+len(d.connected) >= d.cfg.MaxConnections }
 
-// nextTurn returns the relay whose turn it is and for which there is room, and the owner whose turn that is; nil
-// if there is no such relay.
+// nextTurn returns the next relay with room and the owner whose turn it uses, or nil.
 func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	full := d.full()
 	if full && d.dialing >= max(1, d.cfg.MaxConnections/fullDialsShare) {
@@ -269,8 +265,7 @@ func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	return nil, nil
 }
 
-// dialable returns the next waiting relay of an owner to whose host there is no attempt; nil if there is none or
-// the owner has its part of the attempts.
+// dialable returns the next waiting relay of an owner whose host has no attempt, or nil.
 func (d *dialer) dialable(o *dialOwner) *relayState {
 	if o.dialing >= ownerDials && o != &d.queue.operator {
 		return nil
@@ -286,7 +281,7 @@ func (d *dialer) dialable(o *dialOwner) *relayState {
 	return nil
 }
 
-// made notes that an attempt has succeeded.
+// made records a successful attempt.
 func (d *dialer) made(r *relayState, now time.Time) {
 	d.ended(r)
 	d.connected[r] = struct{}{}
@@ -294,7 +289,7 @@ func (d *dialer) made(r *relayState, now time.Time) {
 	d.recount(r)
 }
 
-// failed notes that an attempt has not.
+// failed records a failed attempt.
 func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	d.ended(r)
 	r.dial.retryAt = in.RetryAt
@@ -311,7 +306,7 @@ func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	}
 }
 
-// ended notes that an attempt is over.
+// ended records the end of an attempt.
 func (d *dialer) ended(r *relayState) {
 	d.notYoung(r)
 	r.dial.connecting = false
@@ -320,14 +315,14 @@ func (d *dialer) ended(r *relayState) {
 	delete(d.hosts, r.host)
 }
 
-// lost notes that a connection has ended.
+// lost records the end of a connection.
 func (d *dialer) lost(r *relayState) {
 	delete(d.connected, r)
 	r.dial.connected = false
 	d.recount(r)
 }
 
-// forget notes that nothing is wanted of a relay any more.
+// forget removes a relay.
 func (d *dialer) forget(r *relayState) {
 	if r.dial.connecting || r.dial.connected {
 		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
@@ -342,7 +337,7 @@ func (d *dialer) forget(r *relayState) {
 	d.timers.set(r, time.Time{})
 }
 
-// takeHungUp returns the relays that were hung up in this step, to make room.
+// takeHungUp returns the relays that were disconnected in this step to make room.
 func (d *dialer) takeHungUp() []*relayState {
 	out := d.hungUp
 	d.hungUp = nil
@@ -350,25 +345,26 @@ func (d *dialer) takeHungUp() []*relayState {
 }
 
 const (
-	// yieldAfter is for how long a relay that is complete keeps its connection while others wait for one.
+	// yieldAfter is the minimum time of a connection, without work left, before it yields to a
+	// waiting relay.
 	yieldAfter = 10 * time.Minute
 	// yieldIncomplete is the same for a relay that is never complete.
 	yieldIncomplete = time.Hour
-	// lookForRoom is after what time a connection that yields is looked for again at the latest.
+	// lookForRoom is the maximum time between two searches for a connection that yields.
 	lookForRoom = time.Minute
 )
 
-// mayYield reports whether a connection may end for another one.
+// mayYield reports whether a connection may yield.
 func mayYield(r *relayState, now time.Time) bool {
 	held := now.Sub(r.dial.connectedAt)
 	return r.dial.counts != nil && (held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live)
 }
 
-// yields are the connections that may end for another one. These are connections of the owners who have most.
+// yieldChoice contains the connections that may yield, of the owners with most connections.
 type yieldChoice struct {
 	most   int                        // number of connections of such an owner
-	own    map[*dialOwner]*relayState // the oldest connection that may yield of each of these owners
-	oldest *relayState                // the oldest one of all; nil if there is none
+	own    map[*dialOwner]*relayState // the oldest of each of these owners
+	oldest *relayState                // the oldest of all, or nil
 }
 
 func (d *dialer) yields(now time.Time) (y yieldChoice) {
@@ -393,8 +389,8 @@ func (d *dialer) yields(now time.Time) (y yieldChoice) {
 	return y
 }
 
-// to returns the connection that ends for a relay of an owner; nil if there is none. If no other owner has more than
-// this one, its relays take turns among themselves.
+// to returns the connection that yields to a relay of an owner, or nil. If no owner has more
+// connections, the relays of the owner take turns.
 func (y yieldChoice) to(o *dialOwner) *relayState {
 	if o.connections < y.most {
 		return y.oldest
@@ -402,7 +398,7 @@ func (y yieldChoice) to(o *dialOwner) *relayState {
 	return y.own[o]
 }
 
-// hangUp ends a connection to make room. The relay is dialed again when its turn comes.
+// hangUp closes a connection to make room. The relay is queued again.
 func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
 	d.lost(gone)
@@ -412,8 +408,8 @@ func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.hungUp = append(d.hungUp, gone)
 }
 
-// nextRoom returns when a connection may yield that may not now. Of those that may when they are complete it is
-// noticed by doneWith.
+// nextRoom returns when another connection may yield because of its age. doneWith handles those
+// that become complete.
 func (d *dialer) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
 	for r := range d.connected {
@@ -424,7 +420,7 @@ func (d *dialer) nextRoom(now time.Time) time.Time {
 	return at
 }
 
-// doneWith notes that the connection of a relay may yield now.
+// doneWith records that a connection may yield.
 func (d *dialer) doneWith(r *relayState, now time.Time) {
 	if !d.roomAt.IsZero() && mayYield(r, now) {
 		d.roomAt = time.Time{}

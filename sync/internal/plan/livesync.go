@@ -17,20 +17,20 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// LiveID names a standing subscription of one connection.
+// LiveID identifies a subscription of one connection.
 type LiveID uint64
 
-// LiveMethod is how what is new on a relay gets here.
+// LiveMethod is the way in which new events of a relay arrive.
 type LiveMethod uint8
 
 // The methods.
 const (
-	// LiveAll: everything is followed by standing subscriptions.
+	// LiveAll: subscriptions cover all items.
 	LiveAll LiveMethod = iota
-	// LiveKinds: for what finds no room in them, one filter without tags brings all
-	// events of the kinds of NIP-34, those of strangers too.
+	// LiveKinds: one filter without tags replaces the filters without room. It returns all events
+	// of the kinds of NIP-34, those of foreign repositories too.
 	LiveKinds
-	// LivePolling: what finds no room is asked for in rotation.
+	// LivePolling: items without room are requested in turn.
 	LivePolling
 )
 
@@ -39,7 +39,7 @@ func (m LiveMethod) String() string {
 	return [...]string{"live", "live+kinds", "live+polling"}[m]
 }
 
-// live follows what is wanted of a relay by standing subscriptions.
+// liveSync follows the wanted items of a relay by subscriptions.
 type liveSync struct {
 	*core
 	repos         *repoSyncIndex
@@ -49,53 +49,53 @@ type liveSync struct {
 	subscriptions *subscriptions
 }
 
-// liveSub is a standing subscription.
+// liveSub is an open subscription.
 type liveSub struct {
-	filters standing.Filters // shared with whoever keeps it open
+	filters standing.Filters // shared with the session
 	size    int              // bytes of its request
-	level   int              // how often what it has was opened anew together with more
+	level   int              // how often its filters were merged
 	since   time.Time        // when it was opened
 }
 
-// liveState is what is followed on a connection.
+// liveState is the live state of a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int              // of all
-	missing dense.Set[Item]  // items that no subscription covers yet
-	lost    standing.Filters // of subscriptions that the relay closed
-	stale   bool             // all must be opened anew: in another form, or in another way
-	retryAt time.Time        // a relay closed a subscription: nothing is opened before
-	refused int              // closed by the relay in a row
-	// postponed is since when a rebuild has been put off, zero if none is; putOff how
-	// many items were missing then, 0 if there may be room by now.
+	filters int              // number of filters of all
+	missing dense.Set[Item]  // items without a subscription
+	lost    standing.Filters // filters of subscriptions that the relay closed
+	stale   bool             // consolidate everything
+	retryAt time.Time        // open nothing before, because the relay closed a subscription
+	refused int              // subscriptions closed by the relay in a row
+	// postponed is the time since when a consolidation is delayed, or zero. putOff is the number of
+	// missing items then, or 0 if there may be room by now.
 	postponed time.Time
 	putOff    int
-	// idle counts what is not wanted any more, and is followed all the same, since it was
-	// last looked for.
+	// idle is the number of unwanted items that have become unwanted since the last check and are
+	// still followed.
 	idle int
-	// unwanted counts the same since all was subscribed anew, and what may be: as long as there
-	// is none, all that is followed is wanted.
+	// unwanted is the number of items that have become unwanted since the last consolidation. If it
+	// is 0, all followed items are wanted.
 	unwanted int
-	// unfollowed counts the filters for which the relay has no room, tooLarge those
-	// that it would take in no message.
+	// unfollowed is the number of filters without room, tooLarge the number of filters larger than
+	// a message of the relay.
 	unfollowed, tooLarge int
-	kinds                LiveID     // the subscription that follows by kinds; 0: none
-	poll                 *pollState // what is asked for instead; nil: nothing
+	kinds                LiveID     // the subscription to all kinds, 0: none
+	poll                 *pollState // nil: nothing is polled
 
 	learnedRoom
-	resting []refusedFilters // what it refused, which outlives a connection as well
+	resting []refusedFilters // outlives a connection too
 }
 
-// experience is what refusals taught about a relay. It outlives a connection, but relays change:
-// like all that is learned it is believed for a while.
+// learnedRoom contains limits learned from refusals. It outlives a connection and expires, because
+// relays change.
 type learnedRoom struct {
-	most         int // standing subscriptions that the relay takes; 0: as many as limits say
+	most         int // maximum number of subscriptions; 0: unknown
 	mostUntil    time.Time
-	noKinds      bool // it refused the filter of kinds without tags
+	noKinds      bool // the relay refused the filter of all kinds
 	noKindsUntil time.Time
 }
 
-// doubt gives up what is not believed any more, and reports whether there was any of that.
+// doubt drops expired limits and reports whether there were any.
 func (e *learnedRoom) doubt(now time.Time) (any bool) {
 	if e.most > 0 && !now.Before(e.mostUntil) {
 		e.most, any = 0, true
@@ -106,23 +106,23 @@ func (e *learnedRoom) doubt(now time.Time) (any bool) {
 	return any
 }
 
-// takes notes that the relay took no more than so many standing subscriptions.
+// takes records a maximum number of subscriptions.
 func (e *learnedRoom) takes(most int, until time.Time) {
 	if e.most == 0 || most <= e.most {
 		e.most, e.mostUntil = most, until
 	}
 }
 
-// subscriptions opens and closes standing subscriptions.
+// subscriptions opens and closes subscriptions.
 type subscriptions struct {
 	*core
 	last LiveID
 }
 
-// next returns the id of the subscription that is opened next.
+// next returns the id of the next subscription.
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
-// open opens a subscription; last: one that gives way to all others.
+// open opens a subscription. last means that it yields to all others.
 func (s *subscriptions) open(r *relayState, fs standing.Filters, last bool) LiveID {
 	s.last++
 	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
@@ -134,11 +134,10 @@ func (s *subscriptions) close(r *relayState, id LiveID) {
 	s.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 }
 
-// follow brings the standing subscriptions of a relay up to date: those for what is
-// missing are opened, together with what the smallest of those that stand have if there
-// are too many, so that what is sent is in proportion to what has changed; or all are
-// rebuilt. What is packed costs as much as what is missing, so first it is found out
-// whether anything may be done with it.
+// follow updates the subscriptions of a relay. It opens subscriptions for missing items, merged
+// with the smallest existing ones if there are too many, so that traffic is proportional to the
+// change. Otherwise it consolidates. Packing filters is expensive, so it first checks whether the
+// result could be used.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
@@ -146,14 +145,14 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	}
 	lv.resume(r, now)
 	if l.doubt(now) && l.unfollowed > 0 {
-		l.stale = true // there may be room, or another way
+		l.stale = true // there may be room now
 	}
 	if lv.dropIdle(r, now); l.stale {
 		lv.consolidate(r, now)
 		return
 	}
 	if l.missing.Len()+len(l.lost) == 0 {
-		l.postponed, l.putOff = time.Time{}, 0 // what it was for is not wanted any more
+		l.postponed, l.putOff = time.Time{}, 0 // its items are not wanted any more
 		return
 	}
 	switch {
@@ -189,8 +188,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	}
 }
 
-// followNoMore takes in what is missing where a rebuild would find no more room than
-// the last one did.
+// followNoMore handles missing items for which a consolidation would find no room.
 func (lv *liveSync) followNoMore(r *relayState, now time.Time) {
 	l := &r.live
 	added := lv.filtersOf(r, l.missing.All())
@@ -205,22 +203,22 @@ func (lv *liveSync) followNoMore(r *relayState, now time.Time) {
 	lv.opened(r, items)
 }
 
-// change is what standing subscriptions are replaced by.
+// subscriptionChange replaces subscriptions by others.
 type subscriptionChange struct {
 	old      []LiveID // ascending
 	reqs     requests
 	tooLarge int // filters
-	level    int // of what is opened
+	level    int // of the new subscriptions
 }
 
-// packed returns the change that opens filters and closes these subscriptions.
+// packed returns the change that opens filters and closes the old subscriptions.
 func (lv *liveSync) packed(r *relayState, fs []nostr.Filter, old ...LiveID) subscriptionChange {
 	reqs, tooLarge := packed(r.limits, fs)
 	return subscriptionChange{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: tooLarge}
 }
 
-// fits reports whether there is room for what stands after the change, overlaps whether
-// there is for what is opened before anything is closed.
+// fits reports whether there is room after the change. overlaps reports whether the new
+// subscriptions have room beside the old ones.
 func (c subscriptionChange) fits(r *relayState) bool {
 	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+c.reqs.size())
 }
@@ -230,7 +228,7 @@ func (c subscriptionChange) overlaps(r *relayState) bool {
 		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+c.reqs.size())
 }
 
-// closed is how many bytes those have that the change closes.
+// closed returns the size of the closed subscriptions in bytes.
 func (c subscriptionChange) closed(r *relayState) (n int) {
 	for _, id := range c.old {
 		n += r.live.subs[id].size
@@ -238,7 +236,7 @@ func (c subscriptionChange) closed(r *relayState) (n int) {
 	return n
 }
 
-// filters is by how many more filters are followed after the change.
+// filters returns the number of filters that the change adds.
 func (c subscriptionChange) filters(r *relayState) int {
 	n := c.reqs.filters()
 	for _, id := range c.old {
@@ -247,9 +245,8 @@ func (c subscriptionChange) filters(r *relayState) int {
 	return n
 }
 
-// apply makes a change. The new subscriptions are opened before the old ones are
-// closed where there is room for both; where there is none, what falls between is
-// caught up with.
+// apply makes a change. It opens the new subscriptions before it closes the old ones, if both have
+// room. Otherwise a catch-up fetches the events in between.
 func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	overlaps := c.overlaps(r)
 	if overlaps {
@@ -268,7 +265,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	r.live.tooLarge += c.tooLarge
 }
 
-// openMissing makes a change that opens what is missing.
+// addFilters makes a change that covers the missing items.
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Time) {
 	l := &r.live
 	items := slices.Collect(l.missing.All())
@@ -279,8 +276,8 @@ func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Tim
 	lv.opened(r, items)
 }
 
-// opened catches up with what was missed of items while they were not followed: since
-// a rebuild was put off that is not needed now, or the relay closed a subscription.
+// opened starts a catch-up for items that were not followed for a while, because a consolidation
+// was delayed or the relay closed a subscription.
 func (lv *liveSync) opened(r *relayState, items []Item) {
 	if !r.live.postponed.IsZero() {
 		lv.catchUp.missedSome(r, r.live.postponed)
@@ -295,16 +292,15 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	}
 }
 
-// merged returns the change that opens fresh filters together with those of
-// subscriptions that stand: of those that were merged least often as many as go into one
-// request, the smallest first. So with room for k of them, of C(k+d, d) changes none is
-// sent again more than d times: of a thousand changes none more than five times where
-// there is room for eight. If that finds no room it is all that are not about as full as
-// can be. It reports false if nothing finds any.
+// merged returns the change that opens fresh filters together with those of existing subscriptions:
+// as many as fit into one request, the least merged and smallest first. With room for k
+// subscriptions, of C(k+d, d) changes none is sent more than d+1 times, for example of a thousand
+// changes with k = 8 none more than six times. If that finds no room, it merges all subscriptions
+// that are not nearly full. It returns false if nothing finds room.
 func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionChange, ok bool) {
 	l := &r.live
 	capacity := min(r.limits.MaxMessage, max(1, r.limits.MaxFilters)*fullFilter)
-	var small []LiveID // merged least often first
+	var small []LiveID // least merged first
 	for id := range l.subs {
 		if id != l.kinds {
 			small = append(small, id)
@@ -335,7 +331,7 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 		}
 		if len(first) > 0 && size > r.limits.MaxMessage {
 			if len(first) == 1 {
-				level = 0 // it grows until it is full, and stays with those of its level
+				level = 0 // it keeps its level until it is full
 			}
 			break
 		}
@@ -362,17 +358,15 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 	return c, ok
 }
 
-// fullFilter is what a filter of as many ids as we put into one takes, in bytes.
+// fullFilter is the size of a filter with the maximum number of ids, in bytes.
 const fullFilter = filters.MaxValues * len(`"",`+"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
 
-// idleValues is how many items that are not wanted any more may be followed all the
-// same, before anything is opened anew because of them.
+// idleValues is the number of unwanted items that may be followed before anything is replaced.
 const idleValues = filters.MaxValues
 
-// dropIdle stops following what is not wanted any more, once that is more than what is:
-// what still comes of it is judged like anything else, and so to be rid of it is not
-// worth sending again what it shares subscriptions with. Where something found no room
-// it is sooner, since there may be some now.
+// dropIdle stops following unwanted items when they outnumber the wanted ones, or earlier if a
+// filter has no room. Their events are judged like any others, so sending the wanted items of their
+// subscriptions again is worth less.
 func (lv *liveSync) dropIdle(r *relayState, now time.Time) {
 	l := &r.live
 	if l.idle <= idleValues {
@@ -412,8 +406,8 @@ func (lv *liveSync) dropIdle(r *relayState, now time.Time) {
 	}
 }
 
-// joined returns filters that ask for what is still wanted of fs: the values of filters
-// that are equal but for these go together, each once.
+// joined returns filters for the wanted values of fs. Filters that differ in values only are
+// joined, and each value occurs once.
 func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	wanted := lv.repos.wantedValues(r)
 	if r.live.unwanted == 0 {
@@ -447,7 +441,7 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 		slices.Sort(vs)
 		vs = slices.Compact(vs)
 		if slices.Equal(vs, last) {
-			vs = last // as of another tag, mostly: one list will do
+			vs = last // usually equal to the list of another tag
 		}
 		last = vs
 		for chunk := range slices.Chunk(vs, filters.MaxValues) {
@@ -459,13 +453,12 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 	return out
 }
 
-// mostPostponed is how long a rebuild may wait for more to be found.
+// mostPostponed is the maximum delay of a consolidation.
 const mostPostponed = 5 * time.Minute
 
-// postpone puts a rebuild for which there is no room beside the old subscriptions
-// off as long as the relay is being fetched from: what is found there would mean
-// another one soon, and each has to be followed by a catch-up. What is missed
-// meanwhile is part of that.
+// postpone delays a consolidation that has no room beside the old subscriptions while history is
+// being fetched, because found items would require another one soon, and each one requires a
+// catch-up. The catch-up covers the delay.
 func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
 	if !r.busy() {
 		return false
@@ -476,10 +469,9 @@ func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
 	return now.Before(r.live.postponed.Add(mostPostponed))
 }
 
-// rebuild replaces all standing subscriptions by as few as cover everything, or as
-// there is room for; the rest is followed another way. The new ones are opened
-// before the old ones are closed where there is room for both; where there is none,
-// what falls between is caught up with.
+// consolidate replaces all subscriptions by the minimum number that covers all items, or as many as
+// have room. The rest is followed another way. It opens the new subscriptions before it closes the
+// old ones, if both have room. Otherwise a catch-up fetches the events in between.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	items := slices.AppendSeq(make([]Item, 0, r.history.items.Len()), r.history.items.Keys())
 	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
@@ -501,7 +493,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 		lv.catchUp.missedSince(r, poll.oldest())
 	}
 	if kinds {
-		r.live.kinds = lv.subscriptions.next() // it is packed into the first
+		r.live.kinds = lv.subscriptions.next() // it is in the first request
 	}
 	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
 	if overlap {
@@ -523,24 +515,21 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	}
 }
 
-// prefersKinds reports whether the kinds are followed, and not polling, if so many
-// filters find no room. A filter costs a request each time it is polled, with what
-// came since the last time but one; twenty of them in ten minutes are a request every
-// half minute. The filter of kinds costs no request, but brings all that strangers
-// write to the relay about their repositories, and nothing of other kinds before the
-// next daily pass: a relay on which more than a subscription's worth of ours finds no
-// room is a hub, and most of what is written to it is ours.
+// prefersKinds reports whether the kinds are followed instead of polling for this number of filters
+// without room. A polled filter costs one request per turn; twenty filters in ten minutes are one
+// request per 30 seconds. The filter of all kinds costs no request, but returns events of foreign
+// repositories, and events of other kinds arrive with the daily pass only. A relay with so many
+// items of ours is a hub, and most of its events are ours.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
-// turnsToKinds reports whether so many more filters make polling the dearer way.
+// turnsToKinds reports whether additional filters make polling more expensive than the kinds.
 func (lv *liveSync) turnsToKinds(r *relayState, added int) bool {
 	return r.live.kinds == 0 && lv.prefersKinds(r, r.live.unfollowed+added)
 }
 
-// followOtherwise follows what these requests would have: the kinds do, or it is
-// polled from now on.
+// followOtherwise follows the items of requests without room by kinds or by polling.
 func (lv *liveSync) followOtherwise(r *relayState, reqs requests, kinds bool, now time.Time) {
 	items := make(map[Item]struct{})
 	states := make(map[string]struct{}) // identifiers
@@ -557,9 +546,8 @@ func (lv *liveSync) followOtherwise(r *relayState, reqs requests, kinds bool, no
 	lv.polling.begin(r, slices.Collect(maps.Keys(items)), now)
 }
 
-// pack returns the requests that follow items, packed as full as the relay allows,
-// and the number of filters that are too large for it. With kinds the filter of
-// kinds is the first of the first request.
+// pack returns requests for items, packed as full as the relay allows, and the number of filters
+// that are too large. With kinds, the filter of all kinds is the first one.
 func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int) {
 	var fs []nostr.Filter
 	if kinds {
@@ -569,7 +557,7 @@ func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int
 	return packed(r.limits, fs)
 }
 
-// filters returns the filters that follow items, as the relay takes them.
+// filters returns the filters for items, in the form that the relay accepts.
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.repos.groups(items, nil) {
 		for _, f := range lv.repos.itemFilters(g.items) {
@@ -589,12 +577,12 @@ func (lv *liveSync) open(r *relayState, reqs requests, level int) {
 	}
 }
 
-// filtersAfterRebuild is how many filters a rebuild would need.
+// filtersAfterConsolidation returns the number of filters that a consolidation would need.
 func (lv *liveSync) filtersAfterConsolidation(r *relayState) int {
 	return 1 + filtersFor(r.limits, r.history.ofKind)
 }
 
-// filtersOf is how many filters items need.
+// filtersOf returns the number of filters that items need.
 func (lv *liveSync) filtersOf(r *relayState, items iter.Seq[Item]) int {
 	var n [itemKinds]int
 	for it := range items {
@@ -603,8 +591,8 @@ func (lv *liveSync) filtersOf(r *relayState, items iter.Seq[Item]) int {
 	return n[itemLayer1] + filtersFor(r.limits, n)
 }
 
-// limitsChanged fits what is followed into other limits, if it does not fit any more or
-// there may be room now for what had none.
+// limitsChanged applies new limits: it consolidates if the subscriptions exceed them, or if items
+// without room may find some.
 func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	l := &r.live
 	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
@@ -619,8 +607,8 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	}
 }
 
-// closed notes that the relay ended a subscription. Its filters are subscribed again after RetryBase, or
-// after a wait that grows with each refusal at the opening, and the missed time is fetched.
+// closed handles a subscription that the relay closed. Its filters are opened again after
+// RetryBase, or after a wait that grows with each refusal, and the missed time is fetched.
 func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	s := r.live.remove(in.Live)
 	if s == nil {
@@ -632,9 +620,8 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	}
 	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
 	lv.learnFrom(r, in)
-	// What the relay could not keep up with for once is followed again at once, unless it
-	// was so a moment ago. A refusal that came while another one is waited for belongs to
-	// that.
+	// A relay that could not keep up is asked again immediately, unless that happened a moment ago.
+	// A refusal during a wait belongs to the earlier one.
 	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
 	if !atOnce && !now.Before(r.live.retryAt) {
 		if in.Stood > 0 || now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
@@ -646,8 +633,7 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-// refusedBelow takes in that the relay has closed a subscription of descendants because it
-// would not have it.
+// refusedBelow handles a refused subscription of layer 4.
 func (lv *liveSync) refusedBelow(r *relayState, in LiveClosed, rests bool, now time.Time) {
 	if rests {
 		lv.leaveAlone(r, refusedFilters{below: true, since: now}, now)
@@ -656,13 +642,12 @@ func (lv *liveSync) refusedBelow(r *relayState, in LiveClosed, rests bool, now t
 	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 }
 
-// learnFrom notes what the reason for which a subscription was closed says about the relay.
-// The subscription is no longer among those that stand.
+// learnFrom learns from the reason for which a subscription was closed. The subscription is removed
+// before.
 func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
 	switch in.Why {
 	case wire.RefusalTooManySubs:
-		// One of those that stand is left to history: if they are all that the relay
-		// takes, nothing could be fetched any more.
+		// Leave one place to history, which could not be fetched otherwise.
 		r.live.takes(max(1, len(r.live.subs)+r.threads.liveSubs()-1), lv.now.Add(relaylimits.Believed))
 	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
@@ -675,28 +660,26 @@ func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
 	}
 }
 
-// Some relays answer what we ask and will not have us follow it, or a part of it: private
-// ones, those that serve members. To ask again within the hour, for ever, is no use to
-// anybody. What they refuse rests for a day, is then asked for once, and what came
-// meanwhile is caught up with; all else stays as it is.
+// Some relays, such as private ones, answer requests and refuse subscriptions to some filters. Such
+// filters rest for a day and are then tried once. A catch-up fetches the missed events. Other
+// filters are not affected.
 
 const (
 	restFor = 24 * time.Hour
-	// mostResting is how many refusals are kept apart.
+	// mostResting is the maximum number of separate refusals.
 	mostResting = 64
 )
 
-// resting are live filters that a relay refuses.
+// refusedFilters are live filters that a relay refuses.
 type refusedFilters struct {
 	filters standing.Filters
-	below   bool // of layer 4: nothing of it is followed live as long as anything rests
+	below   bool // of layer 4, of which nothing is followed while anything rests
 	until   time.Time
-	since   time.Time // what came later is missed
+	since   time.Time // later events are missed
 }
 
-// refused takes in that the relay will not have us follow what a subscription has. What is
-// refused together with other things is asked for apart from these, unless it was refused
-// so before.
+// refused handles the refusal of a subscription. Filters that were refused together with others are
+// tried separately once.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters.Spell())
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
@@ -709,11 +692,11 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	lv.leaveAlone(r, refusedFilters{filters: s.filters, since: now}, now)
 }
 
-// leaveAlone notes what the relay refuses, and does not ask for it for a day.
+// leaveAlone records refused filters, which rest for a day.
 func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 	k.until = now.Add(lv.longer(restFor))
 	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
-		k.until = r.live.resting[n-1].until // they are asked for together
+		k.until = r.live.resting[n-1].until // tried together with the last one
 	}
 	r.live.resting = append(r.live.resting, k)
 	if len(r.live.resting) > mostResting {
@@ -725,13 +708,13 @@ func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 				all.since = k.since
 			}
 		}
-		r.live.unwanted++ // some have rested for long
+		r.live.unwanted++ // items of expired refusals
 		all.filters = lv.repos.sealer().Seal(lv.joined(r, all.filters.Spell()))
 		r.live.resting = []refusedFilters{all}
 	}
 }
 
-// resume follows again what has rested for long enough.
+// resume follows filters again that have rested for a day.
 func (lv *liveSync) resume(r *relayState, now time.Time) {
 	kept := r.live.resting[:0]
 	for _, k := range r.live.resting {
@@ -739,9 +722,9 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 			kept = append(kept, k)
 			continue
 		}
-		if !k.below { // else it was asked for in rotation
+		if !k.below { // else rotation has requested it
 			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
-			r.live.unwanted++ // it rested for long
+			r.live.unwanted++ // the filter may contain unwanted items
 			lv.catchUp.missedSome(r, k.since)
 		}
 	}
@@ -749,8 +732,8 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 	r.live.resting = kept
 }
 
-// byRole puts the filters together that ask in the same way: a refusal is about that, more
-// often than about values.
+// byRole groups filters of the same form, because a refusal concerns the form more often than the
+// values.
 func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 	at := make(map[filterRole]int)
 	for _, f := range fs {
@@ -765,13 +748,13 @@ func byRole(fs []nostr.Filter) (out [][]nostr.Filter) {
 	return out
 }
 
-// connected begins a connection, with nothing followed and nothing refused yet.
+// connected starts a connection without subscriptions.
 func (l *liveState) connected() {
 	l.retryAt, l.refused = time.Time{}, 0
 	l.reset()
 }
 
-// reset forgets all subscriptions, but not that the relay refused some.
+// reset drops all subscriptions and keeps the refusals.
 func (l *liveState) reset() {
 	*l = liveState{
 		subs:    make(map[LiveID]*liveSub),
@@ -779,7 +762,7 @@ func (l *liveState) reset() {
 	}
 }
 
-// remove forgets a subscription and returns it; nil if there is none.
+// remove removes and returns a subscription, or nil.
 func (l *liveState) remove(id LiveID) *liveSub {
 	s := l.subs[id]
 	if s == nil {
@@ -790,7 +773,7 @@ func (l *liveState) remove(id LiveID) *liveSub {
 	return s
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.mostUntil)
@@ -806,7 +789,7 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	}
 }
 
-// jumped sets back what depends on a clock that was set back.
+// jumped adjusts times after the clock was set back.
 func (l *liveState) jumped(back time.Duration) {
 	setBack(back, &l.postponed)
 	if l.poll != nil {
@@ -826,7 +809,7 @@ func (l *liveState) method() LiveMethod {
 	return LiveAll
 }
 
-// refusedAlone reports whether nothing but filters of this role were refused.
+// refusedAlone reports whether all refused filters have this role.
 func (l *liveState) refusedAlone(as filterRole) bool {
 	other := func(f standing.Filter) bool {
 		rest, tag := f.Form()
@@ -835,7 +818,7 @@ func (l *liveState) refusedAlone(as filterRole) bool {
 	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !k.below && !slices.ContainsFunc(k.filters, other) })
 }
 
-// withoutResting takes from filters what rests.
+// withoutResting removes the resting filters.
 func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	if len(l.resting) == 0 {
 		return fs
@@ -877,7 +860,7 @@ func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	return out
 }
 
-// restingFilters is how many filters rest.
+// restingFilters returns the number of resting filters.
 func (l *liveState) restingFilters() (n int) {
 	for _, k := range l.resting {
 		n += len(k.filters)
@@ -885,5 +868,5 @@ func (l *liveState) restingFilters() (n int) {
 	return n
 }
 
-// size is how many bytes the standing subscriptions have.
+// size returns the size of all subscriptions in bytes.
 func (l *liveState) size() int { return sizeOfSubs(l.subs) }
