@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxNamedTries = 3     // before an id is dropped
-	maxUnserved   = 1_000 // ids of one relay asked of others, in unservedTime
-	maxAsked      = 2     // others
-	// unservedTime is for what a relay announces and does not serve: it may have made
-	// that up, and has others asked for it.
+	maxNamedTries = 3     // attempts per id
+	maxUnserved   = 1_000 // ids of one relay that others are asked for, per unservedTime
+	maxAsked      = 2     // number of other relays
+	// unservedTime limits the ids that a relay announces and does not serve, because it may invent
+	// them.
 	unservedTime = time.Hour
 )
 
@@ -26,20 +26,20 @@ type byID struct {
 	pending *pendingSyncIndex
 	dialer  *dialer
 
-	unassigned []graspsync.EventID // to be asked for of the next connection
+	unassigned []graspsync.EventID // for the next connection
 }
 
-// byIDState is what is to be fetched from a relay by id. It survives connections.
+// byIDState contains the ids to fetch from a relay. It survives connections.
 type byIDState struct {
-	ids        *idQueue  // nil: nothing
-	unserved   int       // ids that the relay announced and did not serve, asked of others since
-	unservedAt time.Time // that time
+	ids        *idQueue  // nil: none
+	unserved   int       // ids that the relay did not serve, since unservedAt
+	unservedAt time.Time // start of the current unservedTime
 }
 
 // idQueue is what a relay is to be asked for by id.
 type idQueue struct {
 	queue   []wantedID
-	known   map[graspsync.EventID]struct{} // waiting or in flight
+	known   map[graspsync.EventID]struct{} // queued or in flight
 	retryAt time.Time
 }
 
@@ -48,7 +48,7 @@ type wantedID struct {
 	tries int
 }
 
-// named asks a relay for ids, or anybody if that is not known.
+// named requests ids from a relay, or from any if r is nil.
 func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	if r == nil {
 		by.fetchAnywhere(ids)
@@ -57,8 +57,7 @@ func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	by.fetch(r, ids)
 }
 
-// fetchAnywhere asks for ids that nobody knows the relay of, or whose relay is gone:
-// those relays of which most is wanted, or the next one that is connected.
+// fetchAnywhere requests ids from the relays with most items, or from the next connected one.
 func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	if len(by.dialer.connected) == 0 {
 		room := min(len(ids), max(0, by.cfg.MaxNamed-len(by.unassigned)))
@@ -78,7 +77,7 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	}
 }
 
-// assign asks for what waits for a connection, now that there is one.
+// assign requests the ids that waited for a connection.
 func (by *byID) assign() {
 	if ids := by.unassigned; len(ids) > 0 {
 		by.unassigned = nil
@@ -86,7 +85,7 @@ func (by *byID) assign() {
 	}
 }
 
-// fetch queues ids for a relay, as far as there is room.
+// fetch queues ids for a relay while there is room.
 func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
 	if r.byID.ids == nil {
 		r.byID.ids = &idQueue{known: make(map[graspsync.EventID]struct{})}
@@ -114,7 +113,7 @@ func (by *byID) countDropped(n int) {
 	}
 }
 
-// reassign asks other relays for the ids that were queued for a relay that is forgotten.
+// reassign requests the queued ids of a forgotten relay from others.
 func (by *byID) reassign(r *relayState) {
 	if r.byID.ids == nil {
 		return
@@ -124,9 +123,9 @@ func (by *byID) reassign(r *relayState) {
 	by.fetchAnywhere(ids)
 }
 
-// unserved asks other connected relays for what one has announced and not served:
-// those that have most repositories in common with it. Of each relay that is so much,
-// and it leaves half of their room to what is known to exist.
+// unserved requests ids, which a relay announced and did not serve, from the connected relays with
+// most repositories in common. The number per relay is limited, and such ids use at most half of a
+// queue.
 func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0
@@ -189,7 +188,7 @@ func (by *byID) start(r *relayState, now time.Time) {
 	by.pending.start(r, b, qs, now)
 }
 
-// done forgets the ids of a batch: what the relay has of them is here.
+// done removes the ids of a complete batch.
 func (by *byID) done(r *relayState, b *batch, _ bool) {
 	for _, id := range b.named {
 		delete(r.byID.ids.known, id.id)
@@ -197,8 +196,7 @@ func (by *byID) done(r *relayState, b *batch, _ bool) {
 	r.byID.endIfEmpty()
 }
 
-// failed queues the ids of a batch again. If it is the relay that fails, it does so a few
-// times only.
+// failed queues the ids of a batch again, a few times if the relay is the cause.
 func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {
@@ -217,21 +215,21 @@ func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	by.countDropped(dropped)
 }
 
-// lost gives back what was in flight when the connection ended.
+// lost queues the ids in flight again.
 func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
 	q := r.byID.ids
 	q.queue = append(slices.Clone(b.named), q.queue...)
 	q.retryAt = time.Time{}
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (s *byIDState) wakes(consider func(time.Time)) {
 	if s.ids != nil {
 		consider(s.ids.retryAt)
 	}
 }
 
-// count is how many ids wait to be fetched, or are fetched.
+// count returns the number of ids that are queued or in flight.
 func (s *byIDState) count() int {
 	if s.ids == nil {
 		return 0
@@ -239,7 +237,7 @@ func (s *byIDState) count() int {
 	return len(s.ids.known)
 }
 
-// endIfEmpty lets go of a queue that holds nothing.
+// endIfEmpty drops an empty queue.
 func (s *byIDState) endIfEmpty() {
 	if len(s.ids.known) == 0 {
 		s.ids = nil

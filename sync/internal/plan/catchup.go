@@ -7,48 +7,45 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// catchUp fetches what may have been missed of what was fetched before.
+// catchUp fetches events that were missed during a loss.
 type catchUp struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// catchUpState is what may have been missed of items that were fetched before.
+// catchUpState contains the missed time and items of a relay.
 type catchUpState struct {
-	since     nostr.Timestamp // what is newer may have been missed; 0: nothing
-	missed    bool            // more was missed than the catch-up under way looks for
-	missedAll bool            // and not just of what is opened next
-	queue     []itemGroup     // parts of the catch-up that have yet to start
-	parked    []parkedCatchUp // parts of it that failed
+	since     nostr.Timestamp // later events may be missed; 0: none
+	missed    bool            // more was missed than the running catch-up covers
+	missedAll bool            // of all items, not only of the next opened ones
+	queue     []itemGroup     // parts that have not started
+	parked    []parkedCatchUp // failed parts
 	running   int
 }
 
-// parkedGroup holds a part of a catch-up back that failed.
+// parkedCatchUp is a failed part that waits.
 type parkedCatchUp struct {
 	itemGroup
 	until time.Time
 }
 
-// maxCatchUps is how many parts of a catch-up an item may be in on average, before all of
-// them begin anew as one.
+// maxCatchUps is the average number of parts per item from which they are merged into one.
 const maxCatchUps = 8
 
-// missedSince notes that events of anything may have been missed since shortly before
-// t.
+// missedSince records that events of any item since shortly before t may be missed.
 func (cu *catchUp) missedSince(r *relayState, t time.Time) {
 	cu.missedSome(r, t)
 	r.catchUp.missedAll = true
 }
 
-// missedSome notes that events may have been missed since shortly before t of what is
-// opened next.
+// missedSome records the same for the items that are opened next.
 func (cu *catchUp) missedSome(r *relayState, t time.Time) {
 	cu.lookSince(r, t)
 	r.catchUp.missed = true
 }
 
-// lookSince makes the catch-up look back to shortly before t at least, and returns that time.
+// lookSince extends the catch-up to shortly before t, and returns that time.
 func (cu *catchUp) lookSince(r *relayState, t time.Time) (since nostr.Timestamp) {
 	since = nostr.Timestamp(t.Add(-cu.cfg.Overlap).Unix())
 	if r.catchUp.since == 0 || since < r.catchUp.since {
@@ -57,18 +54,17 @@ func (cu *catchUp) lookSince(r *relayState, t time.Time) (since nostr.Timestamp)
 	return since
 }
 
-// skipped catches up with what was left out since a moment of what came live.
+// skipped fetches live events since a moment that were dropped.
 func (cu *catchUp) skipped(r *relayState, since time.Time) {
-	if r.catchUp.missed { // then all is caught up with once what is missing is followed
+	if r.catchUp.missed { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
 	} else {
 		cu.queueSkipped(r, cu.lookSince(r, since))
 	}
 }
 
-// queueAll queues the search for what may have been missed: for everything
-// that is confirmed, and for everything of which a part was fetched already. The
-// rest will be fetched from the start anyway.
+// queueAll queues a catch-up of all confirmed and partly fetched items. Other items are fetched
+// from the start anyway.
 func (cu *catchUp) queueAll(r *relayState) {
 	items := r.history.partlyFetched()
 	r.catchUp.queue = cu.repos.groups(items, nil)
@@ -79,7 +75,7 @@ func (cu *catchUp) queueAll(r *relayState) {
 	}
 }
 
-// queueItems does the same for some items, beside what is looked for already.
+// queueItems queues a catch-up of some items, beside the running one.
 func (cu *catchUp) queueItems(r *relayState, items []Item) {
 	waiting := len(items)
 	for _, g := range r.catchUp.queue {
@@ -97,10 +93,9 @@ func (cu *catchUp) queueItems(r *relayState, items []Item) {
 	cu.endIfCaughtUp(r)
 }
 
-// queueSkipped queues the search for what was left out since a moment of what came live.
-// What is looked for already goes on where it got to: where more is left out each time than
-// is caught up with meanwhile, what lies behind would never be reached. What has not begun
-// looks for this as well.
+// queueSkipped queues a catch-up since a moment. Running parts continue at their progress; if they
+// restarted each time, old events would never be reached. Parts that have not started include the
+// moment.
 func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	note := func(g itemGroup) {
@@ -112,7 +107,7 @@ func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 			covered[it] = struct{}{}
 		}
 	}
-	for i := range r.catchUp.parked { // what got nowhere is asked for now, together with this
+	for i := range r.catchUp.parked { // parts without progress start now, too
 		if k := &r.catchUp.parked[i]; k.resume == nil {
 			k.until = time.Time{}
 		}
@@ -139,7 +134,7 @@ func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	cu.endIfCaughtUp(r)
 }
 
-// endIfCaughtUp forgets what may have been missed once all parts were fetched.
+// endIfCaughtUp clears the missed time when all parts are done.
 func (cu *catchUp) endIfCaughtUp(r *relayState) {
 	if !r.catchUp.catching() && !r.catchUp.missed {
 		r.catchUp.since = 0
@@ -148,7 +143,7 @@ func (cu *catchUp) endIfCaughtUp(r *relayState) {
 
 func (cu *catchUp) due(r *relayState, _ time.Time) bool { return len(r.catchUp.queue) > 0 }
 
-// start starts the next part of a catch-up.
+// start starts the next part.
 func (cu *catchUp) start(r *relayState, now time.Time) {
 	g := r.catchUp.queue[0]
 	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
@@ -178,18 +173,18 @@ func (cu *catchUp) failed(r *relayState, b *batch, in Done, until time.Time) {
 	r.catchUp.park(itemGroup{items: b.items, resume: merge(b.resume, b.roles, in.Cursors, false), since: b.since}, until)
 }
 
-// lost does nothing: the next connection has a catch-up of its own.
+// lost does nothing, because the next connection starts its own catch-up.
 func (cu *catchUp) lost(*relayState, *batch, []Cursor) {}
 
-// catching reports whether a catch-up is not finished.
+// catching reports whether a catch-up is unfinished.
 func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
 
-// park holds a part of the catch-up back until then.
+// park delays a failed part.
 func (c *catchUpState) park(g itemGroup, until time.Time) {
 	c.parked = append(c.parked, parkedCatchUp{g, until})
 }
 
-// unpark queues the parts that were parked until now.
+// unpark queues the parts that are parked until now.
 func (c *catchUpState) unpark(now time.Time) {
 	kept := c.parked[:0]
 	for _, k := range c.parked {
@@ -202,7 +197,7 @@ func (c *catchUpState) unpark(now time.Time) {
 	c.parked = kept
 }
 
-// unparkAll queues all parts that are parked.
+// unparkAll queues all parked parts.
 func (c *catchUpState) unparkAll() {
 	for i := range c.parked {
 		c.parked[i].until = time.Time{}
@@ -210,14 +205,14 @@ func (c *catchUpState) unparkAll() {
 	c.unpark(time.Time{})
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (c *catchUpState) wakes(consider func(time.Time)) {
 	for _, k := range c.parked {
 		consider(k.until)
 	}
 }
 
-// jumped sets back since when it looks where a clock was set back, and reports whether it does.
+// jumped adjusts the start after the clock was set back, and reports whether there is one.
 func (c *catchUpState) jumped(back time.Duration) bool {
 	if c.since == 0 || back == 0 {
 		return false

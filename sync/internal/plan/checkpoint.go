@@ -8,34 +8,32 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Kept is what of a relay is worth keeping over a restart.
+// Kept is the state of a relay that survives a restart.
 type Kept struct {
 	Relay graspsync.RelayURL
-	// Mark is a moment of our clock at which everything that the relay had for Items
-	// was here and dealt with.
+	// Mark is a time at which all events of the relay for Items were processed.
 	Mark time.Time
-	// PassAt is when the last pass over the whole history began.
+	// PassAt is the start of the last pass.
 	PassAt time.Time
-	// Items are the confirmed ones, ascending. Each is the first 8 bytes (big endian)
-	// of SHA-256(salt ‖ kind byte ‖ value), where kind and value are 1 and nothing for
-	// layer 1, 2 and the address (30617:...) for a repository, 3 and the 32 bytes of
-	// the id for a root event, 4 and the address for the states of a repository, 5 and
-	// nothing for a layer 1 of announcements alone: what was confirmed with states is
-	// not taken for what was confirmed without, nor the other way around.
+	// Items are the hashes of the confirmed items, ascending. A hash is the first 8 bytes (big
+	// endian) of SHA-256(salt ‖ kind byte ‖ value). Kind and value are 1 and nothing for layer 1, 2
+	// and the address (30617:...) for a repository, 3 and the 32 bytes of the id for a root event,
+	// 4 and the address for the states of a repository, 5 and nothing for layer 1 with
+	// NarrowLayer1. So layer 1 with states and without are different items.
 	Items []uint64
 }
 
-// checkpoints knows up to when what each relay has is here and durable, so that after a
-// restart only the rest is asked for.
+// checkpoints keeps, per relay, the time up to which its events are durable, so that a restart
+// fetches later events only.
 type checkpoints struct {
 	*core
 	repos  *repoSyncIndex
 	relays *relaySyncIndex
 	dialer *dialer
 
-	restored   map[graspsync.RelayURL]*restored // relays that are not known yet
+	restored   map[graspsync.RelayURL]*restored // of relays that are not known yet
 	restoredAt time.Time
-	changed    map[graspsync.RelayURL]struct{} // since the last checkpoint
+	changed    map[graspsync.RelayURL]struct{} // since the last call of take
 	settledAt  time.Time
 }
 
@@ -43,7 +41,7 @@ func newCheckpoints(c *core, w *repoSyncIndex, k *relaySyncIndex, d *dialer) *ch
 	return &checkpoints{core: c, repos: w, relays: k, dialer: d, changed: make(map[graspsync.RelayURL]struct{})}
 }
 
-// restored is a checkpoint that waits for the first connection.
+// restored is a loaded checkpoint that waits for the first connection.
 type restored struct {
 	mark, passAt time.Time
 	items        []uint64 // ascending
@@ -53,15 +51,14 @@ func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
 	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
-// checkpointState is what of one relay survives a restart, besides its items.
+// checkpointState is the checkpoint of one relay, without its items.
 type checkpointState struct {
 	restored *restored // until the first connection
-	mark     time.Time // everything confirmed was complete and durable then
-	dirty    bool      // something else than the mark has changed
+	mark     time.Time // all confirmed items were complete and durable then
+	dirty    bool      // more than the mark has changed
 }
 
-// restore takes in what was kept. What is too old to be of use is left out: such
-// relays are fetched from in full.
+// restore takes the loaded checkpoints, without the old ones.
 func (cp *checkpoints) restore(in Restore, now time.Time) {
 	cp.restored = make(map[graspsync.RelayURL]*restored)
 	cp.restoredAt = now
@@ -82,7 +79,7 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 	}
 }
 
-// recall gives a relay that becomes known what was kept of it.
+// recall assigns a loaded checkpoint to a new relay.
 func (cp *checkpoints) recall(r *relayState) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
@@ -90,9 +87,8 @@ func (cp *checkpoints) recall(r *relayState) {
 	}
 }
 
-// resume makes the first connection after a restart one that was lost at the
-// mark, if that is not too long ago: the items kept are confirmed then. All others
-// are fetched from the start.
+// resume treats the first connection after a restart as one that was lost at the mark, unless that
+// is too long ago. The saved items are confirmed. All others are fetched from the start.
 func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
@@ -112,7 +108,7 @@ func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	return true
 }
 
-// settled moves the marks of the relays whose connections stand.
+// settled moves the marks of connected relays.
 func (cp *checkpoints) settled(in Settled, now time.Time) {
 	cp.settledAt = in.At
 	for r := range cp.dialer.connected {
@@ -121,13 +117,12 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 		}
 	}
 	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
-		cp.restored = nil // nobody wants these relays any more
+		cp.restored = nil // nobody lists these relays
 	}
 }
 
-// completeUntil returns up to when everything confirmed is complete, if all that was
-// received before at is dealt with: what may have been missed, and what is polled,
-// is complete up to an earlier moment.
+// completeUntil returns the time up to which all confirmed items are complete if everything
+// received before at is processed. Pending catch-ups and polls make it earlier.
 func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
@@ -144,8 +139,7 @@ func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	return at
 }
 
-// markLost sets the mark of a connection that was last known to stand at aliveAt:
-// what was settled later is not known to be complete.
+// markLost sets the mark of a connection that was alive at aliveAt.
 func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	switch {
 	case r.checkpoint.mark.IsZero():
@@ -161,11 +155,10 @@ func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	}
 }
 
-// forget notes that a relay has no checkpoint any more.
+// forget records that a relay has no checkpoint any more.
 func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
 
-// readUntil returns up to when everything that a connected relay has sent was read for sure:
-// what it has sent since all was settled may not have been.
+// readUntil returns a time up to which all messages of a connected relay were read.
 func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	until := r.dial.connectedAt
 	if r.checkpoint.mark.After(until) {
@@ -177,7 +170,7 @@ func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	return until
 }
 
-// jumped sets back what depends on a clock that was set back.
+// jumped adjusts times after the clock was set back.
 func (cp *checkpoints) jumped(back time.Duration) {
 	cp.settledAt = time.Time{}
 	for _, k := range cp.restored {
@@ -185,8 +178,8 @@ func (cp *checkpoints) jumped(back time.Duration) {
 	}
 }
 
-// take returns what is worth keeping of these relays, or of all if none is named, and
-// counts it as kept.
+// take returns the checkpoints of these relays, or of all if none is named, and counts them as
+// saved.
 func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
 		only = sortedBy(cp.relays.byURL, graspsync.RelayURL.Compare)
@@ -230,7 +223,7 @@ func (cp *checkpoints) of(r *relayState) (Kept, bool) {
 	return k, true
 }
 
-// changes returns the relays of which more than the mark has changed since it was kept.
+// changes returns the relays of which more than the mark has changed since the last take.
 func (cp *checkpoints) changes() []graspsync.RelayURL {
 	out := sortedBy(cp.changed, graspsync.RelayURL.Compare)
 	for u, r := range cp.relays.byURL {
@@ -242,7 +235,7 @@ func (cp *checkpoints) changes() []graspsync.RelayURL {
 	return out
 }
 
-// marks returns the marks of all relays of which something is kept, in no order.
+// marks yields the marks of all relays with a checkpoint, in any order.
 func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	return func(yield func(graspsync.RelayURL, time.Time) bool) {
 		for u, r := range cp.relays.byURL {
@@ -267,7 +260,7 @@ func (s *checkpointState) moveMark(to time.Time) {
 	}
 }
 
-// jumped forgets up to when a relay was complete, by a clock that was set.
+// jumped drops the mark, because the clock was set.
 func (s *checkpointState) jumped(back time.Duration) {
 	s.dirty = s.dirty || !s.mark.IsZero()
 	s.mark = time.Time{}

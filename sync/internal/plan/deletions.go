@@ -7,34 +7,31 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// deletions asks relays for the deletions of authors: at each pass for those of another part
-// of them.
+// deletions requests the deletions of authors, a part of them per pass.
 type deletions struct {
 	*core
 	pending *pendingSyncIndex
 
 	authors   []graspsync.PubKey
 	authorSet map[graspsync.PubKey]struct{}
-	leftOut   int // authors for whom there was no room
+	leftOut   int // authors without room
 }
 
-// deletionsState is where a relay is in the rotation over the authors whose deletions are
-// asked for.
+// deletionsState is the position of a relay in the rotation over authors.
 type deletionsState struct {
 	at      int
-	asked   int       // of the authors, in this pass
-	retryAt time.Time // asking for them failed: not before
+	asked   int       // authors of this pass
+	retryAt time.Time // no request before, after a failure
 }
 
 func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
 	return &deletions{core: c, pending: bs, authorSet: make(map[graspsync.PubKey]struct{})}
 }
 
-// mostLeftOut keeps the chance of a new author from becoming too small, as a multiple of
-// how many are asked about.
+// mostLeftOut bounds leftOut, as a multiple of the authors, so that a new author keeps a chance.
 const mostLeftOut = 4
 
-// add takes in authors whose deletions are to be asked for, as far as there is room.
+// add adds authors while there is room.
 func (dl *deletions) add(in Authors) {
 	dropped := 0
 	for _, a := range in {
@@ -54,9 +51,8 @@ func (dl *deletions) add(in Authors) {
 	}
 }
 
-// draw decides by lot whether an author for whom there is no room replaces another one: the
-// fewer authors were left out so far, the likelier. Without the lot those who came first would
-// keep all others out for ever, and that takes no more than keys.
+// draw replaces a random author by one without room, with a probability that falls with the number
+// of authors without room. Without it, the first authors would keep all later ones out.
 func (dl *deletions) draw(a graspsync.PubKey) {
 	most := len(dl.authors)
 	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
@@ -67,11 +63,11 @@ func (dl *deletions) draw(a graspsync.PubKey) {
 	}
 }
 
-// passStarted begins to ask about the authors again.
+// passStarted begins a pass.
 func (dl *deletions) passStarted(r *relayState) {
 	r.deletions.asked = 0
 	if len(dl.authors) <= dl.cfg.AuthorsPerPass {
-		r.deletions.at = 0 // all have their turn, those who come later at the end
+		r.deletions.at = 0 // every author has a turn, new ones last
 	}
 }
 
@@ -79,8 +75,7 @@ func (dl *deletions) due(r *relayState, now time.Time) bool {
 	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
 }
 
-// left is how many authors a relay is to be asked about now. At each pass it
-// is asked about a part of them, each once; the rest have their turn at a later one.
+// left returns the number of authors to request now. Each pass covers a part of them.
 func (dl *deletions) left(r *relayState) int {
 	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
 }
@@ -111,7 +106,7 @@ func (dl *deletions) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	r.deletions.retryAt = until
 }
 
-// lost asks about the authors of a batch again.
+// lost requests the authors of a batch again.
 func (dl *deletions) lost(r *relayState, b *batch, _ []Cursor) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
 	r.deletions.at = b.authorsAt

@@ -7,40 +7,38 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
-// history fetches the difference: what is wanted of a relay and was not fetched yet.
+// historicSync fetches the difference: wanted items that are not fetched yet.
 type historicSync struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// status is what one relay's item is: todo is the difference
-// want - in flight - confirmed, the other two are its terms. An item that a relay
-// has no status for is not wanted of it.
+// itemStatus is the status of an item on one relay: todo = want - in flight - confirmed. An item
+// without a status is not wanted.
 type itemStatus uint8
 
 const (
 	todo itemStatus = iota + 1
 	inFlight
 	confirmed
-	statuses // how many there are
+	statuses // number of values
 )
 
-// historyState is the difference for one relay: which items are wanted, and how far each of
-// them was fetched.
+// historyState contains the status of the wanted items of one relay.
 type historyState struct {
 	items    dense.Map[Item, itemStatus]
-	todo     dense.Set[Item] // the items with that status, but for those that are parked
+	todo     dense.Set[Item] // items that are todo and not parked
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int
-	resume   map[Item]*batchProgress // where the paging of a todo item had got to
-	queue    []itemGroup             // todo items as they will be asked for
+	resume   map[Item]*batchProgress // progress of todo items
+	queue    []itemGroup             // todo items in order of requests
 	parked   []parkedItems
-	changed  bool // what is confirmed has changed since the last checkpoint
+	changed  bool // confirmed items have changed since the last checkpoint
 }
 
-// parking holds items back whose batch failed, so that a relay that fails is not
-// asked the same again at once.
+// parkedItems are items of a failed batch that wait, so that a failing relay does not get the same
+// request immediately.
 type parkedItems struct {
 	until time.Time
 	items []Item
@@ -48,7 +46,7 @@ type parkedItems struct {
 
 func (h *historicSync) due(r *relayState, _ time.Time) bool { return r.history.todo.Len() > 0 }
 
-// start starts the next batch of the difference.
+// start starts the next batch.
 func (h *historicSync) start(r *relayState, now time.Time) {
 	if len(r.history.queue) == 0 {
 		items := slices.AppendSeq(make([]Item, 0, r.history.todo.Len()), r.history.todo.All())
@@ -56,7 +54,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	}
 	g := r.history.queue[0]
 	if r.history.queue = r.history.queue[1:]; len(r.history.queue) == 0 {
-		r.history.queue = nil // with all groups that were in it
+		r.history.queue = nil // frees its groups
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
 		return !r.history.todo.Has(it) || r.history.resume[it] != g.resume
@@ -87,7 +85,7 @@ func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time)
 	r.history.park(items, until)
 }
 
-// lost makes the items of a batch todo again, with the progress it had made.
+// lost makes the items of a batch todo, with their progress.
 func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 	byOld := make(map[*batchProgress]*batchProgress)
 	for _, it := range b.items {
@@ -106,7 +104,7 @@ func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 	}
 }
 
-// confirm moves items from in flight to confirmed.
+// confirm confirms items in flight.
 func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	n := 0
 	for _, it := range items {
@@ -120,7 +118,7 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	}
 }
 
-// add makes an item a target, and reports whether it was none.
+// add makes an item a target and reports whether it was none.
 func (h *historyState) add(it Item, kind itemKind) bool {
 	if h.items.Get(it) != 0 {
 		return false
@@ -132,7 +130,7 @@ func (h *historyState) add(it Item, kind itemKind) bool {
 	return true
 }
 
-// remove forgets an item and returns the status that it had, 0 if it was no target.
+// remove removes an item and returns its status, 0 if it was no target.
 func (h *historyState) remove(it Item, kind itemKind) itemStatus {
 	st := h.items.Get(it)
 	if st == 0 {
@@ -147,7 +145,7 @@ func (h *historyState) remove(it Item, kind itemKind) itemStatus {
 	return st
 }
 
-// set moves an item that is still a target from one status to another.
+// set changes the status of a target.
 func (h *historyState) set(it Item, to itemStatus) {
 	from := h.items.Get(it)
 	if from == 0 || from == to {
@@ -166,7 +164,7 @@ func (h *historyState) set(it Item, to itemStatus) {
 	h.items.Set(it, to)
 }
 
-// park makes items todo, but not before until.
+// park makes items todo, not before until.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
@@ -175,7 +173,7 @@ func (h *historyState) park(items []Item, until time.Time) {
 	h.parked = append(h.parked, parkedItems{until: until, items: items})
 }
 
-// unpark lets go what was parked until now.
+// unpark releases the items that are parked until now.
 func (h *historyState) unpark(now time.Time) {
 	kept := h.parked[:0]
 	for _, k := range h.parked {
@@ -192,7 +190,7 @@ func (h *historyState) unpark(now time.Time) {
 	h.parked = kept
 }
 
-// unparkAll lets go everything that is parked.
+// unparkAll releases all parked items.
 func (h *historyState) unparkAll() {
 	for i := range h.parked {
 		h.parked[i].until = time.Time{}
@@ -200,7 +198,7 @@ func (h *historyState) unparkAll() {
 	h.unpark(time.Time{})
 }
 
-// forget makes every item todo from the start.
+// forget makes all items todo from the start.
 func (h *historyState) forget() {
 	clear(h.resume)
 	h.queue, h.parked = nil, nil
@@ -210,7 +208,7 @@ func (h *historyState) forget() {
 	}
 }
 
-// again makes todo what is confirmed, for a daily pass.
+// again makes confirmed items todo, for a daily pass.
 func (h *historyState) again() {
 	h.queue = nil
 	mark := &batchProgress{daily: true}
@@ -222,8 +220,7 @@ func (h *historyState) again() {
 	}
 }
 
-// redo makes an item todo from the start if it is confirmed; those with one mark are asked for
-// together.
+// redo makes a confirmed item todo from the start. Items with one mark are requested together.
 func (h *historyState) redo(it Item, mark *batchProgress) {
 	if h.items.Get(it) == confirmed {
 		h.queue = nil
@@ -232,7 +229,7 @@ func (h *historyState) redo(it Item, mark *batchProgress) {
 	}
 }
 
-// partlyFetched returns what is confirmed and what was fetched in part.
+// partlyFetched returns the items that are confirmed or partly fetched.
 func (h *historyState) partlyFetched() (items []Item) {
 	for it, st := range h.items.All() {
 		if st == confirmed || st == inFlight || h.resume[it] != nil {
@@ -242,7 +239,7 @@ func (h *historyState) partlyFetched() (items []Item) {
 	return items
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (h *historyState) wakes(consider func(time.Time)) {
 	for _, k := range h.parked {
 		consider(k.until)

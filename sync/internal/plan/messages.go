@@ -12,56 +12,55 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Input is something that happened. Inputs about a connection carry the epoch of
-// the [Dial] that made it; those of an earlier epoch, or about a relay that is no
-// longer known, are ignored.
+// Input is an event for the plan. Inputs of a connection carry the epoch of its [Dial]. Inputs of
+// an earlier epoch or of a forgotten relay are ignored.
 type Input interface{ input() }
 
 // The inputs.
 type (
-	// Bootstrap makes a relay one that is never forgotten, or with Not one like any other.
+	// Bootstrap makes a relay a bootstrap relay, or with Not an ordinary one.
 	Bootstrap struct {
 		Relay graspsync.RelayURL
 		Not   bool `json:",omitempty"`
 	}
-	// Retry ends all waits that failures of a relay have brought it: somebody wants it tried now.
+	// Retry clears all waits of a relay.
 	Retry struct{ Relay graspsync.RelayURL }
-	// Resync has a relay asked for everything anew, whatever is confirmed of it.
+	// Resync fetches everything from a relay again.
 	Resync struct{ Relay graspsync.RelayURL }
-	// ResyncRepo has all relays of a repository asked anew for what is wanted of that.
+	// ResyncRepo fetches a repository again from all its relays.
 	ResyncRepo struct{ Ref graspsync.RepoRef }
-	// Changes are what a batch window of the own feed brought.
+	// Changes are the changes of a batch window.
 	Changes struct {
 		Repos       []RepoChange
 		Roots       []RootChange
 		Descendants []DescendantChange
 	}
-	// Snapshot is all there is to want; whatever it does not name is not wanted.
+	// Snapshot contains everything that is wanted.
 	Snapshot Changes
-	// Connected says that a dial succeeded.
+	// Connected: a dial has succeeded.
 	Connected struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits relaylimits.Requests
 	}
-	// DialFailed says that one did not.
+	// DialFailed: a dial has failed.
 	DialFailed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		RetryAt time.Time
-		// NotDialed: the relay knows nothing of it, since we refused.
+		// NotDialed: no attempt reached the relay, for a local reason.
 		NotDialed bool
 	}
-	// Lost says that a connection has ended.
+	// Lost: a connection has ended.
 	Lost struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		AliveAt time.Time // last sign of life
 		RetryAt time.Time
-		// Cursors says how far the batches had got that were under way.
+		// Cursors is the progress of the batches in progress.
 		Cursors map[BatchID][]Cursor
 	}
-	// Done says that a batch has ended and that everything it brought is settled.
+	// Done: a batch has ended and all its events are settled.
 	Done struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
@@ -71,99 +70,92 @@ type (
 		Cursors []Cursor
 		// Reconciled: NIP-77 was used.
 		Reconciled bool
-		// Disproved: what was confirmed by NIP-77 may not be here.
+		// Disproved: items that NIP-77 confirmed may be incomplete.
 		Disproved bool `json:",omitempty"`
-		// Unsaved: it failed since what it brought could not be saved here.
+		// Unsaved: it failed because an event could not be saved.
 		Unsaved bool
-		// Late: it failed only since its time was over, in which something came.
+		// Late: it failed only because its time was over.
 		Late bool
 	}
-	// Saving says that nothing that comes can be saved, or that it can again.
+	// Saving reports that nothing can be saved, or that saving works again.
 	Saving struct{ Nothing bool }
-	// Skipped says that of what came live since a moment something was left out that is to
-	// be asked for.
+	// Skipped: live events since a moment were dropped and must be fetched.
 	Skipped struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 		Since time.Time
 	}
-	// LiveClosed says that the relay ended a standing subscription, and why; or that one that
-	// was opened as Last gave way.
+	// LiveClosed: the relay closed a subscription, or a Last one yielded.
 	LiveClosed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
 		Why     wire.Refusal
 		GaveWay bool `json:",omitempty"`
-		// Stood is for how long it had been accepted, since its EOSE; 0: it was refused at the opening.
+		// Stood is the time since its EOSE; 0: it was refused when opened.
 		Stood time.Duration `json:",omitempty"`
 	}
-	// LimitsChanged says that a connection may be asked for something else than was
-	// known when it was made: what is followed is fitted into that.
+	// LimitsChanged reports new limits of a connected relay.
 	LimitsChanged struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits relaylimits.Requests
 	}
-	// Named has events fetched from a relay by their ids.
+	// Named requests events by id.
 	Named struct {
 		Relay graspsync.RelayURL // zero: any
 		IDs   []graspsync.EventID
 	}
-	// Unserved are ids that a relay said it had, and did not serve: other relays are
-	// asked for them.
+	// Unserved are ids that a relay announced and did not serve. Other relays are asked for them.
 	Unserved struct {
 		Relay graspsync.RelayURL
 		IDs   []graspsync.EventID
 	}
-	// Restore is what [Plan.Kept] returned before a restart. It comes first.
+	// Restore contains the result of [Plan.Kept] before a restart. It is the first input.
 	Restore struct{ Relays []Kept }
-	// Settled says that everything received before At was dealt with: it is durable,
-	// or refused for good.
+	// Settled: everything received before At is durable or rejected.
 	Settled struct{ At time.Time }
-	// ClockJumped says that the wall clock was set by that much: forward, or back if
-	// it is negative.
+	// ClockJumped: the wall clock was changed by this time, back if negative.
 	ClockJumped struct{ By time.Duration }
-	// RateLimited says that the relay wants to be left alone for a while.
+	// RateLimited: the relay accepts no new requests before Until.
 	RateLimited struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 		Until time.Time
 	}
-	// Authors have written events that are stored.
+	// Authors are authors of stored events.
 	Authors []graspsync.PubKey
-	// Tick says that the time of [Plan.NextWake] has come.
+	// Tick: the time of [Plan.NextWake] has come.
 	Tick struct{}
 )
 
-// RepoChange sets what is wanted of a repository.
+// RepoChange sets the level and the relays of a repository.
 type RepoChange struct {
 	Ref    graspsync.RepoRef
-	Relays []graspsync.RelayURL // those that its owner names first
+	Relays []graspsync.RelayURL // those of its owner first
 	Level  Level
 }
 
-// RootChange sets the repositories that a root event belongs to; none means that
-// it is gone. Where there are too many for a repository, the newest are followed.
+// RootChange sets the repositories of a root event. None means that the event is gone. If a
+// repository has too many root events, the newest are followed.
 type RootChange struct {
 	ID        graspsync.EventID
 	Repos     []graspsync.RepoRef
 	CreatedAt nostr.Timestamp
 }
 
-// Result says how a batch ended.
+// Result is the result of a batch.
 type Result uint8
 
 const (
-	// Complete: everything that the relay has was fetched.
+	// Complete: all events of the relay were fetched.
 	Complete Result = iota
-	// Gaps: all was done that can be done now, but some events could not be had or
-	// their absence not be proven. The items count as confirmed until the next
-	// pass over history.
+	// Gaps: some events could not be fetched, or their absence could not be proven. The items count
+	// as confirmed until the next pass.
 	Gaps
-	// Failed: it stopped before its end; what is left is asked for again.
+	// Failed: it ended early; the rest is requested again.
 	Failed
-	// Refused: the relay will not answer this to us. It is asked again rarely.
+	// Refused: the relay refuses the request. It is repeated rarely.
 	Refused
 )
 
@@ -190,37 +182,34 @@ func (Restore) input()       {}
 func (Settled) input()       {}
 func (ClockJumped) input()   {}
 
-// Effect is something to be done.
+// Effect is an order of the plan.
 type Effect interface{ effect() }
 
-// The effects. Those of one relay must be carried out in the order in which they
-// were returned.
+// The effects. Those of one relay must be performed in order.
 type (
-	// Dial asks for a connection; the answer is Connected or DialFailed with the
-	// same epoch.
+	// Dial opens a connection. The answer is Connected or DialFailed with the same epoch.
 	Dial struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 	}
-	// Hangup ends a connection, or an attempt, that is no longer wanted. No Lost
-	// needs to follow.
+	// Hangup closes a connection or an attempt. Lost is optional.
 	Hangup struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 	}
-	// Forget says that nothing about the relay is wanted any more.
+	// Forget: nothing is wanted from the relay any more.
 	Forget struct{ Relay graspsync.RelayURL }
-	// OpenLive opens a standing subscription.
+	// OpenLive opens a subscription. Start and OpenLive are the AddFilters of the design.
 	OpenLive struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
 		Filters standing.Filters
-		// Last: it is of layer 4. It is opened only if the relay has a place that nothing
-		// else needs, and gives way when something does.
+		// Last: a subscription of layer 4. It is opened only if the relay has a spare place, and
+		// yields to others.
 		Last bool `json:",omitempty"`
 	}
-	// CloseLive closes one.
+	// CloseLive closes a subscription.
 	CloseLive struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
@@ -232,27 +221,26 @@ type (
 		Epoch uint64
 		Batch Batch
 	}
-	// Cancel ends a batch whose deadline has passed without an answer.
+	// Cancel ends a batch whose deadline has passed.
 	Cancel struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 		Batch BatchID
 	}
-	// Confirmed reports that items were fetched once and are followed live now.
+	// Confirmed: items were fetched and are followed live now.
 	Confirmed struct {
 		Relay graspsync.RelayURL
 		Items int
 		Gaps  bool
 	}
-	// Reset reports that what was confirmed on a relay is fetched anew.
+	// Reset: the confirmed items of a relay are fetched again.
 	Reset struct {
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// Incomplete says that there may be room again for what was dropped at a bound:
-	// a Snapshot is wanted.
+	// Incomplete: dropped items may have room now. Send a Snapshot.
 	Incomplete struct{}
-	// Dropped counts what a bound kept out.
+	// Dropped counts items that a bound kept out.
 	Dropped struct {
 		Reason string
 		Count  int
@@ -271,8 +259,7 @@ func (Reset) effect()      {}
 func (Incomplete) effect() {}
 func (Dropped) effect()    {}
 
-// DescendantChange sets the repositories that a descendant belongs to; none means that it is
-// gone.
+// DescendantChange sets the repositories of a descendant. None means that it is gone.
 type DescendantChange struct {
 	Of    filters.Descendant
 	Repos []graspsync.RepoRef

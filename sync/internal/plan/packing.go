@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// fit returns a filter as the relay takes it, as several if need be.
+// fit returns a filter in the form that the relay accepts, split if necessary.
 func fit(l relaylimits.Requests, f nostr.Filter) []nostr.Filter {
 	if l.NeedsKinds && f.Kinds == nil {
 		f = filters.WithKinds(f)
@@ -18,7 +18,7 @@ func fit(l relaylimits.Requests, f nostr.Filter) []nostr.Filter {
 	return filters.AtMost(f, l.MaxValues)
 }
 
-// filtersFor is how many filters so many items of each kind need besides layer 1.
+// filtersFor returns the number of filters for this number of items, without layer 1.
 func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 	size, times := filters.MaxValues, 1
 	if n := l.MaxValues; n > 0 {
@@ -32,7 +32,7 @@ func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
 }
 
-// requestSize is how many bytes a request has.
+// requestSize returns the size of a request in bytes.
 func requestSize(fs []nostr.Filter) int {
 	n := filters.RequestOverhead
 	for _, f := range fs {
@@ -41,8 +41,8 @@ func requestSize(fs []nostr.Filter) int {
 	return n
 }
 
-// request is what one request asks for, and how many bytes that takes: it is measured once,
-// since whether there is room for it is asked again and again.
+// request contains the filters of a request and their size, which is measured once because it is
+// used often.
 type request struct {
 	filters []nostr.Filter
 	size    int
@@ -50,8 +50,8 @@ type request struct {
 
 type requests []request
 
-// packed packs filters into requests that the relay takes, and returns how many are too large
-// for that.
+// packed packs filters into requests that the relay accepts, and returns the number of filters that
+// are too large.
 func packed(l relaylimits.Requests, fs []nostr.Filter) (requests, int) {
 	reqs, sizes, tooLarge := filters.PackSized(fs, l.MaxMessage, l.MaxFilters)
 	out := make(requests, len(reqs))
@@ -70,7 +70,7 @@ func measured(reqs [][]nostr.Filter) requests {
 	return out
 }
 
-// size is how many bytes requests take together.
+// size returns the total size in bytes.
 func (reqs requests) size() (n int) {
 	for i := range reqs {
 		n += reqs[i].size
@@ -78,7 +78,7 @@ func (reqs requests) size() (n int) {
 	return n
 }
 
-// filters counts the filters of requests.
+// filters returns the number of filters.
 func (reqs requests) filters() (n int) {
 	for i := range reqs {
 		n += len(reqs[i].filters)
@@ -93,8 +93,8 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 	return n
 }
 
-// within splits requests into those for which there is room, in number and in bytes, and
-// the rest. With 0 bytes any number of them fits. The last one that fits is cut.
+// within splits requests into those with room, in number and bytes, and the rest. The last one is
+// cut. With size 0 the bytes do not matter.
 func within(reqs requests, most, size int) (fit, left requests) {
 	if size == 0 {
 		n := min(most, len(reqs))
@@ -119,7 +119,7 @@ func within(reqs requests, most, size int) (fit, left requests) {
 	return fit, nil
 }
 
-// cutRequest splits filters so that those of the first part take at most size bytes.
+// cutRequest splits filters so that the first part has at most size bytes.
 func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
 	for i, f := range fs {
 		first, rest, ok := cut(f, size-1)
@@ -134,8 +134,8 @@ func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
 	return head, tail
 }
 
-// squeeze fills up the first most requests with what is in the others, cut to the
-// room that is left there. A hub needs nearly every byte that a relay takes.
+// squeeze moves filters of later requests into the free room of the first most ones. A hub needs
+// nearly every byte that a relay accepts.
 func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	if len(reqs) <= most {
 		return reqs
@@ -164,11 +164,11 @@ func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	return append(reqs, measured(slices.Collect(slices.Chunk(left, max(1, limits.MaxFilters))))...)
 }
 
-// leastCut is the number of values below which a filter is not worth its place.
+// leastCut is the minimum number of values of a cut filter.
 const leastCut = 10
 
-// cut splits a filter with one tag so that the first part takes at most size bytes.
-// The second has no tags if all fits. It reports false if hardly any value fits.
+// cut splits a filter with one tag so that the first part has at most size bytes. tail has no tags
+// if all values fit. It returns false if fewer than leastCut values fit.
 func cut(f nostr.Filter, size int) (head, tail nostr.Filter, ok bool) {
 	if filters.Size(f) <= size {
 		return f, nostr.Filter{}, true

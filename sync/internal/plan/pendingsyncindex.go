@@ -11,83 +11,81 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// BatchID names a batch; it is never used twice.
+// BatchID identifies a batch. It is never reused.
 type BatchID uint64
 
-// Kind says what a batch is for.
+// Kind is the purpose of a batch.
 type Kind uint8
 
 const (
-	// History fetches the past of its items once.
+	// History fetches the history of its items.
 	History Kind = iota
-	// DailyHistory does so again, to find what was missed.
+	// DailyHistory fetches it again, to find missed events.
 	DailyHistory
-	// Recent fetches what may have been missed while the connection was gone.
+	// Recent fetches events that may have been missed during a loss.
 	Recent
-	// Deletions fetches kind 5 events by author. It covers no items.
+	// Deletions fetches kind 5 events by author. It has no items.
 	Deletions
-	// NamedIDs fetches events by their ids. It covers no items.
+	// NamedIDs fetches events by id. It has no items.
 	NamedIDs
-	// Audit fetches a window of the past again, to find out whether NIP-77 kept
-	// something back: what it finds was missed. It covers no items.
+	// Audit fetches a window of history by pages, to find events that NIP-77 missed. It has no
+	// items.
 	Audit
 )
 
-// Batch is an order to fetch some history: all its queries must be complete
-// before its items are confirmed.
+// Batch is an order to fetch history. Its items are confirmed when all queries are complete.
 type Batch struct {
 	ID      BatchID
 	Kind    Kind
-	Items   int // how many items it covers
+	Items   int // number of items
 	Queries []Query
-	// Deadline is when the batch must have ended, one way or the other.
+	// Deadline is when the batch must have ended.
 	Deadline time.Time
 }
 
-// Query is one filter to fetch to its end.
+// Query is one filter to fetch completely.
 type Query struct {
 	Filter nostr.Filter // without limit; since only in Recent and Audit batches
-	// Until is where an earlier attempt had got to: everything newer was fetched.
-	// 0: from the start.
+	// Until is the cursor of an earlier attempt: everything newer was fetched. 0: from the start.
 	Until int64
-	// NoNegentropy: it must be fetched by pages.
+	// NoNegentropy: page the filter.
 	NoNegentropy bool
 }
 
-// Cursor says how far a query got.
+// Cursor is the progress of a query.
 type Cursor int64
 
 const (
-	// CursorStart: nothing that can be built on.
+	// CursorStart: no progress.
 	CursorStart Cursor = 0
-	// CursorDone: it is complete. Any other value is the time (Unix, seconds) down
-	// to which everything was fetched.
+	// CursorDone: complete. Any other value is the Unix time in seconds down to which everything
+	// was fetched.
 	CursorDone Cursor = -1
 )
 
-// batches makes batches of queries and starts them.
+// pendingSyncIndex makes and starts batches. The batches in flight of a relay are in its
+// pendingBatches.
 type pendingSyncIndex struct {
 	*core
 	last     BatchID
-	unsaving bool // nothing that comes can be saved here
+	unsaving bool // nothing can be saved
 }
 
-// asker is a part of the plan that asks relays for something, in batches.
+// fetcher is a part of the plan that starts batches.
 type fetcher interface {
-	// due reports whether there is something to ask a relay for now.
+	// due reports whether there is a batch to start.
 	due(r *relayState, now time.Time) bool
-	// start starts a batch, or none if it turns out that nothing is left to ask for.
+	// start starts a batch, or none if nothing is left.
 	start(r *relayState, now time.Time)
-	// done takes in that a batch was completed, with gaps or without.
+	// done records that a batch is complete, possibly with gaps.
 	done(r *relayState, b *batch, gaps bool)
-	// failed takes in that a batch was not. What is left is asked for again, but not before
-	// until.
+	// failed records that a batch has failed. The rest is requested again, not before until.
 	failed(r *relayState, b *batch, in Done, until time.Time)
-	// lost takes in that the connection ended, when the queries of a batch had got so far.
+	// lost records that the connection ended, with the progress of a batch.
 	lost(r *relayState, b *batch, got []Cursor)
 }
 
-// batch is what the plan remembers of a Batch.
+// batch is the plan's record of a Batch.
 type batch struct {
 	of       fetcher
 	kind     Kind
@@ -95,41 +93,40 @@ type batch struct {
 	roles    []filterRole
 	deadline time.Time
 
-	// Deletions: how many authors are asked about, and where the rotation was.
+	// Deletions: number of authors, and the position in the rotation.
 	authors, authorsAt int
 
 	begun time.Time
 	named []wantedID // NamedIDs
-	poll  *pollGroup // Recent: it is a poll, not part of a catch-up
+	poll  *pollGroup // Recent: a poll
 	chunk *rootChunk // History: of root events in rotation
 
-	desc   *threadGroup      // it is about descendants, which are no items of its relay
-	behind map[Item]struct{} // and about those of them that are followed live
+	desc   *threadGroup      // of descendants
+	behind map[Item]struct{} // of these, those that are followed live
 
-	// Recent: where an earlier attempt had got to, and since when it looks.
+	// Recent: the progress of an earlier attempt, and the start time.
 	resume *batchProgress
 	since  nostr.Timestamp
 }
 
-// background reports whether a batch is one of those that come up again and again,
-// without which a relay counts as fetched from all the same.
+// background reports whether a batch recurs, so that a relay counts as complete without it.
 func (b *batch) background() bool {
 	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit
 }
 
-// batchesState is what a relay is being asked for.
+// pendingBatches are the batches in flight of one relay.
 type pendingBatches struct {
 	open       map[BatchID]*batch
-	background int  // of them, those without which a relay counts as fetched from
-	failures   int  // batches that failed in a row
-	unsaved    int  // the same, for what they brought could not be saved here
-	late       bool // something waits for a while since it could not be
-	gaps       int  // batches of this pass that were completed with gaps
+	background int  // number of background batches
+	failures   int  // failed batches in a row
+	unsaved    int  // the same, because events could not be saved
+	late       bool // items wait because of that
+	gaps       int  // batches of this pass with gaps
 }
 
-// queries makes the queries of a batch. What an earlier attempt completed is left
-// out. A filter takes at most half of a message: there must be room for since,
-// until and limit, or for the first message of a reconciliation.
+// queries makes the queries of a batch without those that an earlier attempt completed. A filter
+// takes at most half of a message, which leaves room for since, until and limit, or for the first
+// message of a reconciliation.
 func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
 	var out []Query
 	var roles []filterRole
@@ -156,8 +153,8 @@ func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nost
 	return out, roles
 }
 
-// graceAfterDeadline is for whoever fetches a batch to say at its deadline how far
-// it got, before it is given up here.
+// graceAfterDeadline is the time after the deadline in which the progress of a batch is still
+// accepted.
 const graceAfterDeadline = time.Minute
 
 func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.Time) {
@@ -174,8 +171,8 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 	}})
 }
 
-// failed tells the asker of a failed batch when to ask again: after a wait that grows with
-// each failure, or after the longest wait at once if the relay refuses to answer.
+// failed computes when a failed batch is repeated: after a wait that grows with each failure, or
+// after the longest wait if the relay refused.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
 	if b.desc != nil {
@@ -184,7 +181,7 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
 		failures, r.pending.late = &r.pending.unsaved, true
 	}
-	if !in.Late { // else there is just more than fits into the time of a batch
+	if !in.Late { // else the batch is larger than its time
 		*failures++
 	}
 	until := now.Add(bs.retryAfter(max(1, *failures)))
@@ -194,34 +191,34 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	b.of.failed(r, b, in, until)
 }
 
-// without removes an item from the batches that are fetching it.
+// without removes an item from all batches.
 func (b *pendingBatches) without(it Item) {
 	for _, open := range b.open {
 		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
 	}
 }
 
-// forget ends all batches, and forgets how those before them ended.
+// forget drops all batches and counts.
 func (b *pendingBatches) forget() {
 	clear(b.open)
 	b.background, b.gaps, b.failures = 0, 0, 0
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (b *pendingBatches) wakes(consider func(time.Time)) {
 	for _, open := range b.open {
 		consider(open.deadline)
 	}
 }
 
-// jumped sets back what depends on a clock that was set back.
+// jumped adjusts times after the clock was set back.
 func (b *pendingBatches) jumped(back time.Duration) {
 	for _, open := range b.open {
 		setBack(back, &open.begun)
 	}
 }
 
-// lessFar returns the one of two cursors of the same filter that got less far.
+// lessFar returns the cursor with less progress.
 func lessFar(a, b Cursor) Cursor {
 	switch {
 	case a == CursorStart || b == CursorStart:
@@ -234,16 +231,15 @@ func lessFar(a, b Cursor) Cursor {
 	return max(a, b)
 }
 
-// cursors remembers how far the queries of an unfinished batch got, by role. It
-// is shared by the items of that batch and never changed, so that items with the
-// same cursors can be asked for together again.
+// batchProgress is the progress of an unfinished batch, by role. Its items share it, and it is
+// immutable, so that items with equal progress can be requested together again.
 type batchProgress struct {
 	daily bool
 	at    map[filterRole]Cursor
 }
 
-// merge returns how far a batch got in all, from what its start had and how far
-// each query got now. Several filters of one role count as far as the worst.
+// merge adds the progress of an attempt to that of earlier ones. Several filters of one role count
+// as the worst.
 func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *batchProgress {
 	at := make(map[filterRole]Cursor)
 	for i, r := range roles {
@@ -273,7 +269,7 @@ func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *ba
 	return &batchProgress{daily: daily, at: at}
 }
 
-// role tells the filters of a batch apart however its items are chunked.
+// filterRole identifies the filters of a batch independently of its chunks.
 type filterRole struct {
 	tag      string
 	deletion bool
@@ -287,13 +283,12 @@ func roleOf(f nostr.Filter) filterRole {
 	return roleAt(of, f.Kinds)
 }
 
-// roleAt is the role of a filter with values of a tag, "" for none, and these kinds.
+// roleAt returns the role of a filter with a tag, "" for none, and kinds.
 func roleAt(tag string, kinds []int) filterRole {
 	return filterRole{tag: tag, deletion: len(kinds) == 1 && kinds[0] == graspsync.KindDeletion}
 }
 
-// compare orders roles as filters are ordered: those of states, of repositories, of
-// root events.
+// compare orders roles like filters: states, repositories, root events.
 func (r filterRole) compare(other filterRole) int {
 	order := [...]filterRole{{tag: "d"}, {tag: "a"}, {tag: "A"}, {tag: "q"}, {tag: "a", deletion: true}, {tag: "e"}, {tag: "E"}}
 	return cmp.Compare(slices.Index(order[:], r), slices.Index(order[:], other))

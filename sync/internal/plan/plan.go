@@ -10,39 +10,38 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Config holds the constants of a [Plan]. All numbers of it must be set.
+// Config holds the constants of a [Plan]. All numbers must be set.
 type Config struct {
-	MaxDials       int           // connection attempts at once, of those that are young
-	DialEvery      time.Duration // between the beginnings of two attempts, 0 for no time
+	MaxDials       int           // young connection attempts
+	DialEvery      time.Duration // between the starts of two attempts
 	MaxConnections int           // connections, attempts included
-	MaxRelays      int           // relays known
-	MaxRoots       int           // root events followed per repository
-	MaxAuthors     int           // authors whose deletions are asked for
-	AuthorsPerPass int           // of these, at each pass over history
-	MaxBatches     int           // batches at once per relay
-	RebuildFilters int           // live filters of a relay before a rebuild is considered
-	BatchTimeout   time.Duration // for a batch in all
-	Overlap        time.Duration // how far a catch-up reaches back behind the last sign of life
-	QuickReconnect time.Duration // a connection lost for longer is as good as new
-	DailyMin       time.Duration // between two passes over history, drawn at random
+	MaxRelays      int           // known relays
+	MaxRoots       int           // tracked root events per repository
+	MaxAuthors     int           // authors whose deletions are requested
+	AuthorsPerPass int           // of these, per pass
+	MaxBatches     int           // concurrent batches per relay
+	RebuildFilters int           // live filters from which consolidation is considered
+	BatchTimeout   time.Duration // of a batch
+	Overlap        time.Duration // start of a catch-up before the last sign of life
+	QuickReconnect time.Duration // maximum length of a loss with a catch-up
+	DailyMin       time.Duration // between two passes, random
 	DailyMax       time.Duration
-	RetryBase      time.Duration // before a failed batch is tried again, doubling
+	RetryBase      time.Duration // wait after a failed batch, doubling
 	RetryMax       time.Duration
-	PollEvery      time.Duration // each item that finds no room live is asked for at least so often
-	PollFilters    int           // more filters without room than these are followed by their kinds
-	MaxNamed       int           // ids waiting to be fetched by name, per relay
-	NamedIDs       int           // of these, in one query
-	RotateRoots    int           // root events in rotation that a relay is asked about at each pass
-	// NarrowLayer1 has layer 1 ask for announcements alone. The states of each
-	// repository, in full or not, are an item of their own then.
+	PollEvery      time.Duration // maximum time between two polls of an item
+	PollFilters    int           // filters without room from which kinds are followed
+	MaxNamed       int           // ids to fetch, per relay
+	NamedIDs       int           // ids per query
+	RotateRoots    int           // untracked root events per pass
+	// NarrowLayer1 limits layer 1 to announcements. The states of each repository are an item.
 	NarrowLayer1 bool
-	// Salt goes into the hashes of [Kept]: what is on disk says nothing to strangers,
-	// and nobody can make two items collide on purpose.
+	// Salt is part of the hashes in [Kept]. It hides the items from readers of the disk, and
+	// prevents collisions on purpose.
 	Salt []byte
 }
 
-// Plan is the state of the machine. Make one with [New]. The parts of it decide: a Plan tells
-// each input to the parts that it concerns. A part calls only parts that are named before it.
+// Plan decides what to request from which relay. Make one with [New]. It passes each input to the
+// parts below. A part calls only parts that are named before it.
 type Plan struct {
 	*core
 	repos         *repoSyncIndex
@@ -62,11 +61,11 @@ type Plan struct {
 	deletions     *deletions
 	live          *liveSync
 	targets       *relayTargets
-	fetchers      []fetcher // those that ask first come first
+	fetchers      []fetcher // in order of priority
 }
 
-// New returns a plan that wants nothing. rng spreads what is periodic, and draws
-// the samples of the audit; the plan owns it.
+// New returns an empty plan. The plan owns rng, which spreads periodic work and draws the samples
+// of the audit.
 func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
@@ -98,8 +97,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	return p
 }
 
-// Step takes in what happened at now and returns what is to be done about it, in
-// order. now must not go back.
+// Step applies an input and returns the effects in order. now must not decrease.
 func (p *Plan) Step(now time.Time, in Input) []Effect {
 	p.now = now
 	switch in := in.(type) {
@@ -190,7 +188,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-// advance does what is due for one relay and sets its next timer.
+// advance does the due work of one relay and sets its timer.
 func (p *Plan) advance(r *relayState, now time.Time) {
 	if r.listed.repos == 0 && !r.bootstrap {
 		p.targets.unwanted(r)
@@ -211,8 +209,8 @@ func (p *Plan) advance(r *relayState, now time.Time) {
 	p.timers.set(r, r.nextWake(now))
 }
 
-// dispatch starts batches: first what may have been missed, then what is asked for
-// by name, then the difference, then what comes up again and again.
+// computeActions starts batches for target - pending - confirmed, after missed events and events by
+// id, and before rotations.
 func (p *Plan) computeActions(r *relayState, now time.Time) {
 	if now.Before(r.coolUntil) {
 		return
@@ -236,7 +234,7 @@ func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
 	return r
 }
 
-// NextWake returns when the next Tick is due; false if nothing is waited for.
+// NextWake returns when the next Tick is due, and false if none is.
 func (p *Plan) NextWake() (time.Time, bool) {
 	at, ok := p.timers.next()
 	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
@@ -245,8 +243,7 @@ func (p *Plan) NextWake() (time.Time, bool) {
 	return at, ok
 }
 
-// onConnected starts a connection: as if for the first time when the last one is
-// long gone, else just with what may have been missed.
+// onConnected starts a connection: with all history after a long absence, else with a catch-up.
 func (p *Plan) onConnected(now time.Time, in Connected) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connecting {
@@ -280,8 +277,7 @@ func (p *Plan) startFull(r *relayState, now time.Time) {
 	p.passStarted(r, now)
 }
 
-// startDaily fetches everything again that is confirmed, on the standing connection: live
-// subscriptions and what is in flight stay.
+// startDaily fetches all confirmed items again. Subscriptions and items in flight stay.
 func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
@@ -290,8 +286,8 @@ func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.passStarted(r, now)
 }
 
-// startOver fetches everything again, as a daily pass does, and what is in flight as well: how it
-// was, or is, fetched has left something out.
+// startOver fetches all confirmed items and items in flight again, because fetching has missed
+// events.
 func (p *Plan) startOver(r *relayState, now time.Time) {
 	for it, st := range r.history.items.All() {
 		if st == inFlight {
@@ -302,8 +298,8 @@ func (p *Plan) startOver(r *relayState, now time.Time) {
 	p.startDaily(r, now)
 }
 
-// passStarted begins a pass and sets the time of the next one. It is drawn anew each time, so
-// that neither the relays of one server nor the servers of one relay fall into step.
+// passStarted begins a pass and draws the time of the next one at random, so that passes do not
+// coincide.
 func (p *Plan) passStarted(r *relayState, now time.Time) {
 	p.deletions.passStarted(r)
 	r.threads.passStarted()
@@ -313,13 +309,13 @@ func (p *Plan) passStarted(r *relayState, now time.Time) {
 	r.pass.dueAt = p.nextPass(now)
 }
 
-// nextPass returns when a pass is due if the last one began at passAt.
+// nextPass returns when the pass after one at passAt is due.
 func (p *Plan) nextPass(passAt time.Time) time.Time {
 	spread := p.cfg.DailyMax - p.cfg.DailyMin
 	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
 }
 
-// onLost ends a connection. What was in flight is todo again and keeps its place.
+// onLost ends a connection. Items in flight keep their progress.
 func (p *Plan) onLost(in Lost) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connected {
@@ -331,7 +327,7 @@ func (p *Plan) onLost(in Lost) {
 	r.dial.absentSince = in.AliveAt
 }
 
-// disconnected ends a connection that was last known to stand at aliveAt.
+// disconnected ends a connection that was alive at aliveAt.
 func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt time.Time) {
 	p.checkpoints.markLost(r, aliveAt)
 	r.dial.aliveAt = aliveAt
@@ -344,7 +340,7 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	if r.live.poll != nil {
 		p.catchUp.missedSince(r, r.live.poll.oldest())
 	}
-	if !r.live.postponed.IsZero() { // what it was put off for was not followed since
+	if !r.live.postponed.IsZero() { // missing items were not followed since
 		p.catchUp.missedSince(r, r.live.postponed)
 	}
 	r.unparkAll()
@@ -353,7 +349,7 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	r.live.reset()
 }
 
-// onDone takes in the end of a batch.
+// onDone ends a batch.
 func (p *Plan) onDone(now time.Time, in Done) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
@@ -371,7 +367,7 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	p.dialer.doneWith(r, now)
 }
 
-// end takes in the end of a batch that is under way no more.
+// end applies the result of a removed batch.
 func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	if b.background() {
 		r.pending.background--
@@ -388,7 +384,7 @@ func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	b.of.done(r, b, in.Result == Gaps)
 }
 
-// expire ends batches that were given up on: nothing stays in flight for ever.
+// expire ends batches after their deadline.
 func (p *Plan) expire(r *relayState, now time.Time) {
 	var late []BatchID
 	for id, b := range r.pending.open {
@@ -405,8 +401,8 @@ func (p *Plan) expire(r *relayState, now time.Time) {
 	}
 }
 
-// onSaving notes whether events can be saved. Once they can, it asks at once for what waits
-// because it could not be saved: that was no failure of the relays.
+// onSaving records whether events can be saved. When saving works again, it requests the waiting
+// items immediately, because their relays did not fail.
 func (p *Plan) onSaving(in Saving) {
 	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
@@ -424,7 +420,7 @@ func (p *Plan) onSaving(in Saving) {
 	}
 }
 
-// onLiveClosed notes that a subscription is gone.
+// onLiveClosed removes a subscription.
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
@@ -440,10 +436,8 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	p.live.closed(r, in, now)
 }
 
-// onClockJumped makes what depends on our clock conservative again. After a step
-// back the times noted before lie ahead of those that events bear: whatever is
-// fetched since then is fetched since earlier. What is known to be complete starts
-// anew with the next Settled.
+// onClockJumped makes times conservative. After a step back, recorded times are later than the
+// created_at of new events, so requests start earlier. Marks start again with the next Settled.
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)
@@ -454,23 +448,21 @@ func (p *Plan) onClockJumped(by time.Duration) {
 		r.live.jumped(back)
 		r.threads.jumped(back)
 		r.pending.jumped(back)
-		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // what is under way looks since a wrong time
+		if r.catchUp.jumped(back) && r.dial.connected && !r.catchUp.missed { // the running catch-up starts at a wrong time
 			p.catchUp.queueAll(r)
 			p.markDirty(r)
 		}
 	}
 }
 
-// Kept returns what is worth keeping of these relays, or of all if none is named,
-// ordered by URL. A relay that is asked for and not in the answer has nothing (any
-// more). Items are hashed once; the cost is that of going through the items of the
-// relays asked for.
+// Kept returns the state to save of these relays, or of all if none is named, ordered by URL. A
+// named relay that is missing in the result has no state. The cost is proportional to the items of
+// the relays.
 func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
 
-// Changed returns the relays of which more than the mark has changed since Kept was
-// last asked for them, ordered by URL: their items, when their pass began, or
-// whether there is anything at all. [Plan.Marks] has the marks.
+// Changed returns the relays whose items or pass have changed since the last call of Kept, ordered
+// by URL. [Plan.Marks] returns the marks.
 func (p *Plan) Changed() []graspsync.RelayURL { return p.checkpoints.changes() }
 
-// Marks returns the marks of all relays of which something is kept, in no order.
+// Marks yields the marks of all relays with state, in any order.
 func (p *Plan) Marks() iter.Seq2[graspsync.RelayURL, time.Time] { return p.checkpoints.marks() }

@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// Phase is where a relay is in its life cycle. The values are those of the metric
-// ngit_sync_relay_connected.
+// Phase is the life cycle of a relay. The values are those of the metric ngit_sync_relay_connected.
 type Phase uint8
 
 // The phases.
@@ -29,14 +28,15 @@ func (p Phase) String() string {
 	return [...]string{"disconnected", "connecting", "syncing", "live", "live with gaps"}[p]
 }
 
-// relay is what is known of one relay: for each part of the plan the state that this part keeps.
+// relayState is the state of one relay: its connection, its confirmed items, and the state of each
+// part of the plan.
 type relayState struct {
 	url       graspsync.RelayURL
-	name      string // its canonical spelling
+	name      string // canonical URL
 	host      string
 	bootstrap bool
 	limits    relaylimits.Requests
-	coolUntil time.Time // rate limited: no new requests before
+	coolUntil time.Time // rate limited: no requests before
 
 	listed     listedState
 	dial       dialState
@@ -51,7 +51,7 @@ type relayState struct {
 	audit      auditState
 	deletions  deletionsState
 	live       liveState
-	threads    *threadState // nil: there are none
+	threads    *threadState // nil: none
 	checkpoint checkpointState
 
 	dirty, gone bool
@@ -60,13 +60,13 @@ type relayState struct {
 // byName orders relays.
 func byName(a, b *relayState) int { return strings.Compare(a.name, b.name) }
 
-// passState is where a relay is in the passes over its whole history.
+// passState contains the times of the passes over history.
 type passState struct {
-	at    time.Time // when the last one began
-	dueAt time.Time // when the next one is due
+	at    time.Time // start of the last pass
+	dueAt time.Time // start of the next pass
 }
 
-// phase returns where the relay is in its life cycle.
+// phase returns the phase of the relay.
 func (r *relayState) phase() Phase {
 	switch {
 	case r.dial.connecting:
@@ -81,21 +81,21 @@ func (r *relayState) phase() Phase {
 	return Live
 }
 
-// busy reports whether the difference is being fetched, or something by name.
+// busy reports whether history is being fetched.
 func (r *relayState) busy() bool {
 	return r.history.todo.Len() > 0 || len(r.pending.open) > r.pending.background
 }
 
 // add makes an item a target.
 func (r *relayState) add(it Item, kind itemKind) {
-	if r.history.add(it, kind) && r.dial.connected { // else everything will be missing
+	if r.history.add(it, kind) && r.dial.connected { // else all items will be missing
 		r.live.missing.Add(it)
 	}
 }
 
-// remove makes an item no target any more. A batch that is fetching it goes on
-// without it: by its end the item may be wanted anew, or its number stand for
-// something else. What is followed stays as it is for now, see [live.dropIdle].
+// remove makes an item no target. A batch continues without it, because the item may be wanted
+// again or reassigned by the end of the batch. Its subscription stays for now, see
+// [liveSync.dropIdle].
 func (r *relayState) remove(it Item, kind itemKind) {
 	was := r.history.remove(it, kind)
 	switch was {
@@ -112,27 +112,26 @@ func (r *relayState) remove(it Item, kind itemKind) {
 	}
 }
 
-// unpark lets go what was parked until now.
+// unpark releases the items that are parked until now.
 func (r *relayState) unpark(now time.Time) {
 	r.catchUp.unpark(now)
 	r.history.unpark(now)
 }
 
-// unparkAll lets go everything that is parked.
+// unparkAll releases all parked items.
 func (r *relayState) unparkAll() {
 	r.catchUp.unparkAll()
 	r.history.unparkAll()
 }
 
-// forget makes every item todo from the start: nothing is confirmed, nothing in
-// flight, no paging is resumed.
+// forget resets all items: nothing is confirmed, in flight or partly fetched.
 func (r *relayState) forget() {
 	r.pending.forget()
 	r.catchUp = catchUpState{}
 	r.history.forget()
 }
 
-// retryNow ends the waits of all that failed.
+// retryNow ends the waits after failures.
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.unparkAll()
@@ -148,7 +147,7 @@ func (r *relayState) retryNow() {
 	}
 }
 
-// nextWake returns when the next thing becomes due on a connection; zero: nothing does.
+// nextWake returns the next due time of a connection, or zero.
 func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
@@ -168,7 +167,7 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	return next
 }
 
-// liveRoom is how many standing subscriptions the relay takes.
+// liveRoom returns the maximum number of subscriptions.
 func (r *relayState) liveRoom() int {
 	most := r.limits.LiveSubscriptions()
 	if r.live.most > 0 {
@@ -177,8 +176,8 @@ func (r *relayState) liveRoom() int {
 	return most
 }
 
-// spareRoom is how many more there may be for a moment: history lends one of its places
-// where it has two.
+// spareRoom returns how many more may be open for a moment. History lends one of its places if it
+// has two.
 func (r *relayState) spareRoom() int {
 	if r.live.most > 0 {
 		return 0
@@ -186,7 +185,7 @@ func (r *relayState) spareRoom() int {
 	return r.limits.Lent()
 }
 
-// descRoom is how many standing subscriptions are left to descendants.
+// descRoom returns the number of subscriptions left for layer 4.
 func (r *relayState) descRoom() int {
 	if r.live.unfollowed > 0 {
 		return 0
@@ -194,25 +193,25 @@ func (r *relayState) descRoom() int {
 	return max(0, r.liveRoom()-len(r.live.subs))
 }
 
-// othersFollowed reports whether layers 1 to 3 have all that they take: what is not followed has
-// its turn in rotation until then, and as long as the relay refuses a part of them.
+// othersFollowed reports whether layers 1 to 3 are followed completely. Layer 4 is requested in
+// rotation until then.
 func (r *relayState) othersFollowed(now time.Time) bool {
 	l := &r.live
 	return !l.stale && l.missing.Len()+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
 }
 
-// liveFull reports whether a rebuild would find no more room than there is.
+// liveFull reports whether a consolidation would find no more room.
 func (r *relayState) liveFull() bool {
-	const share = 16 // of it less than this part is left
+	const share = 16 // less than this part of the bytes is left
 	most := r.limits.LiveBytes()
 	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(filters.RequestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
 }
 
-// known are the relays that are known.
+// relaySyncIndex contains the known relays.
 type relaySyncIndex struct {
 	byURL     map[graspsync.RelayURL]*relayState
 	ordered   []*relayState // by name
-	unordered bool          // relays have come or gone since
+	unordered bool          // relays were added or removed since
 }
 
 // inOrder returns the relays, ordered by name.

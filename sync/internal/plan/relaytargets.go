@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// targets turns what is wanted of repositories into what is wanted of each relay, and makes
-// relays known or forgets them as this takes.
+// relayTargets derives the targets of each relay from the wanted repositories. It adds and forgets
+// relays.
 type relayTargets struct {
 	*core
 	repos       *repoSyncIndex
@@ -21,11 +21,10 @@ type relayTargets struct {
 	checkpoints *checkpoints
 	threads     *threads
 
-	refused bool // a relay that is wanted is not known since there were too many
+	refused bool // a wanted relay found no room
 }
 
-// change applies what a batch window brought: repositories first, since the others
-// mean nothing without them.
+// derive applies a batch window, repositories first because the rest depends on them.
 func (t *relayTargets) derive(in Changes) {
 	for _, c := range in.Repos {
 		t.setRepo(c)
@@ -38,9 +37,9 @@ func (t *relayTargets) derive(in Changes) {
 	}
 }
 
-// replace makes in all there is to want.
+// replace makes a Snapshot the wanted state.
 func (t *relayTargets) replace(in Snapshot) {
-	if w := t.repos; len(w.byRef)+w.roots.Len()+len(w.descendants) == 0 { // nothing is to go
+	if w := t.repos; len(w.byRef)+w.roots.Len()+len(w.descendants) == 0 { // nothing to remove
 		w.expect(len(in.Repos), len(in.Roots))
 		t.derive(Changes(in))
 		return
@@ -78,8 +77,7 @@ func (t *relayTargets) replace(in Snapshot) {
 	}
 }
 
-// setRepo makes the want of one repository what c says, and changes the targets
-// of just the relays that it concerns.
+// setRepo applies a change of one repository to the targets of its relays.
 func (t *relayTargets) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
 		c.Relays = nil
@@ -92,7 +90,7 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	before = slices.DeleteFunc(slices.Clone(before), func(rel *relayState) bool { return rel.gone })
 	for _, rel := range after {
 		if !slices.Contains(before, rel) {
-			if r.states != 0 { // whatever the level
+			if r.states != 0 { // at any level
 				rel.add(r.states, itemStates)
 				t.markDirty(rel)
 			}
@@ -117,11 +115,11 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	t.repos.drop(r)
 }
 
-// list makes the relays of a repository these, as far as there is room.
+// list sets the relays of a repository, while there is room.
 func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 	after := make([]*relayState, 0, len(relays))
 	for _, u := range relays {
-		rel := t.relayOf(u, r.ref.Owner) // which may have another one forgotten, one of these as well
+		rel := t.relayOf(u, r.ref.Owner) // which may evict another one, also one of these
 		if rel == nil || slices.Contains(after, rel) {
 			continue
 		}
@@ -139,7 +137,7 @@ func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 	r.relays = slices.DeleteFunc(after, func(rel *relayState) bool { return rel.gone })
 }
 
-// lists notes that a repository lists a relay.
+// lists records that a repository lists a relay.
 func (t *relayTargets) lists(r *repo, rel *relayState) {
 	if o, first := t.owners.list(r, rel); first {
 		t.dialer.listed(rel, o)
@@ -149,7 +147,7 @@ func (t *relayTargets) lists(r *repo, rel *relayState) {
 	}
 }
 
-// leaves notes that a repository does not list a relay any more.
+// leaves records that a repository does not list a relay any more.
 func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relayState) bool { return o == rel })
 	if o, last := t.owners.unlist(r, rel); last {
@@ -158,7 +156,7 @@ func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	rel.listed.examples = slices.DeleteFunc(rel.listed.examples, func(ref graspsync.RepoRef) bool { return ref == r.ref })
 }
 
-// follows makes a repository, its root events and what descends from it targets of a relay.
+// follows makes a repository, its root events and descendants targets of a relay.
 func (t *relayTargets) follows(r *repo, rel *relayState) {
 	rel.add(r.item, itemRepo)
 	for it := range r.roots.All() {
@@ -170,7 +168,7 @@ func (t *relayTargets) follows(r *repo, rel *relayState) {
 	t.markDirty(rel)
 }
 
-// unfollows undoes follows, but for what another repository wants.
+// unfollows undoes follows, except for targets of other repositories.
 func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	rel.remove(r.item, itemRepo)
 	for it := range r.roots.All() {
@@ -186,7 +184,7 @@ func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	t.markDirty(rel)
 }
 
-// unlisted notes that a repository lists no relay any more, if that is so.
+// unlisted cleans up a repository without relays.
 func (t *relayTargets) unlisted(r *repo) {
 	if len(r.relays) > 0 {
 		return
@@ -197,8 +195,9 @@ func (t *relayTargets) unlisted(r *repo) {
 	}
 }
 
-// relayOf returns a relay that a repository of this owner lists, making it known. It returns nil if there are
-// too many. If the table is full, a relay of the owner who has most is forgotten for the new one.
+// relayOf returns a relay that a repository of this owner lists, and adds it if it is unknown. If
+// the table is full, a relay of the owner with most relays is evicted. It returns nil if there is
+// no room.
 func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *relayState {
 	r := t.relays.byURL[u]
 	if r != nil && r.listed.record != nil {
@@ -234,15 +233,14 @@ func newRelay(u graspsync.RelayURL) *relayState {
 	return r
 }
 
-// know makes a relay known.
+// know adds a relay.
 func (t *relayTargets) know(r *relayState) {
 	t.relays.byURL[r.url], t.relays.unordered = r, true
 	t.checkpoints.recall(r)
 	t.markDirty(r)
 }
 
-// unwanted forgets a relay that nothing is wanted of. If others found no room, there may be
-// some now.
+// unwanted forgets a relay without targets. Refused relays may have room then.
 func (t *relayTargets) unwanted(r *relayState) {
 	t.forget(r)
 	if t.refused {
@@ -251,7 +249,7 @@ func (t *relayTargets) unwanted(r *relayState) {
 	}
 }
 
-// forget ends what there is with a relay.
+// forget removes a relay.
 func (t *relayTargets) forget(r *relayState) {
 	t.dialer.forget(r)
 	t.byID.reassign(r)
@@ -262,7 +260,7 @@ func (t *relayTargets) forget(r *relayState) {
 	t.emit(Forget{Relay: r.url})
 }
 
-// evict forgets a relay that has left the table although it is wanted.
+// evict removes a wanted relay that was evicted from the table.
 func (t *relayTargets) evict(rel *relayState) {
 	var listing []*repo
 	for o := range rel.listed.owners {
@@ -280,15 +278,15 @@ func (t *relayTargets) evict(rel *relayState) {
 	t.refuse()
 }
 
-// refuse notes that a relay is wanted that is not known.
+// refuse counts a wanted relay without room.
 func (t *relayTargets) refuse() {
 	t.emit(Dropped{Reason: "relays", Count: 1})
 	t.refused = true
 }
 
-// setRoot sets the repositories of a root event. An event never loses one of its
-// tags, so they only grow until it is gone. They are kept for repositories that
-// are not wanted (any more), which may be wanted again.
+// setRoot sets the repositories of a root event. They only grow until the event is gone, because
+// the tags of an event never change. Unwanted repositories are included, because they may be wanted
+// later.
 func (t *relayTargets) setRoot(c RootChange) {
 	if len(c.Repos) == 0 {
 		t.dropRoot(c.ID)
@@ -320,14 +318,13 @@ func (t *relayTargets) dropRoot(id graspsync.EventID) {
 	}
 }
 
-// A repository with more root events than are followed has the newest of them
-// tracked: they are items like any other. The others are known by id only, and at each
-// pass a relay is asked about another slice of them, see [rotation].
+// If a repository has more than MaxRoots root events, the newest are tracked as items. Of the
+// others only the ids are known, and each pass asks about some of them, see [rotation].
 
-// untrackedPerRoot is how many untracked root events are remembered for each tracked one.
+// untrackedPerRoot is the maximum number of untracked root events per tracked one.
 const untrackedPerRoot = 10
 
-// addRoot makes a root event one of a repository's: tracked, or untracked.
+// addRoot adds a root event to a repository, tracked or untracked.
 func (t *relayTargets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
 	if it, ok := t.repos.rootItem(c.ID); ok && t.repos.belongs(it, r) {
@@ -384,7 +381,7 @@ func (t *relayTargets) displace(it Item, r *repo) {
 	}
 }
 
-// leaveUntracked takes note of a root event that is not tracked.
+// leaveUntracked records an untracked root event.
 func (t *relayTargets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) {
 	if len(r.untracked) >= untrackedPerRoot*t.cfg.MaxRoots {
 		t.emit(Dropped{Reason: "roots", Count: 1})
@@ -397,7 +394,7 @@ func (t *relayTargets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) 
 	r.untracked[id] = at
 }
 
-// dropUntracked forgets a root event that repositories have untracked.
+// dropUntracked removes an untracked root event.
 func (t *relayTargets) dropUntracked(id graspsync.EventID) {
 	var repos []*repo
 	for r := range t.repos.overfull {
@@ -419,7 +416,7 @@ func (t *relayTargets) forgetUntracked(id graspsync.EventID, r *repo) {
 	}
 }
 
-// refill tracks the newest untracked root events where there is room again.
+// refill tracks the newest untracked root events while there is room.
 func (t *relayTargets) refill(r *repo) {
 	for r.roots.Len() < t.cfg.MaxRoots && len(r.untracked) > 0 {
 		var newest graspsync.EventID
@@ -434,7 +431,7 @@ func (t *relayTargets) refill(r *repo) {
 	}
 }
 
-// oldestOf returns the heap of a repository's tracked root events.
+// oldestOf returns the heap of tracked root events.
 func (t *relayTargets) oldestOf(r *repo) *rootHeap {
 	h := &rootHeap{repos: t.repos, items: r.oldest}
 	if h.items == nil {
@@ -445,8 +442,8 @@ func (t *relayTargets) oldestOf(r *repo) *rootHeap {
 	return h
 }
 
-// setDescendant sets the repositories that a descendant belongs to. Those that are not wanted
-// are left out: when they are, it comes again.
+// setDescendant sets the repositories of a descendant, without unwanted ones. It is reported again
+// when they become wanted.
 func (t *relayTargets) setDescendant(c DescendantChange) {
 	w := t.repos
 	it, known := w.descendants[c.Of]

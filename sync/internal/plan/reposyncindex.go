@@ -17,26 +17,24 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// Level says how much of a repository is wanted.
+// Level is the part of a repository that is wanted.
 type Level uint8
 
 const (
-	// LevelNone: nothing; the repository is gone.
+	// LevelNone: nothing.
 	LevelNone Level = iota
-	// LevelStateOnly: its relays are asked for announcements and states, but not
-	// for what tags it: its announcement is not accepted yet.
+	// LevelStateOnly: announcements and states. The announcement of the repository is held.
 	LevelStateOnly
 	// LevelFull: everything.
 	LevelFull
 )
 
-// Item is one thing wanted of a relay: layer 1, a repository, its states where layer
-// 1 has none, or a root event. It is a small number that stands for the address or
-// id, because each of them is known to many relays at once.
+// Item is a unit of sync with a relay: layer 1, a repository, its states with NarrowLayer1, or a
+// root event. It is a small number for an address or id, because many relays share an item.
 type Item uint32
 
-// Layer1 is the item for announcements and states, or for announcements alone
-// ([Config].NarrowLayer1). Every relay has it.
+// Layer1 is the item for announcements and states, or for announcements with [Config].NarrowLayer1.
+// Every relay has it.
 const Layer1 Item = 0
 
 type itemKind uint8
@@ -44,52 +42,52 @@ type itemKind uint8
 const (
 	itemFree itemKind = iota
 	itemLayer1
-	itemStates // of a repository; only where layer 1 is narrowed
+	itemStates // of a repository, with NarrowLayer1 only
 	itemRepo
 	itemRoot
-	itemDescendant // none of those that a relay has a status for
-	itemKinds      // how many there are
+	itemDescendant // without an itemStatus
+	itemKinds      // number of kinds
 )
 
-// info is what is known of an Item.
+// itemInfo describes an Item.
 type itemInfo struct {
 	kind itemKind
-	at   uint32             // of a root event: its created_at, cut to what fits
-	root *graspsync.EventID // or descendant; shared with whatever follows it, and never changed
+	at   uint32             // created_at of a root event
+	root *graspsync.EventID // or descendant; shared with live filters, immutable
 	repo *repo
 }
 
-// repo is the want-state of a repository.
+// repo is an entry of the index.
 type repo struct {
 	ref    graspsync.RepoRef
 	item   Item
-	states Item // 0 unless layer 1 is narrowed
+	states Item // 0 without NarrowLayer1
 	level  Level
 	relays []*relayState
 	roots  dense.Set[Item]
 
 	descendants map[Item]struct{}
 
-	// Where there are more root events than are followed:
-	untracked map[graspsync.EventID]uint32 // the older ones, with their created_at
-	oldest    []Item                       // heap of roots, oldest first; nil if it is not known
+	// With more root events than MaxRoots:
+	untracked map[graspsync.EventID]uint32 // created_at of the older ones
+	oldest    []Item                       // heap of roots, oldest first; nil if unknown
 }
 
-// want is the first of the four facts. It interns items and tells which of them
-// are targets of which relay.
+// repoSyncIndex contains the wanted repositories with their relays and root events. It assigns the
+// items.
 type repoSyncIndex struct {
-	narrow      bool   // layer 1 is announcements alone
+	narrow      bool   // NarrowLayer1
 	salt        []byte // of hashes
 	infos       []itemInfo
-	hashes      []uint64         // of infos, as far as anyone asked; 0: not known
-	other       map[Item][]*repo // of root events and descendants that belong to more than one
+	hashes      []uint64         // cached hashes of items; 0: not computed
+	other       map[Item][]*repo // further repositories of root events and descendants
 	free        []Item
 	byRef       map[graspsync.RepoRef]*repo
-	full        int           // of these, those at LevelFull
+	full        int           // number of repositories at LevelFull
 	roots       *dense.Finder // of root events
 	descendants map[filters.Descendant]Item
-	addresses   map[Item]string // of those that have one
-	// overfull are the repositories with more root events than are tracked.
+	addresses   map[Item]string // of descendants with an address
+	// overfull are the repositories with untracked root events.
 	overfull map[*repo]struct{}
 }
 
@@ -111,7 +109,7 @@ func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
 	return w
 }
 
-// expect makes room for what comes in one piece, of nothing before.
+// expect allocates an empty index for a Snapshot.
 func (w *repoSyncIndex) expect(repos, roots int) {
 	w.infos = slices.Grow(w.infos, repos+roots)
 	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
@@ -148,7 +146,7 @@ func (w *repoSyncIndex) release(it Item) {
 	w.free = append(w.free, it)
 }
 
-// repoOf returns the entry of ref, making one that wants nothing if there is none.
+// repoOf returns the entry of ref, and makes it if there is none.
 func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := w.byRef[ref]; ok {
 		return r
@@ -162,7 +160,7 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	return r
 }
 
-// drop removes an entry that wants nothing, and that nothing belongs to.
+// drop removes an empty entry.
 func (w *repoSyncIndex) drop(r *repo) {
 	if r.level == LevelNone && r.roots.Len()+len(r.untracked)+len(r.descendants) == 0 {
 		delete(w.byRef, r.ref)
@@ -173,12 +171,12 @@ func (w *repoSyncIndex) drop(r *repo) {
 	}
 }
 
-// follows reports whether the repository makes its items targets of rel.
+// follows reports whether the items of the repository are targets of rel.
 func (r *repo) follows(rel *relayState) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
 
-// wants reports whether an item is one of the repository, at its level.
+// wants reports whether an item belongs to the repository at its level.
 func (r *repo) wants(it Item) bool {
 	if r.states != 0 && it == r.states {
 		return true
@@ -186,24 +184,24 @@ func (r *repo) wants(it Item) bool {
 	return r.level == LevelFull && (it == r.item || r.roots.Has(it))
 }
 
-// isTarget reports whether a root event or a descendant is wanted of rel by any repository.
+// isTarget reports whether a root event or descendant is a target of rel.
 func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 	return w.infos[it].repo.follows(rel) ||
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
-// belongs reports whether a root event is known to tag r.
+// belongs reports whether a root event tags r.
 func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
 
-// rootItem returns what stands for a root event, if it is known.
+// rootItem returns the item of a root event.
 func (w *repoSyncIndex) rootItem(id graspsync.EventID) (it Item, ok bool) {
 	at, ok := w.roots.Find(id)
 	return Item(at), ok
 }
 
-// rootIDs yields the ids of the root events that are known.
+// rootIDs yields the ids of the known root events.
 func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 	return func(yield func(graspsync.EventID) bool) {
 		for i := range w.infos {
@@ -214,7 +212,7 @@ func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 	}
 }
 
-// addRoot makes a root event one of r's, which it was not.
+// addRoot adds a root event to r.
 func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	it, ok := w.rootItem(id)
 	if !ok {
@@ -227,7 +225,7 @@ func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	return it
 }
 
-// dropRoot forgets a root event and returns the repositories it belonged to.
+// dropRoot removes a root event and returns its repositories.
 func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	it, ok := w.rootItem(id)
 	if !ok {
@@ -242,8 +240,7 @@ func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	return it, repos
 }
 
-// untrack takes a root event from one of its repositories and reports whether it
-// has no other.
+// untrack removes a root event from one repository and reports whether it has no other.
 func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
 	r.roots.Remove(it)
 	in := &w.infos[it]
@@ -264,7 +261,7 @@ func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
 	return false
 }
 
-// descendant returns what an item stands for.
+// descendant returns the key of an item.
 func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	if at, ok := w.addresses[it]; ok {
 		return filters.Descendant{Address: at}
@@ -272,7 +269,7 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	return filters.Descendant{ID: *w.infos[it].root}
 }
 
-// sealer returns what makes filters of standing subscriptions, which share the ids that are known.
+// sealer returns a maker of live filters that share the known ids.
 func (w *repoSyncIndex) sealer() *standing.Sealer {
 	return standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
 		if it, ok := w.rootItem(id); ok {
@@ -285,7 +282,7 @@ func (w *repoSyncIndex) sealer() *standing.Sealer {
 	})
 }
 
-// grown returns a slice with n elements at least.
+// grown returns a slice with at least n elements.
 func grown[T any](s []T, n int) []T {
 	if n <= len(s) {
 		return s
@@ -293,8 +290,7 @@ func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, n-len(s))...)
 }
 
-// hash returns the hash of an item. It is remembered: the same item is confirmed on
-// several relays.
+// hash returns the hash of an item. It is cached, because several relays confirm an item.
 func (w *repoSyncIndex) hash(it Item) uint64 {
 	w.hashes = grown(w.hashes, len(w.infos))
 	if w.hashes[it] == 0 {
@@ -316,9 +312,8 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 	return w.hashes[it]
 }
 
-// itemFilters returns the filters for items. A group was made of items of one
-// kind, but while it waited the number of one may have come to stand for something
-// else.
+// itemFilters returns the filters for items. The items of a group have one kind, but while a group
+// waits, an item may be released and assigned again.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
 	var ids []graspsync.EventID
@@ -336,7 +331,7 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 		case itemRepo:
 			refs = append(refs, in.repo.ref)
 		case itemRoot:
-			if ids == nil { // most items are root events, and those of a group are of one kind
+			if ids == nil { // most groups contain root events only
 				ids = make([]graspsync.EventID, 0, len(items))
 			}
 			ids = append(ids, *in.root)
@@ -350,18 +345,16 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	return append(out, filters.Descendants(below)...)
 }
 
-// group is a chunk of items that one batch can cover.
+// itemGroup is a chunk of items for one batch.
 type itemGroup struct {
 	resume *batchProgress
 	items  []Item
-	// Of a catch-up: since when it looks; 0: since whatever may have been missed when it
-	// starts.
+	// Start of a catch-up; 0: catchUpState.since when it starts.
 	since nostr.Timestamp
 }
 
-// groups splits items into chunks for batches: by kind, by how far they got, and
-// at most MaxValues each. The order is fixed: layer 1, states if it has none,
-// repositories, root events, each sorted by what goes into the filters.
+// groups splits items into chunks by kind and progress, with at most MaxValues items each. The
+// order is layer 1, states, repositories, root events, each in the order of filter values.
 func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []itemGroup {
 	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, w.compare)
@@ -385,7 +378,7 @@ func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []i
 	return out
 }
 
-// compare orders items as their values are ordered in filters.
+// compare orders items like filter values.
 func (w *repoSyncIndex) compare(a, b Item) int {
 	x, y := &w.infos[a], &w.infos[b]
 	if c := cmp.Compare(x.kind, y.kind); c != 0 {
@@ -404,8 +397,7 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 	return 0
 }
 
-// itemOf returns what a value of a filter stands for, if anybody wants it: an id or an
-// address.
+// itemOf returns the item of an id or address in a filter.
 func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
 	if id, err := graspsync.ParseEventID(value); err == nil {
 		return w.rootItem(id)
@@ -420,9 +412,8 @@ func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
 	return 0, false
 }
 
-// itemsOf adds the items that a filter asks for. Of states it adds the identifiers:
-// an identifier may look like an id or an address, and be that of several
-// repositories.
+// itemsOf adds the items of a filter. It collects identifiers separately, because an identifier may
+// look like an id and may belong to several repositories.
 func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}
@@ -438,7 +429,7 @@ func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states 
 	}
 }
 
-// itemsOfAll returns the items that filters ask for.
+// itemsOfAll returns the items of filters.
 func (w *repoSyncIndex) itemsOfAll(r *relayState, fs []nostr.Filter) []Item {
 	items, states := make(map[Item]struct{}), make(map[string]struct{})
 	for _, f := range fs {
@@ -462,8 +453,8 @@ func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}
 	}
 }
 
-// wantedValues returns what tells whether a value of a tag of a live filter is still
-// wanted of a relay.
+// wantedValues returns a function that reports whether a tag value of a live filter is wanted from
+// a relay.
 func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool {
 	var states map[string]struct{} // identifiers
 	return func(tag, value string) bool {
@@ -484,11 +475,10 @@ func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool
 	}
 }
 
-// maxExamples is how many of the repositories that list a relay are named.
+// maxExamples is the number of example repositories per relay.
 const maxExamples = 3
 
-// examples returns some of the repositories that list a relay. Others are looked for
-// when one of them does no longer.
+// examples returns some repositories that list a relay. They are cached.
 func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
 	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
 		rel.listed.examples = rel.listed.examples[:0]
@@ -498,13 +488,13 @@ func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
 			}
 			i, _ := slices.BinarySearchFunc(rel.listed.examples, ref, graspsync.RepoRef.Compare)
 			all := slices.Insert(rel.listed.examples, i, ref)
-			rel.listed.examples = all[:min(len(all), maxExamples)] // the first ones, whatever order the map has
+			rel.listed.examples = all[:min(len(all), maxExamples)] // independent of the order of the map
 		}
 	}
 	return rel.listed.examples
 }
 
-// rootTime cuts a created_at to what is kept of it.
+// rootTime returns a created_at in 32 bits.
 func rootTime(t nostr.Timestamp) uint32 { return uint32(min(max(t, 0), math.MaxUint32)) }
 
 // compareRoots orders root events from old to new.

@@ -7,58 +7,58 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// RelayStatus is what is known of one relay, for people and for metrics.
+// RelayStatus is the status of one relay.
 type RelayStatus struct {
 	Relay     graspsync.RelayURL
 	Phase     Phase
 	Bootstrap bool
-	Repos     int // repositories that list it
-	Wanted    int // items, layer 1 included
+	Repos     int // that list it
+	Wanted    int // items, with layer 1
 	InFlight  int
 	Confirmed int
-	// Descendants are asked about besides; of these so many are followed live.
+	// Descendants is the number of descendants, DescendantsLive the number of those followed live.
 	Descendants     int `json:",omitempty"`
 	DescendantsLive int `json:",omitempty"`
-	LiveSubs        int // standing subscriptions
+	LiveSubs        int // open subscriptions
 	LiveFilters     int
-	Unfollowed      int // filters that found no room in the subscriptions, or that the relay refuses
+	Unfollowed      int // filters without room or refused
 	LiveMethod      LiveMethod
 	// Examples are up to three repositories that list it.
 	Examples  []graspsync.RepoRef
-	Named     int // ids that wait to be fetched by name, or are fetched
-	Gaps      int // batches of this pass that ended with gaps
-	Parked    int // batches that wait to be tried again
-	Batches   int // under way
+	Named     int // ids that are queued or in flight
+	Gaps      int // batches of this pass with gaps
+	Parked    int // failed batches that wait
+	Batches   int // in flight
 	RetryAt   time.Time
 	CoolUntil time.Time
 	DailyAt   time.Time
-	PassAt    time.Time // when the last pass over history began
+	PassAt    time.Time // start of the last pass
 }
 
-// RepoStatus is what is known of one repository.
+// RepoStatus is the status of one repository.
 type RepoStatus struct {
 	Ref   graspsync.RepoRef
 	Level Level
-	Roots int // patches, pull requests and issues that are followed
-	// RootsInRotation are those that are only asked about in turn.
+	Roots int // followed patches, pull requests and issues
+	// RootsInRotation is the number of root events that are requested in turn.
 	RootsInRotation int
 	Relays          []RelayItems
 
-	// Items of the repository, its roots, and its states where layer 1 has none, over
-	// all relays: a root that is wanted of three relays counts three times.
+	// Wanted, InFlight and Confirmed count the items of the repository over all relays: an item on
+	// three relays counts three times.
 	Wanted, InFlight, Confirmed int
 }
 
-// RelayItems is what one relay has to do with a repository.
+// RelayItems is the status of a repository on one relay.
 type RelayItems struct {
 	Relay                       graspsync.RelayURL
 	Phase                       Phase
 	Wanted, InFlight, Confirmed int
-	// Live: it is connected, and all that is wanted of the repository is followed.
+	// Live: the relay is connected and all items of the repository are followed.
 	Live bool
 }
 
-// Status returns the status of every known relay, ordered by URL.
+// Status returns the status of all relays, ordered by URL.
 func (p *Plan) Status() []RelayStatus {
 	relays := p.relays.inOrder()
 	out := make([]RelayStatus, 0, len(relays))
@@ -95,8 +95,8 @@ func (p *Plan) status(r *relayState) RelayStatus {
 	}
 }
 
-// RepoStatus returns the status of a repository, false for one that is not wanted.
-// It costs time in proportion to its roots and relays.
+// RepoStatus returns the status of a repository, and false if it is not wanted. The cost is
+// proportional to its roots and relays.
 func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	r, ok := p.repos.byRef[ref]
 	if !ok || r.level == LevelNone {
@@ -144,13 +144,13 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	return s
 }
 
-// Follows reports whether everything of a repository is wanted of a relay.
+// Follows reports whether a repository is a full target of a relay.
 func (p *Plan) Follows(ref graspsync.RepoRef, u graspsync.RelayURL) bool {
 	r, rel := p.repos.byRef[ref], p.relays.byURL[u]
 	return r != nil && rel != nil && r.follows(rel)
 }
 
-// Refs returns the repositories that are wanted, in order.
+// Refs returns the wanted repositories in order.
 func (p *Plan) Refs() []graspsync.RepoRef {
 	refs := make([]graspsync.RepoRef, 0, len(p.repos.byRef))
 	for ref, r := range p.repos.byRef {
@@ -162,8 +162,7 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 	return refs
 }
 
-// Repos returns how many repositories are followed in full, and how many root
-// events are known.
+// Repos returns the number of repositories at LevelFull and of known root events.
 func (p *Plan) Repos() (full, roots int) {
 	return p.repos.full, p.repos.roots.Len()
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// rotateEvery is how long to wait between two turns of the rotation, of one group each.
+// rotateEvery is the time between two turns of the rotation.
 const rotateEvery = time.Minute
 
-// leastCompared is of how many at least it is compared (NIP-77) what there is.
+// leastCompared is the minimum number of items for a comparison by NIP-77.
 const leastCompared = filters.MaxValues / 4
 
-// What descends from repositories and root events, answers to answers, is layer 4. Anybody may
-// add to it, so it has what layers 1 to 3 leave: the places for standing subscriptions that
-// these do not need, and the time when nothing of theirs is to be asked for. Each descendant is
-// asked about once from the start; from then on it is followed live where there is room, and
-// what is not is asked for in rotation. None of it counts for whether a relay is synced.
+// Layer 4 contains replies to repositories and root events, replies to these, and so on: the
+// descendants. Strangers can add any number, so layer 4 gets only what layers 1 to 3 leave: spare
+// subscriptions and idle time. Each descendant is asked about once from the start, and then
+// followed live if there is room, else requested in rotation. Descendants do not count for the
+// synced state of a relay.
 
-// descendants asks relays about layer 4 and follows it where there is room. What layers 1 to 3
-// leave is in [relay.descRoom] and [relay.othersFollowed].
+// threads fetches and follows layer 4, within [relayState.descRoom] and
+// [relayState.othersFollowed].
 type threads struct {
 	*core
 	repos         *repoSyncIndex
@@ -35,65 +35,64 @@ type threads struct {
 	subscriptions *subscriptions
 }
 
-// descendantsState is what one relay is asked about of layer 4.
+// threadState is the layer 4 state of one relay.
 type threadState struct {
 	of       map[Item]threadItem
 	groups   []*threadGroup // in rotation
-	open     *threadGroup   // of these, one with room
-	next     int            // whose turn it is
-	at       time.Time      // of the next turn; zero: none is waited for
-	urgent   []*threadGroup // those that do not wait for their turn
-	daily    int            // groups that are to be fetched from the start again
-	running  bool           // one is being asked about: never more at once
-	retryAt  time.Time      // asking failed: not before
+	open     *threadGroup   // one of groups with room
+	next     int            // index of the next group
+	at       time.Time      // the next turn; zero: none
+	urgent   []*threadGroup // groups that do not wait for their turn
+	daily    int            // number of groups to fetch from the start again
+	running  bool           // a request is in progress; at most one
+	retryAt  time.Time      // no request before, after a failure
 	failures int            // in a row
 
-	fresh   map[Item]struct{}     // those that are in no group yet
-	apart   map[Item]struct{}     // those that are not followed live
-	subs    map[LiveID]*threadSub // standing subscriptions
+	fresh   map[Item]struct{}     // items without a group
+	apart   map[Item]struct{}     // items that are not followed live
+	subs    map[LiveID]*threadSub // open subscriptions
 	filters int                   // of all
-	liveAt  time.Time             // the relay closed one: none is opened before
-	refused int                   // closed by the relay in a row
+	liveAt  time.Time             // open nothing before, because the relay closed a subscription
+	refused int                   // subscriptions closed by the relay in a row
 
-	capacity   int // how many go into one
+	capacity   int // items per subscription
 	capacityOf relaylimits.Requests
 }
 
-// descendant is where one is. Its group is nil until it is asked about.
+// threadItem is the state of a descendant. group is nil until it is requested.
 type threadItem struct {
 	group *threadGroup
-	sub   *threadSub // nil: it is not followed live
+	sub   *threadSub // nil: not followed live
 }
 
-// descGroup is a chunk that is asked about together.
+// threadGroup is a chunk of items that are requested together.
 type threadGroup struct {
 	items []Item
-	since time.Time // up to when all is here that came, but for what is followed live
+	since time.Time // complete up to this time, except items that are followed live
 	apart int       // items that are not followed live
-	first bool      // it was not asked about yet
-	daily bool      // it is to be asked about from the start once more
-	// behind are those that were not followed for a while and are now, so that what came
-	// meanwhile is to be asked for.
+	first bool      // not requested yet
+	daily bool      // to be requested from the start again
+	// behind are items that are followed now and were not for a while. The events of that time must
+	// be requested.
 	behind  map[Item]struct{}
-	queued  bool // it is one of the urgent
+	queued  bool // in urgent
 	running bool
-	floor   time.Time // since when others were complete that joined while it was running; zero: none
-	// Of what is fetched from the start: how far the last attempt got, and when the first
-	// one began.
+	floor   time.Time // minimum since of items that joined during a request; zero: none
+	// The progress of the last attempt from the start, and the begin of the first attempt.
 	resume *batchProgress
 	begun  time.Time
 }
 
-// descSub is a standing subscription.
+// threadSub is an open subscription.
 type threadSub struct {
 	id    LiveID
 	items []Item
-	size  int // filters
+	size  int // number of filters
 	bytes int
-	idle  int // items that are not wanted any more: they go when the others need the room
+	idle  int // unwanted items, which are dropped when room is needed
 }
 
-// add makes a descendant one of those that a relay is asked about.
+// add adds an item to a relay.
 func (ds *threads) add(r *relayState, it Item) {
 	if r.threads == nil {
 		r.threads = &threadState{
@@ -108,7 +107,7 @@ func (ds *threads) add(r *relayState, it Item) {
 	}
 }
 
-// remove undoes that. What is followed stays as it is for now.
+// remove removes an item. Its subscription stays for now.
 func (ds *threads) remove(r *relayState, it Item) {
 	d := r.threads
 	if d == nil {
@@ -135,7 +134,7 @@ func (ds *threads) remove(r *relayState, it Item) {
 	ds.markDirty(r)
 }
 
-// group puts those that are new into groups of their own, to be asked about from the start.
+// group puts new items into groups.
 func (ds *threads) group(d *threadState) {
 	fresh := slices.SortedFunc(maps.Keys(d.fresh), ds.repos.compare)
 	d.fresh = make(map[Item]struct{})
@@ -154,7 +153,7 @@ func (ds *threads) group(d *threadState) {
 	}
 }
 
-// due reports whether a relay is to be asked about some of them now.
+// due reports whether a group must be requested now.
 func (ds *threads) due(r *relayState, now time.Time) bool {
 	d := r.threads
 	if d == nil || d.running || now.Before(d.retryAt) {
@@ -168,9 +167,8 @@ func (ds *threads) due(r *relayState, now time.Time) bool {
 	return len(d.fresh)+len(d.urgent) > 0 || !d.at.IsZero() && !now.Before(d.at)
 }
 
-// turn returns the group that is asked about next, nil if there is none: one that is urgent, or,
-// once a minute, the next one that has something to be asked about. One that always fails keeps
-// the others from nothing.
+// turn returns the next group to request, or nil: an urgent one, or once per minute the next one
+// that needs a request. A group that always fails does not block others.
 func (ds *threads) turn(d *threadState, now time.Time) *threadGroup {
 	if ds.group(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
 		g := d.urgent[0]
@@ -209,7 +207,7 @@ func (ds *threads) start(r *relayState, now time.Time) {
 			return d.of[it].sub != nil && !behind
 		})
 	}
-	if g.resume == nil { // else it goes on with what is older
+	if g.resume == nil { // else it continues with older events
 		g.behind, g.begun = nil, now
 	}
 	var qs []Query
@@ -217,14 +215,14 @@ func (ds *threads) start(r *relayState, now time.Time) {
 		ds.done(r, b, false)
 		return
 	}
-	for i := range qs { // to compare is dearer than what there may be of few, or in a short time
+	for i := range qs { // a comparison costs more than a few events
 		qs[i].NoNegentropy = b.kind == Recent || len(b.items) < leastCompared
 	}
 	d.running, g.running = true, true
 	ds.pending.start(r, b, qs, now)
 }
 
-// done takes note that a batch has brought all there is of a group.
+// done records that a group is complete.
 func (ds *threads) done(r *relayState, b *batch, _ bool) {
 	d, g := r.threads, b.desc
 	d.running, d.failures, d.retryAt = false, 0, time.Time{}
@@ -246,7 +244,7 @@ func (ds *threads) done(r *relayState, b *batch, _ bool) {
 	}
 }
 
-// failed queues the group of a batch again, but not before until.
+// failed queues the group of a failed batch again, not before until.
 func (ds *threads) failed(r *relayState, b *batch, in Done, until time.Time) {
 	r.threads.notAskedAbout(b, in.Cursors, until)
 }
@@ -256,7 +254,7 @@ func (ds *threads) lost(r *relayState, b *batch, got []Cursor) {
 	r.threads.notAskedAbout(b, got, r.threads.retryAt)
 }
 
-// skipped has what came live since a moment asked for once more, since some of it was left out.
+// skipped requests live events since a moment again.
 func (ds *threads) skipped(r *relayState, since time.Time) {
 	d := r.threads
 	if d == nil {
@@ -264,7 +262,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 	}
 	for _, g := range d.groups {
 		if g.apart == len(g.items) || g.first && !g.running && g.resume == nil {
-			continue // it is asked about anyhow
+			continue // it will be requested anyhow
 		}
 		followed := make(map[Item]struct{}, len(g.items)-g.apart)
 		for _, it := range g.items {
@@ -273,7 +271,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 			}
 		}
 		if whole := g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running; whole || since.Before(g.since) {
-			g.since = since // all of it is here up to then
+			g.since = since // complete up to then
 		}
 		if g.running && (g.floor.IsZero() || since.Before(g.floor)) {
 			g.floor = since
@@ -283,7 +281,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 	}
 }
 
-// lag takes note of items that are behind.
+// lag records items that are behind.
 func (g *threadGroup) lag(items map[Item]struct{}) {
 	if len(items) > 0 && g.behind == nil {
 		g.behind = make(map[Item]struct{}, len(items))
@@ -291,9 +289,8 @@ func (g *threadGroup) lag(items map[Item]struct{}) {
 	maps.Copy(g.behind, items)
 }
 
-// follow follows as many live as there is room for. New ones go into one subscription with
-// those of subscriptions of about the same size, so that what is sent is in proportion to what
-// is new.
+// follow follows as many items live as have room. It merges new items with subscriptions of similar
+// size, so that traffic is proportional to the change.
 func (ds *threads) follow(r *relayState, now time.Time) {
 	d := r.threads
 	if d == nil {
@@ -329,7 +326,7 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 			}
 		}
 		if n < 1 {
-			d.liveAt = now.Add(ds.longer(ds.cfg.RetryBase)) // by then there may be others
+			d.liveAt = now.Add(ds.longer(ds.cfg.RetryBase)) // collect more items until then
 			return
 		}
 		ds.replace(r, with, items[:n], now)
@@ -337,14 +334,14 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 	}
 }
 
-// inOneRequest reports whether the relay takes items in one request.
+// inOneRequest reports whether items fit into one request.
 func (ds *threads) inOneRequest(r *relayState, items []Item) bool {
 	reqs, large := filters.Pack(ds.filters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
 	return len(reqs) == 1 && len(large) == 0
 }
 
-// refit closes the subscriptions that the relay takes in one request no more. What they
-// followed is followed anew, in several.
+// refit closes the subscriptions that exceed the limits of the relay. Their items are followed
+// again by several.
 func (ds *threads) refit(r *relayState) {
 	if r.threads == nil {
 		return
@@ -356,13 +353,13 @@ func (ds *threads) refit(r *relayState) {
 	}
 }
 
-// bytesEach is more than a descendant takes in live filters.
+// bytesEach is an upper bound for the size of an item in live filters.
 const bytesEach = 3 * len(longAddress+longAddress)
 
-// longAddress is about as long as one is.
+// longAddress is an example of a long address.
 const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
 
-// fits is how many more there is room for in bytes, if so many subscriptions are replaced.
+// fits returns the number of further items that fit, in bytes, if subscriptions are replaced.
 func (ds *threads) fits(r *relayState, with []*threadSub) int {
 	if r.limits.MaxRetained == 0 {
 		return len(r.threads.apart)
@@ -374,8 +371,8 @@ func (ds *threads) fits(r *relayState, with []*threadSub) int {
 	return left / bytesEach
 }
 
-// replace opens one subscription in place of others, with what is still wanted of
-// theirs and with more items: before they are closed where there is room for that.
+// replace replaces subscriptions by one with their wanted items and more. It opens the new one
+// first if there is room.
 func (ds *threads) replace(r *relayState, old []*threadSub, more []Item, now time.Time) {
 	d := r.threads
 	items := append(d.wanted(old), more...)
@@ -414,7 +411,7 @@ func (ds *threads) open(r *relayState, items []Item) {
 	for _, it := range items {
 		at := d.of[it]
 		if g := at.group; at.sub == nil && g != nil {
-			if g.apart--; !g.first || g.running || g.resume != nil { // what came since it was asked about
+			if g.apart--; !g.first || g.running || g.resume != nil { // request the events since its last request
 				g.lag(map[Item]struct{}{it: {}})
 				d.hurry(g)
 			}
@@ -425,13 +422,13 @@ func (ds *threads) open(r *relayState, items []Item) {
 	}
 }
 
-// close ends a subscription.
+// close closes a subscription.
 func (ds *threads) close(r *relayState, s *threadSub, now time.Time) {
 	ds.subscriptions.close(r, s.id)
 	r.threads.lose(s, now)
 }
 
-// capacity is how many items without an address go into one subscription.
+// capacity returns the number of items without an address per subscription.
 func (ds *threads) capacity(r *relayState) int {
 	d := r.threads
 	if d.capacityOf == r.limits {
@@ -455,8 +452,7 @@ func (ds *threads) capacity(r *relayState) int {
 	return d.capacity
 }
 
-// makeWay closes subscriptions of descendants that stand in the way of so many others of so
-// many bytes.
+// makeWay closes subscriptions to make room for others of this number and size.
 func (ds *threads) makeWay(r *relayState, others, bytes int) {
 	d := r.threads
 	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.Retains(bytes+d.bytes())) {
@@ -464,16 +460,15 @@ func (ds *threads) makeWay(r *relayState, others, bytes int) {
 	}
 }
 
-// closed notes that the relay ended a subscription of descendants, and reports whether its filters are
-// to rest.
+// closed handles a subscription that the relay closed, and reports whether its filters must rest.
 func (ds *threads) closed(r *relayState, in LiveClosed, now time.Time) (rests bool) {
 	d := r.threads
 	d.lose(d.subs[in.Live], now)
 	switch {
 	case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:
 		return true
-	case now.Before(d.liveAt): // it belongs to the refusal before
-	case in.Why == wire.RefusalOverflow: // it could not keep up for once
+	case now.Before(d.liveAt): // part of the last refusal
+	case in.Why == wire.RefusalOverflow: // a temporary overload
 		d.liveAt = now.Add(ds.cfg.RetryBase)
 	default:
 		if in.Stood > 0 || now.Sub(d.liveAt) > ds.cfg.RetryMax {
@@ -485,7 +480,7 @@ func (ds *threads) closed(r *relayState, in LiveClosed, now time.Time) (rests bo
 	return false
 }
 
-// dropEmpty forgets a group of which nothing is left, unless it is being asked about.
+// dropEmpty removes an empty group, unless it is being requested.
 func (d *threadState) dropEmpty(g *threadGroup) {
 	if len(g.items) > 0 || g.running {
 		return
@@ -509,7 +504,7 @@ func (d *threadState) dropEmpty(g *threadGroup) {
 	}
 }
 
-// hurry queues a group to be asked about before its turn.
+// hurry queues a group before its turn.
 func (d *threadState) hurry(g *threadGroup) {
 	if !g.queued {
 		g.queued = true
@@ -517,10 +512,10 @@ func (d *threadState) hurry(g *threadGroup) {
 	}
 }
 
-// rotates reports whether anything is asked for in rotation.
+// rotates reports whether any group is in rotation.
 func (d *threadState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
 
-// join adds a small group to another one, so that as few groups as can be are asked about.
+// join merges a small group with another one, to save requests.
 func (d *threadState) join(g *threadGroup) {
 	o := d.open
 	if o == nil || o == g || o.first || o.resume != nil || len(o.items)+len(g.items) > filters.MaxValues {
@@ -557,13 +552,13 @@ func (d *threadState) join(g *threadGroup) {
 	}
 }
 
-// notAskedAbout queues the group of a failed batch again, but not before until.
+// notAskedAbout queues the group of a failed batch again, not before until.
 func (d *threadState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	g := b.desc
 	d.running, g.running = false, false
 	d.retryAt = until
 	if g.resume = merge(g.resume, b.roles, got, false); b.kind == Recent || !g.floor.IsZero() {
-		g.resume = nil // what came meanwhile is asked for as well
+		g.resume = nil // newer events are requested too
 	}
 	g.floor = time.Time{}
 	maps.DeleteFunc(b.behind, func(it Item, _ struct{}) bool { return d.of[it].group != g })
@@ -573,7 +568,7 @@ func (d *threadState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	}
 }
 
-// wanted returns what is still wanted of subscriptions.
+// wanted returns the wanted items of subscriptions.
 func (d *threadState) wanted(subs []*threadSub) (items []Item) {
 	for _, s := range subs {
 		for _, it := range s.items {
@@ -585,7 +580,7 @@ func (d *threadState) wanted(subs []*threadSub) (items []Item) {
 	return items
 }
 
-// bytes is how many the requests of the standing subscriptions have.
+// bytes returns the size of all subscriptions.
 func (d *threadState) bytes() (n int) {
 	for _, s := range d.subs {
 		n += s.bytes
@@ -593,8 +588,8 @@ func (d *threadState) bytes() (n int) {
 	return n
 }
 
-// fitting returns which subscriptions to replace by one that has so many more items, or as many
-// of them as there is room for.
+// fitting returns the subscriptions to replace by one with more items, and how many of these have
+// room.
 func (d *threadState) fitting(more, most, room int) (with []*threadSub, n int, ok bool) {
 	if room == 0 || most == 0 {
 		return nil, 0, false
@@ -614,7 +609,7 @@ func (d *threadState) fitting(more, most, room int) (with []*threadSub, n int, o
 	return with, n, len(d.subs)-len(with) < room
 }
 
-// bySize returns the subscriptions, those with fewest items first.
+// bySize returns the subscriptions in order of their items.
 func (d *threadState) bySize() []*threadSub {
 	return slices.SortedFunc(maps.Values(d.subs), func(a, b *threadSub) int {
 		return cmp.Or(cmp.Compare(len(a.items)-a.idle, len(b.items)-b.idle), cmp.Compare(a.id, b.id))
@@ -623,7 +618,7 @@ func (d *threadState) bySize() []*threadSub {
 
 func (d *threadState) smallest() *threadSub { return d.bySize()[0] }
 
-// lose takes note that a subscription stands no more, and did until then.
+// lose removes a subscription that was open until a time.
 func (d *threadState) lose(s *threadSub, until time.Time) {
 	delete(d.subs, s.id)
 	d.filters -= s.size
@@ -637,14 +632,14 @@ func (d *threadState) lose(s *threadSub, until time.Time) {
 		d.apart[it] = struct{}{}
 		if g := at.group; g != nil {
 			if g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running && until.After(g.since) {
-				g.since = until // all of it was followed
+				g.since = until // all its items were followed
 			}
 			g.apart++
 		}
 	}
 }
 
-// lost ends a connection that stood until then.
+// lost ends a connection that was alive until a time.
 func (d *threadState) lost(aliveAt time.Time) {
 	if d == nil {
 		return
@@ -655,7 +650,7 @@ func (d *threadState) lost(aliveAt time.Time) {
 	d.at = time.Time{}
 }
 
-// passStarted marks all groups to be asked about from the start once more, in their turns.
+// passStarted marks all groups to be requested from the start again.
 func (d *threadState) passStarted() {
 	if d == nil {
 		return
@@ -668,7 +663,7 @@ func (d *threadState) passStarted() {
 	}
 }
 
-// wakes names what becomes due on a connection.
+// wakes reports the due times of a connection.
 func (d *threadState) wakes(consider func(time.Time)) {
 	if d == nil {
 		return
@@ -682,7 +677,7 @@ func (d *threadState) wakes(consider func(time.Time)) {
 	}
 }
 
-// liveSubs is how many subscriptions of descendants stand.
+// liveSubs returns the number of subscriptions.
 func (d *threadState) liveSubs() int {
 	if d == nil {
 		return 0
@@ -690,8 +685,7 @@ func (d *threadState) liveSubs() int {
 	return len(d.subs)
 }
 
-// counts returns how many descendants there are, how many of them are not followed live,
-// and by how many filters the others are.
+// counts returns the number of items, of those not followed live, and of live filters.
 func (d *threadState) counts() (all, apart, fs int) {
 	if d == nil {
 		return 0, 0, 0
@@ -699,7 +693,7 @@ func (d *threadState) counts() (all, apart, fs int) {
 	return len(d.of), len(d.apart), d.filters
 }
 
-// jumped sets back what depends on a clock that was set back.
+// jumped adjusts times after the clock was set back.
 func (d *threadState) jumped(back time.Duration) {
 	if d == nil {
 		return
