@@ -5,23 +5,24 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// common is what all parts of a plan share: its constants, the step that it takes, and what
-// comes of that.
+// core is embedded by all parts of a plan: the constants, the current step and its effects.
 type core struct {
 	cfg     Config
 	now     time.Time // of this step
 	rng     *rand.Rand
 	timers  timers
-	dirty   []*relayState // to be looked at before the step ends
+	dirty   []*relayState // relays to advance in this step
 	effects []Effect
 }
 
-// emit adds to what is to be done.
+// emit adds an effect.
 func (c *core) emit(e Effect) { c.effects = append(c.effects, e) }
 
-// markDirty lists a relay for [Plan.advance], at the end of the step.
+// markDirty schedules [Plan.advance] for a relay at the end of the step.
 func (c *core) markDirty(r *relayState) {
 	if !r.dirty {
 		r.dirty = true
@@ -29,25 +30,18 @@ func (c *core) markDirty(r *relayState) {
 	}
 }
 
-// longer lengthens what is periodic, or waited for, by up to a tenth at random, so
-// that the servers that lost the same relay do not come back in step.
+// longer adds up to a tenth at random, so that servers that lost the same relay do not return
+// together.
 func (c *core) longer(d time.Duration) time.Duration {
 	return d + time.Duration(c.rng.Int64N(int64(d)/10+1))
 }
 
-// retryAfter is how long to wait after so many failures in a row.
+// retryAfter returns the wait after this number of failures in a row.
 func (c *core) retryAfter(failures int) time.Duration {
-	d := c.cfg.RetryBase
-	for range failures - 1 {
-		if d *= 2; d >= c.cfg.RetryMax {
-			d = c.cfg.RetryMax
-			break
-		}
-	}
-	return c.longer(d)
+	return c.longer(backoff.Doubled(c.cfg.RetryBase, c.cfg.RetryMax, failures))
 }
 
-// setBack moves times that are noted back.
+// setBack subtracts by from all times that are set.
 func setBack(by time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {
@@ -67,8 +61,7 @@ func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{
 	return out
 }
 
-// sortedBy returns the keys of m in order: what is done for each of them must not
-// depend on the order of a map.
+// sortedBy returns the keys of m in order, so that effects do not depend on the order of a map.
 func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 	return slices.SortedFunc(maps.Keys(m), compare)
 }
