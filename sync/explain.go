@@ -41,7 +41,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	}
 	switch {
 	case held:
-		// The record is of an earlier state, or of a later one if the event has just ceased to be held.
+		// The record may be of an earlier state, or of a later one if the hold has just ended.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
 		if h, is := m.ingest.sources.get(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
@@ -61,7 +61,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	return x, nil
 }
 
-// remembered adds what the table of absent events has, which survives a restart.
+// remembered adds the record of a pending or rejected event, which survives a restart.
 func (s *EventState) remembered(e pending.State) {
 	s.Again = e.Awaits > 0 || e.Later || e.Wanted || e.Unsaved
 	if s.Event == nil && e.CreatedAt >= 0 {
@@ -87,7 +87,7 @@ func (s *EventState) remembered(e pending.State) {
 	s.At = e.Seen
 }
 
-// replaced finds out whether a stored event deletes or supersedes an event.
+// replaced checks whether a stored event deletes or supersedes an event.
 func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	about, known := x.Event.event(x.ID)
 	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
@@ -124,7 +124,7 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	return err
 }
 
-// isDeleted asks the Store.
+// isDeleted calls [Store].Deleted.
 func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
@@ -132,7 +132,7 @@ func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (delete
 	return m.store.Deleted(ctx, ev)
 }
 
-// readOne returns the newest stored event that matches, the zero Event if there is none.
+// readOne returns the newest stored event that matches, or the zero Event.
 func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
@@ -151,7 +151,7 @@ func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found grasps
 	return found, nil
 }
 
-// unreadable returns why reading the Store failed, if it was not read yet; else "".
+// unreadable returns the error of reading the Store if it was never read, else "".
 func (m *SyncManager) unreadable() string {
 	if m.isReady() {
 		return ""

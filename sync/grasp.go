@@ -71,7 +71,7 @@ func (p *GRASPPolicy) Version() string {
 	return fmt.Sprintf("one-sided %t, lists %t", p.Membership.OneSided, p.GRASPLists)
 }
 
-// The reasons of a GRASPPolicy.
+// Reasons of verdicts.
 const (
 	reasonEphemeral = "blocked: ephemeral events are not kept"
 	reasonProtected = "blocked: protected event not submitted by its author"
@@ -83,7 +83,7 @@ const (
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
 
-// reasonsUnlisted are why an announcement makes its repository none of ours.
+// reasonsUnlisted are the reasons why an announcement does not make its repository ours.
 var reasonsUnlisted = map[nip34.Omission]string{
 	nip34.OmitsService:    "blocked: announcement does not list this service",
 	nip34.OmitsRelay:      "blocked: announcement does not list this service in relays",
@@ -93,8 +93,9 @@ var reasonsUnlisted = map[nip34.Omission]string{
 	nip34.OmitsOwner:      "blocked: announcement's clone URL at this service has the npub of another owner",
 }
 
-// unlisted rejects an announcement that makes no repository ours, and says what it would have to list. It
-// is judged again if its author is listed by an announcement of ours, or its repository becomes ours.
+// unlisted rejects an announcement that makes no repository ours, and names the missing entries.
+// The announcement is judged again if its author is listed as a maintainer, or its repository
+// becomes ours.
 func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
 	defer func() {
 		v.DependsOn = []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
@@ -116,13 +117,13 @@ func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdi
 	return v
 }
 
-// What a refusal names of what an announcement lists.
+// Bounds of the details of a rejection.
 const (
 	mostListed = 3
 	mostOfURL  = 150 // bytes
 )
 
-// some names the first of what an announcement lists, and how many more there are.
+// some returns the first entries of a list and the number of others.
 func some[T fmt.Stringer](urls []T) string {
 	if len(urls) == 0 {
 		return "none"
@@ -142,8 +143,7 @@ func reject(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
 }
 
-// waitingFor collects dependencies, each once as long as there are few; twice does no
-// harm.
+// waitingFor collects dependencies, without repetitions while there are few.
 type waitingFor []graspsync.Dependency
 
 func (w *waitingFor) add(d graspsync.Dependency) {
@@ -152,7 +152,7 @@ func (w *waitingFor) add(d graspsync.Dependency) {
 	}
 }
 
-// verdict is to wait, or to reject where there is nothing to wait for.
+// verdict returns Depend, or Reject without dependencies.
 func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	if len(w) == 0 {
 		return reject(reason)
@@ -193,11 +193,11 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 	return p.judgeRelated(ctx, ev, view)
 }
 
-// maxGRASPList is how many bytes the words of a list of GRASP servers have at most: any key may
-// have one stored, and a hundred servers take a tenth of that.
+// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store one. A
+// hundred servers take a tenth of it.
 const maxGRASPList = 32 << 10
 
-// length is how many bytes the words of an event have.
+// length returns the length of the texts of an event in bytes.
 func length(ev *nostr.Event) int {
 	n := len(ev.Content)
 	for _, t := range ev.Tags {
@@ -230,8 +230,8 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	return v
 }
 
-// judgeState accepts a state that some repository's maintainer set authorises.
-// What else it tags doesn't matter: a stranger can tag anything.
+// judgeState accepts a state of a member of a repository of ours. Other tags do not matter, because
+// a stranger can tag anything.
 func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
@@ -253,7 +253,7 @@ func (p *GRASPPolicy) Heard(identifier string, view View) map[graspsync.PubKey]b
 	return p.kinOf(identifier, view).heard()
 }
 
-// judgeVanish accepts a request of somebody who has something here that can vanish.
+// judgeVanish accepts the request of an author with stored events.
 func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
 	if !p.identity.Vanishes(ev.Event) {
@@ -321,32 +321,30 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 }
 
 const (
-	// maxHops is through how many references an event may be related. The field asks for answers
-	// to answers to a depth of 8, and what these refer to leads as far again.
+	// maxHops is the maximum number of references between an event and an accepted one. GRASP asks
+	// for a depth of 8, and the referenced events may lead as far again.
 	maxHops = 16
-	// maxNear is how many stored events are looked at for that. Those of a repository are
-	// related within one or two: so far it goes among what belongs to none any more.
+	// maxNear is the maximum number of stored events in one search. Events of a repository are
+	// found within one or two hops; only events of removed repositories need more.
 	maxNear = 500
-	// maxAddresses is how many addresses count that are not of repositories: as many as one
-	// question to the Store takes.
+	// maxAddresses is the maximum number of addresses that are no repositories, those of one query.
 	maxAddresses = 100
 )
 
-// relation is a walk from an event along references, in either direction, over what is
-// stored, to something that is of a repository of ours.
+// relation is a search from an event along references in both directions, through stored events, to
+// an event of a repository of ours.
 type relation struct {
 	p    *GRASPPolicy
 	view View
 
 	seen     map[graspsync.EventID]struct{}
-	looked   int        // how many stored events were
-	mentions waitingFor // by which what was seen would be related, should it come
-	wait     waitingFor // what is named, and not here or not ours
+	looked   int        // number of examined events
+	mentions waitingFor // events that would connect an examined event
+	wait     waitingFor // referenced events that are missing or not ours
 }
 
-// judgeRelated accepts what an accepted event is connected to: it refers to one, or one
-// refers to it, and so on. What counts is stored now, each event on the way: what was let
-// in for something that is gone lets nothing else in.
+// judgeRelated accepts an event that is connected to an accepted event by references. Each event on
+// the path must be stored now, so an event that was stored for a removed one connects nothing.
 func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
 	at := []graspsync.Event{ev}
@@ -370,8 +368,7 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
 }
 
-// hop looks at what is next to events that are not known to be related, and returns it, or
-// that one of them is.
+// hop returns the neighbors of events, or reports that one belongs to a repository of ours.
 func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []graspsync.Event, related bool, err error) {
 	var own, named []graspsync.EventID
 	var addresses []graspsync.Address
@@ -388,7 +385,7 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 			address(a)
 		}
 	}
-	// First what costs nothing, then what reads the Store.
+	// First the checks without a query.
 	for _, ev := range at {
 		for _, a := range nip34.Addresses(ev.Event) {
 			if ref, ok := a.Repo(); ok {
@@ -448,7 +445,8 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 	return next, false, nil
 }
 
-// meet adds a stored event to those that are to be looked at next, and reports whether it is of a repository of ours by what it says itself.
+// meet adds a stored event to the next hop, and reports whether it belongs to a repository of ours
+// by its own tags.
 func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsync.Event, related bool) {
 	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return next, false
@@ -458,7 +456,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		if r.view.Announced(ref) {
 			return next, true
 		}
-		r.wait.add(graspsync.OnRepo(ref)) // it would be one of ours with that
+		r.wait.add(graspsync.OnRepo(ref)) // the announcement would make it one of ours
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
 		if r.p.speaks(s.Ref, r.view) {
@@ -467,16 +465,16 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		r.wait.add(graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner))
 	}
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
-		return next, false // who refers to these makes them none of ours
+		return next, false // references from outside do not make an event ours
 	}
 	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev.Event), r.view.Root)
 }
 
-// belongsTo returns the repositories of a stored announcement, or that another event tags.
+// belongsTo returns the repositories of a stored event.
 func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	switch ev.Kind {
 	case graspsync.KindState:
-		return nil // anybody's may tag anything
+		return nil // anybody can tag anything
 	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
@@ -491,12 +489,12 @@ func (p *GRASPPolicy) kinOf(identifier string, view View) *recognizedAuthors {
 	return p.kin.of(p.Membership, identifier, view, p.Lists)
 }
 
-// speaks reports whether somebody has a say in a repository of ours with an identifier.
+// speaks reports whether an author is a member of a repository of ours with the identifier.
 func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
 	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
 }
 
-// knows reports whether it can't be ruled out that somebody has to do with an identifier.
+// knows reports whether an author may be related to an identifier.
 func knows(view View, who graspsync.RepoRef) bool {
 	return view.Knows(who.Identifier, who.Owner)
 }

@@ -159,8 +159,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectRelays gives relays series of their own, up to the bound: strangers decide
-// how many relays there are. Of the others only the counters mean anything together.
+// collectRelays exports series per relay, up to MaxLabels, because strangers decide the number of
+// relays. The sum of the others has counters only.
 func (c *collector) collectRelays(ch chan<- prometheus.Metric, s Status) {
 	own := make([]RelayStatus, 0, len(s.Relays))
 	others := []RelayStatus{s.gone}

@@ -22,20 +22,20 @@ type OwnFeedStatus struct {
 	LastError string             `json:"last_error"`
 }
 
-// The times of the own feed.
+// Times of the own feed.
 const (
-	ownBackoff    = time.Second // after a first failure, doubling
+	ownBackoff    = time.Second // after the first failure, doubling
 	ownBackoffMax = time.Minute
-	ownHeld       = time.Minute // a connection that held so long was a good one
+	ownHeld       = time.Minute // a longer connection resets the backoff
 	ownRecheck    = 15 * time.Minute
 )
 
-// ownFeed follows [Config.OwnRelay], and knows how that is doing.
+// ownFeed follows [Config.OwnRelay].
 type ownFeed struct {
 	cfg       *Config // read-only
 	telemetry *telemetry
-	readable  <-chan struct{} // closed once the Store was read
-	// stored takes in an event of our own relay; live: it has come after what was stored.
+	readable  <-chan struct{} // closed when the Store was read
+	// stored is called with an event of our own relay. live means that it was not stored before.
 	stored func(ev graspsync.Event, live bool)
 
 	mu sync.Mutex
@@ -61,14 +61,13 @@ func (o *ownFeed) status() *OwnFeedStatus {
 	return &s
 }
 
-// run reads our own relay, and follows it until ctx ends, if it is a separate
-// process.
+// run follows our own relay until ctx ends, if it is another process.
 func (o *ownFeed) run(ctx context.Context) {
 	if o.cfg.OwnRelay.IsZero() {
 		return
 	}
 	o.update(func(s *OwnFeedStatus) { s.URL = o.cfg.OwnRelay })
-	select { // what came before the first scan would be lost to it
+	select { // the first scan would miss events before it
 	case <-o.readable:
 	case <-ctx.Done():
 		return
@@ -154,8 +153,8 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 	o.telemetry.observe(OwnFeedRead{Events: r.Events})
 }
 
-// ownConn is owned by the goroutine of [ownFeed.run], but for receiveAll, which has one of its
-// own. The calls of the connection are code of the embedder's: a panic there is an error.
+// ownConn is owned by the goroutine of [ownFeed.run]; receiveAll has its own. A panic of the
+// Transport becomes an error.
 type ownConn struct {
 	own   *ownFeed
 	conn  Conn
@@ -163,7 +162,7 @@ type ownConn struct {
 	alive time.Time // of the last message, zero before
 }
 
-// receiveAll hands on what comes until that ends.
+// receiveAll passes on messages until the connection ends.
 func (o *ownConn) receiveAll(ctx context.Context, to chan<- wire.Message) (err error) {
 	defer o.own.telemetry.recovered(&err, whoseTransport)
 	for {
@@ -225,7 +224,7 @@ func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, fa
 	}
 }
 
-// do does what the feed says.
+// do performs a result of the feed.
 func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 	if r.Err != nil {
 		return r.Err
@@ -249,8 +248,7 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 	return nil
 }
 
-// wrongID leaves out an event whose id is not what we find it to be: it is that event
-// which is of no use, not the page that it came in.
+// wrongID drops an event with a wrong id. The rest of its page is used.
 func (o *ownConn) wrongID(ev graspsync.Event) {
 	o.own.telemetry.drop("own_feed_ids", 1)
 	if o.own.telemetry.mayLog(o.own.cfg.OwnRelay, classHostile) {

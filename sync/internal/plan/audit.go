@@ -9,31 +9,31 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// A relay may lie in NIP-77: say that both have the same, and hold something back.
-// So with each pass one window of the past is fetched by pages for one group of
-// items, drawn at random: who lies often is found out soon, for next to no traffic.
+// A relay may claim in NIP-77 that both sides are equal, and hold events back. So each pass fetches
+// one random window of the past by pages, for one group of items. A relay that lies often is
+// detected soon, at little cost.
 const (
-	auditNewest = time.Hour                // a window ends so long ago at least
-	auditOldest = 3 * 365 * 24 * time.Hour // and at most
-	auditLeast  = 24 * time.Hour           // how long it is, or an eighth of its age if that is more
+	auditNewest = time.Hour                // minimum age of the end of a window
+	auditOldest = 3 * 365 * 24 * time.Hour // maximum age
+	auditLeast  = 24 * time.Hour           // minimum length; an eighth of the age if that is more
 )
 
-// audit is what has a window of the past fetched by pages.
+// audit fetches windows of the past by pages.
 type audit struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// auditState is whether a relay is to be audited.
+// auditState records whether an audit is due.
 type auditState struct {
-	reconciles bool // it was reconciled with
+	reconciles bool // NIP-77 was used
 	due        bool
 }
 
 func (a *audit) due(r *relayState, _ time.Time) bool { return r.audit.due && !r.busy() }
 
-// start starts the audit that is due.
+// start starts the due audit.
 func (a *audit) start(r *relayState, now time.Time) {
 	r.audit.due = false
 	items := make([]Item, 0, r.history.items.Len())
@@ -59,8 +59,7 @@ func (a *audit) start(r *relayState, now time.Time) {
 	a.pending.start(r, &batch{of: a, kind: Audit, roles: roles}, qs, now)
 }
 
-// window draws a window: of any age alike on a logarithmic scale, since most of
-// what there is is recent.
+// window draws a window. Its age is uniform on a logarithmic scale, because most events are recent.
 func (a *audit) window(now time.Time) (since, until nostr.Timestamp) {
 	ages := math.Log(float64(auditOldest) / float64(auditNewest))
 	age := time.Duration(float64(auditNewest) * math.Exp(a.rng.Float64()*ages))

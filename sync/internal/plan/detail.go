@@ -6,21 +6,21 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Detail is what is known of one relay, and of what it is not asked for.
+// Detail is the status of one relay, and the items that are not requested.
 type Detail struct {
 	RelayStatus
-	NoRoom, TooLarge int       // filters that found no room, or that it takes in no message
-	Resting          []Resting // what it refuses to have followed
-	WaitsSince       time.Time // for its turn to be dialed; zero: it does not
+	NoRoom, TooLarge int       // filters without room, and filters larger than a message
+	Resting          []Resting // refused live filters
+	WaitsSince       time.Time // start of the wait for a dial; zero: none
 }
 
-// Resting is a filter that a relay refuses, and until when it is left alone with that.
+// Resting is a live filter that the relay refuses, and the time of the next attempt.
 type Resting struct {
 	Filter string
 	Until  time.Time
 }
 
-// Detail returns what is known of a relay; false if nothing is wanted of it.
+// Detail returns the detail of a relay, and false if it is unknown.
 func (p *Plan) Detail(u graspsync.RelayURL) (Detail, bool) {
 	r := p.relays.byURL[u]
 	if r == nil {

@@ -2,22 +2,22 @@ package plan
 
 import "container/list"
 
-// lines are the relays that wait for their turn to be dialed. Owners take turns, however many relays each of
-// them lists. A relay waits in the line of each owner that lists it, and is dialed at the first of these turns.
-// Bootstrap relays come before all others.
+// dialQueue contains the relays that wait for a dial. Owners take turns, whatever the number of
+// their relays. A relay waits in the queue of each owner that lists it, and is dialed at the first
+// of these turns. Bootstrap relays come first.
 type dialQueue struct {
-	operator dialOwner // who names the bootstrap relays
-	owners   list.List // of *owner with waiting relays, the next one to be served first
+	operator dialOwner // the owner of the bootstrap relays
+	owners   list.List // of *dialOwner with waiting relays, in order
 }
 
-// turnState is where a relay waits for its turn to be dialed.
+// dialTurn contains the places of a relay in the dialQueue.
 type dialTurn struct {
-	places map[*dialOwner]*list.Element // its places in the lines of owners; empty if it does not wait
+	places map[*dialOwner]*list.Element // by owner; empty if it does not wait
 }
 
 func (s *dialTurn) waits() bool { return len(s.places) > 0 }
 
-// add puts a relay at the end of the lines of those who list it.
+// add queues a relay for all its owners.
 func (l *dialQueue) add(r *relayState) {
 	r.turn.places = make(map[*dialOwner]*list.Element)
 	if r.bootstrap {
@@ -29,7 +29,7 @@ func (l *dialQueue) add(r *relayState) {
 	}
 }
 
-// join puts a relay that waits at the end of the line of one more owner.
+// join queues a waiting relay for one more owner.
 func (l *dialQueue) join(r *relayState, o *dialOwner) {
 	r.turn.places[o] = o.waiting.PushBack(r)
 	switch {
@@ -41,7 +41,7 @@ func (l *dialQueue) join(r *relayState, o *dialOwner) {
 	}
 }
 
-// quit takes a relay out of the line of an owner.
+// quit removes a relay from the queue of one owner.
 func (l *dialQueue) quit(r *relayState, o *dialOwner) {
 	place := r.turn.places[o]
 	if place == nil {
@@ -54,14 +54,14 @@ func (l *dialQueue) quit(r *relayState, o *dialOwner) {
 	}
 }
 
-// leave takes a relay out of all lines.
+// leave removes a relay from all queues.
 func (l *dialQueue) leave(r *relayState) {
 	for o := range r.turn.places {
 		l.quit(r, o)
 	}
 }
 
-// served takes out a relay whose turn it was, by the turn of an owner, who is the last one then.
+// served removes a relay that used the turn of an owner, and moves the owner to the end.
 func (l *dialQueue) served(r *relayState, o *dialOwner) {
 	l.leave(r)
 	if o.turn != nil && o != &l.operator {

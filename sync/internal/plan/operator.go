@@ -6,28 +6,28 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// What an operator wants done at once.
+// Inputs from an operator.
 
-// onBootstrap makes a relay one that is followed in any case, or not.
+// onBootstrap makes a relay a bootstrap relay, or an ordinary one.
 func (p *Plan) onBootstrap(in Bootstrap) {
 	r := p.relays.byURL[in.Relay]
 	switch {
 	case r == nil && in.Not:
 		return
-	case r == nil: // what an operator names does not wait for room
+	case r == nil: // bootstrap relays need no room
 		r = newRelay(in.Relay)
 		p.targets.know(r)
 	}
 	r.bootstrap = !in.Not
 	p.dialer.recount(r)
-	p.dialer.queue.leave(r) // for a line that suits it
+	p.dialer.queue.leave(r) // it is queued again for the right owner
 	p.markDirty(r)
 }
 
-// Knows reports whether a relay is one that is followed.
+// Knows reports whether a relay is known.
 func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays.byURL[u] != nil }
 
-// retry has a relay dialed as soon as there is room, and what it failed to answer asked again.
+// retry clears all waits of a relay.
 func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}
@@ -36,7 +36,7 @@ func (p *Plan) retry(r *relayState) {
 	p.markDirty(r)
 }
 
-// resync has everything fetched again: on the connection that stands, or with the next one.
+// resync fetches everything again, on the open connection or on the next one.
 func (p *Plan) resync(r *relayState, now time.Time) {
 	if r.dial.connected {
 		p.startDaily(r, now)
@@ -49,7 +49,7 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 	p.retry(r)
 }
 
-// resyncRepo has what is wanted of a repository fetched again from each of its relays.
+// resyncRepo fetches the items of a repository again from each of its relays.
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
 		mark := &batchProgress{daily: true}

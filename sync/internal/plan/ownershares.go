@@ -8,30 +8,30 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// owner is the author of repositories. Turns to be dialed, connections and places in the table of relays are
-// shared by owner, because a URL is free, and so is a list of a thousand URLs. All owners are alike: what a
-// key has done so far can be faked.
+// dialOwner is the author of repositories. Turns to dial, connections and places in the table of
+// relays are shared by owner, because URLs are free. All owners are equal, because the history of a
+// key can be faked.
 type dialOwner struct {
 	key         graspsync.PubKey
 	repos       map[*repo]struct{} // that list a relay
-	records     int                // relays whose place in the table counts for it
+	records     int                // relays in the table that count for it
 	connections int                // connections that count for it
-	dialing     int                // attempts that were its turn
-	waiting     list.List          // of *relay, the next one to be dialed first
-	turn        *list.Element      // its place among the owners with waiting relays; nil if there is no such relay
+	dialing     int                // attempts that used its turn
+	waiting     list.List          // of *relayState, in order
+	turn        *list.Element      // its place in dialQueue.owners, or nil
 }
 
 func (o *dialOwner) stranger() limit.Stranger { return limit.Stranger{ID: string(o.key[:])} }
 
-// listedState is which repositories list a relay.
+// listedState contains the repositories that list a relay.
 type listedState struct {
-	repos    int                 // number of repositories that list it, whatever their level
-	owners   map[*dialOwner]int  // number of these repositories by owner
-	record   *dialOwner          // the owner for whom the place in the table counts; nil if the relay is not in the table
+	repos    int                 // number of repositories, at any level
+	owners   map[*dialOwner]int  // number of repositories by owner
+	record   *dialOwner          // the owner for whom the relay counts in the table; nil: not in the table
 	examples []graspsync.RepoRef // a few repositories that list it
 }
 
-// least returns the owner of whom something counts least. It returns nil if no repository lists the relay.
+// least returns the owner with the smallest count, or nil if no repository lists the relay.
 func (s *listedState) least(count func(*dialOwner) int) (least *dialOwner) {
 	for o := range s.owners {
 		if least == nil || cmp.Or(cmp.Compare(count(o), count(least)), o.key.Compare(least.key)) < 0 {
@@ -41,7 +41,7 @@ func (s *listedState) least(count func(*dialOwner) int) (least *dialOwner) {
 	return least
 }
 
-// owners are the owners of all repositories that list a relay, and the table of these relays.
+// ownerShares contains the owners of repositories that list a relay, and the table of these relays.
 type ownerShares struct {
 	of    map[graspsync.PubKey]*dialOwner
 	table *limit.Table[graspsync.RelayURL, *relayState]
@@ -51,7 +51,7 @@ func newOwners(maxRelays int) *ownerShares {
 	return &ownerShares{of: make(map[graspsync.PubKey]*dialOwner), table: limit.NewTable[graspsync.RelayURL, *relayState](maxRelays, 0)}
 }
 
-// owner returns the owner of this key, making it known.
+// owner returns the owner with this key, and adds it if it is unknown.
 func (s *ownerShares) owner(key graspsync.PubKey) *dialOwner {
 	o := s.of[key]
 	if o == nil {
@@ -61,14 +61,14 @@ func (s *ownerShares) owner(key graspsync.PubKey) *dialOwner {
 	return o
 }
 
-// drop forgets an owner whose repositories list no relay.
+// drop removes an owner without relays.
 func (s *ownerShares) drop(o *dialOwner) {
 	if len(o.repos)+o.records == 0 {
 		delete(s.of, o.key)
 	}
 }
 
-// enter puts a relay into the table. It returns the relays that were evicted for it, and whether there was room.
+// enter adds a relay to the table. It returns the evicted relays, and false if there is no room.
 func (s *ownerShares) enter(rel *relayState, o *dialOwner) (evicted []*relayState, ok bool) {
 	gone, ok := s.table.PutKeeping(rel.url, o.stranger(), 0, rel, func(u graspsync.RelayURL) bool {
 		r, _ := s.table.Get(u)
@@ -86,7 +86,7 @@ func (s *ownerShares) enter(rel *relayState, o *dialOwner) (evicted []*relayStat
 	return evicted, ok
 }
 
-// count has the place of a relay in the table count for another owner; nil for none.
+// count assigns a relay in the table to another owner, nil for none.
 func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 	rel.listed.record.records--
 	rel.listed.record = o
@@ -95,10 +95,11 @@ func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 		return
 	}
 	o.records++
-	s.table.Put(rel.url, o.stranger(), 0, rel) // in its own place: it evicts nothing
+	s.table.Put(rel.url, o.stranger(), 0, rel) // it replaces itself and evicts nothing
 }
 
-// list notes that a repository lists a relay. It reports whether it is the first one of its owner.
+// list records that a repository lists a relay, and reports whether it is the first one of its
+// owner.
 func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) {
 	o = s.owner(r.ref.Owner)
 	o.repos[r] = struct{}{}
@@ -110,7 +111,7 @@ func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) 
 	return o, rel.listed.owners[o] == 1
 }
 
-// unlist notes that a repository does not list a relay any more. It reports whether it was the last one of its owner.
+// unlist undoes list, and reports whether the repository was the last one of its owner.
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--

@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// polling asks in rotation for what finds no room in the standing subscriptions.
+// polling requests items without room in live subscriptions, in turn.
 type polling struct {
 	*core
 	repos    *repoSyncIndex
@@ -17,21 +17,21 @@ type polling struct {
 	rotation *rotation
 }
 
-// pollState is what is polled of a relay.
+// pollState contains the polled items of a relay.
 type pollState struct {
 	groups []*pollGroup
 	next   int
-	at     time.Time // of the next poll
+	at     time.Time // the next poll
 }
 
-// pollGroup is a chunk of items that are asked for together.
+// pollGroup is a chunk of items that are requested together.
 type pollGroup struct {
 	items   []Item
-	since   time.Time // what they had before is here
+	since   time.Time // complete up to this time
 	running bool
 }
 
-// oldest returns up to when all groups are complete.
+// oldest returns the time up to which all groups are complete.
 func (l *pollState) oldest() time.Time {
 	oldest := l.groups[0].since
 	for _, g := range l.groups[1:] {
@@ -42,7 +42,7 @@ func (l *pollState) oldest() time.Time {
 	return oldest
 }
 
-// begin starts to poll these items, and no others.
+// begin polls these items only.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll = &pollState{}
 	for _, g := range pl.repos.groups(items, nil) {
@@ -51,8 +51,7 @@ func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll.at = now.Add(pl.after(r))
 }
 
-// add polls these items besides those that are polled, if any are. They were wanted just
-// now: their history will bring what they have.
+// add adds items if any are polled. They are new, so their history is fetched anyway.
 func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	l := r.live.poll
 	if l == nil {
@@ -60,7 +59,7 @@ func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	}
 	last := l.groups[len(l.groups)-1]
 	for _, g := range pl.repos.groups(items, nil) {
-		// Of the last group there may be nothing left that is wanted.
+		// The last group may have no wanted items left.
 		alike := len(last.items) == 0 || pl.repos.infos[g.items[0]].kind == pl.repos.infos[last.items[0]].kind
 		if alike && len(last.items)+len(g.items) <= filters.MaxValues {
 			last.items = append(last.items, g.items...)
@@ -70,8 +69,7 @@ func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	}
 }
 
-// after is how long to wait between two polls: each group has its turn at least
-// once in PollEvery.
+// after returns the time between two polls, so that each group has a turn in PollEvery.
 func (pl *polling) after(r *relayState) time.Duration {
 	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
 }
@@ -80,9 +78,8 @@ func (pl *polling) due(r *relayState, now time.Time) bool {
 	return r.live.poll != nil && !now.Before(r.live.poll.at)
 }
 
-// start asks for what is new of the next group. Items whose history is still to
-// be fetched are left out. A full round also asks about some of the root events in
-// rotation.
+// start requests new events of the next group, without items whose history is not fetched. Each
+// full round also requests some untracked root events.
 func (pl *polling) start(r *relayState, now time.Time) {
 	l := r.live.poll
 	g := l.groups[l.next]
@@ -94,7 +91,7 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	if g.running {
 		return
 	}
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // not wanted any more
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // no target any more
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items.Get(it) == todo && r.history.resume[it] == nil
 	})
@@ -119,5 +116,5 @@ func (pl *polling) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	}
 }
 
-// lost does nothing: what is polled ends with the connection.
+// lost does nothing, because polling ends with the connection.
 func (pl *polling) lost(*relayState, *batch, []Cursor) {}

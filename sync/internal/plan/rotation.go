@@ -8,28 +8,28 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// rotation asks relays about the root events that are not tracked, a slice at each pass.
+// rotation requests untracked root events, some of them per pass.
 type rotation struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// rotationState is where a relay is in the rotation over untracked root events.
+// rotationState is the position of a relay in the rotation.
 type rotationState struct {
-	repo    graspsync.RepoRef // the last one asked about was id of repo
+	repo    graspsync.RepoRef // the last requested root event: its repository and id
 	id      graspsync.EventID
-	chunks  []rootChunk // to be asked about in this pass
+	chunks  []rootChunk // to request in this pass
 	retryAt time.Time
 }
 
-// rootChunk is what one batch asks about.
+// rootChunk contains the ids of one batch.
 type rootChunk struct {
 	ids   []graspsync.EventID
 	tries int
 }
 
-// rootAt is a place in the rotation.
+// rootAt is a position in the rotation.
 type rootAt struct {
 	repo graspsync.RepoRef
 	id   graspsync.EventID
@@ -42,8 +42,7 @@ func (a rootAt) compare(b rootAt) int {
 	return a.id.Compare(b.id)
 }
 
-// maxChunkTries is how often a chunk is asked about before it has to wait for its
-// next turn.
+// maxChunkTries is the number of attempts per pass.
 const maxChunkTries = 3
 
 // queue queues the next n root events of the rotation.
@@ -58,7 +57,7 @@ func (ro *rotation) queue(r *relayState, n int) {
 		}
 	}
 	slices.SortFunc(repos, func(a, b *repo) int { return a.ref.Compare(b.ref) })
-	// From the last one to the end, then from the start.
+	// From the position to the end, then from the start.
 	var before, after []rootAt
 	for _, repo := range repos {
 		for _, id := range sortedBy(repo.untracked, graspsync.EventID.Compare) {
@@ -98,7 +97,7 @@ func (ro *rotation) start(r *relayState, now time.Time) {
 
 func (ro *rotation) done(*relayState, *batch, bool) {}
 
-// failed queues a chunk again, a few times.
+// failed queues a chunk again, up to maxChunkTries.
 func (ro *rotation) failed(r *relayState, b *batch, in Done, until time.Time) {
 	if in.Unsaved {
 		b.chunk.tries--

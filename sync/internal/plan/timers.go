@@ -8,13 +8,13 @@ import (
 // timers wakes relays. A relay has at most one timer.
 type timers struct{ heap timerHeap }
 
-// timerState is when a relay is woken.
+// timerState is the timer of a relay.
 type timerState struct {
 	at    time.Time
-	index int // its place in the heap of timers, from 1; 0: none is set
+	index int // its position in the heap, from 1; 0: no timer
 }
 
-// set wakes r at this time and at no other; the zero time: at none.
+// set sets the timer of r, or clears it if at is zero.
 func (t *timers) set(r *relayState, at time.Time) {
 	switch {
 	case at.IsZero() && r.timer.index > 0:
@@ -29,7 +29,7 @@ func (t *timers) set(r *relayState, at time.Time) {
 	}
 }
 
-// due returns one of the relays whose time has come, and disarms it; nil: there is none.
+// due returns a relay whose timer has fired, and clears it, or nil.
 func (t *timers) due(now time.Time) *relayState {
 	if len(t.heap) == 0 || t.heap[0].timer.at.After(now) {
 		return nil
@@ -45,7 +45,7 @@ func (t *timers) next() (time.Time, bool) {
 	return t.heap[0].timer.at, true
 }
 
-// timerHeap has the relays with a timer. Each knows its place.
+// timerHeap contains the relays with a timer.
 type timerHeap []*relayState
 
 func (h timerHeap) Len() int { return len(h) }
