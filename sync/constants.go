@@ -31,8 +31,8 @@ type constants struct {
 	// because series cost memory in the metrics server. Defaults to 1,000.
 	MaxLabels int
 	// DailyMin and DailyMax bound the random time between two passes over the history of a relay.
-	// The time is random so that the passes of different relays are spread. Default to a 24th less
-	// and more than PassEvery.
+	// The time is random so that the passes of different relays are spread. Default to 23 h and
+	// 25 h: a 24th less and more than PassEvery.
 	DailyMin, DailyMax time.Duration
 	// ObserveQueue bounds the queued observations. Defaults to 1,024.
 	ObserveQueue int
@@ -55,7 +55,8 @@ type constants struct {
 	// NegentropyRetry is the time for which NIP-77 is not tried again after a relay did not support
 	// it. Defaults to 4 h.
 	NegentropyRetry time.Duration
-	// FutureTolerance defaults to the constant of this name.
+	// FutureTolerance is the maximum time that created_at may be ahead of our clock. Defaults to
+	// 15 min.
 	FutureTolerance time.Duration
 	// MaxBatches bounds the concurrent batches per relay. Defaults to 4.
 	MaxBatches int
