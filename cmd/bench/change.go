@@ -17,7 +17,7 @@ var changes = []struct{ name, what string }{
 	{"gone", "one gone"},
 }
 
-// microseconds is the largest target in µs.
+// microseconds is the target in µs of a figure that must be below a millisecond.
 const microseconds = 999
 
 func measureChange(r *run) error {
