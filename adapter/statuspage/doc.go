@@ -3,15 +3,12 @@
 // part.
 //
 //	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync(), Purgatory: server.Purgatory()})
-//	...
-//	go page.Run(ctx) // records values for the plots
 //	mux.Handle("/", page)
 //
 // The page works without JavaScript. With JavaScript it updates by server-sent events. It changes
 // nothing and has no password, so serve it only to operators, for example on loopback. Below a path
 // it needs an [http.StripPrefix] and a trailing slash.
 //
-// Without viewers the page costs one Status per minute, if Run is called. With viewers it costs one
-// snapshot per second in all. A viewer that does not read is disconnected. Text of strangers is
+// Without viewers the page costs nothing. With viewers it costs one snapshot per second in all. A viewer that does not read is disconnected. Text of strangers is
 // escaped, reduced to one line of printable characters, and isolated in direction.
 package statuspage

@@ -135,7 +135,7 @@ func (s strangers) RepoStatus(context.Context, graspsync.RepoRef) (relaysync.Rep
 	}}, nil
 }
 
-var ours = []string{"relay?url=", "repository?ref=", "explain?q=", "?page=", "?span=", "assets/", "live?query="}
+var ours = []string{"relay?url=", "repository?ref=", "explain?q=", "?page=", "assets/", "live?query="}
 
 // check returns the shape of a page, and fails if something in it is not as it must be.
 func check(t testing.TB, page, name string) (shape []string) {

@@ -24,7 +24,7 @@ type Page struct {
 	viewers chan struct{} // a token for each live viewer
 	asking  chan struct{} // a token for each question in progress
 	shared  *shared
-	history *history
+	history history
 
 	mu sync.Mutex
 	// guarded by mu
@@ -39,7 +39,7 @@ func New(cfg Config) (*Page, error) {
 	cfg = cfg.withDefaults()
 	p := &Page{
 		cfg: cfg, mux: http.NewServeMux(), viewers: make(chan struct{}, cfg.MaxViewers),
-		asking: make(chan struct{}, maxQuestions), shared: newShared(), history: newHistory(),
+		asking: make(chan struct{}, maxQuestions), shared: newShared(),
 	}
 	for name, v := range views {
 		if name == home {

@@ -50,8 +50,7 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 		git := p.cfg.Purgatory.Status()
 		s.git = &git
 	}
-	p.history.note(sampleOf(now, s.sync, s.git))
-	s.progress = p.history.progress()
+	s.progress = p.history.note(sampleOf(now, s.sync))
 	p.last = s
 	return s
 }

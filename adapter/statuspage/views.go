@@ -31,7 +31,7 @@ type view struct {
 const home = "overview"
 
 var views = map[string]*view{
-	home:           {home, "Overview", []string{"span"}, time.Second, (*Page).overview},
+	home:           {home, "Overview", nil, time.Second, (*Page).overview},
 	"relays":       {"relays", "Relays", []string{"q", "state", "sort", "page"}, 2 * time.Second, (*Page).relays},
 	"relay":        {"relay", "Relay", []string{"url"}, 2 * time.Second, (*Page).relay},
 	"repositories": {"repositories", "Repositories", []string{"q", "page"}, 5 * time.Second, (*Page).repositories},
@@ -110,29 +110,24 @@ func pageOf[T any](rows []T, all int, q url.Values) ([]T, paging) {
 }
 
 type overviewData struct {
-	At, Started                time.Time
-	Ready                      string // reason for not being ready, or ""
-	CanBeReady                 bool
-	Status                     relaysync.Status
-	Git                        *purgatory.Status
-	Progress                   progress
-	Connected, Dead            int
-	State, Headline            string
-	Waits                      []string // missing items of relays that are not connected
-	Stored                     uint64
-	PerMinute                  uint64
-	Notices                    []notice
-	Span                       string
-	Events, RelayPlots, Waited []plot
+	At              time.Time
+	Ready           string // reason for not being ready, or ""
+	Status          relaysync.Status
+	Git             *purgatory.Status
+	Progress        progress
+	Connected, Dead int
+	State, Headline string
+	Waits           []string // missing items of relays that are not connected
+	Stored          uint64
+	Notices         []notice
 }
 
 // notice is a problem.
 type notice struct{ Text, Href string }
 
-func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, error) {
-	d := overviewData{At: s.at, Status: s.sync, Git: s.git, Progress: s.progress, Span: q.Get("span")}
+func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
+	d := overviewData{At: s.at, Status: s.sync, Git: s.git, Progress: s.progress}
 	if p.cfg.Ready != nil {
-		d.CanBeReady = true
 		if _, err := ask(ctx, p.shared, "ready", askTimeout, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.cfg.Ready(ctx)
 		}); err != nil {
@@ -150,12 +145,6 @@ func (p *Page) overview(ctx context.Context, s *snapshot, q url.Values) (any, er
 	for _, n := range s.sync.Events.Sources {
 		d.Stored += n
 	}
-	sp, ok := spans[d.Span]
-	if !ok {
-		sp = spans["hour"]
-	}
-	d.Span = sp.name
-	d.Events, d.RelayPlots, d.Waited = plotsOf(p.history.since(s.at.Add(-sp.length)), s.at, sp)
 	d.State, d.Headline = explain.Headline(s.sync)
 	d.Waits = waitsOf(s.sync)
 	d.Notices = notices(s, d.Connected, d.Dead)
@@ -381,7 +370,7 @@ func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
 	}
 	shown := *s.git
 	shown.Waiting = shown.Waiting[:min(len(shown.Waiting), rowsShown)]
-	d := gitData{At: s.at, Asks: p.cfg.Explain != nil, Q: q.Get("q"), G: shown, Waits: sampleOf(s.at, s.sync, s.git).waiting}
+	d := gitData{At: s.at, Asks: p.cfg.Explain != nil, Q: q.Get("q"), G: shown, Waits: s.git.Announcements + s.git.States + s.git.PullRequests + s.git.Relatives}
 	var rows []purgatory.DomainStatus
 	for _, r := range s.git.Domains {
 		if word := strings.ToLower(d.Q); word == "" || strings.Contains(strings.ToLower(r.Domain+" "+r.LastError), word) {

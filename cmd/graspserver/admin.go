@@ -22,13 +22,8 @@ import (
 // adminOff is the value of -admin-listen that disables the operator's pages.
 const adminOff = "off"
 
-// adminSite is the operator's pages: status page, metrics and status.
-type adminSite struct {
-	*http.ServeMux
-	page *statuspage.Page
-}
-
-func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (*adminSite, error) {
+// newAdminSite returns the operator's pages: status page, metrics and status.
+func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: bare(opt.domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (string, error) {
@@ -41,8 +36,8 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	if err != nil {
 		return nil, err
 	}
-	a := &adminSite{http.NewServeMux(), page}
-	handleStatus(a.ServeMux, server, more...)
+	a := http.NewServeMux()
+	handleStatus(a, server, more...)
 	a.Handle("GET /status/", http.StripPrefix("/status", page))
 	a.HandleFunc("GET /healthz", healthy)
 	a.HandleFunc("GET /readyz", ready(server, true))
@@ -138,7 +133,7 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 
 // serveAdmin serves the operator's pages until stop is called: at their own address, or as a part
 // of the public site if the addresses are equal.
-func serveAdmin(a *adminSite, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
+func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site := guarded(a, namesOf(opt))
 	switch address {

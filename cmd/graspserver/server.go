@@ -88,7 +88,6 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer stop()
-	go admin.page.Run(ctx)
 	go op.reloads(ctx, server, opt.reload)
 	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
 	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(bare(opt.domain), listener.Addr().String()))
