@@ -1,21 +1,21 @@
 package purgatory
 
-// Decision is what becomes of an event that was submitted.
+// Decision is the result of [Purgatory.Submit].
 type Decision uint8
 
 const (
-	// Pass: it does not wait. It may be stored now.
+	// Pass: the event needs no hold. It may be stored now.
 	Pass Decision = iota + 1
-	// Held: it waits, and is on the disk.
+	// Held: the event is held, and on the disk.
 	Held
-	// Refused: it can't wait; Answer.Reason says why.
+	// Refused: the event can not be held. Answer.Reason has the reason.
 	Refused
-	// Full: it can't wait now, since too much does already, of its author or of all.
-	// Nothing is wrong with it: it may be submitted again later.
+	// Full: too many events are held, of its author or of all. The event may be submitted again
+	// later.
 	Full
 )
 
-// Answer is what [Purgatory.Submit] says.
+// Answer is the answer of [Purgatory.Submit].
 type Answer struct {
 	Decision Decision
 	Reason   string // for a client, in the words of an OK message (NIP-01)

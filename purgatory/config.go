@@ -11,148 +11,144 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Config holds what may be set about a [Purgatory]. The zero value works: a field that
-// is zero has its default, a negative one is refused.
+// Config has the options of a [Purgatory]. The zero value works. A zero field has its default. A
+// negative field is refused.
 type Config struct {
-	// Identity is how our service is reached: our own clone URLs are never fetched
-	// from. Without it none is ours.
+	// Identity has the addresses of this service. Its own clone URLs are never fetched from. The
+	// zero value has no address.
 	Identity nip34.Identity
-	// Membership says who is a maintainer, whose states decide about refs.
+	// Membership decides who is a maintainer. States of maintainers decide about refs.
 	Membership nip34.Membership
-	// Logger gets what happens. Defaults to discarding it.
+	// Logger receives the log. Defaults to none.
 	Logger *slog.Logger
-	// Observe, if not nil, is told what happens, on the goroutine of Run or that of
-	// the caller of a method. It must not block. A panic in it is contained.
+	// Observe, if not nil, is called with each observation, on the goroutine of Run or of the caller
+	// of a method. It must not block. A panic in it is contained.
 	Observe func(Observation)
 
-	// NoMaintenance has repositories left as they are: whoever sees to their packs, refs
-	// and unnamed objects must do so without a push or Run at the same time.
+	// NoMaintenance leaves packs, refs and unnamed objects of repositories as they are. Another
+	// program that maintains them must not do so during a push or during Run.
 	NoMaintenance bool
 
-	// Times are how long things wait or may take.
+	// Times are the durations of holds, waits and retention.
 	Times Times
 
 	fixed constants
-	// Limits are how much there may be of what costs memory, disk, traffic or work.
+	// Limits are the limits of memory, disk, traffic and concurrent work.
 	Limits Limits
 }
 
-// Times are the times of a [Purgatory] about which two operators may differ.
+// Times are the durations that operators may choose.
 type Times struct {
-	// Hold is how long an event waits. Signs of life can make an announcement wait for 24 h
-	// in all, and so any event one of whose servers was not asked for it yet because others
-	// had their turns; for as long as Hold if that is more. Defaults to 30 min.
+	// Hold is the time for which an event waits for its git data. Signs of life extend the hold of an
+	// announcement to at most 24 h. So does a server that was not asked yet because other requests came
+	// first, for any event. Both can extend a hold to Hold if Hold is longer. Defaults to 30 min.
 	Hold time.Duration
-	// Departed is how long the folder of a repository is kept that is out of service: its
-	// announcement was deleted, has expired, or lists us no more. Should it be announced
-	// again in that time it is as it was. Defaults to 7 days.
+	// Departed is the time for which the folder of a repository is kept that is out of service, because
+	// its announcement was deleted, has expired or lists this service no longer. If the repository is
+	// announced again in this time, it is as before. Defaults to 7 days.
 	Departed time.Duration
-	// Backoff is the wait after a first hunt that did not complete, doubling up to six
-	// times that. Defaults to 20 s.
+	// Backoff is the wait after the first attempt that left data missing. It doubles up to six times
+	// Backoff. Defaults to 20 s.
 	Backoff time.Duration
-	// Grace is how long objects stay in a repository that nothing names any more: no ref,
-	// no log of one (which is kept for 30 days), no event that waits. With too little,
-	// what somebody is about to name may be gone. Defaults to 14 days.
+	// Grace is the time for which unnamed objects stay in a repository. No ref, no reflog entry (kept for
+	// 30 days) and no waiting event names them. If Grace is short, an object may be deleted that an
+	// event is about to name. Defaults to 14 days.
 	Grace time.Duration
 }
 
-// constants are the numbers about which no two operators would differ. Only tests have others.
+// constants are the numbers that only tests change.
 type constants struct {
-	// MaxHold is how long an event waits in all, see Times.Hold: a repository that gives no
-	// more signs of life than a day of them brings nothing any more. It must not be less than
-	// Hold. Defaults to 24 h, or as much as Hold.
+	// MaxHold is the maximum time for which an event waits, see Times.Hold. It must not be less than
+	// Hold. Defaults to 24 h, or to Hold if that is more.
 	MaxHold time.Duration
-	// UserDelay and SyncDelay are the times before the first hunt for what a user
-	// submitted, whose push usually follows, so that hunting would be in vain, and for what
-	// came by sync, so that what comes with it is hunted for in one go. Default to 3 min, or a
-	// quarter of Hold if that is less, and 500 ms.
+	// UserDelay is the time before the first fetch for an event of a client, because a push usually
+	// follows. Defaults to 3 min, or to a quarter of Hold if that is less. SyncDelay is the time for an
+	// event of sync, so that events which arrive together share a fetch. Defaults to 500 ms.
 	UserDelay, SyncDelay time.Duration
-	// FetchTimeout bounds each call of the GitFetcher that fetches. It should be above the
-	// GitFetcher's own limit, which says what was wrong and lets one take longer the more it
-	// brings: package gitfetch gives a GiB less than 5 h. Defaults to 24 h, or to 6 h for
-	// each GiB of MaxRepoDay if that is more.
+	// FetchTimeout bounds each call of the GitFetcher that fetches. It should exceed the limit of the
+	// GitFetcher, whose error names the cause and whose time grows with the bytes: package gitfetch
+	// allows 5 h for a GiB. Defaults to 24 h, or to 6 h for each GiB of MaxRepoDay if that is more.
 	FetchTimeout time.Duration
-	// MaxPerAuthor bounds the states of one author that wait, and what else of theirs does.
-	// Defaults to 100.
+	// MaxPerAuthor is the maximum number of waiting states of an author, and of waiting other events of
+	// an author. Defaults to 100.
 	MaxPerAuthor int
-	// MaxFetch is what a fetch is charged with that a crash has cut short, whatever it
-	// had brought. With less than one brings a crash loop may fetch more than it should,
-	// with too much a few crashes use up a day. Defaults to an eighth of
-	// MaxRepoDay or of MaxHostDay, of the smaller one.
+	// MaxFetch is the number of bytes that a fetch counts as that a crash has cut short. If it is too
+	// small, a crash loop may fetch more than a day allows. If it is too large, a few crashes use up a
+	// day. Defaults to an eighth of MaxRepoDay or MaxHostDay, whichever is smaller.
 	MaxFetch int64
-	// MaxBackoff is the longest wait between two hunts. Defaults to six times Backoff, and 2 min at least.
+	// MaxBackoff is the longest wait between two attempts. Defaults to six times Backoff, at least 2 min.
 	MaxBackoff time.Duration
-	// SoftExpiry is how long an announcement that expired is kept, during which a
-	// state event revives it. Defaults to 24 h.
+	// SoftExpiry is the time for which an expired announcement is kept. A state event revives it.
+	// Defaults to 24 h.
 	SoftExpiry time.Duration
-	// Remember is how long the id of an event that waited in vain is remembered, so
-	// that it is not taken in again. Defaults to 7 days.
+	// Remember is the time for which the id of an expired event is remembered, so that sync does not
+	// hold it again. Defaults to 7 days.
 	Remember time.Duration
-	// Check is the time between two checks of a listed repository against its latest
-	// state. Defaults to 1 h.
+	// Check is the time between two checks of a repository against its latest state. Defaults to 1 h.
 	Check time.Duration
-	// MaxRemembered bounds the ids that are remembered. Defaults to 50,000.
+	// MaxRemembered is the maximum number of these ids. Defaults to 50,000.
 	MaxRemembered int
-	// MaxKept bounds the git servers, and the repositories, of which it is kept on the disk
-	// how hunting went; those that are being asked are kept in any case. What has no room
-	// is forgotten, and may be asked anew sooner than it would be. Defaults to 20,000.
+	// MaxKept is the maximum number of git servers, and of repositories, with a record of their fetches
+	// on the disk. Records of fetches in flight are always kept. A server without a record may be asked
+	// again sooner. Defaults to 20,000.
 	MaxKept int
-	// MaxClones bounds the clone URLs of one announcement, and of one pull request, that
-	// are hunted: the first ones, and four times as many of all who have a say in a repository
-	// together, sixteen times as many of all pull requests to one, one of each author in turn. The rest is counted. Defaults to 16.
+	// MaxClones is the maximum number of clone URLs of one announcement or pull request that are used:
+	// the first ones. All maintainers of a repository together have four times as many, and all pull
+	// requests to a repository sixteen times as many, round-robin by author. The others are counted.
+	// Defaults to 16.
 	MaxClones int
-	// MaxLooks bounds the repositories whose objects are looked at concurrently, in turns by
-	// owner, and half as many more of those that took long before. An owner has at most half of both.
+	// MaxLooks is the maximum number of concurrent releases, round-robin by owner. Repositories whose
+	// last release was slow have half as many places of their own. An owner has at most half of both.
 	// Defaults to 4.
 	MaxLooks int
-	// MaxRepositories bounds the repositories with one identifier, of whichever owners,
-	// that are dealt with at once. Beyond it those whose owners wrote something that
-	// waits come first, the others in turns. Defaults to 200.
+	// MaxRepositories is the maximum number of repositories with one identifier that one survey has
+	// released. If there are more, owners of waiting events come first, and the others in random
+	// order. Defaults to 200.
 	MaxRepositories int
-	// Timeout bounds each call of the Relay and of the Repositories, and each of the
-	// GitFetcher that does not fetch. Defaults to 5 min.
+	// Timeout bounds each call of the Relay, of the Repositories, and of the GitFetcher unless it
+	// fetches. Defaults to 5 min.
 	Timeout time.Duration
 }
 
-// Limits bound what a [Purgatory] keeps, fetches and does at once.
+// Limits are the limits of a [Purgatory].
 type Limits struct {
-	// MaxEntries bounds the events that wait, MaxBytes what they take up in memory, about, in
-	// bytes. Default to 10,000 and 64 MiB. Of one author 100 wait.
+	// MaxEntries is the maximum number of waiting events, MaxBytes that of their bytes in memory,
+	// estimated. Defaults to 10,000 and 64 MiB. One author has at most 100.
 	//
-	// All strangers share them: announcements and states count for the key that signed them, pull requests
-	// for the relay host that brought them, or together if clients submitted them. If there is no room, the
-	// oldest entry of the stranger that has most is evicted, expired announcements first. If each stranger
-	// has one entry, the new one is refused. Nothing is remembered of evicted entries: they may come again.
+	// Announcements and states count for their author. Pull requests count for the relay host that
+	// sent them, or for all clients together. If there is no room, the oldest event of the stranger with
+	// most is evicted, expired announcements first. If each stranger has one event, the new one is
+	// refused. Evicted events may be submitted again.
 	MaxEntries int
 	MaxBytes   int64
-	// MaxPullBytes bounds the bytes of the pull requests in one repository whose authors have no
-	// say in it, besides what branches and tags need. If there is no room for a new one, the author
-	// with most refs loses the oldest; if each author has one, the new one is refused. It also bounds the
-	// bytes that come for pull requests between two prunes of a repository: more are refused until the
-	// next prune. A prune is due when half of this has come. Defaults to 1 GiB.
+	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of authors
+	// who are no maintainers need. If there is no room, the author with most refs loses the oldest one. If
+	// each author has one ref, the new one is refused. MaxPullBytes also bounds the bytes that come for pull
+	// requests between two prunes of a repository. More are refused until the next prune, which is due
+	// when half of the bytes has come. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxHunts is the maximum number of requests to git servers in flight, of which one owner has at most
-	// half. More wait, round-robin by owner. Defaults to 10.
+	// MaxHunts is the maximum number of requests to git servers in flight. One owner has at most half of
+	// them. Other requests wait, round-robin by owner. Defaults to 10.
 	MaxHunts int
-	// DomainLimit bounds the requests to one server (host and port): concurrent ones, and those in any 60 s.
-	// DomainLimits has exceptions, in which both numbers must be set. Defaults to 5 and 30.
+	// DomainLimit is the limit of requests to one server (host and port). Defaults to 5 concurrent ones
+	// and 30 in any 60 s. DomainLimits has the exceptions, with both numbers set.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
-	// MaxRepoDay and MaxHostDay bound the bytes fetched for one repository and from
-	// one server in 24 hours. The second half of a server's is for owners who have had no more of it than
-	// others in the mean, or less than a thousandth. What only pull requests name, as their servers or as an
-	// object, gets half of that at most. A fetch that a crash has cut short is charged to both with
-	// an eighth of the smaller one. Default to 4 GiB and 16 GiB.
+	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h, MaxHostDay that of
+	// bytes fetched from one server. The second half of MaxHostDay is for owners with less than the
+	// mean, or less than a thousandth. Servers and objects that only pull requests name have at most
+	// half of MaxRepoDay. A fetch that a crash has cut short counts as an eighth of the smaller one.
+	// Defaults to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 }
 
-// Limit bounds requests to one server. A request is one attempt at one URL.
+// Limit is a limit of requests to one server. A request is one attempt at one URL.
 type Limit struct {
-	Concurrent int // at once
+	Concurrent int // in flight
 	PerMinute  int // in any 60 s
 }
 
-// ErrConfig is wrapped by what [Open] says of its arguments.
+// ErrConfig is wrapped by the error of [Open] for invalid arguments.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c Config) withDefaults() Config {
@@ -192,7 +188,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// manyBytes is no bound any more, and small enough to be multiplied.
+// manyBytes is too large for a limit, and small enough to be multiplied.
 const manyBytes = 1 << 50
 
 func def[T comparable](field *T, value T) {
@@ -202,7 +198,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate names every field that can't be used.
+// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(name string, value any) {
@@ -231,8 +227,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// beyond is how many clone URLs of an event are not hunted: those that were not even
-// read, and the rest beyond the bound.
+// beyond returns the number of clone URLs of an event that are not used, of which unread were not even parsed.
 func (c *Config) beyond(us []graspsync.CloneURL, unread int) int {
 	return unread + max(0, len(us)-c.fixed.MaxClones)
 }

@@ -13,156 +13,146 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Relay is the relay whose events wait. All methods may be called concurrently.
+// Relay is the relay that stores released events. All methods may be called concurrently.
 type Relay interface {
-	// Save stores an event that is released, and sends it to subscribers. It returns
-	// when the event is durable. What is stored already is no error. An error that wraps
-	// ErrRefused means that it never will be: it waits no longer, and no ref stays that it
-	// has brought. Any other means that it will be tried again.
+	// Save stores a released event and sends it to subscribers. It returns when the event is
+	// durable. Storing an event twice is no error. If the error wraps ErrRefused, the hold of the
+	// event ends and its refs are removed. After any other error Save is called again later.
 	Save(ctx context.Context, event graspsync.Event) error
-	// Events yields the events that are stored, and served, and match a filter, in any
-	// order; an error is the last pair. It wraps ErrIncomplete if there may be more that the
-	// relay can't give.
+	// Events yields the stored and served events that match a filter, in any order. An error is
+	// the last pair. It wraps ErrIncomplete if more events may match.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]
-	// Deleted reports whether a stored deletion or vanish request covers the event. That none
-	// does is taken to be so until [Purgatory.Arrived] tells of one of its author, and asked again
-	// before the event is released, and each hour.
+	// Deleted reports whether a stored deletion or vanish request covers the event. The answer false
+	// is kept until [Purgatory.Arrived] reports a deletion of the same author. Deleted is called
+	// again before the event is released, and each hour.
 	Deleted(ctx context.Context, event graspsync.Event) (bool, error)
-	// Lists reports whether an announcement makes its repository ours, once it is stored.
-	// Others are stored of those whom somebody lists: they say who agrees to maintain what.
+	// Lists reports whether an announcement lists this service, so that its repository is hosted
+	// once the announcement is stored. Announcements of listed maintainers may be stored as well.
 	Lists(a *nip34.Announcement) bool
 }
 
 var (
-	// ErrRefused is wrapped by what [Relay].Save returns for an event that is not stored and
-	// never will be: the relay refuses it, or it was superseded or deleted meanwhile.
+	// ErrRefused is wrapped by the error of [Relay].Save for an event that will never be stored,
+	// because the relay refuses the event or has a newer version or a deletion of it.
 	ErrRefused = errors.New("the relay refuses the event")
-	// ErrIncomplete is wrapped by [Relay].Events when a relay can't give all that it has.
+	// ErrIncomplete is wrapped by the error of [Relay].Events if the relay can't return all events.
 	ErrIncomplete = errors.New("the relay can't give everything")
 )
 
-// Repositories are our bare git repositories: where they are is for the embedder to
-// say, who owns the lock as well. All methods may be called concurrently. One that is not
-// announced any more is out of service at once, and its folder is kept for a while, should
-// that be taken back. What was pushed for pull requests whose events are not here lies
-// outside of the repositories until these come, and is taken from there;
-// [Purgatory.Pushed] is not told of it, but [Purgatory.Staged].
+// Repositories are the bare git repositories of this service. The embedder decides about their
+// folders and locks. All methods may be called concurrently. A repository without announcement
+// leaves service immediately, and its folder is kept for a while. Data that is pushed for a pull
+// request without event is staged outside of the repository. [Purgatory.Staged] reports such data,
+// and [Purgatory.Pushed] all other data.
 type Repositories interface {
-	// Lock locks a repository against pushes, and against us, and returns its folder.
-	// The error wraps ErrNoRepository if there is none. unlock must be called once.
+	// Lock locks a repository against pushes and against purgatory, and returns its folder. The
+	// error wraps ErrNoRepository if there is no such repository. unlock must be called once.
 	Lock(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error)
-	// Create makes an empty repository, durably. One that is there already is left as
-	// it is, unless it is empty and hashes its objects otherwise: then it is made anew.
-	// It is called without the lock.
+	// Create creates an empty repository, durably. It leaves an existing repository as it is. Only
+	// an empty repository of another object format is created again. The lock is not held.
 	Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error
-	// Remove removes a repository without refs, unless it is in use: then the error
-	// wraps ErrInUse. One that is not there is no error.
+	// Remove removes a repository without refs. The error wraps ErrInUse if the repository is in
+	// use or has refs. A missing repository is no error.
 	Remove(ctx context.Context, ref graspsync.RepoRef) error
 
-	// Owned yields the repositories of an owner that are in service, of all owners for the
-	// zero key, in any order; an error is the last pair.
+	// Owned yields the repositories of an owner that are in service, or of all owners for the
+	// zero key, in any order. An error is the last pair.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Depart takes a repository out of service, durably: for all who come from now on, it is
-	// not there. It waits for whoever has the lock, and for nobody who reads. Create puts
-	// it back as it was. One that is not there is no error.
+	// Depart takes a repository out of service, durably. New requests do not find it. Depart waits
+	// for the lock, but not for readers. Create puts the repository back as it was. A missing
+	// repository is no error.
 	Depart(ctx context.Context, ref graspsync.RepoRef) error
-	// Sweep removes what has departed before a time.
+	// Sweep deletes the folders of repositories that left service before a time.
 	Sweep(ctx context.Context, before time.Time) error
-	// Erase removes a repository at once and for good, in service or not. It waits for
-	// whoever has the lock. One that is not there is no error.
+	// Erase deletes a repository immediately, in service or not. It waits for the lock. A missing
+	// repository is no error.
 	Erase(ctx context.Context, ref graspsync.RepoRef) error
 
-	// Staged returns what was pushed to a repository for an event: by several, it may be.
-	// It may be called with or without locks.
+	// Staged returns the uploads that were pushed to a repository for an event. Several clients
+	// may have pushed. It may be called with or without locks.
 	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
-	// Unstage removes all of that: its event has come, and what it names was taken.
+	// Unstage deletes these uploads, because the event has arrived and its objects were taken.
 	Unstage(ref graspsync.RepoRef, id graspsync.EventID)
 
-	// Reserve makes so many bytes count that are about to come to a repository, for nothing
-	// but pull requests it may be, until done is called, once they are there or are not to
-	// come. None ask whether there is room for anything. pullBytes returns how many bytes pull
-	// requests of strangers take up in an owner's repositories: they do not count for the owner.
-	// It is quick, and not called after Reserve has returned. The error wraps ErrFull if there is no room. It may be called with or
-	// without the lock, and returns soon once ctx has ended.
+	// Reserve counts bytes that are about to come to a repository until done is called. done is
+	// called when the bytes are in the repository or will not come. pulls means that they are for
+	// pull requests only. Zero bytes ask whether there is any room. pullBytes returns the number of
+	// bytes of strangers' pull requests in the repositories of an owner, which do not count for the
+	// owner. It is fast, and must not be called after Reserve has returned. The error wraps ErrFull
+	// if there is no room. Reserve may be called with or without the lock, and returns soon after
+	// ctx ends.
 	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (done func(), err error)
 }
 
-// Upload is what one push has brought for an event.
+// Upload is the data of one push for an event.
 type Upload struct {
-	Tip nip34.ObjectID // what it says that the event's commit is
-	Dir string         // the folder of its objects; it may go at any time
-	// Bytes is what it takes up, at most.
+	Tip nip34.ObjectID // the commit of the event, as the push says
+	Dir string         // the folder of the objects; it may be deleted at any time
+	// Bytes is the maximum size of the objects on the disk.
 	Bytes int64
 }
 
 var (
-	// ErrFull is wrapped by [Repositories] when repositories take up all that they may.
+	// ErrFull is wrapped by errors of [Repositories] if repositories have reached their limit.
 	ErrFull = errors.New("no room for more data")
-	// ErrNoRepository is wrapped by [Repositories] for a repository that is not there.
+	// ErrNoRepository is wrapped by errors of [Repositories] for a missing repository.
 	ErrNoRepository = errors.New("no such repository")
-	// ErrInUse is wrapped by [Repositories] for a repository that can't be removed: it
-	// has refs, or somebody is reading or writing it.
+	// ErrInUse is wrapped by errors of [Repositories] for a repository that can't be removed,
+	// because it has refs or is being read or written.
 	ErrInUse = errors.New("repository is in use")
 )
 
-// GitFetcher gets git objects and moves refs. Package gitfetch is the one for real
-// repositories, package fetchtest the one for tests. Methods that take a folder are
-// called under the lock of its repository, Quarantine and Weigh excepted. What Missing,
-// Share, Take and [Quarantine.Promote] have made part of a repository, or found there, is
-// kept from garbage collection until Cleanup.
+// GitFetcher gets git objects and moves refs. Package gitfetch has the implementation for real
+// repositories, package fetchtest one for tests. Methods with a folder are called under the lock of
+// its repository, except for Quarantine and Weigh. Objects that Missing, Share, Take or
+// [Quarantine.Promote] found in a repository or added to it are kept from garbage collection until
+// Cleanup.
 type GitFetcher interface {
-	// Probe returns the kinds of those of ids that are in the repository, whatever they
-	// need, and a stamp that is another one whenever an object has come to the
-	// repository, has left it, or is not kept from garbage collection any more. It is
-	// cheap: histories are walked only where it has found all that a state names.
+	// Probe returns the kinds of those of ids that are in the repository, complete or not. stamp
+	// changes whenever an object is added, removed, or released to garbage collection. Probe is
+	// cheap. Histories are walked only if Probe finds all objects of a state.
 	Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
-	// Missing returns those of ids that are not in the repository with all that they
-	// need.
+	// Missing returns those of ids that are not in the repository with all objects that they need.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Weigh returns how many bytes on the disk some objects take up with all that they need,
-	// but for what others need as well. All are in the repository, whose lock is not needed.
+	// Weigh returns the bytes on the disk of ids and of all objects that they need, without the
+	// objects that but need. All are in the repository. The lock is not held.
 	Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
 
-	// Quarantine makes a place beside a repository for objects that are not part of
-	// it yet.
+	// Quarantine creates a place beside a repository for objects that are not part of it yet.
 	Quarantine(ctx context.Context, dir string) (Quarantine, error)
-	// Share makes those of ids that are complete in one repository part of another one,
-	// with all that they need, durably. Both repositories are locked.
+	// Share makes those of ids that are complete in one repository part of another one, with all
+	// objects that they need, durably. Both repositories are locked.
 	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
-	// Take makes objects that lie in a folder of packs part of a repository, with all
-	// that they need and nothing else, durably. The error wraps ErrNotServed if something
-	// of that is in neither; nothing has changed then. The folder stays as it is.
+	// Take makes objects of a folder of packs part of a repository, with the objects that they need
+	// and no others, durably. The error wraps ErrNotServed if a needed object is in neither of them.
+	// In this case nothing has changed. The folder is not changed.
 	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
 
-	// Refs returns the branches, tags and refs/nostr of a repository, and where HEAD
-	// points to.
+	// Refs returns the branches, tags and refs/nostr of a repository, and the target of HEAD.
 	Refs(ctx context.Context, dir string) (Refs, error)
-	// UpdateRefs makes refs what they should be: all that are created or moved, or none;
-	// then HEAD, unless it is zero; then those that go. It is durable on return. The
-	// error wraps ErrChanged if a ref did not have its old value, and ErrUnfit if git can
-	// never make refs what they should be.
+	// UpdateRefs creates and moves refs, all of them or none. Then it sets HEAD, unless head is
+	// zero. Then it deletes refs. The changes are durable when it returns. The error wraps ErrChanged
+	// if a ref did not have its old value, and ErrUnfit if git can never accept the refs.
 	UpdateRefs(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
 
-	// Repair removes what a crash left: stale locks, and quarantines of earlier processes.
-	// It is called first of all after a crash that happened while refs were moved, and
-	// after UpdateRefs has failed.
+	// Repair removes the leftovers of a crash: stale locks, and quarantines of earlier processes.
+	// It is the first call after a crash during UpdateRefs, and after UpdateRefs has failed.
 	Repair(ctx context.Context, dir string) error
-	// Cleanup does the same, and lets go of objects which no ref holds. It is called when
-	// nothing of a repository is missing any more.
+	// Cleanup does the same, and releases objects without ref to garbage collection. It is called
+	// when a repository lacks nothing any more.
 	Cleanup(ctx context.Context, dir string) error
-	// Maintain puts one repository in order, as far as that is worth its cost: packs and
-	// refs become few, and what nothing names any more goes. Readers are not disturbed,
-	// and the lock is held for moments only. Whatever ends it leaves a sound repository.
-	// A pack that Share has given the repository may stay as it is as long as the other one
-	// has it. The error wraps ErrInUse if the same repository is being maintained already, or
-	// if what was to go was needed meanwhile.
+	// Maintain repacks a repository and packs its refs, as far as that is worth the cost, and
+	// deletes unnamed objects. It does not disturb readers and holds the lock for moments only.
+	// The repository is sound whenever Maintain ends. A pack from Share may stay as it is as long as
+	// the other repository has it. The error wraps ErrInUse if the same repository is being
+	// maintained, or if an object that was to be deleted was needed meanwhile.
 	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
 }
 
-// ObjectKind is what a git object is.
+// ObjectKind is the type of a git object.
 type ObjectKind uint8
 
-// The kinds.
+// The types of git objects.
 const (
 	Commit ObjectKind = iota + 1
 	Tree
@@ -170,97 +160,95 @@ const (
 	Tag
 )
 
-// Maintenance says how a repository is put in order.
+// Maintenance are the parameters of [GitFetcher].Maintain.
 type Maintenance struct {
 	// Lock is Lock of [Repositories] for the repository. It is called several times.
 	Lock func(ctx context.Context) (dir string, unlock func(), err error)
-	// Keep returns objects that must not go, nor what they need, though no ref has them:
-	// what those name who have a say. It is called under the lock, and without it.
+	// Keep returns objects that must stay, with all objects that they need, although no ref has
+	// them: the objects that maintainers' events name. It is called with and without the lock.
 	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
-	// Choose returns more of them, and takes its time: what strangers' events name that
-	// wait, as far as there is room for it. It is called without the lock, and at most once:
-	// before it is looked for what nothing names. It may be nil.
+	// Choose returns more such objects: those that waiting events of strangers name, as far as
+	// there is room. It may be slow. It is called without the lock, at most once, before unnamed
+	// objects are searched. It may be nil.
 	Choose func(ctx context.Context, dir string) ([]nip34.ObjectID, error)
-	// Grace is how long objects stay that nothing names any more, Remember how long it
-	// counts as naming an object that a ref pointed to it.
+	// Grace is the time for which unnamed objects stay. Remember is the time for which an object
+	// counts as named after a ref has pointed to it.
 	Grace, Remember time.Duration
-	// Now has all of it done, whether or not it is worth its cost, and without grace:
-	// what no ref names, nor Keep or Choose, is gone at the end.
+	// Now has everything done regardless of its cost, and without grace. Afterwards no object is
+	// left that neither a ref nor Keep nor Choose names.
 	Now bool
-	// Prune has it looked for what nothing names though that was done lately. What was
-	// fetched an hour ago or earlier, and that nothing names by now, goes as well.
+	// Prune has unnamed objects searched even if that was done a short time ago. Unnamed objects that
+	// were fetched at least an hour ago are deleted as well.
 	Prune bool
 }
 
-// Maintained is what maintenance has done.
+// Maintained is the result of [GitFetcher].Maintain.
 type Maintained struct {
-	Packs     int           // in the repository, afterwards
-	LooseRefs int           // refs with a file of their own, afterwards; counted up to a bound
-	Removed   int           // packs that went
-	Freed     int64         // bytes; negative if what is there has grown
-	Pruned    bool          // it was looked for what nothing names any more
-	Unnamed   int64         // bytes at most of what that has found and left, for its grace; if Pruned
+	Packs     int           // packs in the repository afterwards
+	LooseRefs int           // refs with a file of their own afterwards, counted up to a bound
+	Removed   int           // deleted packs
+	Freed     int64         // bytes; negative if the repository has grown
+	Pruned    bool          // unnamed objects were searched
+	Unnamed   int64         // maximum of the bytes of unnamed objects that are in their grace; if Pruned
 	Locked    time.Duration // the longest time for which the lock was held
 }
 
-// Quarantine has objects that are not part of their repository. It is used by one
-// goroutine at a time, but for Received.
+// Quarantine has objects that are not part of their repository. One goroutine at a time uses a
+// Quarantine, except for Received.
 type Quarantine interface {
-	// Fetch asks a clone URL for objects and what they need, and returns how many
-	// bytes came. What the server does not have is left out; an error that wraps
-	// ErrNotServed means that it has none of them, whatever else it sent. After an
-	// error the quarantine has what it had before.
+	// Fetch requests objects and the objects that they need from a clone URL, and returns the number
+	// of received bytes. Objects that the server lacks are left out. If the server has none of them,
+	// the error wraps ErrNotServed. After an error the quarantine is as it was before.
 	Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (bytes int64, err error)
-	// Received returns how many bytes of the Fetch under way have come, or of the last one, and 0
-	// before the first: of requests that take long while others wait, the one that brings least in
-	// a second gives way. It does not fall before the next Fetch begins. It may be called by any goroutine at
-	// any time, so while the other methods run, and after Promote and Discard, when nothing hangs on what it
-	// says; it must not block. Where nobody knows, 0 is allowed, at a price: such a request counts as the slowest
-	// of all, and is the first to be ended, a minute after it began, where others wait.
+	// Received returns the number of bytes that the current or last Fetch has received, 0 before the
+	// first. If other requests wait, the long request with the fewest bytes per second is ended.
+	// The number does not fall before the next Fetch. Any goroutine may call Received at any time,
+	// also after Promote and Discard. It must not block. An implementation that does not count may
+	// return 0. Its requests count as the slowest and may be ended after a minute.
 	Received() int64
-	// Missing is that of GitFetcher, for quarantine and repository together.
+	// Missing is Missing of GitFetcher, for quarantine and repository together.
 	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Promote makes the objects part of the repository, durably, and kept from garbage
-	// collection until Cleanup. It is called under the repository's lock, and ends the
-	// quarantine.
+	// Promote makes the objects part of the repository, durably, and keeps them from garbage
+	// collection until Cleanup. The lock of the repository is held. Promote ends the quarantine.
 	Promote(ctx context.Context) error
-	// Discard ends the quarantine, and all that is in it. It may be called after
-	// Promote, and again.
+	// Discard ends the quarantine and deletes its objects. It may be called after Promote, and more
+	// than once.
 	Discard() error
 }
 
 var (
-	// ErrNotServed is wrapped by [Quarantine.Fetch] when a server has nothing of what
-	// it was asked for: no such object, no such repository, or not for us.
+	// ErrNotServed is wrapped by errors of [Quarantine.Fetch] if a server has none of the objects,
+	// lacks the repository, or refuses access.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrBroken is wrapped by [Quarantine.Fetch] when a server failed in a way that does not pass
-	// soon and is not about one repository: no such name, TLS, an address that is
-	// not public. None of its URLs is asked for a while.
+	// ErrBroken is wrapped by errors of [Quarantine.Fetch] for a failure of the whole server that
+	// lasts: an unknown name, TLS, or an address that is not public. Its URLs are not requested for a
+	// while.
 	ErrBroken = errors.New("server is of no use")
-	// ErrLimit is wrapped by [Quarantine.Fetch] when a server went beyond a limit of ours: it is not
-	// asked for the same again before the next day.
+	// ErrLimit is wrapped by errors of [Quarantine.Fetch] if an answer exceeds a limit. The same
+	// objects are not requested from the server before the next day.
 	ErrLimit = errors.New("beyond a limit")
-	// ErrSlow is wrapped by [Quarantine.Fetch] besides ErrLimit where it was time that was up: that may
-	// be our line's doing, or a server's for a moment, and it is asked again in minutes.
+	// ErrSlow is wrapped in addition to ErrLimit if the limit is the time. The server is asked again
+	// in minutes, because the cause may be our own connection.
 	ErrSlow = errors.New("it took too long")
-	// ErrBusy is wrapped by [Quarantine.Fetch], in a [BusyError], when a server asks to be left alone.
+	// ErrBusy is wrapped by errors of [Quarantine.Fetch], in a [BusyError], if a server asks for a
+	// pause.
 	ErrBusy = errors.New("server is busy")
-	// ErrUnfit is wrapped by [GitFetcher.UpdateRefs] when git refuses refs for what they are:
-	// names that exclude each other, a branch that is no commit.
+	// ErrUnfit is wrapped by errors of [GitFetcher].UpdateRefs if git refuses the refs: names that
+	// exclude each other, or a branch that is no commit.
 	ErrUnfit = errors.New("git refuses these refs")
-	// ErrChanged is wrapped by [GitFetcher.UpdateRefs] when a ref was moved by somebody
-	// else. Nothing was changed.
+	// ErrChanged is wrapped by errors of [GitFetcher].UpdateRefs if another process has moved a ref.
+	// Nothing was changed.
 	ErrChanged = errors.New("ref was changed by somebody else")
-	// ErrCrowded is wrapped by all methods of [GitFetcher] and [Quarantine] when time was up while others had all places
-	// in which git may run: it says nothing about the repository.
+	// ErrCrowded is wrapped by errors of all methods of [GitFetcher] and [Quarantine] if all git
+	// slots were busy until the time was up. It says nothing about the repository.
 	ErrCrowded = errors.New("others had all places")
 )
 
-// BusyError is wrapped by [Quarantine.Fetch] when a server asks to be left alone for some
-// time. None of its URLs is asked meanwhile: for a minute at least, and for a day at most.
+// BusyError is wrapped by errors of [Quarantine.Fetch] if a server asks for a pause. Its URLs are
+// not requested for that time, at least a minute and at most a day.
 type BusyError struct{ After time.Duration }
 
-// Error says for how long.
+// Error returns the text with the pause.
 func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", ErrBusy, e.After) }
 
 // Unwrap returns ErrBusy.
@@ -269,13 +257,13 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 // Refs are the refs of a repository.
 type Refs struct {
 	At   map[nip34.RefName]nip34.ObjectID
-	Head nip34.RefName // the branch that HEAD points to; zero if to nothing we know
-	// Format is how the repository hashes its objects.
+	Head nip34.RefName // the branch that HEAD points to; zero if it points elsewhere
+	// Format is the object format of the repository.
 	Format nip34.ObjectFormat
 }
 
-// RefChange is what becomes of one ref. A zero Old means that it does not exist, a
-// zero New that it goes.
+// RefChange is a change of a ref. A zero Old means that the ref does not exist, a zero New that the
+// ref is deleted.
 type RefChange struct {
 	Name nip34.RefName
 	Old  nip34.ObjectID

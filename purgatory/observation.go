@@ -7,43 +7,43 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Observation is something that happened: [HoldStarted], [HoldEnded], [RevivalEnded], [FetchEnded]
-// or [AttemptEnded].
+// Observation is [HoldStarted], [HoldEnded], [RevivalEnded], [FetchEnded] or [AttemptEnded].
 type Observation interface{ observation() }
 
 // The observations.
 type (
-	// HoldStarted says that an event waits.
+	// HoldStarted reports that an event is held.
 	HoldStarted struct {
 		ID       graspsync.EventID
 		Event    graspsync.Event
 		ByUser   bool
 		Deadline time.Time
 	}
-	// HoldEnded says that an event waits no longer.
+	// HoldEnded reports that an event is not held any more.
 	HoldEnded struct {
 		ID     graspsync.EventID
 		Event  graspsync.Event
 		Reason EndReason
 		Waited time.Duration
 	}
-	// RevivalEnded says that an announcement whose waiting has ended, since it had expired, can't be
-	// revived any more either: those whom it lists are not listed by it from now on.
+	// RevivalEnded reports that an expired announcement can not be revived any more. It lists
+	// nobody from now on.
 	RevivalEnded struct {
 		ID    graspsync.EventID
 		Event graspsync.Event
 	}
-	// FetchEnded says that a server was asked for git data.
+	// FetchEnded reports the end of a request to a git server.
 	FetchEnded struct {
 		Repo    graspsync.RepoRef
 		URL     graspsync.CloneURL
-		Wanted  int   // objects
-		Missing int   // of them, afterwards
-		Bytes   int64 // that came
+		Wanted  int   // requested objects
+		Missing int   // of Wanted, afterwards
+		Bytes   int64 // received
 		Err     error // nil if the server answered as it should
-		Local   error // what failed here, git or the disk: what came is not part of the repository
+		Local   error // a failure of our git or disk; the received data is not part of the repository
 	}
-	// AttemptEnded says that an attempt has asked every server that can be asked now.
+	// AttemptEnded reports that an attempt has asked every server that could be asked, and that
+	// data is still missing.
 	AttemptEnded struct {
 		Repo    graspsync.RepoRef
 		Attempt int // in a row, from 1
@@ -61,27 +61,27 @@ func (FetchEnded) observation() {}
 
 func (AttemptEnded) observation() {}
 
-// EndReason is how the waiting of an event ended.
+// EndReason is the reason for which a hold ended.
 type EndReason uint8
 
 // The reasons for which a hold ends.
 const (
-	// Released: its data is here, and it is served.
+	// Released: the git data has arrived, and the event is stored.
 	Released EndReason = iota + 1
-	// Expired: its time was over.
+	// Expired: the git data did not arrive in time.
 	Expired
-	// Replaced: a newer version waits in its place.
+	// Replaced: a newer version is held instead.
 	Replaced
-	// Deleted: its author deleted it.
+	// Deleted: the author deleted the event.
 	Deleted
-	// NotStored: its data is here, but the relay refused it, or had a newer version of it
-	// or its deletion by then. It is called refused.
+	// NotStored: the git data has arrived, but the relay refused the event or had a newer version
+	// or a deletion of it. Its text is "refused".
 	NotStored
-	// Displaced: it gave way to another event when there were no places left, or an operator wants
-	// it no more ([Purgatory.Dismiss]). It may come again.
+	// Displaced: the event was evicted because the table was full, or [Purgatory.Dismiss] removed
+	// it. It may be submitted again.
 	Displaced
-	// Unwanted: it was the announcement of somebody whom an announcement that waited has
-	// listed, and none does any more. It may come again.
+	// Unwanted: the event was the announcement of a maintainer whom no held announcement lists any
+	// more. It may be submitted again.
 	Unwanted
 )
 

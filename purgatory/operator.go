@@ -9,10 +9,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Refetch has a repository looked at, and what it lacks hunted for at once: it does not count how
-// often that was tried, nor that a server is broken. It returns before anything is fetched; how often
-// a server is asked in a minute is bounded all the same. The error wraps [ErrNoRepository] if nobody
-// announces the repository.
+// Refetch has a repository examined, and its missing data fetched immediately, without the waits
+// for earlier attempts and for broken servers. The limit of requests per minute stays. It returns
+// before data is fetched. The error wraps [ErrNoRepository] if the repository is not announced.
 func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	about, _, err := p.Announced(ctx, ref)
 	switch {
@@ -27,11 +26,11 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Forgive forgets that events have waited for git data of a repository in vain. An announcement of it that has
-// expired softly waits again. The others are taken from other relays again, which have to be asked: it returns their
-// ids, and a SyncManager does so when its Reconsider is told of [graspsync.OnAsked] for them. Of what waited in vain longer
-// ago than is recorded (GivenUpUnknown of [DataState]) the repository is not known. The error is the first of the store; the
-// others were forgotten all the same.
+// Forgive forgets that events of a repository have expired, and revives its softly expired
+// announcement. It returns the ids of the other events. Sync does not ignore them any more, and
+// requests them if SyncManager.Reconsider is called with [graspsync.OnAsked] for them. Events that
+// expired before records began are not found (GivenUpUnknown of [DataState]). The error joins those
+// of the store. The other events were forgotten.
 func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
 	for _, id := range p.gaveUp(ref) {
@@ -45,17 +44,15 @@ func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []g
 	return ids, errors.Join(errs...)
 }
 
-// RemovePull removes the ref of a pull request, or update of one, from a repository, served or not; it
-// is for who must take that down, after its event is gone. What it brought goes with the next
-// maintenance, or with Maintain. One that is not there is no error.
+// RemovePull removes the ref of a pull request, or update, from a repository. It is for a takedown,
+// after the event is deleted. The next maintenance deletes the objects. A missing ref is no error.
 func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
 	return p.dropRefs(ctx, ref, id)
 }
 
-// Dismiss ends the waiting of all events that an operator does not want any more, and has what was
-// brought for them go. It may come again, if whoever decides about it accepts it then. It returns
-// how many there were. An error is the first; the others were tried all the same, and the call may
-// be repeated.
+// Dismiss ends the hold of all events for which unwanted returns true, and has their data deleted.
+// They may be submitted again. It returns the number of events. The error joins those of single
+// events. The others were removed, and the call may be repeated.
 func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
 	for _, e := range p.pending.all() {

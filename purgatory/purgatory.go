@@ -20,22 +20,22 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Message is what a client is told whose event waits.
+// Message is the OK message for a client whose event is held.
 const Message = "purgatory: won't be served until git data arrives"
 
-// Sentinels of Run and [Purgatory.Ready].
+// Errors of Run and [Purgatory.Ready].
 var (
 	// ErrRunning is returned by a second call of Run.
 	ErrRunning = errors.New("already run")
-	// ErrStarting says that the repositories were not listed yet.
+	// ErrStarting is returned while the repositories are still being listed.
 	ErrStarting = errors.New("the repositories are still being listed")
-	// ErrLost says that most repositories have no announcement. None of them leaves before the
-	// operator confirms that, or their events are back.
+	// ErrLost is returned if most repositories have no announcement. They stay in service until the
+	// operator confirms that they leave, or their events are back.
 	ErrLost = errors.New("most repositories have no announcement, so their events may be lost: restore these, or confirm that the repositories leave")
 )
 
-// Purgatory holds events until their git data is here. It is made by [Open]. All
-// methods may be called concurrently.
+// Purgatory holds events until their git data has arrived. [Open] creates it. All methods may be
+// called concurrently.
 type Purgatory struct {
 	ran atomic.Bool
 
@@ -48,10 +48,10 @@ type Purgatory struct {
 	keep    state.Store                     // panics of a write are errors
 	step    func(name string)               // called after each durable step
 	ended   chan struct{}                   // closed when Run ends
-	looking *keyed.Locks[graspsync.RepoRef] // held during a look at a repository
+	looking *keyed.Locks[graspsync.RepoRef] // held during a release
 	engine  *engine
 
-	// what is remembered; each guards its own data
+	// each guards its own data
 	inbox       *inbox
 	table       *repoTable
 	departures  *departures
@@ -64,16 +64,15 @@ type Purgatory struct {
 	maintenance *maintenance
 }
 
-// Open reads what waits from a store, repairs what a crash has left, and returns when
-// repositories can be read again. Nothing is fetched before Run. The error wraps
-// [ErrConfig] and names every argument that can't be used. A store for tests is
-// [state.NewMemory]; [state.Open] returns one that survives a restart.
+// Open reads the held events from a store, repairs repositories after a crash, and returns when
+// they can be read again. It fetches nothing. The error wraps [ErrConfig] and names every invalid
+// argument. [state.NewMemory] is a store for tests. A store of [state.Open] survives a restart.
 func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, store, cfg, func(string) {}, rand.Uint64()|1)
 }
 
-// open is Open, with somebody who is told of each durable step, and what the waits are
-// lengthened by at random.
+// open is Open with a function that is called after each durable step, and the seed of random
+// waits.
 func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
 	step func(name string), seed uint64,
 ) (*Purgatory, error) {
@@ -123,13 +122,12 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	return p
 }
 
-// Held returns the stamps of the events that wait and match a filter, as of one moment. What is
-// stored, and waits on for another repository, is not among them. An event is stored before it
-// waits no longer: who wants to have all that is here asks Held first, and then the [Relay].
+// Held returns the keys of the held events that match a filter at one moment, without those that
+// are stored and wait for another repository. An event is stored before its hold ends. A caller
+// that needs all events calls Held first, and then the [Relay].
 func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.pending.held(filter) }
 
-// Announcements returns the announcements under an identifier that wait, and have not
-// expired.
+// Announcements returns the held announcements with an identifier that have not expired.
 func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
 	if list := p.pending.announcements(identifier); list != nil {
 		return slices.Clip(list.hard)
@@ -137,9 +135,8 @@ func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Remembered returns the announcements under an identifier that wait, those that expired
-// softly, which a new state of one of their maintainers revives, and of those whom these list
-// the announcements that wait with them.
+// Remembered returns the held announcements with an identifier, those that expired softly, and the
+// held announcements of maintainers whom these list.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	if list := p.pending.announcements(identifier); list != nil {
 		return slices.Clip(list.soft)
@@ -147,8 +144,8 @@ func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Generation is another one whenever Announcements or Remembered would return something else
-// for an identifier, and nil where they return nothing.
+// Generation returns a value that changes whenever Announcements or Remembered would return
+// something else for an identifier. It is nil if both return nothing.
 func (p *Purgatory) Generation(identifier string) any {
 	if list := p.pending.announcements(identifier); list != nil {
 		return list
@@ -156,34 +153,32 @@ func (p *Purgatory) Generation(identifier string) any {
 	return nil
 }
 
-// Knows reports whether somebody has an announcement that waits under an identifier, softly
-// expired or not, or is listed in one, without looking at these. It may report that of others.
+// Knows reports whether a key is the author of a held announcement with an identifier, softly
+// expired or not, or is listed in one. It may report true for other keys.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
 	return p.pending.knows(identifier, who)
 }
 
-// PullRequest returns the pull request, or update of one, with this id that waits;
-// nil if none does.
+// PullRequest returns the held pull request, or update, with an id. It is nil if none is held.
 func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
 	e, _ := p.pending.get(id)
 	return e.Pull
 }
 
-// Event returns the event with this id that waits, the zero Event if none does. An announcement
-// that has expired softly waits.
+// Event returns the held event with an id, also a softly expired announcement. It is the zero Event
+// if none is held.
 func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event {
 	e, _ := p.pending.get(id)
 	return e.Signed()
 }
 
-// Submitted reports whether the event with this id waits, and if so, whether a client
-// submitted it.
+// Submitted reports whether the event with an id is held, and whether a client submitted it.
 func (p *Purgatory) Submitted(id graspsync.EventID) (byUser, waits bool) {
 	e, waits := p.pending.get(id)
 	return e.ByUser, waits
 }
 
-// EventsOf returns the events of an author that wait, in order of their ids.
+// EventsOf returns the held events of an author, by id.
 func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	for _, e := range p.pending.ofAuthor(author) {
 		out = append(out, e.Signed())
@@ -191,16 +186,15 @@ func (p *Purgatory) EventsOf(author graspsync.PubKey) (out []graspsync.Event) {
 	return out
 }
 
-// AllAnnouncements returns all announcements that wait and have not expired, in order
-// of their repositories.
+// AllAnnouncements returns the held announcements that have not expired, by repository.
 func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 	return p.pending.allAnnouncements()
 }
 
 // Lacking returns the repositories that lack git data, each with whether a git server may still
-// have it: not if each of its servers failed or lacked the data several times, if its
-// announcement has expired softly, or if no event names git data of it. A repository that is yet
-// to be looked at counts as one that lacks data which may be had.
+// have it. The value is false if each server failed or lacked the data several times, if the
+// announcement has expired softly, or if no event names git data. It is true for a repository that
+// has not been examined yet.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all() {
@@ -212,41 +206,38 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	return out
 }
 
-// Pushing tells that a push is about to move refs, and must be called while it has the
-// lock: whoever gets that next would take a part of what a state says for something to
-// be undone. As long as such a state waits, what it says of these refs is not moved
-// back to what an older one says. It is not kept on the disk: after a restart the
-// refs are those of the older state until the data of the newer one is complete.
+// Pushing is called before a push moves refs, with the lock held. While a state that names the new
+// values is held, an older state does not move these refs back. This is not on the disk: after a
+// restart an older state decides until the data of the newer one is complete.
 func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.pending.pushing(ref, refs)
 }
 
-// Settled waits until a repository was looked at for what was told of it before, or ctx ends,
-// whose error it wraps: what a push has made complete is served then, and its default branch
-// and the other repositories of those who have a say in it are what they say. That such a look
-// fails is not waited for: it is made again by and by.
+// Settled waits until a repository was released for all earlier calls of [Purgatory.Pushed] and the
+// like, or ctx ends. Afterwards the data of a push is served, and the refs of other repositories
+// follow. A failed release ends the wait as well, and is repeated. The error wraps that of ctx.
 func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.table.await(ctx, ref)
 }
 
-// PullBytes returns how many bytes pull requests of authors who are no members take up at most in
-// the repositories of an owner, as far as that was measured since the start.
+// PullBytes returns the maximum number of bytes of strangers' pull requests in the repositories of
+// an owner, as measured since the start.
 func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
 
-// Ration says which of some pull requests a push may not make the refs of, that brings so
-// many bytes for them, and why; for the others it makes room. It must be called when git
-// is about to make them, with the lock of the repository, which is in dir.
+// Ration returns the pull requests whose refs a push may not create, each with a reason for the
+// client. It makes room for the others. bytes is the size of the push. It is called before git
+// creates the refs, with the lock of the repository in dir held.
 func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 
-// Ready returns nil if repositories come and go as their announcements do. The error wraps
-// [ErrStarting] until Run has listed the repositories, and [ErrLost] while most of those in service
-// have no announcement.
+// Ready returns nil if repositories enter and leave service with their announcements. The error
+// wraps [ErrStarting] until Run has listed the repositories, and [ErrLost] while most of them have
+// no announcement.
 func (p *Purgatory) Ready() error { return p.departures.err() }
 
-// ConfirmDepartures has the repositories leave for which Ready returns [ErrLost], and returns their
-// number. Their folders are kept for [Times].Departed.
+// ConfirmDepartures lets the repositories leave service for which Ready returns [ErrLost], and
+// returns their number. Their folders are kept for [Times].Departed.
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
@@ -255,26 +246,26 @@ func (p *Purgatory) ConfirmDepartures() int {
 	return len(refs)
 }
 
-// Maintain puts one repository in order at once, whatever that costs: when it returns,
-// what no ref has and no event names that waits is gone, and so are the logs of refs. It
-// is for who must take something down, after the events are gone that name it. The error
-// wraps [ErrNoRepository], or [ErrInUse] if it should be called again.
+// Maintain maintains a repository immediately, regardless of the cost. Afterwards objects that
+// neither a ref nor a held event names are deleted, and so are reflogs. It is for a takedown, after
+// the events are deleted. The error wraps [ErrNoRepository], or [ErrInUse] if the call should be
+// repeated.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return p.maintain(ctx, ref, true)
 }
 
-// Announced returns the announcement of a repository, stored or waiting, and who has a say in
-// it; nil if there is none.
+// Announced returns the announcement of a repository, stored or held, and its maintainers. The
+// announcement is nil if there is none.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	return p.reader.announcement(ctx, ref)
 }
 
-// AuthorizedState returns the newest state that decides about the refs of a repository,
-// stored or waiting, whether or not its objects are here: what a push must match. It
-// is nil if there is none. One that no repository can be does not count while it waits.
+// AuthorizedState returns the newest state that decides about the refs of a repository, stored or
+// held, even if its objects are missing. A push must match it. It is nil if there is none. A held
+// state that git cannot accept does not count.
 //
-// The error wraps [ErrInUse] while refs of the repository that were being moved when something
-// failed are still to be taken back: nobody else is to move them before. It is looked at soon.
+// The error wraps [ErrInUse] if a change of refs has failed half-way and is not repaired yet. No
+// push may move refs before the repair, which is made soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.doubts(ref) {
 		p.touch(ref)
@@ -289,8 +280,8 @@ func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) 
 	return g.Authorized(r), nil
 }
 
-// Run hunts, releases and expires until ctx ends, of which it returns the cause;
-// [ErrRunning] if it was called before. No goroutine and no child process outlives it.
+// Run fetches, releases and expires until ctx ends, and returns the cause. A second call returns
+// [ErrRunning]. No goroutine and no child process is left when it returns.
 func (p *Purgatory) Run(ctx context.Context) error {
 	if p.ran.Swap(true) {
 		return ErrRunning
@@ -312,7 +303,7 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Status returns what waits, and what was.
+// Status returns the held events and the counters.
 func (p *Purgatory) Status() Status {
 	st := Status{At: time.Now(), Maintenance: p.maintenance.snapshot()}
 	p.report.count(&st)
@@ -321,10 +312,10 @@ func (p *Purgatory) Status() Status {
 	return st
 }
 
-// errNotRunning is returned by ask before Run and after it.
+// errNotRunning is returned by ask before and after Run.
 var errNotRunning = errors.New("not running")
 
-// ask has the engine say what is done to get the data of a repository.
+// ask returns the state of the queue for a repository.
 func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.About, error) {
 	if !p.ran.Load() {
 		return syncqueue.About{}, errNotRunning
@@ -341,9 +332,8 @@ func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.A
 	}
 }
 
-// Collector returns the metrics, computed when they are asked for. The caller
-// registers it on a registry of its own. namespace goes before their names, without
-// an underscore; with an empty one they have the names that operators know.
+// Collector returns the metrics. The caller registers it. namespace is a prefix of the names,
+// without underscore. Without it the names are those in docs/metrics.md.
 func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 	return newCollector(p.Status, p.report, namespace)
 }
