@@ -69,7 +69,7 @@ func (p *Purgatory) check(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			p.inbox.tell(news{identifier: identifier, why: refplan.Reasons{Check: true, Left: left[identifier]}})
+			p.inbox.tell(surveyRequest{identifier: identifier, why: refplan.Reasons{Check: true, Left: left[identifier]}})
 		}
 		timer.Reset(time.Until(began.Add(p.cfg.fixed.Check*9/10 + rand.N(p.cfg.fixed.Check/10+1))))
 	}
@@ -141,7 +141,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 		if ours && !there[ref] {
 			count++
 			p.table.touch(ref)
-			p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Check: true}})
+			p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Check: true}})
 		}
 	}
 	if count > 0 {
@@ -183,7 +183,7 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	err := p.repos.eachOf(ctx, owner, func(ref graspsync.RepoRef) {
-		p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{
+		p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{
 			Left: map[graspsync.RepoRef]bool{ref: true}, Unsaid: map[graspsync.PubKey]bool{owner: true},
 		}})
 	})

@@ -13,13 +13,13 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// containedRepositories are Repositories whose panics are errors.
-type containedRepositories struct {
+// safeRepositories are Repositories whose panics are errors.
+type safeRepositories struct {
 	repos  Repositories
 	report *report
 }
 
-func (r containedRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ string, _ func(), err error) {
+func (r safeRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ string, _ func(), err error) {
 	defer r.report.recovered(&err, ofRepos)
 	dir, unlock, err := r.repos.Lock(ctx, ref)
 	if err != nil {
@@ -30,38 +30,38 @@ func (r containedRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) 
 
 // unlock lets go of a lock. Should that panic, what was done under it is done all the
 // same; who waits for it waits no longer than a context says.
-func (r containedRepositories) unlock(unlock func()) {
+func (r safeRepositories) unlock(unlock func()) {
 	defer r.recovered()
 	unlock()
 }
 
-func (r containedRepositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) (err error) {
+func (r safeRepositories) Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) (err error) {
 	defer r.report.recovered(&err, ofRepos+" create")
 	return r.repos.Create(ctx, ref, format)
 }
 
-func (r containedRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Remove(ctx, ref)
 }
 
-func (r containedRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Depart(ctx, ref)
 }
 
-func (r containedRepositories) Sweep(ctx context.Context, before time.Time) (err error) {
+func (r safeRepositories) Sweep(ctx context.Context, before time.Time) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Sweep(ctx, before)
 }
 
-func (r containedRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
 	return r.repos.Erase(ctx, ref)
 }
 
 // eachOf calls each for the repositories that Owned yields.
-func (r containedRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
+func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
 	defer r.report.recovered(&err, ofRepos+" list")
 	for ref, err := range r.repos.Owned(ctx, owner) {
 		if err != nil {
@@ -73,24 +73,24 @@ func (r containedRepositories) eachOf(ctx context.Context, owner graspsync.PubKe
 }
 
 // Staged returns nothing after a panic.
-func (r containedRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
+func (r safeRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
 	defer r.recovered()
 	return r.repos.Staged(ref, id)
 }
 
-func (r containedRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+func (r safeRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
 	defer r.recovered()
 	r.repos.Unstage(ref, id)
 }
 
-func (r containedRepositories) recovered() {
+func (r safeRepositories) recovered() {
 	if v := recover(); v != nil {
 		r.report.panicked(v, ofRepos)
 	}
 }
 
 // Reserve counts what has no room.
-func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
+func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
 	defer r.report.recovered(&err, ofRepos)
 	end, err := r.repos.Reserve(ctx, ref, pulls, bytes, displaced)
 	if errors.Is(err, ErrFull) {
@@ -102,35 +102,35 @@ func (r containedRepositories) Reserve(ctx context.Context, ref graspsync.RepoRe
 	return func() { r.unlock(end) }, nil
 }
 
-// containedStore is a Store whose panics in a write are errors. Only Open reads.
-type containedStore struct {
+// safeStore is a Store whose panics in a write are errors. Only Open reads.
+type safeStore struct {
 	state.Store
 	report *report
 }
 
-func (s containedStore) Put(ctx context.Context, records ...state.Record) (err error) {
+func (s safeStore) Put(ctx context.Context, records ...state.Record) (err error) {
 	defer s.report.recovered(&err, ofStore+" write")
 	return s.Store.Put(ctx, records...)
 }
 
-func (s containedStore) Delete(ctx context.Context, keys ...string) (err error) {
+func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	defer s.report.recovered(&err, ofStore+" write")
 	return s.Store.Delete(ctx, keys...)
 }
 
-// containedGit is a GitFetcher whose panics are errors.
-type containedGit struct {
+// safeGit is a GitFetcher whose panics are errors.
+type safeGit struct {
 	git    GitFetcher
 	report *report
 }
 
-func (g containedGit) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
+func (g safeGit) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Probe(ctx, dir, ids)
 }
 
 // has returns those of ids that are in a repository, whatever they need.
-func (g containedGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
+func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	kinds, _, err := g.Probe(ctx, dir, ids)
 	if err != nil {
 		return nil, err
@@ -138,41 +138,41 @@ func (g containedGit) has(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return kinds[id] == 0 }), nil
 }
 
-func (g containedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+func (g safeGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Missing(ctx, dir, ids)
 }
 
-func (g containedGit) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
+func (g safeGit) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Weigh(ctx, dir, ids, but)
 }
 
-func (g containedGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
+func (g safeGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
 	defer g.report.recovered(&err, ofGit+" take")
 	if q, err = g.git.Quarantine(ctx, dir); err != nil {
 		return nil, err
 	}
-	return containedQuarantine{q, g.report}, nil
+	return safeQuarantine{q, g.report}, nil
 }
 
-func (g containedGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
+func (g safeGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
 	defer g.report.recovered(&err, ofGit+" take")
 	return g.git.Share(ctx, from, to, ids)
 }
 
-func (g containedGit) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
+func (g safeGit) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
 	defer g.report.recovered(&err, ofGit+" take")
 	return g.git.Take(ctx, dir, from, ids)
 }
 
-func (g containedGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
+func (g safeGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
 	defer g.report.recovered(&err, ofGit)
 	refs, err := g.git.Refs(ctx, dir)
 	return refplan.Refs(refs), err
 }
 
-func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) (err error) {
+func (g safeGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) (err error) {
 	defer g.report.recovered(&err, ofGit+" update")
 	var all []RefChange
 	for _, c := range changes {
@@ -181,30 +181,30 @@ func (g containedGit) UpdateRefs(ctx context.Context, dir string, changes []refp
 	return g.git.UpdateRefs(ctx, dir, all, head)
 }
 
-func (g containedGit) Repair(ctx context.Context, dir string) (err error) {
+func (g safeGit) Repair(ctx context.Context, dir string) (err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Repair(ctx, dir)
 }
 
-func (g containedGit) Cleanup(ctx context.Context, dir string) (err error) {
+func (g safeGit) Cleanup(ctx context.Context, dir string) (err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Cleanup(ctx, dir)
 }
 
-func (g containedGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
+func (g safeGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
 	defer g.report.recovered(&err, ofGit+" maintain")
 	return g.git.Maintain(ctx, how)
 }
 
-// containedQuarantine is a Quarantine whose panics are errors.
-type containedQuarantine struct {
+// safeQuarantine is a Quarantine whose panics are errors.
+type safeQuarantine struct {
 	q      Quarantine
 	report *report
 }
 
 // Fetch says after a panic that the server is of no use, whatever it did to provoke it,
 // and that nobody knows what is in the quarantine now.
-func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
+func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			q.report.panicked(r, ofGit)
@@ -215,7 +215,7 @@ func (q containedQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL,
 }
 
 // Received is nothing after a panic.
-func (q containedQuarantine) Received() (n int64) {
+func (q safeQuarantine) Received() (n int64) {
 	defer func() {
 		if r := recover(); r != nil {
 			q.report.panicked(r, ofGit)
@@ -224,17 +224,17 @@ func (q containedQuarantine) Received() (n int64) {
 	return q.q.Received()
 }
 
-func (q containedQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
+func (q safeQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
 	defer q.report.recovered(&err, ofGit)
 	return q.q.Missing(ctx, ids)
 }
 
-func (q containedQuarantine) Promote(ctx context.Context) (err error) {
+func (q safeQuarantine) Promote(ctx context.Context) (err error) {
 	defer q.report.recovered(&err, ofGit+" take")
 	return q.q.Promote(ctx)
 }
 
-func (q containedQuarantine) Discard() (err error) {
+func (q safeQuarantine) Discard() (err error) {
 	defer q.report.recovered(&err, ofGit)
 	return q.q.Discard()
 }

@@ -19,15 +19,15 @@ import (
 // engine is the goroutine that decides when what is looked at, fetched and expired.
 // It does no I/O: workers do. Its fields belong to it.
 type engine struct {
-	queue    *syncqueue.Queue
+	queue    *syncqueue.SyncQueue
 	wg       sync.WaitGroup
 	surveys  *workQueue[string]
 	releases *workQueue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
-	troubles *troubles
-	// leavers have deleted something: their repositories may be among that. They are looked
+	faults *localFaults
+	// deleters have deleted something: their repositories may be among that. They are looked
 	// for by one goroutine, while leaving.
-	leavers map[graspsync.PubKey]bool
+	deleters map[graspsync.PubKey]bool
 	leaving bool
 	asking  map[syncqueue.RequestID]*request
 	p       *Purgatory
@@ -53,8 +53,8 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 		p: p, queue: syncqueue.New(cfg),
 		surveys:  newSurveyQueue(p.cfg.fixed.MaxLooks, func(t surveyTurn) { p.inbox.put(t) }),
 		releases: newReleaseQueue(p.cfg.fixed.MaxLooks, func(t releaseTurn) { p.inbox.put(t) }),
-		expiring: make(map[graspsync.EventID]bool), leavers: make(map[graspsync.PubKey]bool),
-		troubles: newTroubles(p.report.ends[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
+		expiring: make(map[graspsync.EventID]bool), deleters: make(map[graspsync.PubKey]bool),
+		faults: newLocalFaults(p.report.ends[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
 
@@ -148,19 +148,19 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	return next
 }
 
-func (msg wanted) handle(_ context.Context, e *engine) { e.want(msg.entry) }
+func (msg newHold) handle(_ context.Context, e *engine) { e.want(msg.entry) }
 
-func (msg news) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
+func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 
-func (leftDone) handle(_ context.Context, e *engine) { e.leaving = false }
+func (departureEnd) handle(_ context.Context, e *engine) { e.leaving = false }
 
-func (msg inquiry) handle(_ context.Context, e *engine) {
+func (msg queueInquiry) handle(_ context.Context, e *engine) {
 	msg.answer <- e.queue.About(time.Now(), msg.ref)
 }
 
-func (msg fetchDone) handle(ctx context.Context, e *engine) {
+func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	if msg.took || msg.fault != nil {
-		e.troubles.fetched(time.Now(), msg.repo, msg.fault)
+		e.faults.fetched(time.Now(), msg.repo, msg.fault)
 	}
 	e.asking[msg.fetched.ID].stop(nil)
 	delete(e.asking, msg.fetched.ID)
@@ -170,13 +170,13 @@ func (msg fetchDone) handle(ctx context.Context, e *engine) {
 }
 
 // handle takes note of an event that is stored.
-func (msg arrived) handle(ctx context.Context, e *engine) {
+func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	author := msg.event.PubKey
 	_, waits := e.p.pending.get(msg.event.ID)
 	var affected []refplan.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.p.pending.ofAuthor(author)
-		e.leavers[author] = true
+		e.deleters[author] = true
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
@@ -197,7 +197,7 @@ func (msg arrived) handle(ctx context.Context, e *engine) {
 }
 
 // handle has a repository looked at, and what it lacks hunted for as if it had just come.
-func (msg renewed) handle(ctx context.Context, e *engine) {
+func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
@@ -212,7 +212,7 @@ func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	}
 	e.wg.Go(func() {
 		found, err := e.p.survey(ctx, t.identifier, why)
-		e.p.inbox.put(surveyed{t.identifier, why, found, err})
+		e.p.inbox.put(surveyEnd{t.identifier, why, found, err})
 	})
 }
 
@@ -224,15 +224,15 @@ func (t releaseTurn) handle(ctx context.Context, e *engine) {
 	}
 	e.wg.Go(func() {
 		result, err := e.p.release(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
-		e.p.inbox.put(releaseDone{t.ref, why, result, err})
+		e.p.inbox.put(releaseEnd{t.ref, why, result, err})
 	})
 }
 
 // handle has the repositories released that a survey has found.
-func (msg surveyed) handle(ctx context.Context, e *engine) {
+func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.surveys.end(msg.identifier)
-	e.troubles.surveyed(now, msg.identifier, msg.err)
+	e.faults.surveyed(now, msg.identifier, msg.err)
 	if msg.err == nil {
 		e.surveys.succeeded(msg.identifier)
 	} else if ctx.Err() == nil {
@@ -240,32 +240,32 @@ func (msg surveyed) handle(ctx context.Context, e *engine) {
 		e.surveys.failed(msg.identifier, msg.why, now)
 		e.p.table.surveyFailed(msg.identifier)
 	}
-	for _, ref := range msg.found.Concerned {
+	for _, ref := range msg.found.Release {
 		e.releases.want(ref, msg.why, quick)
 	}
-	e.wholes(ctx, now, msg.found.Whole)
+	e.wholes(ctx, now, msg.found.Complete)
 }
 
 // leave looks for the repositories of those who have deleted something.
 func (e *engine) leave(ctx context.Context) {
-	if e.leaving || len(e.leavers) == 0 {
+	if e.leaving || len(e.deleters) == 0 {
 		return
 	}
-	owners := e.leavers
-	e.leavers, e.leaving = make(map[graspsync.PubKey]bool), true
+	owners := e.deleters
+	e.deleters, e.leaving = make(map[graspsync.PubKey]bool), true
 	e.wg.Go(func() {
 		for owner := range owners {
 			e.p.ownedBy(ctx, owner)
 		}
-		e.p.inbox.put(leftDone{})
+		e.p.inbox.put(departureEnd{})
 	})
 }
 
 // handle records the result of a release.
-func (msg releaseDone) handle(ctx context.Context, e *engine) {
+func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	in := e.releases.end(msg.ref)
-	e.troubles.released(now, msg.ref, msg.err)
+	e.faults.released(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
 	case msg.err == nil && msg.result.again:
@@ -397,14 +397,14 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 			continue
 		}
 		e.expiring[entry.ID] = true
-		e.wg.Go(func() { e.p.inbox.put(expiredDone{entry, e.p.expire(ctx, entry.ID)}) })
+		e.wg.Go(func() { e.p.inbox.put(expiryEnd{entry, e.p.expire(ctx, entry.ID)}) })
 	}
 }
 
 // due returns at most n of the entries whose time is over, and that are not waited with on.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
-	e.troubles.lapse(now)
-	due, prolonged := e.p.pending.due(now, n, e.troubles.keep, e.owed)
+	e.faults.lapse(now)
+	due, prolonged := e.p.pending.due(now, n, e.faults.keep, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
@@ -424,7 +424,7 @@ func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 
 // handle has what waited under the same identifiers looked at: there may be nothing
 // to hunt for any more, or, if something was in use, data to release it with.
-func (msg expiredDone) handle(ctx context.Context, e *engine) {
+func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
 	if waits { // no look has taken it in meanwhile

@@ -35,8 +35,8 @@ func (r *request) received() int64 {
 
 // fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
 // first: should we not outlive it, the next process must not do it again at once.
-func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchDone) {
-	end = fetchDone{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
+func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd) {
+	end = fetchEnd{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
 	leave, ok := p.sessions.enter(ref)
@@ -155,14 +155,14 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 // more reports whether a server that has answered is to be asked at once for what is missing
 // besides: it was asked for what states need, or for what pull requests need. One that brought
 // nothing is not, if it did not have that either when it was asked last.
-func (p *Purgatory) more(asked question, seen FetchEnded) bool {
+func (p *Purgatory) more(asked fetchRequest, seen FetchEnded) bool {
 	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
 	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
 }
 
 // prepare has a session ready for what comes. The error wraps ErrFull if nothing can come to the repository.
-func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q question) error {
+func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	done, err := p.repos.Reserve(ctx, q.repo, q.pulls, p.servers.full(q), p.quota.ofOwner)
@@ -205,7 +205,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	if err != nil {
 		p.table.touch(seen.Repo)
 	}
-	p.inbox.tell(news{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
+	p.inbox.tell(surveyRequest{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
 	if err != nil { // which is not the server's fault; the news has it looked at again
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
 			p.report.fault(seen.Repo.String(), releaseFailed, err)
@@ -251,7 +251,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // of this one it is not noted yet
-	done, err := p.repos.Reserve(ctx, ref, s.whose != (whose{}), bytes, p.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, ref, s.whose != (fetchOwner{}), bytes, p.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -266,7 +266,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	}
 	defer unlock()
 	q := s.quarantine
-	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (whose{})); {
+	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (fetchOwner{})); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
@@ -288,7 +288,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	}
 	p.step("promoted")
 	p.maintenance.brought(ref)
-	if s.whose != (whose{}) {
+	if s.whose != (fetchOwner{}) {
 		p.quota.brought(ref, bytes)
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // room, and then its whole session is discarded.
 type fetchSession struct {
 	repo       graspsync.RepoRef
-	whose      whose
+	whose      fetchOwner
 	quarantine Quarantine // nil if there is none; used by who has the session
 	// guarded by fetchSessions.mu
 	inUse  bool
@@ -120,7 +120,7 @@ func (fs *fetchSessions) remove(which func(*fetchSession) bool) (gone []*fetchSe
 }
 
 // open returns a session for a request. The caller has entered the repository, and calls done before it leaves.
-func (fs *fetchSessions) open(q question) *fetchSession {
+func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, s := range fs.all {
@@ -170,7 +170,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	part, total := fs.cfg.Limits.MaxRepoDay/sessionShare, fs.cfg.Limits.MaxRepoDay*maxSessionDays
 	type authorOf struct {
 		owner graspsync.PubKey
-		of    whose
+		of    fetchOwner
 	}
 	for {
 		all, of, count, by := int64(0), make(map[graspsync.PubKey]int64), make(map[graspsync.PubKey]int), make(map[authorOf]int64)
@@ -210,7 +210,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 // pullsLast orders sessions, those of states first.
 func pullsLast(a, b *fetchSession) int {
 	pulls := func(s *fetchSession) int {
-		if s.whose == (whose{}) {
+		if s.whose == (fetchOwner{}) {
 			return 0
 		}
 		return 1

@@ -17,33 +17,33 @@ type message interface {
 
 // The messages.
 type (
-	// wanted: an entry waits that did not before.
-	wanted struct{ entry refplan.Entry }
-	// news: something may have changed for what waits under an identifier.
-	news struct {
+	// newHold: an entry waits that did not before.
+	newHold struct{ entry refplan.Entry }
+	// surveyRequest: something may have changed for what waits under an identifier.
+	surveyRequest struct {
 		identifier string
 		why        refplan.Reasons
 	}
-	// arrived: an event was stored.
-	arrived struct{ event graspsync.Event }
-	// renewed: somebody wants a repository hunted for now, which these servers may have.
-	renewed struct {
+	// storedEvent: an event was stored.
+	storedEvent struct{ event graspsync.Event }
+	// refetchRequest: somebody wants a repository hunted for now, which these servers may have.
+	refetchRequest struct {
 		ref  graspsync.RepoRef
 		urls []graspsync.CloneURL
 	}
-	// fetchDone: a request has ended.
-	fetchDone struct {
+	// fetchEnd: a request has ended.
+	fetchEnd struct {
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched syncqueue.Fetched
 		took    bool  // what came is part of the repository
 		fault   error // what failed here, and not at the server
 	}
-	// surveyed: it is known which repositories with an identifier are to be looked at.
-	surveyed struct {
+	// surveyEnd: it is known which repositories with an identifier are to be looked at.
+	surveyEnd struct {
 		identifier string
 		why        refplan.Reasons
-		found      refplan.Overview
+		found      refplan.AffectedRepos
 		err        error
 	}
 	// surveyTurn: an identifier has a place for its survey.
@@ -57,30 +57,30 @@ type (
 		in    lane
 		place *limit.Slot
 	}
-	// releaseDone: the release of a repository has ended.
-	releaseDone struct {
+	// releaseEnd: the release of a repository has ended.
+	releaseEnd struct {
 		ref    graspsync.RepoRef
 		why    refplan.Reasons
 		result releaseResult
 		err    error
 	}
-	// leftDone: all repositories are found of those who have deleted something.
-	leftDone struct{}
-	// inquiry: somebody wants to know what is done to get the data of a repository. answer has room.
-	inquiry struct {
+	// departureEnd: all repositories are found of those who have deleted something.
+	departureEnd struct{}
+	// queueInquiry: somebody wants to know what is done to get the data of a repository. answer has room.
+	queueInquiry struct {
 		ref    graspsync.RepoRef
 		answer chan<- syncqueue.About
 	}
-	// expiredDone: the expiry of an entry has ended.
-	expiredDone struct {
+	// expiryEnd: the expiry of an entry has ended.
+	expiryEnd struct {
 		entry refplan.Entry
 		err   error
 	}
 )
 
-// left is the news that a repository may not be announced any more.
-func left(ref graspsync.RepoRef) news {
-	return news{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
+// departureOf is the news that a repository may not be announced any more.
+func departureOf(ref graspsync.RepoRef) surveyRequest {
+	return surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
 }
 
 // inbox is a queue whose senders never wait. What others tell is bounded: what has no

@@ -118,7 +118,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // its owner takes it from us
 			p.table.touch(old.Repos[0])
-			p.inbox.tell(left(old.Repos[0]))
+			p.inbox.tell(departureOf(old.Repos[0]))
 		}
 	}
 	p.report.began(e)
@@ -129,7 +129,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 			p.makeAnew(ctx, e)
 		}
 	}
-	p.inbox.tell(wanted{entry: e})
+	p.inbox.tell(newHold{entry: e})
 	return Answer{Held, Message}, nil
 }
 
@@ -263,7 +263,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
 		p.pending.sign(ctx, ref, true)
-		p.inbox.tell(news{identifier: ref.Identifier})
+		p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 	}
 }
 
@@ -279,7 +279,7 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 		p.pending.sign(ctx, ref, false)
 	}
 	p.table.touch(ref)
-	p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
+	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
 // Arrived tells that an event is stored that did not come from here: what a
@@ -298,9 +298,9 @@ func (p *Purgatory) Arrived(ev graspsync.Event) {
 	switch ev.Kind {
 	case graspsync.KindDeletion, kindVanish:
 		p.pending.askAgain(ev.PubKey) // at once: who looks meanwhile asks
-		p.inbox.tell(arrived{ev})
+		p.inbox.tell(storedEvent{ev})
 	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
-		p.inbox.tell(arrived{ev})
+		p.inbox.tell(storedEvent{ev})
 	}
 }
 
@@ -310,10 +310,10 @@ func (p *Purgatory) Departed(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():
 	case ev.Kind == graspsync.KindAnnouncement:
-		p.inbox.tell(arrived{ev}) // that has its repository looked at
+		p.inbox.tell(storedEvent{ev}) // that has its repository looked at
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
-			p.inbox.tell(news{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
 		}
 	}
 }

@@ -272,5 +272,5 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 // touch has a repository looked at soon.
 func (p *Purgatory) touch(ref graspsync.RepoRef) {
 	p.table.touch(ref)
-	p.inbox.tell(news{identifier: ref.Identifier})
+	p.inbox.tell(surveyRequest{identifier: ref.Identifier})
 }

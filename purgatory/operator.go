@@ -22,7 +22,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 	p.table.forgetWalks(ref)
 	p.table.touch(ref)
-	p.inbox.tell(renewed{ref, about.Clones})
+	p.inbox.tell(refetchRequest{ref, about.Clones})
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
 		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(e) {
-		p.inbox.tell(news{identifier: identifier, why: why})
+		p.inbox.tell(surveyRequest{identifier: identifier, why: why})
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type pendingEvents struct {
 	report   *report
 	inbox    *inbox
 	table    *repoTable
-	relay    containedRelay
+	relay    safeRelay
 	keep     state.Store
 	step     func(name string)
 	sessions *fetchSessions
@@ -56,8 +56,8 @@ type pendingEvents struct {
 	// room has a place for each event, and for those that are being written: true.
 	room     *limit.Table[graspsync.EventID, bool]
 	quotas   map[quotaKey]int // of the same
-	expired  *limit.Table[graspsync.EventID, past]
-	departed *limit.Table[graspsync.RepoRef, past] // relatives that wait no longer
+	expired  *limit.Table[graspsync.EventID, endedHold]
+	departed *limit.Table[graspsync.RepoRef, endedHold] // relatives that wait no longer
 
 	pinned map[graspsync.EventID]int // events that looks go by
 	ending idSet                     // events whose waiting is being ended by the clock
@@ -79,8 +79,8 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and the relatives
 }
 
-// past is a memory of an event that waits no longer.
-type past struct {
+// endedHold is a memory of an event that waits no longer.
+type endedHold struct {
 	until   time.Time
 	version graspsync.Stamp // of a relative
 }
@@ -99,7 +99,7 @@ func quotaOf(e *refplan.Entry) quotaKey {
 	return quotaKey{author: e.Owes(), relatives: e.Class == refplan.Relative, states: e.Class == refplan.State}
 }
 
-func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, sessions *fetchSessions, relay containedRelay, keep state.Store,
+func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTable, sessions *fetchSessions, relay safeRelay, keep state.Store,
 	step func(name string),
 ) *pendingEvents {
 	return &pendingEvents{
@@ -110,8 +110,8 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		known: nip34.NewKnown(), lists: make(map[string]*nameList),
 		room:     limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		quotas:   make(map[quotaKey]int),
-		expired:  limit.NewTable[graspsync.EventID, past](cfg.fixed.MaxRemembered, 0),
-		departed: limit.NewTable[graspsync.RepoRef, past](cfg.fixed.MaxRemembered, 0),
+		expired:  limit.NewTable[graspsync.EventID, endedHold](cfg.fixed.MaxRemembered, 0),
+		departed: limit.NewTable[graspsync.RepoRef, endedHold](cfg.fixed.MaxRemembered, 0),
 		pinned:   make(map[graspsync.EventID]int), ending: make(idSet),
 	}
 }
@@ -236,7 +236,7 @@ func (p *pendingEvents) under(g *refplan.Group, fresh map[graspsync.EventID]bool
 				continue
 			}
 			pulled[ref] = struct{}{}
-			if _, isFresh := fresh[id]; isFresh || g.Anew || !h.undeleted || h.Expires != 0 || len(h.Repos) > 1 {
+			if _, isFresh := fresh[id]; isFresh || g.AskDeleted || !h.undeleted || h.Expires != 0 || len(h.Repos) > 1 {
 				pulls[id] = struct{}{}
 			}
 		}
@@ -724,7 +724,7 @@ func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 
 // remember keeps a memory, for at most so long: a time on the disk may be wrong. It returns the keys that were forgotten for
 // it, and those whose time is over.
-func remember[K comparable](t *limit.Table[K, past], key K, owner graspsync.PubKey, m past, now time.Time, most time.Duration) (forgotten []K) {
+func remember[K comparable](t *limit.Table[K, endedHold], key K, owner graspsync.PubKey, m endedHold, now time.Time, most time.Duration) (forgotten []K) {
 	if latest := now.Add(most); m.until.After(latest) {
 		m.until = latest
 	}

@@ -117,7 +117,7 @@ func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyLeft+key) // to forget it costs little
 		}
-		return p.leave(ctx, now, ref, past{until: d.Until, version: graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}})
+		return p.leave(ctx, now, ref, endedHold{until: d.Until, version: graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}})
 	})
 }
 
@@ -129,11 +129,11 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, rep
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return remember(p.expired, id, owner, past{until: until}, now, p.cfg.fixed.Remember)
+	return remember(p.expired, id, owner, endedHold{until: until}, now, p.cfg.fixed.Remember)
 }
 
 // leave remembers the version of a relative that waits no longer.
-func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m past) error {
+func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m endedHold) error {
 	p.mu.Lock()
 	forgotten := remember(p.departed, ref, ref.Owner, m, now, p.cfg.fixed.Remember)
 	p.mu.Unlock()
@@ -181,7 +181,7 @@ func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	if err := p.putPast(ctx, keyLeft+hashed(ref), data, err); err != nil {
 		return err
 	}
-	p.warn(e, "departures could not be forgotten", p.leave(ctx, now, ref, past{until, e.Version}))
+	p.warn(e, "departures could not be forgotten", p.leave(ctx, now, ref, endedHold{until, e.Version}))
 	return nil
 }
 
@@ -461,7 +461,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	p.take(e.ID)
 	p.report.ended(e, why)
 	if e.Class == refplan.Announcement {
-		p.inbox.tell(news{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
+		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
 	}
 	return nil
 }
@@ -642,7 +642,7 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
 	}
 	for _, identifier := range identifiersOf(old) {
-		p.inbox.tell(news{identifier: identifier, why: why})
+		p.inbox.tell(surveyRequest{identifier: identifier, why: why})
 	}
 }
 

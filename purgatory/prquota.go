@@ -33,7 +33,7 @@ type prQuota struct {
 	// set by newPRQuota, read-only
 	cfg         *Config
 	report      *report
-	git         containedGit
+	git         safeGit
 	pending     *pendingEvents
 	table       *repoTable
 	reader      *reader
@@ -52,7 +52,7 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git containedGit, pending *pendingEvents, table *repoTable, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
+func newPRQuota(cfg *Config, report *report, git safeGit, pending *pendingEvents, table *repoTable, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
 	return &prQuota{
 		cfg: cfg, report: report, git: git, pending: pending, table: table, reader: reader, refUpdater: refUpdater, maintenance: maintenance,
 	}
@@ -397,9 +397,9 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	}
 	if errors.Is(err, ErrCrowded) { // which is no fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
-		r.Over = make(map[graspsync.EventID]struct{})
+		r.Refused = make(map[graspsync.EventID]struct{})
 		for _, pr := range pulls {
-			r.Over[pr.ID] = struct{}{}
+			r.Refused[pr.ID] = struct{}{}
 		}
 		return nil
 	}
@@ -409,7 +409,7 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	if len(asking) > 0 {
 		x.apply(r.Ref, p)
 	}
-	r.Over, r.Displaced = p.refused, p.gone
+	r.Refused, r.Evicted = p.refused, p.gone
 	return nil
 }
 

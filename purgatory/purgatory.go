@@ -42,13 +42,13 @@ type Purgatory struct {
 	// set by Open, read-only
 	cfg     *Config
 	report  *report
-	relay   containedRelay
-	repos   containedRepositories
-	git     containedGit
+	relay   safeRelay
+	repos   safeRepositories
+	git     safeGit
 	keep    state.Store                     // panics of a write are errors
 	step    func(name string)               // called after each durable step
 	ended   chan struct{}                   // closed when Run ends
-	looking *keyed.Locks[graspsync.RepoRef] // held during a release
+	releasing *keyed.Locks[graspsync.RepoRef] // held during a release
 	engine  *engine
 
 	// each guards its own data
@@ -108,8 +108,8 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
-		relay: containedRelay{relay, r}, repos: containedRepositories{repos, r}, git: containedGit{git, r}, keep: containedStore{store, r}, ended: make(chan struct{}),
-		looking: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r),
+		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: safeGit{git, r}, keep: safeStore{store, r}, ended: make(chan struct{}),
+		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r),
 		maintenance: newMaintenance(r, f),
 	}
 	p.departures = &departures{store: p.keep}
@@ -241,7 +241,7 @@ func (p *Purgatory) Ready() error { return p.departures.err() }
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
-		p.inbox.tell(left(ref))
+		p.inbox.tell(departureOf(ref))
 	}
 	return len(refs)
 }
@@ -321,7 +321,7 @@ func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.A
 		return syncqueue.About{}, errNotRunning
 	}
 	answer := make(chan syncqueue.About, 1)
-	p.inbox.put(inquiry{ref, answer})
+	p.inbox.put(queueInquiry{ref, answer})
 	select {
 	case about := <-answer:
 		return about, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// question is a request to one server: for objects of states, or for objects that only pull requests name. They do not
+// fetchRequest is a request to one server: for objects of states, or for objects that only pull requests name. They do not
 // share a request, because anybody can write a pull request, and a server refuses the whole request for one object that
 // it lacks.
-type question struct {
+type fetchRequest struct {
 	repo     graspsync.RepoRef
 	from     graspsync.CloneURL
 	pulls    bool // for objects that only pull requests name
@@ -26,27 +26,27 @@ type question struct {
 	next     int      // the position in these after ids
 	last     bool     // ids has the last of these
 	roomless bool     // objects were left out that have no room
-	whose    whose    // unless several
+	whose    fetchOwner    // unless several
 	several  bool     // the objects are those of several authors
 	apart    bool     // one author's objects are requested, of several
 	lacked   bool     // the last request for all of these brought nothing
 }
 
-// whose is the author for whom objects are fetched, or the commit that pull requests of several authors name. It is zero
+// fetchOwner is the author for whom objects are fetched, or the commit that pull requests of several authors name. It is zero
 // for the objects of states.
-type whose struct {
+type fetchOwner struct {
 	author graspsync.PubKey
 	id     nip34.ObjectID
 }
 
-func whoseOf(n refplan.Need, id nip34.ObjectID) whose {
+func whoseOf(n refplan.Need, id nip34.ObjectID) fetchOwner {
 	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
-		return whose{author: by}
+		return fetchOwner{author: by}
 	}
-	return whose{id: id}
+	return fetchOwner{id: id}
 }
 
-func (w whose) compare(o whose) int {
+func (w fetchOwner) compare(o fetchOwner) int {
 	return cmp.Or(w.author.Compare(o.author), refplan.CompareIDs(w.id, o.id))
 }
 
@@ -62,7 +62,7 @@ func keyOfRoomless(from graspsync.CloneURL, id nip34.ObjectID) lackKey {
 	return keyOf(from, " "+id.String())
 }
 
-func (q question) key() lackKey {
+func (q fetchRequest) key() lackKey {
 	if q.pulls {
 		return keyOf(q.from, " pulls")
 	}
@@ -84,14 +84,14 @@ type lack struct {
 	apart bool
 }
 
-func (h *hunted) lackOf(k lackKey) (l lack, known bool) {
+func (h *repoFetches) lackOf(k lackKey) (l lack, known bool) {
 	if h != nil {
 		l, known = h.lacks[k]
 	}
 	return l, known
 }
 
-func (h *hunted) put(k lackKey, l lack) {
+func (h *repoFetches) put(k lackKey, l lack) {
 	h.lacks[k] = l
 	for other := range h.lacks { // any: to forget it costs a request
 		if len(h.lacks) <= maxLacks {
@@ -104,13 +104,13 @@ func (h *hunted) put(k lackKey, l lack) {
 }
 
 // lacking reports whether a server is known not to have the objects.
-func (h *hunted) lacking(now time.Time, q question) bool {
+func (h *repoFetches) lacking(now time.Time, q fetchRequest) bool {
 	l, _ := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
 // full returns the number of bytes for which there must be room before the server is asked, or zero.
-func (h *hunted) full(q question) int64 {
+func (h *repoFetches) full(q fetchRequest) int64 {
 	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
 	}
@@ -118,8 +118,8 @@ func (h *hunted) full(q question) int64 {
 }
 
 // all returns the question for all objects of one kind.
-func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) question {
-	q := question{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
+func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) fetchRequest {
+	q := fetchRequest{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
 	sum := sha256.New()
 	for _, id := range n.IDs {
 		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
@@ -140,7 +140,7 @@ func (h *hunted) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneU
 
 // prefer returns the question for the objects of states, or for those of pull requests if only these name the server.
 // While the server lacks these objects, every other question is for the other kind.
-func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
+func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
 		first, rest = rest, first
@@ -161,7 +161,7 @@ func (h *hunted) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from 
 }
 
 // choose returns the question that a server gets.
-func (h *hunted) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
+func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
 	all, at := q.ids, 0
@@ -193,7 +193,7 @@ func (h *hunted) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from 
 
 // beyond reports whether a question is for other objects than one that was asked, or for those of one author where
 // nobody could tell the objects of several authors apart.
-func (q question) beyond(asked question) bool {
+func (q fetchRequest) beyond(asked fetchRequest) bool {
 	if q.pulls != asked.pulls || q.apart && asked.several {
 		return len(q.ids) > 0
 	}
@@ -204,7 +204,7 @@ func (q question) beyond(asked question) bool {
 // learn takes in an answer. A server that lacks the objects is asked less and less often, until other objects are
 // missing. After an answer beyond a limit half of the objects is requested. If that was one object, the server is not
 // asked for 24 h, or not for this object if a pull request has no room for it, or for minutes if the time was up.
-func (h *hunted) learn(now time.Time, wait time.Duration, q question, seen FetchEnded) {
+func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, seen FetchEnded) {
 	other := q
 	other.pulls = !q.pulls
 	if l, known := h.lackOf(other.key()); known {

@@ -18,7 +18,7 @@ import (
 // entries what waits. It changes nothing.
 type reader struct {
 	cfg     *Config
-	relay   containedRelay
+	relay   safeRelay
 	pending *pendingEvents
 
 	families families
@@ -32,8 +32,8 @@ func known(most nip34.Bounds) nip34.Bounds {
 	return most
 }
 
-// wanting is who wants announcements of others under an identifier.
-type wanting struct {
+// listings is who wants announcements of others under an identifier.
+type listings struct {
 	family  *nip34.Family
 	served  map[graspsync.PubKey]graspsync.PubKey   // by whom
 	waiting map[graspsync.PubKey]graspsync.PubKey   // there is room for whose, by one of those who want it
@@ -43,7 +43,7 @@ type wanting struct {
 // payers returns for whom an announcement may count that waits with theirs, in the order in
 // which they are asked: none if there is no room for it. First come those who list its author
 // and are listed back: nobody else can come before these, or be one of them unasked.
-func (w wanting) payers(a *nip34.Announcement) []graspsync.PubKey {
+func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
 	if _, is := w.waiting[a.Ref.Owner]; !is {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool,
 // gatherAll reads the events about all repositories with an identifier, for the reasons of a survey. Of the pull
 // requests it reads those that [pendingEvents.under] returns. A check asks the relay about the deletion of each event.
 func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
-	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, Anew: why.Check})
+	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, AskDeleted: why.Check})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	ask, now := d.pending.toAsk(entries), time.Now()
 	for i := range entries {
 		_, unknown := ask[entries[i].ID]
-		if err := d.sort(ctx, g, &entries[i], unknown || g.Anew, now); err != nil {
+		if err := d.sort(ctx, g, &entries[i], unknown || g.AskDeleted, now); err != nil {
 			return err
 		}
 	}
@@ -273,7 +273,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 }
 
 // wanting returns that. What has expired softly wants what it did: it may be revived.
-func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w wanting, err error) {
+func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w listings, err error) {
 	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
 	for _, e := range entries {

@@ -19,13 +19,13 @@ type refUpdater struct {
 	// set by newRefUpdater, read-only
 	cfg   *Config
 	table *repoTable
-	repos containedRepositories
-	git   containedGit
+	repos safeRepositories
+	git   safeGit
 	keep  state.Store
 	step  func(name string)
 }
 
-func newRefUpdater(cfg *Config, table *repoTable, repos containedRepositories, git containedGit, keep state.Store, step func(name string)) *refUpdater {
+func newRefUpdater(cfg *Config, table *repoTable, repos safeRepositories, git safeGit, keep state.Store, step func(name string)) *refUpdater {
 	return &refUpdater{cfg: cfg, table: table, repos: repos, git: git, keep: keep, step: step}
 }
 

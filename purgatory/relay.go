@@ -14,19 +14,19 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// containedRelay is a Relay whose panics are errors.
-type containedRelay struct {
+// safeRelay is a Relay whose panics are errors.
+type safeRelay struct {
 	relay  Relay
 	report *report
 }
 
-func (r containedRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
+func (r safeRelay) Save(ctx context.Context, event graspsync.Event) (err error) {
 	defer r.report.recovered(&err, ofRelay+" save")
 	return r.relay.Save(ctx, event)
 }
 
 // each calls f for the events that Events yields, until it returns false.
-func (r containedRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
+func (r safeRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
 	defer r.report.recovered(&err, ofRelay)
 	for ev, err := range r.relay.Events(ctx, filter) {
 		if err != nil {
@@ -39,14 +39,14 @@ func (r containedRelay) each(ctx context.Context, filter nostr.Filter, f func(ev
 	return nil
 }
 
-func (r containedRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
+func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
 	return r.relay.Deleted(ctx, event)
 }
 
 // Lists is of no say after a panic: that is no answer, neither that a repository is ours nor
 // that it is not.
-func (r containedRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
+func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
 	return r.relay.Lists(a), nil
 }
@@ -56,13 +56,13 @@ const authorsAtOnce = 500
 
 // announcements returns those with an identifier that make a repository ours, of whichever
 // owner.
-func (r containedRelay) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
+func (r safeRelay) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
 	return r.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
 }
 
 // relatives returns the announcements with an identifier of some authors that make no
 // repository ours. There may be more of others, which cost nothing if they are not read.
-func (r containedRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
+func (r safeRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
 	for some := range slices.Chunk(authors, authorsAtOnce) {
 		f := named(graspsync.KindAnnouncement, identifier)
 		for _, author := range some {
@@ -77,7 +77,7 @@ func (r containedRelay) relatives(ctx context.Context, identifier string, author
 	return all, nil
 }
 
-func (r containedRelay) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
+func (r safeRelay) announced(ctx context.Context, f nostr.Filter, identifier string, ours bool) (out []*nip34.Announcement, err error) {
 	var failed error
 	err = r.each(ctx, f, func(ev graspsync.Event) bool {
 		a, err := nip34.ParseAnnouncement(ev)
@@ -101,7 +101,7 @@ func (r containedRelay) announced(ctx context.Context, f nostr.Filter, identifie
 }
 
 // states returns the states with an identifier, of whichever author.
-func (r containedRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
+func (r safeRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
 	err = r.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
 		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
 			out = append(out, st)
@@ -119,7 +119,7 @@ func named(kind int, identifier string) nostr.Filter {
 // and has not expired. Of a relay that can't be read completely these are all that it gives: the rest
 // is looked at as long as its repository is in service. A repository of which the relay can't tell
 // whether it is ours counts as ours, because a look finds that out.
-func (r containedRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
+func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
 	out = make(map[graspsync.RepoRef]bool)
 	err = r.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil {
@@ -135,7 +135,7 @@ func (r containedRelay) announcedRefs(ctx context.Context) (out map[graspsync.Re
 }
 
 // has reports whether an event is stored.
-func (r containedRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) {
+func (r safeRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	lacking, err := r.lacks(ctx, []graspsync.EventID{id})
 	return err == nil && len(lacking) == 0, err
 }
@@ -145,7 +145,7 @@ const idsAtOnce = 100
 
 // lacks returns those of some ids whose events are not stored. A relay tells that by the events
 // that it has: many are asked about at once, since each that is there comes anyway.
-func (r containedRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
+func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))
 		for _, id := range some {
@@ -165,7 +165,7 @@ func (r containedRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lac
 }
 
 // pulls calls f for the pull requests, and updates of some, for a repository.
-func (r containedRelay) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
+func (r safeRelay) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
 	err := r.each(ctx, nostr.Filter{
 		Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},
 	}, func(ev graspsync.Event) bool {

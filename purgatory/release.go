@@ -36,7 +36,7 @@ const crowdShare = 6
 func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ releaseResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := p.looking.Lock(ctx, ref)
+	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
 		return releaseResult{}, err
 	}
@@ -341,7 +341,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	for _, h := range g.States {
 		known = append(known, h)
 	}
-	pulls := r.Over != nil // else it is not their turn
+	pulls := r.Refused != nil // else it is not their turn
 	for _, h := range g.Pulls {
 		if pulls {
 			known = append(known, h)
@@ -381,14 +381,14 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		return r.IsMember(h.Author) && r.Here(h.State) && deleted(h)
 	})
-	if r.Over == nil {
+	if r.Refused == nil {
 		return errors.Join(errs...)
 	}
 	g.Pulls = slices.DeleteFunc(g.Pulls, func(h refplan.Entry) bool {
 		if !slices.Contains(h.Repos, r.Ref) || p.pending.isServed(h.ID) {
 			return false
 		}
-		_, over := r.Over[h.ID]
+		_, over := r.Refused[h.ID]
 		has := r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip
 		return (has || !over && r.Has(h.Pull.Tip)) && deleted(h)
 	})
@@ -738,7 +738,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		} else if err != nil {
 			r.Active = false
 		} else {
-			p.inbox.tell(news{identifier: g.Identifier}) // those whom it lists wait with it
+			p.inbox.tell(surveyRequest{identifier: g.Identifier}) // those whom it lists wait with it
 		}
 		errs = append(errs, err)
 	}
@@ -937,7 +937,7 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 		}
 	}
 	if others {
-		p.inbox.tell(news{identifier: g.Identifier})
+		p.inbox.tell(surveyRequest{identifier: g.Identifier})
 	}
 }
 
@@ -970,7 +970,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 		}
 		if err != nil {
 			p.table.touch(ref)
-			p.inbox.tell(news{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
+			p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
 			p.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}

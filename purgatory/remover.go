@@ -15,7 +15,7 @@ import (
 // again at the next look. The error wraps [ErrInUse] if something is
 // being fetched for it and it should be called again.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
-	done, err := p.looking.Lock(ctx, ref)
+	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
 		return err
 	}

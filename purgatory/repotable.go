@@ -28,7 +28,7 @@ type repoTable struct {
 	// guarded by mu
 	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
 	touches uint64                                      // number of the last touch
-	walks   *limit.Table[graspsync.RepoRef, walked]     // a cache
+	walks   *limit.Table[graspsync.RepoRef, walkCache]     // a cache
 }
 
 // repoState is the record of a repository.
@@ -53,7 +53,7 @@ func (s *repoState) isEmpty() bool {
 
 func newRepoTable() *repoTable {
 	return &repoTable{
-		records: make(map[string]map[graspsync.RepoRef]*repoState), walks: limit.NewTable[graspsync.RepoRef, walked](maxWalked, 0),
+		records: make(map[string]map[graspsync.RepoRef]*repoState), walks: limit.NewTable[graspsync.RepoRef, walkCache](maxWalked, 0),
 	}
 }
 
@@ -270,7 +270,7 @@ func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n 
 // repository lacks objects for events that do not all wait any more.
 func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale func(refplan.Need) bool) *refplan.Survey {
 	v := &refplan.Survey{
-		Why: why, Touched: make(map[graspsync.RepoRef]uint64), Looks: make(map[graspsync.RepoRef]struct{}),
+		Why: why, Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
 		Lacking: make(map[graspsync.RepoRef]bool), Stale: make(map[graspsync.RepoRef]bool),
 	}
 	needs := make(map[graspsync.RepoRef]refplan.Need)
@@ -280,7 +280,7 @@ func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale 
 			v.Touched[ref] = s.touched
 		}
 		if s.releasing {
-			v.Looks[ref] = struct{}{}
+			v.Releasing[ref] = struct{}{}
 		}
 		if len(s.need.IDs) > 0 {
 			v.Lacking[ref], needs[ref] = true, s.need
@@ -295,13 +295,13 @@ func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale 
 
 // endSurvey records the repositories that need no release for their touches, and those that lack nothing. It forgets pushed
 // refs if no state waits.
-func (t *repoTable) endSurvey(identifier string, found refplan.Overview, statesWait bool) {
+func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, statesWait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for ref, number := range found.Untouched {
 		t.changeLocked(ref, func(s *repoState) { s.untouch(number) })
 	}
-	for _, ref := range found.Whole {
+	for _, ref := range found.Complete {
 		t.changeLocked(ref, func(s *repoState) { s.needsNothing() })
 	}
 	if statesWait {

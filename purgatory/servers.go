@@ -56,7 +56,7 @@ type servers struct {
 	mu sync.Mutex
 	// guarded by mu
 	hosts  *limit.Table[graspsync.HostPort, *server]
-	hunted *limit.Table[graspsync.RepoRef, *hunted]
+	hunted *limit.Table[graspsync.RepoRef, *repoFetches]
 }
 
 // usage is the bytes that came in a day, and the requests in flight.
@@ -82,8 +82,8 @@ type server struct {
 	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not written
 }
 
-// hunted is the record of a repository.
-type hunted struct {
+// repoFetches is the record of a repository.
+type repoFetches struct {
 	attempts backoff.Streak // incomplete ones
 	vain     backoff.Streak // of a repository for which no event waits
 	own      usage          // of its maintainers' servers
@@ -91,7 +91,7 @@ type hunted struct {
 	lacks    map[lackKey]lack
 }
 
-func (h *hunted) usage(q question) *usage {
+func (h *repoFetches) usage(q fetchRequest) *usage {
 	if q.stranger {
 		return &h.strange
 	}
@@ -106,12 +106,12 @@ func newServers(cfg *Config, report *report, keep state.Store) *servers {
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("kept", n) },
 		}),
 		hosts:  limit.NewTable[graspsync.HostPort, *server](cfg.fixed.MaxKept, 0),
-		hunted: limit.NewTable[graspsync.RepoRef, *hunted](cfg.fixed.MaxKept, 0),
+		hunted: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.fixed.MaxKept, 0),
 	}
 }
 
 // question returns the request that one URL would get for the missing objects of a repository.
-func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) question {
+func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.hunted.Get(ref)
@@ -119,13 +119,13 @@ func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n re
 }
 
 // refuses returns why a request is not made now, or "" if it is made.
-func (sv *servers) refuses(q question) string {
+func (sv *servers) refuses(q fetchRequest) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	return sv.refusesAt(time.Now(), q)
 }
 
-func (sv *servers) refusesAt(now time.Time, q question) string {
+func (sv *servers) refusesAt(now time.Time, q fetchRequest) string {
 	h, known := sv.hunted.Get(q.repo)
 	if known {
 		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.Limits.MaxRepoDay
@@ -144,7 +144,7 @@ func (sv *servers) refusesAt(now time.Time, q question) string {
 
 // hostSpent reports whether an owner has had enough of a host today. A few keys use up a day, so that its second half
 // is for owners who have had no more than others in the mean, or hardly anything.
-func (sv *servers) hostSpent(now time.Time, q question) bool {
+func (sv *servers) hostSpent(now time.Time, q fetchRequest) bool {
 	s, known := sv.hosts.Get(q.from.HostPort())
 	if !known {
 		return false
@@ -154,7 +154,7 @@ func (sv *servers) hostSpent(now time.Time, q question) bool {
 }
 
 // charge records what a server sent, and what it lacks if anything is still missing.
-func (sv *servers) charge(q question, seen FetchEnded, complete bool) {
+func (sv *servers) charge(q fetchRequest, seen FetchEnded, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
@@ -177,7 +177,7 @@ func (sv *servers) charge(q question, seen FetchEnded, complete bool) {
 }
 
 // full returns the number of bytes for which there must be room before a server is asked.
-func (sv *servers) full(q question) int64 {
+func (sv *servers) full(q fetchRequest) int64 {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.hunted.Get(q.repo)
@@ -252,7 +252,7 @@ func (sv *servers) renewed(ref graspsync.RepoRef) {
 }
 
 // begin writes a request before it is made. end must be called after it.
-func (sv *servers) begin(ctx context.Context, q question, wait time.Duration) (end func(), err error) {
+func (sv *servers) begin(ctx context.Context, q fetchRequest, wait time.Duration) (end func(), err error) {
 	a := q.from.HostPort()
 	count := func(n int) {
 		sv.mu.Lock()
@@ -287,9 +287,9 @@ func (sv *servers) server(a graspsync.HostPort) *server {
 	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
 }
 
-func (sv *servers) repository(ref graspsync.RepoRef) *hunted {
-	return obtain(sv, sv.hunted, ref, &hunted{lacks: make(map[lackKey]lack)},
-		func(h *hunted) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
+func (sv *servers) repository(ref graspsync.RepoRef) *repoFetches {
+	return obtain(sv, sv.hunted, ref, &repoFetches{lacks: make(map[lackKey]lack)},
+		func(h *repoFetches) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
 }
 
 func obtain[K comparable, V any](sv *servers, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
@@ -398,7 +398,7 @@ func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue
 			}
 			return a, s, err
 		}, sv.serverRecord),
-		recallEach(ctx, sv, keyHunted, sv.hunted, func(r *huntedRecord) (ref graspsync.RepoRef, h *hunted, err error) {
+		recallEach(ctx, sv, keyHunted, sv.hunted, func(r *repoFetchesRecord) (ref graspsync.RepoRef, h *repoFetches, err error) {
 			if ref, h, err = r.read(now, sv.cfg.fixed.MaxBackoff); err == nil && h.attempts.Times > 0 {
 				repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: h.attempts.Times, Next: h.attempts.Until})
 			}
@@ -458,8 +458,8 @@ type serverRecord struct {
 	Day         dayRecord `json:"day,omitzero"`
 }
 
-// huntedRecord is a hunted as it is written.
-type huntedRecord struct {
+// repoFetchesRecord is a hunted as it is written.
+type repoFetchesRecord struct {
 	Repo      string       `json:"repo"`
 	Attempts  int          `json:"attempts,omitempty"`
 	Next      time.Time    `json:"next,omitzero"`
@@ -491,8 +491,8 @@ func (sv *servers) serverRecord(a graspsync.HostPort, s *server, now time.Time) 
 	return r, r.Day.Bytes > 0 || now.Before(s.broken.Until.Add(brokenMost)) || now.Sub(s.last) < time.Minute
 }
 
-func (sv *servers) huntedRecord(ref graspsync.RepoRef, h *hunted, now time.Time) (r huntedRecord, worth bool) {
-	r = huntedRecord{
+func (sv *servers) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
+	r = repoFetchesRecord{
 		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Vain: h.vain.Times, VainUntil: saved(h.vain.Until),
 		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),
 	}
@@ -533,9 +533,9 @@ func (r *serverRecord) read(now time.Time) (a graspsync.HostPort, s *server, err
 	}, nil
 }
 
-func (r *huntedRecord) read(now time.Time, most time.Duration) (ref graspsync.RepoRef, h *hunted, err error) {
+func (r *repoFetchesRecord) read(now time.Time, most time.Duration) (ref graspsync.RepoRef, h *repoFetches, err error) {
 	ref, err = graspsync.ParseRepoRef(r.Repo)
-	h = &hunted{
+	h = &repoFetches{
 		attempts: backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, most),
 		vain:     backoff.Streak{Times: r.Vain, Until: r.VainUntil}.Restored(now, patienceMost),
 		own:      r.Own.usage(now), strange: r.Strangers.usage(now), lacks: make(map[lackKey]lack),

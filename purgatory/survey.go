@@ -13,14 +13,14 @@ import (
 // survey finds out which repositories with an identifier something is to be done about,
 // and strikes off what does not wait any more. It takes no lock of a repository: what
 // each of them costs is for its own look to spend.
-func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.Overview, error) {
+func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.AffectedRepos, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	// The table is read before the events: an event that comes later has a survey of its own.
 	v := p.table.beginSurvey(identifier, why, func(n refplan.Need) bool { return !p.pending.allWait(n.Entries) })
 	g, err := p.reader.gatherAll(ctx, identifier, why)
 	if err != nil {
-		return refplan.Overview{}, err
+		return refplan.AffectedRepos{}, err
 	}
 	v.Group = g
 	var errs []error

@@ -18,47 +18,47 @@ const (
 	troubleFor = 2 * retryMost
 )
 
-// troubles knows where something of ours failed when it was tried last: the store, git, the disk. What waits there
+// localFaults knows where something of ours failed when it was tried last: the store, git, the disk. What waits there
 // may be complete, and does not expire meanwhile. All of it is tried again until it works, so that nothing stays here
 // for longer than that takes.
-type troubles struct {
+type localFaults struct {
 	saved   func() uint64 // released events so far
 	worked  uint64        // looks, surveys and fetches so far
 	hunts   time.Duration // the longest wait between two of them
-	looks   map[graspsync.RepoRef]trouble
-	surveys map[string]trouble
-	fetches map[graspsync.RepoRef]trouble
+	looks   map[graspsync.RepoRef]localFault
+	surveys map[string]localFault
+	fetches map[graspsync.RepoRef]localFault
 }
 
-// trouble is what failed, time and again.
-type trouble struct {
+// localFault is what failed, time and again.
+type localFault struct {
 	until   time.Time // it counts
 	storing bool      // it was the store that failed
 	others  uint64    // what had worked by the last failure
 	alone   int       // failures while others worked
 }
 
-func newTroubles(saved func() uint64, hunts time.Duration) *troubles {
-	return &troubles{
-		saved: saved, hunts: hunts, looks: make(map[graspsync.RepoRef]trouble),
-		surveys: make(map[string]trouble), fetches: make(map[graspsync.RepoRef]trouble),
+func newLocalFaults(saved func() uint64, hunts time.Duration) *localFaults {
+	return &localFaults{
+		saved: saved, hunts: hunts, looks: make(map[graspsync.RepoRef]localFault),
+		surveys: make(map[string]localFault), fetches: make(map[graspsync.RepoRef]localFault),
 	}
 }
 
-func (t *troubles) released(now time.Time, ref graspsync.RepoRef, err error) {
+func (t *localFaults) released(now time.Time, ref graspsync.RepoRef, err error) {
 	note(t, t.looks, now.Add(troubleFor), ref, err)
 }
 
-func (t *troubles) surveyed(now time.Time, identifier string, err error) {
+func (t *localFaults) surveyed(now time.Time, identifier string, err error) {
 	note(t, t.surveys, now.Add(troubleFor), identifier, err)
 }
 
 // fetched is told what failed here when a server was asked for a repository. That is tried again by the next hunt.
-func (t *troubles) fetched(now time.Time, ref graspsync.RepoRef, err error) {
+func (t *localFaults) fetched(now time.Time, ref graspsync.RepoRef, err error) {
 	note(t, t.fetches, now.Add(troubleFor+t.hunts), ref, err)
 }
 
-func note[K comparable](t *troubles, in map[K]trouble, until time.Time, of K, err error) {
+func note[K comparable](t *localFaults, in map[K]localFault, until time.Time, of K, err error) {
 	if err == nil || errors.Is(err, errLong) { // to be long is the repository's own
 		t.worked++
 		delete(in, of)
@@ -77,19 +77,19 @@ func note[K comparable](t *troubles, in map[K]trouble, until time.Time, of K, er
 }
 
 // lapse forgets what is not tried any more.
-func (t *troubles) lapse(now time.Time) {
+func (t *localFaults) lapse(now time.Time) {
 	lapse(t.looks, now)
 	lapse(t.surveys, now)
 	lapse(t.fetches, now)
 }
 
-func lapse[K comparable](of map[K]trouble, now time.Time) {
-	maps.DeleteFunc(of, func(_ K, x trouble) bool { return now.After(x.until) })
+func lapse[K comparable](of map[K]localFault, now time.Time) {
+	maps.DeleteFunc(of, func(_ K, x localFault) bool { return now.After(x.until) })
 }
 
 // keep reports whether an entry may be complete, and would be served if nothing of ours failed. A look that fails has
 // come to none of those behind, and a survey to no repository of that identifier.
-func (t *troubles) keep(e refplan.Entry) bool {
+func (t *localFaults) keep(e refplan.Entry) bool {
 	for _, ref := range e.Repos {
 		if counts(t.looks, ref) || counts(t.surveys, ref.Identifier) || counts(t.fetches, ref) {
 			return true
@@ -98,7 +98,7 @@ func (t *troubles) keep(e refplan.Entry) bool {
 	return false
 }
 
-func counts[K comparable](of map[K]trouble, k K) bool {
+func counts[K comparable](of map[K]localFault, k K) bool {
 	x, is := of[k]
 	return is && x.alone < troubleAlone
 }

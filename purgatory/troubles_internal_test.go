@@ -15,7 +15,7 @@ import (
 // An event that can't be stored while others are kept all of its repository from expiring, for good.
 func TestWhatAloneCannotBeStored(t *testing.T) {
 	now, released := time.Now(), uint64(0)
-	u := newTroubles(func() uint64 { return released }, time.Minute)
+	u := newLocalFaults(func() uint64 { return released }, time.Minute)
 	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
 	entry := func(class refplan.Class, ref graspsync.RepoRef) refplan.Entry {
 		return refplan.Entry{Class: class, Repos: []graspsync.RepoRef{ref}}
@@ -56,7 +56,7 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 // has no time for.
 func TestWhatFailsForOneRepositoryAlone(t *testing.T) {
 	now := time.Now()
-	u := newTroubles(func() uint64 { return 0 }, time.Hour)
+	u := newLocalFaults(func() uint64 { return 0 }, time.Hour)
 	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
 	waits := refplan.Entry{Class: refplan.State, Repos: []graspsync.RepoRef{ref}}
 	fails := errors.New("git")

@@ -19,15 +19,15 @@ import (
 // refs would be moved than it may.
 var errLong = errors.New("takes longer than a look may")
 
-// walked is what is known of the histories of objects in a repository.
-type walked struct {
+// walkCache is what is known of the histories of objects in a repository.
+type walkCache struct {
 	stamp string                  // for as long as it has this
 	whole map[nip34.ObjectID]bool // whether all that they need is here
-	long  map[nip34.ObjectID]cut
+	long  map[nip34.ObjectID]cutWalk
 }
 
-// cut is a walk that did not come to its end.
-type cut struct {
+// cutWalk is a walk that did not come to its end.
+type cutWalk struct {
 	at    time.Time
 	after time.Duration
 }
@@ -78,10 +78,10 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 }
 
 // recallWalks returns what is remembered of the histories of a repository.
-func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walked {
+func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	past := walked{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cut)}
+	past := walkCache{stamp: stamp, whole: make(map[nip34.ObjectID]bool), long: make(map[nip34.ObjectID]cutWalk)}
 	if old, _ := t.walks.Get(ref); old.stamp == stamp && stamp != "" {
 		maps.Copy(past.whole, old.whole)
 		maps.Copy(past.long, old.long)
@@ -90,7 +90,7 @@ func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walked {
 }
 
 // rememberWalks keeps what was found of what is named now.
-func (t *repoTable) rememberWalks(r *repository, stamp string, found walked, named iter.Seq[nip34.ObjectID]) {
+func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
 	}
@@ -124,9 +124,9 @@ func (t *repoTable) rememberWalks(r *repository, stamp string, found walked, nam
 
 // walk is one look at what histories need.
 type walk struct {
-	git    containedGit
+	git    safeGit
 	r      *repository
-	past   walked
+	past   walkCache
 	walked bool // anything at all
 }
 
@@ -189,7 +189,7 @@ func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 	if err != nil {
 		for _, id := range ids {
 			if errors.Is(err, errLong) {
-				w.past.long[id] = cut{at: now, after: max(patience, w.past.long[id].after)}
+				w.past.long[id] = cutWalk{at: now, after: max(patience, w.past.long[id].after)}
 			}
 		}
 		return err

@@ -24,7 +24,7 @@ type Group struct {
 	Over       []Ended             // what does not wait any more
 	Pins       []graspsync.EventID // of entries that nobody else may end
 	Late       bool                // what had to be released before a crash counts though its time is over
-	Anew       bool                // it is asked again of all whether it was deleted
+	AskDeleted       bool                // it is asked again of all whether it was deleted
 }
 
 // EndReason is how the waiting of an entry ended before its data was here.
@@ -231,16 +231,16 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 	}
 	for _, h := range g.Pulls {
 		name := nip34.EventRef(h.ID)
-		_, over := r.Over[h.ID]
+		_, over := r.Refused[h.ID]
 		_, merged := r.Merged[h.ID]
-		if over || merged || r.Over == nil {
+		if over || merged || r.Refused == nil {
 			continue
 		}
 		if slices.Contains(h.Repos, r.Ref) && r.Has(h.Pull.Tip) && r.Refs.At[name] != h.Pull.Tip {
 			changes = append(changes, RefChange{Name: name, Old: r.Refs.At[name], New: h.Pull.Tip})
 		}
 	}
-	for _, c := range r.Displaced {
+	for _, c := range r.Evicted {
 		if r.Refs.At[c.Name] == c.Old {
 			changes = append(changes, c)
 		}

@@ -52,13 +52,13 @@ type Survey struct {
 	Touched map[graspsync.RepoRef]uint64   // by their numbers
 	Lacking map[graspsync.RepoRef]bool     // that data is hunted for
 	Stale   map[graspsync.RepoRef]bool     // of these, for events that do not wait any more
-	Looks   map[graspsync.RepoRef]struct{} // that are looked at, so that it is not known what they lack
+	Releasing   map[graspsync.RepoRef]struct{} // that are looked at, so that it is not known what they lack
 }
 
-// Overview is what a survey has found.
-type Overview struct {
-	Concerned []graspsync.RepoRef // that are to be looked at
-	Whole     []graspsync.RepoRef // that lack nothing any more, since nobody says that they should have it
+// AffectedRepos is what a survey has found.
+type AffectedRepos struct {
+	Release []graspsync.RepoRef // that are to be looked at
+	Complete     []graspsync.RepoRef // that lack nothing any more, since nobody says that they should have it
 	// Untouched are those that need no look for what they were touched for.
 	Untouched map[graspsync.RepoRef]uint64
 	Cut       bool // there are more that would be to be looked at
@@ -67,7 +67,7 @@ type Overview struct {
 // Overview says which repositories are to be looked at: so many at most, those first whose
 // owners wrote a state that waits, and of the others any, as shuffle has it; and all that
 // nobody announces any more.
-func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (out Overview) {
+func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
 	gone := make(map[graspsync.RepoRef]bool) // nobody announces them any more
 	for _, o := range v.Over {
 		if v.Ends(o) {
@@ -84,7 +84,7 @@ func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (o
 		case v.concerns(r):
 			needed = append(needed, r)
 		case v.Lacking[ref] && !v.serves(r):
-			out.Whole = append(out.Whole, ref)
+			out.Complete = append(out.Complete, ref)
 		}
 	}
 	if out.Cut = len(needed) > most; out.Cut {
@@ -93,18 +93,18 @@ func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (o
 		needed = needed[:most]
 	}
 	for _, r := range needed {
-		out.Concerned = append(out.Concerned, r.Ref)
+		out.Release = append(out.Release, r.Ref)
 	}
-	out.Concerned = slices.AppendSeq(out.Concerned, maps.Keys(gone))
-	slices.SortFunc(out.Concerned, graspsync.RepoRef.Compare)
+	out.Release = slices.AppendSeq(out.Release, maps.Keys(gone))
+	slices.SortFunc(out.Release, graspsync.RepoRef.Compare)
 	for ref := range v.Lacking {
 		if !v.IsOurs(ref) && !gone[ref] {
-			out.Whole = append(out.Whole, ref)
+			out.Complete = append(out.Complete, ref)
 		}
 	}
 	out.Untouched = maps.Clone(v.Touched)
 	maps.DeleteFunc(out.Untouched, func(ref graspsync.RepoRef, _ uint64) bool {
-		return out.Cut || slices.Contains(out.Concerned, ref)
+		return out.Cut || slices.Contains(out.Release, ref)
 	})
 	return out
 }
@@ -117,7 +117,7 @@ func (v *Survey) concerns(r *Repository) bool {
 		return true
 	}
 	_, touched := v.Touched[r.Ref]
-	_, looks := v.Looks[r.Ref]
+	_, looks := v.Releasing[r.Ref]
 	touched = touched || looks || v.Lacking[r.Ref] || v.answered(r.Ref) || v.unsaid(r)
 	_, waits := v.Waiting[r.Ref]
 	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
@@ -140,7 +140,7 @@ func (v *Survey) affects(r *Repository) bool {
 		}
 	}
 	for ref := range v.Why.Gained {
-		_, looks := v.Looks[r.Ref]
+		_, looks := v.Releasing[r.Ref]
 		if ref != r.Ref && (looks || v.Lacking[r.Ref]) && (r.Related(v.Repository(ref)) || v.PulledWith(r.Ref, ref)) {
 			return true
 		}

@@ -26,7 +26,7 @@ type AboutServer struct {
 }
 
 // About returns the state of a repository.
-func (q *Queue) About(now time.Time, repo graspsync.RepoRef) (a About) {
+func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	e := q.repos[repo]
 	if e == nil {
 		return a
@@ -49,7 +49,7 @@ func (q *Queue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 
 // Due returns when the next attempt at a repository is due, or when the current one was. It is zero for a
 // repository that does not wait.
-func (q *Queue) Due(repo graspsync.RepoRef) time.Time {
+func (q *SyncQueue) Due(repo graspsync.RepoRef) time.Time {
 	if e := q.repos[repo]; e != nil {
 		return e.due
 	}
@@ -57,7 +57,7 @@ func (q *Queue) Due(repo graspsync.RepoRef) time.Time {
 }
 
 // Owes reports whether a server of a repository waits for its turn and was not asked since a time.
-func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
+func (q *SyncQueue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) bool {
 	e := q.repos[repo]
 	if e == nil {
 		return false
@@ -73,7 +73,7 @@ func (q *Queue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time) boo
 }
 
 // InFlight returns the number of requests to each domain, for metrics.
-func (q *Queue) InFlight() map[graspsync.HostPort]int {
+func (q *SyncQueue) InFlight() map[graspsync.HostPort]int {
 	out := make(map[graspsync.HostPort]int)
 	for _, r := range q.requests {
 		out[r.url.HostPort()]++
@@ -82,7 +82,7 @@ func (q *Queue) InFlight() map[graspsync.HostPort]int {
 }
 
 // Broken returns how often in a row a domain was broken, and until when it is not asked.
-func (q *Queue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
+func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
 	if d := q.throttle.domains[a]; d != nil {
 		return d.broken.Times, d.broken.Until
 	}
@@ -108,7 +108,7 @@ type PastDomain struct {
 // Restore takes in the records of an earlier process, before the first Step, so that a restart has no
 // server asked sooner. All recent requests of a domain count as made at the time of the last one. Times in
 // the future are corrected, because the clock may have been set back.
-func (q *Queue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
+func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 	for _, r := range repos {
 		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)
 	}

@@ -1,5 +1,5 @@
 // Package syncqueue decides which clone URL is asked for the missing git data of which repository, and
-// when. It is pure: [Queue.Step] takes an input and returns effects. It has no clock, no goroutine and no
+// when. It is pure: [SyncQueue.Step] takes an input and returns effects. It has no clock, no goroutine and no
 // network.
 //
 // An attempt asks the clone URLs of the members of a repository, one after another, and a second one on

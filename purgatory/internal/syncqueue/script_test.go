@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 
 type script struct {
 	cfg Config
-	q   *Queue
+	q   *SyncQueue
 }
 
 var errCommand = errors.New("not a command")

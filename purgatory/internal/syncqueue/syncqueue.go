@@ -33,7 +33,7 @@ const (
 	maxFurther = 3
 )
 
-// Config holds the constants of a [Queue]. All but Limits must be set.
+// Config holds the constants of a [SyncQueue]. All but Limits must be set.
 type Config struct {
 	UserDelay           time.Duration // before the first attempt for an event of a client: its push usually follows
 	SyncDelay           time.Duration // before the first attempt for a synced event
@@ -49,8 +49,8 @@ type Config struct {
 	Seed uint64
 }
 
-// Queue is the state. Make one with [New]. It is not safe for concurrent use.
-type Queue struct {
+// SyncQueue is the state. Make one with [New]. It is not safe for concurrent use.
+type SyncQueue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry
 	owners   map[graspsync.PubKey]*owner
@@ -120,8 +120,8 @@ func (r *request) isSlow(now time.Time) bool {
 }
 
 // New returns an empty queue.
-func New(cfg Config) *Queue {
-	return &Queue{
+func New(cfg Config) *SyncQueue {
+	return &SyncQueue{
 		cfg: cfg, repos: make(map[graspsync.RepoRef]*entry), owners: make(map[graspsync.PubKey]*owner),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 		throttle: domainThrottle{limit: cfg.DefaultLimit, limits: cfg.Limits, domains: make(map[graspsync.HostPort]*domain)},
@@ -131,10 +131,10 @@ func New(cfg Config) *Queue {
 }
 
 // Len returns the number of repositories that wait for git data.
-func (q *Queue) Len() int { return len(q.repos) }
+func (q *SyncQueue) Len() int { return len(q.repos) }
 
 // Step takes in an input and returns the effects.
-func (q *Queue) Step(now time.Time, in Input) []Effect {
+func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	q.ticking = false
 	switch in := in.(type) {
 	case Wanted:
@@ -162,7 +162,7 @@ func (q *Queue) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-func (q *Queue) wanted(now time.Time, in Wanted) {
+func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	at := now.Add(q.cfg.SyncDelay)
 	if in.Origin == ByUser {
 		at = now.Add(q.cfg.UserDelay)
@@ -205,7 +205,7 @@ func (q *Queue) wanted(now time.Time, in Wanted) {
 	}
 }
 
-func (q *Queue) add(repo graspsync.RepoRef) *entry {
+func (q *SyncQueue) add(repo graspsync.RepoRef) *entry {
 	o := q.owners[repo.Owner]
 	if o == nil {
 		o = &owner{key: repo.Owner}
@@ -219,7 +219,7 @@ func (q *Queue) add(repo graspsync.RepoRef) *entry {
 }
 
 // remove drops a repository. Requests for it that are in flight keep their places.
-func (q *Queue) remove(e *entry) {
+func (q *SyncQueue) remove(e *entry) {
 	if e.active {
 		q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number)})
 	}
@@ -230,7 +230,7 @@ func (q *Queue) remove(e *entry) {
 	}
 }
 
-func (q *Queue) renew(now time.Time, in Renew) {
+func (q *SyncQueue) renew(now time.Time, in Renew) {
 	delete(q.past, in.Repo)
 	urls := in.URLs
 	if e := q.repos[in.Repo]; e != nil {
@@ -247,7 +247,7 @@ func (q *Queue) renew(now time.Time, in Renew) {
 	}
 }
 
-func (q *Queue) fetched(now time.Time, in Fetched) {
+func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 	r := q.requests[in.ID]
 	if r == nil {
 		return
@@ -278,7 +278,7 @@ func (q *Queue) fetched(now time.Time, in Fetched) {
 }
 
 // work starts the requests that may start, and stops slow ones for owners that wait.
-func (q *Queue) work(now time.Time) {
+func (q *SyncQueue) work(now time.Time) {
 	q.wake = time.Time{}
 	for _, r := range q.requests {
 		r.reserved = false
@@ -300,7 +300,7 @@ func (q *Queue) work(now time.Time) {
 }
 
 // serve starts one request for an owner, and reports whether one could start.
-func (q *Queue) serve(now time.Time, o *owner) bool {
+func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	for el := o.entries.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)
 		u, found := q.choose(now, e)
@@ -318,7 +318,7 @@ func (q *Queue) serve(now time.Time, o *owner) bool {
 }
 
 // choose returns the URL that a repository may ask now, as far as its domain is concerned.
-func (q *Queue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
+func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
 	switch {
 	case !e.active && now.Before(e.due):
 		q.wakeAt(e.due)
@@ -345,7 +345,7 @@ func (q *Queue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found boo
 }
 
 // askAll makes an attempt ask all servers, from the first one on.
-func (q *Queue) askAll(now time.Time, e *entry) {
+func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	e.renewed = time.Time{}
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
@@ -365,7 +365,7 @@ func (e *entry) enqueue(u graspsync.CloneURL) {
 
 // nextOwn returns the URL of a member that an attempt asks next, on another host than notHost. URLs that
 // cannot be asked now are skipped or wait for their domains.
-func (q *Queue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.CloneURL, found bool) {
+func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.CloneURL, found bool) {
 	for {
 		u, found = q.untried(e, notHost)
 		if !found {
@@ -386,7 +386,7 @@ func (q *Queue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.Cl
 
 // untried returns the next URL of a member that the attempt has not tried: servers first that it has not
 // asked at all, of these the ones first that delivered before.
-func (q *Queue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
+func (q *SyncQueue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
 	for _, u := range e.own {
 		if t := e.targets[u]; t.tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost {
 			continue
@@ -398,7 +398,7 @@ func (q *Queue) untried(e *entry, notHost string) (best graspsync.CloneURL, foun
 	return best, found
 }
 
-func (q *Queue) compare(e *entry, a, b graspsync.CloneURL) int {
+func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	turn := func(u graspsync.CloneURL) uint64 {
 		if n := e.targets[u].turn; n > e.began {
 			return n
@@ -415,7 +415,7 @@ func (q *Queue) compare(e *entry, a, b graspsync.CloneURL) int {
 }
 
 // nextQueued returns the first URL of a repository that waited for its domain and may be asked now.
-func (q *Queue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
+func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
 	})
@@ -439,7 +439,7 @@ func (q *Queue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync
 }
 
 // endAttempt ends an attempt that has asked all servers.
-func (q *Queue) endAttempt(now time.Time, e *entry) {
+func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	e.number++
 	next := now.Add(q.backoff(e.repo, e.number))
 	if !e.renewed.IsZero() {
@@ -452,7 +452,7 @@ func (q *Queue) endAttempt(now time.Time, e *entry) {
 
 // backoff returns the wait after incomplete attempt n. It depends on the arguments only, so that equal inputs
 // have equal effects in any order.
-func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
+func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	jitter := 0.0
 	if q.cfg.Seed != 0 {
 		h := fnv.New64a()
@@ -464,7 +464,7 @@ func (q *Queue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 
 // start starts a request to a domain that is open. It returns false if all places that the owner may have
 // are in use.
-func (q *Queue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
+func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxHunts {
 		return false
 	}
@@ -488,7 +488,7 @@ func (q *Queue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 }
 
 // askSecond asks a second server for a repository whose first one takes long.
-func (q *Queue) askSecond(now time.Time, r *request) {
+func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	e := r.entry
 	own, pulls := q.inFlight(e)
 	if !r.own || own >= maxOwn || !e.active || q.repos[e.repo] != e {
@@ -508,7 +508,7 @@ func (q *Queue) askSecond(now time.Time, r *request) {
 }
 
 // makeRoom stops a slow request of another owner, to one domain or to any, for an owner that waits.
-func (q *Queue) makeRoom(now time.Time, o *owner, d *domain) {
+func (q *SyncQueue) makeRoom(now time.Time, o *owner, d *domain) {
 	running := 0
 	for _, r := range q.requests {
 		if r.entry.owner.key == o.key {
@@ -542,7 +542,7 @@ func (q *Queue) makeRoom(now time.Time, o *owner, d *domain) {
 }
 
 // inFlight returns the number of requests for a repository.
-func (q *Queue) inFlight(e *entry) (own, pulls int) {
+func (q *SyncQueue) inFlight(e *entry) (own, pulls int) {
 	for _, r := range q.requests {
 		switch {
 		case r.entry.repo != e.repo:
@@ -555,7 +555,7 @@ func (q *Queue) inFlight(e *entry) (own, pulls int) {
 	return own, pulls
 }
 
-func (q *Queue) isAsking(e *entry, u graspsync.CloneURL) bool {
+func (q *SyncQueue) isAsking(e *entry, u graspsync.CloneURL) bool {
 	for _, r := range q.requests {
 		if r.url == u && r.entry.repo == e.repo {
 			return true
@@ -567,7 +567,7 @@ func (q *Queue) isAsking(e *entry, u graspsync.CloneURL) bool {
 // sharedUntil returns until when a URL is not asked because it is being asked for another repository of
 // the same identifier, which shares the objects: at most slowAfter, because anybody can list the URL of
 // somebody else. It is zero if the URL may be asked.
-func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
+func (q *SyncQueue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
 	for _, r := range q.requests {
 		at := r.at.Add(slowAfter)
 		if r.url == u && r.entry.repo != e.repo && r.entry.repo.Identifier == e.repo.Identifier && now.Before(at) {
@@ -577,11 +577,11 @@ func (q *Queue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (unti
 	return until
 }
 
-func (q *Queue) wakeAt(t time.Time) {
+func (q *SyncQueue) wakeAt(t time.Time) {
 	if q.wake.IsZero() || t.Before(q.wake) {
 		q.wake = t
 	}
 }
 
 // NextWake returns when a Tick is due; false if only other inputs can bring news.
-func (q *Queue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }
+func (q *SyncQueue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }

@@ -49,7 +49,7 @@ func urls(t testing.TB, all []string) (out []graspsync.CloneURL) {
 // player drives a queue, ends requests, and records its effects.
 type player struct {
 	t       *testing.T
-	q       *Queue
+	q       *SyncQueue
 	now     time.Time
 	open    []Fetch // in flight
 	fetches []Fetch
