@@ -11,16 +11,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// checkRetry is the wait after the repositories could not be listed, and between two looks at whether
-// lost announcements are back.
+// checkRetry is the wait after the repositories could not be listed, and between two searches for
+// lost announcements.
 const checkRetry = time.Minute
 
-// sweepPeriod is the time between two looks at what has departed.
+// sweepPeriod is the time between two deletions of folders that are out of service.
 const sweepPeriod = time.Hour
 
-// run has every repository looked at in each period that is announced, or in service, spread over it.
-// The period is never quite the same, so that servers that were started together do not ask others
-// together for ever.
+// check surveys every announced or served repository once in a period, spread over it. The period
+// varies, so that servers that were started together do not ask others together.
 func (p *Purgatory) check(ctx context.Context) {
 	p.findLost(ctx)
 	timer := time.NewTimer(p.cfg.fixed.Check/10 + rand.N(p.cfg.fixed.Check/10+1))
@@ -75,10 +74,10 @@ func (p *Purgatory) check(ctx context.Context) {
 	}
 }
 
-// findLost has repositories looked at right away that are announced and not in service, and logs their
-// number. If a folder was lost, or is not that of these events, clients would hear for up to an hour
-// that there is no such repository, and the operator nothing at all. While most repositories have no
-// announcement it returns only when the operator has confirmed that, or the events are back.
+// findLost surveys the repositories that are announced but not in service, and logs their number: a
+// folder may be lost, and clients would find no repository for up to an hour. While most
+// repositories have no announcement, it returns only after the operator has confirmed that, or the
+// events are back.
 func (p *Purgatory) findLost(ctx context.Context) {
 	for {
 		announced, there, err := p.listRepositories(ctx)
@@ -97,8 +96,8 @@ func (p *Purgatory) findLost(ctx context.Context) {
 	}
 }
 
-// judge has no repository leave if more than least, and more than half of those in service, have no
-// announcement, neither one that lists us nor another one: their events may be lost.
+// judge keeps all repositories in service if more than least, and more than half, of them have no
+// announcement at all: their events may be lost.
 func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
 	missing := maps.Clone(there)
 	maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool {
@@ -134,7 +133,7 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	return nil
 }
 
-// restore has repositories looked at that are announced and not in service.
+// restore surveys the repositories that are announced but not in service.
 func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	count := 0
 	for ref, ours := range announced {
@@ -149,8 +148,8 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	}
 }
 
-// list returns the repositories that are announced, each with whether it is ours, and those that are in
-// service.
+// listRepositories returns the announced repositories, each with whether it lists this service, and
+// the repositories in service.
 func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[graspsync.RepoRef]bool, err error) {
 	if there, err = p.inService(ctx); err == nil {
 		announced, err = p.reader.announcedRefs(ctx)
@@ -161,7 +160,7 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 	return announced, there, err
 }
 
-// sweep removes what has departed and was not put back in time.
+// sweep deletes folders that are out of service for [Times].Departed.
 func (p *Purgatory) sweep(ctx context.Context) {
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
@@ -177,8 +176,8 @@ func (p *Purgatory) sweep(ctx context.Context) {
 	}
 }
 
-// ownedBy has the repositories of an owner looked at who may not announce them any more, and those
-// in which a state of theirs may have decided that is gone.
+// ownedBy surveys the repositories of the author of a deletion. The author may have deleted an
+// announcement, or a state that decides.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -192,7 +191,7 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	}
 }
 
-// inService returns the repositories that are in service.
+// inService returns the repositories in service.
 func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()

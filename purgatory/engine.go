@@ -16,28 +16,28 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// engine is the goroutine that decides when what is looked at, fetched and expired.
-// It does no I/O: workers do. Its fields belong to it.
+// engine is the goroutine that decides when to survey, release, fetch and expire. Its workers do
+// the I/O. It owns all fields.
 type engine struct {
 	queue    *syncqueue.SyncQueue
 	wg       sync.WaitGroup
 	surveys  *workQueue[string]
 	releases *workQueue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
-	faults *localFaults
-	// deleters have deleted something: their repositories may be among that. They are looked
-	// for by one goroutine, while leaving.
+	faults   *localFaults
+	// deleters are the authors of deletions, which may be about their repositories. One goroutine
+	// searches these while leaving.
 	deleters map[graspsync.PubKey]bool
-	leaving bool
-	asking  map[syncqueue.RequestID]*request
-	p       *Purgatory
+	leaving  bool
+	asking   map[syncqueue.RequestID]*request
+	p        *Purgatory
 }
 
 const (
 	retryFirst  = time.Second
 	retryMost   = 5 * time.Minute
-	expiryPause = 10 * time.Second // before what can't be expired is tried again
-	expiryMost  = time.Hour        // and at most
+	expiryPause = 10 * time.Second // before a failed expiry is tried again
+	expiryMost  = time.Hour        // maximum of it
 )
 
 func newEngine(p *Purgatory, seed uint64) *engine {
@@ -66,7 +66,7 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 	return out
 }
 
-// resume has everything looked at that waits.
+// resume surveys all held events.
 func (e *engine) resume() {
 	for _, entry := range e.p.pending.all() {
 		e.want(entry)
@@ -169,7 +169,7 @@ func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
 }
 
-// handle takes note of an event that is stored.
+// handle surveys the identifiers that a stored or deleted event is about.
 func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	author := msg.event.PubKey
 	_, waits := e.p.pending.get(msg.event.ID)
@@ -196,7 +196,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// handle has a repository looked at, and what it lacks hunted for as if it had just come.
+// handle has the missing data of a repository fetched as if it were new.
 func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
@@ -246,7 +246,7 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	e.wholes(ctx, now, msg.found.Complete)
 }
 
-// leave looks for the repositories of those who have deleted something.
+// leave searches the repositories of the authors of deletions.
 func (e *engine) leave(ctx context.Context) {
 	if e.leaving || len(e.deleters) == 0 {
 		return
@@ -294,7 +294,7 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// wholes ends the hunt for what lacks nothing any more.
+// wholes ends the fetches for complete repositories.
 func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
 		e.p.servers.forget(ref)
@@ -303,7 +303,8 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	}
 }
 
-// hunt has a repository hunted for that lacks something, if there is a reason to.
+// hunt queues the fetch of the missing data of a repository, if the reasons or the hourly check ask
+// for it.
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
@@ -321,12 +322,12 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 
-// stepQueue tells the queue what happened, and does what it wants done.
+// stepQueue passes an input to the SyncQueue and performs its effects.
 func (e *engine) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
 	e.perform(ctx, e.queue.Step(now, in))
 }
 
-// perform does what the queue wants done.
+// perform performs the effects of the SyncQueue.
 func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
@@ -346,7 +347,7 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	}
 }
 
-// received is how many bytes the requests under way have brought.
+// received returns the bytes of each request in flight.
 func (e *engine) received() map[syncqueue.RequestID]int64 {
 	out := make(map[syncqueue.RequestID]int64, len(e.asking))
 	for id, r := range e.asking {
@@ -376,16 +377,16 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	}
 }
 
-// waits reports whether an event waits for data of a repository. What is only listed
-// is hunted for a few times after each check.
+// waits reports whether an event waits for data of a repository. Other missing data is fetched a
+// few times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
 	return len(e.p.table.lacked(ref).Entries) > 0
 }
 
-// attemptsPerCheck is how often a listed repository is hunted for after a check.
+// attemptsPerCheck is the number of attempts after a check for data that no event waits for.
 const attemptsPerCheck = 3
 
-// expire has the waiting of what is due ended, by as many workers as may be.
+// expire has workers end the holds that are due.
 func (e *engine) expire(ctx context.Context, now time.Time) {
 	room := e.p.cfg.fixed.MaxLooks - len(e.expiring)
 	if room <= 0 {
@@ -401,7 +402,7 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	}
 }
 
-// due returns at most n of the entries whose time is over, and that are not waited with on.
+// due returns at most n of the events whose time is over and whose hold is not prolonged.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
 	e.faults.lapse(now)
 	due, prolonged := e.p.pending.due(now, n, e.faults.keep, e.owed)
@@ -417,13 +418,13 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 	return due
 }
 
-// owed reports whether a server is still to be asked for what an entry waits for.
+// owed reports whether a server was not asked yet for the data of an event.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
-// handle has what waited under the same identifiers looked at: there may be nothing
-// to hunt for any more, or, if something was in use, data to release it with.
+// handle surveys the identifiers of an expired event, because nothing may be missing any more, or
+// its data may have arrived.
 func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
@@ -448,9 +449,8 @@ func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// left has those repositories looked at in which somebody had a say by what a deletion names by its
-// address. Of what it names by an id nobody knows the identifier but who has removed it, see
-// [Purgatory.Departed], and the owner's own repositories.
+// left surveys the repositories that a deletion names by address. A deletion names other events by
+// id, which [Purgatory.Departed] reports.
 func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	_, addresses := nip34.ParseDeletion(deletion)
 	for _, a := range addresses {
@@ -466,8 +466,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	}
 }
 
-// recall takes in what earlier processes kept of hunting. It is called by Open, before
-// anything else knows of the engine.
+// recall restores the records of earlier fetches. [Open] calls it first.
 func (e *engine) recall(ctx context.Context) error {
 	now := time.Now()
 	repos, domains, err := e.p.servers.recall(ctx, now)
@@ -478,8 +477,7 @@ func (e *engine) recall(ctx context.Context) error {
 	return nil
 }
 
-// arrivedPull has a pull request wait that somebody else has stored, if its data was
-// pushed before: it is stored already, but has no ref.
+// arrivedPull holds a stored pull request if its data was staged, because it has no ref yet.
 func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {

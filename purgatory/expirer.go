@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// expire ends the waiting of an entry whose time is over, on the disk first. What is
-// released, deleted or extended meanwhile is left alone.
+// expire ends the hold of an event whose time is over, on the disk first. It does nothing if the
+// event was released, deleted or prolonged meanwhile.
 func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -35,9 +35,8 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	return p.pending.expire(ctx, e)
 }
 
-// expireSoftly removes the repository of an announcement, unless a push or a fetch is
-// using it, or has brought data to it that a state names. What pull requests have brought
-// does not count: anybody may write these.
+// expireSoftly removes the repository of an announcement, unless a push or fetch is under way or
+// has brought branches or tags. Pull requests do not count, because anybody writes them.
 func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
 	served, err := p.reader.accepted(ctx, ref) // we were killed before it was struck off
@@ -61,7 +60,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	return p.pending.soften(ctx, e)
 }
 
-// dropRefs removes the refs of a pull request that was never served.
+// dropPull removes the refs of a pull request that was never served.
 func (p *Purgatory) dropPull(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.PullRequest {
 		return nil

@@ -12,17 +12,16 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Submit takes in an event that the relay would accept: authorised, verified, not
-// deleted. An error leaves open whether the event waits; it may be submitted again.
+// Submit holds an event that the relay would accept: authorized, verified, not deleted. After an
+// error the event may or may not be held, and may be submitted again.
 //
-// What is held is on the disk. Submit does not wait for git, with one exception: the
-// repository of an announcement that a user submitted is there when it returns, and an empty one
-// hashes as a state says that a user submitted, since a push is next. For the same reason what a client submitted is hunted for after three minutes
-// only, and what came by sync after half a second.
+// A held event is on the disk. Submit does not wait for git, except that it creates the repository
+// of an announcement of a client, and gives an empty repository the object format of a state of a
+// client, because a push follows. Data for an event of a client is fetched after 3 min, for an
+// event of sync after 500 ms.
 //
-// What a client submitted is treated better than what came by sync. When there are no places
-// left, one of somebody's gives way who has many; keys are free, so that what came by sync
-// counts for the host of the relay that brought it as well, if src says which one that was.
+// If the table is full, an event of the stranger with most is evicted. Events of sync count for the
+// relay host in src as well, because keys are free.
 func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
 	if ev.IsZero() {
 		return Answer{}, fmt.Errorf("submitting an event: %w: none", graspsync.ErrEvent)
@@ -37,7 +36,7 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 	return answer, err
 }
 
-// take takes in an entry, if its event could be read.
+// take holds an event that could be parsed.
 func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -88,8 +87,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	return answer, nil
 }
 
-// hold makes an entry one that waits: on the disk first. payers are those for whom a relative
-// may count.
+// hold holds an event, on the disk first. payers are the keys that a relative may count for.
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsync.PubKey) (Answer, error) {
 	e, refusal, replaced, evicted, err := p.pending.admit(ctx, e, payers)
 	for _, old := range evicted {
@@ -133,9 +131,8 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 	return Answer{Held, Message}, nil
 }
 
-// makeAnew has repositories that are empty hash as a state says that a user submitted: a push is
-// next, and git begins it by what it finds. They were made for SHA-1. What can't be made anew now
-// is by the look that follows.
+// makeAnew gives empty repositories the object format of a state of a client, because git begins
+// the push that follows with the format of the repository. The next release repeats failures.
 func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	st, err := nip34.ParseState(state.Signed())
 	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(st.Refs)), func(id nip34.ObjectID) bool { return id.Format() != nip34.SHA1 }) {
@@ -161,7 +158,7 @@ func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	}
 }
 
-// remake makes an empty repository anew, unless something is being fetched for it.
+// remake creates an empty repository again, unless a fetch for it is under way.
 func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
@@ -171,7 +168,7 @@ func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format ni
 	return p.repos.Create(ctx, ref, format)
 }
 
-// countClones counts the clone URLs of an event that are not hunted.
+// countClones counts the clone URLs of an event that are not used.
 func (p *Purgatory) countClones(e refplan.Entry) {
 	switch e.Class {
 	case refplan.Announcement:
@@ -182,16 +179,16 @@ func (p *Purgatory) countClones(e refplan.Entry) {
 	}
 }
 
-// countListed is countClones for an announcement, whether it waits or not.
+// countListed is countClones for an announcement, held or not.
 func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.dropSome("clones", p.cfg.beyond(a.Clones, a.DroppedClones))
 	p.report.unusable(a.Event, a.UnusableClones)
 }
 
-// holdRelative takes in an announcement that makes no repository ours. What somebody wants
-// whose repository is served may be stored. What is wanted by those only who wait themselves
-// waits with them, at the cost of one of them, and so does for a while, at the cost of its
-// author, what takes the place of one that waits. e is to be held if there are payers.
+// holdRelative decides about an announcement that does not list this service. It may be stored if a
+// served announcement lists its author. It is held if only held announcements list its author, and
+// counts for one of them. It is also held for a while if it replaces a held announcement. The event
+// is to be held if there are payers.
 func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
 	served, err := p.relay.announcements(ctx, a.Ref.Identifier)
@@ -217,8 +214,7 @@ func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answe
 	return Answer{}, payers, nil
 }
 
-// Staged tells that a push has brought data for events to a repository which lies where
-// [Repositories] keep it: one of them may have come meanwhile.
+// Staged reports that a push has staged data for events, one of which may have arrived.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := p.pending.get(id)
@@ -229,8 +225,8 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	}
 }
 
-// alive takes a new state event for a sign of life of the announcements that wait and
-// whose maintainers its author is one of, and revives those that expired softly.
+// alive prolongs the holds of announcements that list the author of a new state as a maintainer,
+// and revives those that expired softly.
 func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := p.pending.announcementsUnder(identifier)
@@ -258,8 +254,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	}
 }
 
-// revive has an announcement wait again that has expired softly: the user who submits it
-// again is about to push.
+// revive revives a softly expired announcement that a client submits again.
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
 		p.pending.sign(ctx, ref, true)
@@ -267,10 +262,10 @@ func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	}
 }
 
-// Pushed tells that a push has brought data to a repository and moved refs. It must
-// be called after the push has let go of the lock. A ref of a pull request whose event
-// neither waits nor is stored is removed by the second hourly check that finds it: such
-// data is for [Repositories] to stage. What could not be told is found at the hourly check.
+// Pushed reports that a push has brought data to a repository and moved refs. It is called after
+// the push has released the lock. A ref of a pull request whose event is neither held nor stored is
+// removed by the second hourly check that finds it, because such data is to be staged by
+// [Repositories]. The hourly check finds a push that was not reported.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.pending.pushing(ref, refs) // who did not say so before says it now
 	p.maintenance.brought(ref)
@@ -282,8 +277,8 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
-// Arrived tells that an event is stored that did not come from here: what a
-// deletion covers does not wait any longer, and an announcement may say anew who decides and where data can be had.
+// Arrived reports that an event was stored by others. A deletion ends holds, and an announcement
+// may change maintainers and servers.
 func (p *Purgatory) Arrived(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
@@ -304,8 +299,8 @@ func (p *Purgatory) Arrived(ev graspsync.Event) {
 	}
 }
 
-// Departed tells that an event is not stored any more: an announcement may say no longer
-// whose repository is ours, and a state no longer what refs are.
+// Departed reports that an event is not stored any more. A repository may be hosted no longer, or
+// another state may decide.
 func (p *Purgatory) Departed(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():

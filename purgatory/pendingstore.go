@@ -17,16 +17,14 @@ import (
 )
 
 var (
-	// errOver is returned by save if an event does not wait any more: it was stored for another
-	// repository, or is not to be.
+	// errOver is returned by save for an event that is not held any more, because it was stored for
+	// another repository or is not wanted.
 	errOver = errors.New("does not wait any more")
-	// errUnsaved is wrapped by the error for an event that was to be released, and could not be stored: troubles has
-	// what follows from that.
+	// errUnsaved is wrapped if the relay failed to store a released event. See localFaults.
 	errUnsaved = errors.New("storing a released event")
 )
 
-// load reads what waits. What can't be read is left where it is, counted and logged:
-// the rest must not wait for it.
+// load reads the held events. Unreadable records are left in place, counted and logged.
 func (p *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
 	if err := p.loadLeft(ctx, now); err != nil {
@@ -62,8 +60,8 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	return p.loadExpired(ctx, now)
 }
 
-// restore has an event wait that was kept, and returns the events that it replaces: itself, if its version is
-// remembered as one that has left. A clock that was set back can't make it wait longer than it could have at most.
+// restore holds an event of a record, and returns the events that it replaces: itself, if a newer
+// version has departed. A clock that was set back can not prolong the hold beyond its maximum.
 func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +84,7 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refp
 	return p.fill(&e)
 }
 
-// loadExpired reads which events have waited in vain.
+// loadExpired reads which events have expired.
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	var told []EventState
 	err := readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
@@ -106,7 +104,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// loadLeft reads the departures that were kept.
+// loadLeft reads the versions of departed relatives.
 func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 	return readEach(ctx, p.keep, keyLeft, func(key string, value []byte) error {
 		var d departure
@@ -121,7 +119,7 @@ func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 	})
 }
 
-// rememberExpired remembers that an event has waited in vain, and returns which ids are not remembered any more.
+// rememberExpired remembers that an event has expired, and returns the forgotten ids.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) []graspsync.EventID {
 	var owner graspsync.PubKey
 	if len(repos) > 0 {
@@ -132,7 +130,7 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, rep
 	return remember(p.expired, id, owner, endedHold{until: until}, now, p.cfg.fixed.Remember)
 }
 
-// leave remembers the version of a relative that waits no longer.
+// leave remembers the version of a relative that is not held any more.
 func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m endedHold) error {
 	p.mu.Lock()
 	forgotten := remember(p.departed, ref, ref.Owner, m, now, p.cfg.fixed.Remember)
@@ -144,7 +142,7 @@ func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.
 	return p.deleteAll(ctx, keys)
 }
 
-// forgetExpired drops the records of ids that are not remembered any more.
+// forgetExpired deletes the records of forgotten ids.
 func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
 	var keys []string
 	for _, id := range ids {
@@ -160,7 +158,8 @@ func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
 	return p.keep.Delete(ctx, keys...)
 }
 
-// putPast writes a memory. If there is no room for it, that is counted: else nothing would ever make room.
+// putPast writes the record of a hold that ended. A full disk is counted and is no error, because
+// otherwise no hold could end and make room.
 func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, err error) error {
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: key, Value: value})
@@ -172,8 +171,8 @@ func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, e
 	return err
 }
 
-// noteLeft remembers the version of a relative that waits no longer and is not stored: nobody
-// brings back one by which its repository was ours.
+// noteLeft remembers the version of a relative that is neither held nor stored, so that no older
+// version brings its repository back.
 func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	now := time.Now()
 	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
@@ -185,7 +184,7 @@ func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	return nil
 }
 
-// countExpired returns how many events are remembered to have waited in vain.
+// countExpired returns the number of remembered expired events.
 func (p *pendingEvents) countExpired() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,14 +197,14 @@ func (p *pendingEvents) countExpired() (n int) {
 	return n
 }
 
-// hasExpired reports whether an event is remembered to have waited in vain.
+// hasExpired reports whether an event is remembered as expired.
 func (p *pendingEvents) hasExpired(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.isExpired(id, time.Now())
 }
 
-// again forgets that an event has waited in vain.
+// again forgets that an event has expired.
 func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	if err := p.forgetExpired(ctx, []graspsync.EventID{id}); err != nil {
 		return err
@@ -214,21 +213,21 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	return nil
 }
 
-// forgive is again in memory. It reports whether the event had waited in vain.
+// forgive is again in memory. It reports whether the event had expired.
 func (p *pendingEvents) forgive(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.expired.Delete(id)
 }
 
-// nextDue returns a time before which no event is due; false if none waits.
+// nextDue returns a time before which no event is due. It returns false if none is held.
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.next, !p.next.IsZero()
 }
 
-// postpone is for an event that could not be expired: that is tried again later.
+// postpone has a failed expiry repeated later.
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,10 +237,10 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns at most n of the events whose time is over, and postpones what is done about
-// them. What servers were not even asked for, as owed says, waits on: who has very many
-// repositories is asked for some of them a minute. So does, however long that takes, what may be complete while
-// something of ours fails, as kept says.
+// due returns at most n of the events whose time is over, and postpones their next expiry. It
+// prolongs the hold of an event for which owed reports that a server was not asked yet, because an
+// owner of many repositories is served some of them a minute. It also prolongs the hold of an event
+// that may be complete while something of our own fails, as kept reports.
 func (p *pendingEvents) due(
 	now time.Time, n int, kept func(entry refplan.Entry) bool, owed func(now time.Time, entry refplan.Entry) bool,
 ) (due, prolonged []refplan.Entry) {
@@ -280,8 +279,8 @@ func (p *pendingEvents) due(
 	return due, prolonged
 }
 
-// await has an event wait on for another Hold, however long it has waited: it is not others who are awaited. False means
-// that it has expired softly. It is called with mu held.
+// await prolongs the hold of an event by Hold, without maximum, because the cause is our own. It
+// returns false for a softly expired one. mu is held.
 func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	if !h.Soft {
 		h.Deadline, h.retryAt = now.Add(p.cfg.Times.Hold), time.Time{}
@@ -289,8 +288,8 @@ func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	return !h.Soft
 }
 
-// prolong has an event wait on that is due through no fault of its own. False means that it has waited as long as may
-// be, or is of a kind that others decide about. It is called with mu held.
+// prolong prolongs the hold of an event that is due through no fault of its own. It returns false
+// if the maximum is reached or the event is a relative. mu is held.
 func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	d := p.extended(now, &h.Entry)
 	if h.Class == refplan.Relative || !d.After(now) {
@@ -300,8 +299,8 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	return true
 }
 
-// overdue returns an event whose deadline has passed and that no look goes by, and keeps
-// looks from going by it until notEnding.
+// overdue returns an event whose time is over and that no release uses. Releases do not use it
+// until notEnding.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	is := func() (refplan.Entry, bool) {
 		e, waits := p.get(id)
@@ -317,7 +316,7 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	return e, over
 }
 
-// soften has an announcement whose repository is gone be one that has expired softly.
+// soften makes an announcement whose repository is removed a softly expired one.
 func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -341,7 +340,7 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// expire has an event remembered whose time is over, and strikes it off.
+// expire remembers that the time of an event is over, and ends its hold.
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -378,7 +377,7 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// take has an event wait no longer.
+// take ends the hold of an event in memory.
 func (p *pendingEvents) take(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -387,7 +386,7 @@ func (p *pendingEvents) take(id graspsync.EventID) {
 	}
 }
 
-// warn logs what failed and is not worth more.
+// warn logs a failure without consequences.
 func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	if err != nil {
 		p.cfg.Logger.Warn(what, keyEvent, e.ID.String(), keyError, graspsync.Printable(err.Error()))
@@ -406,7 +405,7 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// strikeOff ends the waiting of what is stored.
+// strikeOff ends the hold of a stored event.
 func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
 	if err := p.forget(ctx, e, Released); err != nil {
 		return err
@@ -422,8 +421,8 @@ func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	}
 }
 
-// save stores an event and then strikes it off, in this order: what is stored twice
-// is stored once. The error wraps ErrRefused if the relay does not want it.
+// save stores an event and then ends its hold. Storing an event twice changes nothing. The error
+// wraps ErrRefused if the relay refuses the event.
 func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
@@ -439,8 +438,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	return p.strikeOff(ctx, e)
 }
 
-// forget strikes an event off, first on the disk. One that does not wait any more is
-// no error.
+// forget ends the hold of an event, on the disk first. It is no error if the event is not held.
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReason) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -466,7 +464,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	return nil
 }
 
-// count notes what waits.
+// count adds the held events to a status.
 func (p *pendingEvents) count(st *Status) {
 	p.mu.Lock()
 	all := p.some(maps.Keys(p.events), nil)
@@ -502,10 +500,10 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	return st
 }
 
-// admit writes an event down and then makes it one that waits, if it may. Two who submit the same event both return after
-// it is on the disk. What was evicted is to be struck off even if it could not be written down: after a crash there
-// is one too many, and none too few. refusal is why it may not wait, or waits already. A relative counts for the first
-// of its payers that has room.
+// admit writes an event to the disk and then holds it, if it may be held. Two callers with the same
+// event both return after it is on the disk. Evicted events are removed from the disk even if the
+// write failed: after a crash there may be one too many, never one too few. refusal has the reason
+// why the event is not held, or is held already. A relative counts for the first payer with room.
 func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -533,8 +531,8 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []gra
 	return e, refusal, replaced, evicted, nil
 }
 
-// reserveFor reserves a place for an event, if it may wait, until filled or release. It returns the events that were
-// evicted.
+// reserveFor reserves a place for an event, if it may be held, until filled or release is called.
+// It returns the evicted events.
 func (p *pendingEvents) reserveFor(now time.Time, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, evicted []refplan.Entry) {
 	if e.Class != refplan.Relative {
 		payers = []graspsync.PubKey{e.For}
@@ -562,7 +560,7 @@ func (p *pendingEvents) reserveFor(now time.Time, e refplan.Entry, payers []gras
 	return e, refusal, append(evicted, gone...)
 }
 
-// filled has an event wait in the place that was reserved for it.
+// filled holds an event in its reserved place.
 func (p *pendingEvents) filled(e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -570,16 +568,14 @@ func (p *pendingEvents) filled(e refplan.Entry) (replaced []refplan.Entry) {
 	return p.fill(&e)
 }
 
-// outlasting is a context that does not end with another one: that is over when a client goes, and
-// what is written then for nobody counts for nothing that bounds what waits. Who sends events
-// and goes could fill the disk.
+// outlasting returns a context that does not end when a client disconnects. Records that are
+// written for a client that has gone would count for nobody and could fill the disk.
 func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
-// charge has a relative count for one of those who want it by now, for as long as it may if
-// it had come just now. If none of them has room it waits no longer, unless it does so for
-// its author.
+// charge has a relative count for another of the keys that list it. If none has room, its hold
+// ends, unless it is held for its author.
 func (p *pendingEvents) charge(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) error {
 	charged, evicted, err := p.chargeFor(ctx, e, payers)
 	for _, old := range evicted {
@@ -622,9 +618,9 @@ func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers [
 	return true, evicted, nil
 }
 
-// gaveWay strikes off what another event has taken the place of, unless it waits again by
-// now. It may come again: nothing is remembered of it. The repository of an announcement
-// goes; the refs of a pull request are found at the hourly check.
+// gaveWay removes an evicted event from the disk, unless it is held again. Nothing is remembered of
+// it. The repository of an announcement is removed. The hourly check finds the refs of a pull
+// request.
 func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -646,9 +642,8 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	}
 }
 
-// strike has nothing on the disk of an event that was evicted or replaced, unless it waits again by now, whether its
-// client is still there or not: each version that stayed on the disk would take up room that counts for nobody. If
-// that fails it waits again after a restart, or is struck off then.
+// strike removes an evicted or replaced event from the disk, unless it is held again, even if its
+// client has gone. If that fails, the event is held again after a restart, or removed then.
 func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -662,7 +657,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	p.warn(&old, "an event that gave way could not be struck off", err)
 }
 
-// write puts an event on the disk. The caller has its lock.
+// write writes an event to the disk. The caller holds its lock.
 func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {
@@ -671,7 +666,7 @@ func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	return p.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
 }
 
-// rewrite puts an event on the disk as it is now, if it still waits.
+// rewrite writes the current state of an event to the disk, if it is held.
 func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error {
 	unlock, err := p.writing.Lock(ctx, id)
 	if err != nil {
@@ -685,8 +680,8 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 	return p.write(ctx, e)
 }
 
-// sign notes a sign of life of a repository whose announcement waits. A submission revives one that has expired softly.
-// Not to have that on the disk costs a shorter wait after a crash, so that an error is only logged.
+// sign records a sign of life of a repository with a held announcement. A submission revives a
+// softly expired one. A failed write only shortens the hold after a crash, so that it is logged.
 func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.signed(time.Now(), ref, submitted)
 	if revived {
@@ -721,11 +716,11 @@ func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted b
 	return h.Entry, revived, true
 }
 
-// elsewhere reports whether an entry is a pull request for several repositories, of which
-// one is locked at a time.
+// elsewhere reports whether an event is a pull request for several repositories, which are locked
+// one at a time.
 func elsewhere(e refplan.Entry) bool { return e.Class == refplan.PullRequest && len(e.Repos) > 1 }
 
-// identifiersOf returns the identifiers that an entry is under, in order, each once.
+// identifiersOf returns the identifiers of an event, sorted, each once.
 func identifiersOf(e refplan.Entry) (out []string) {
 	for _, ref := range e.Repos {
 		out = append(out, ref.Identifier)
@@ -734,7 +729,7 @@ func identifiersOf(e refplan.Entry) (out []string) {
 	return slices.Compact(out)
 }
 
-// needing returns the repositories that lack what an entry waits for.
+// needing returns the repositories that lack the data of an event.
 func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	for _, identifier := range identifiersOf(e) {
 		refs = append(refs, p.table.lacking(identifier, func(ref graspsync.RepoRef, n refplan.Need) bool {
@@ -745,9 +740,9 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	return refs
 }
 
-// fetchesFor reports whether a request for what an entry waits for is under way that was
-// made before its time was over. An announcement waits for whatever comes to its repository:
-// while it is being ended nobody has one, and what waits for that would end as well.
+// fetchesFor reports whether a fetch for the data of an event is under way that began before its
+// time was over. An announcement is held for any fetch for its repository, because the hold of its
+// states would end with it.
 func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {
 		began := p.sessions.since(ref)

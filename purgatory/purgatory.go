@@ -40,16 +40,16 @@ type Purgatory struct {
 	ran atomic.Bool
 
 	// set by Open, read-only
-	cfg     *Config
-	report  *report
-	relay   safeRelay
-	repos   safeRepositories
-	git     safeGit
-	keep    state.Store                     // panics of a write are errors
-	step    func(name string)               // called after each durable step
-	ended   chan struct{}                   // closed when Run ends
+	cfg       *Config
+	report    *report
+	relay     safeRelay
+	repos     safeRepositories
+	git       safeGit
+	keep      state.Store                     // panics of a write are errors
+	step      func(name string)               // called after each durable step
+	ended     chan struct{}                   // closed when Run ends
 	releasing *keyed.Locks[graspsync.RepoRef] // held during a release
-	engine  *engine
+	engine    *engine
 
 	// each guards its own data
 	inbox       *inbox

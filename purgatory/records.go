@@ -4,11 +4,168 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
+
+// The keys of what is kept.
+const (
+	keyEntry    = "purgatory/entry/"
+	keyExpired  = "purgatory/expired/"
+	keyLeft     = "purgatory/left/"
+	keyKept     = "purgatory/kept/" // the value is the repository
+	keyAligning = "purgatory/aligning/"
+)
+
+// record is an entry as it is kept. The names of its JSON fields never change their
+// meaning.
+type record struct {
+	Class    refplan.Class `json:"class"`
+	Event    *nostr.Event  `json:"event"`
+	ByUser   bool          `json:"by_user,omitempty"`
+	Seen     time.Time     `json:"seen"`
+	Deadline time.Time     `json:"deadline"`
+	Soft     bool          `json:"soft,omitempty"`
+	From     string        `json:"from,omitempty"` // the relay that brought it
+	For      string        `json:"for,omitempty"`  // who wants a relative
+}
+
+func encode(e refplan.Entry) ([]byte, error) {
+	r := record{
+		Class: e.Class, Event: e.Event, ByUser: e.ByUser, Soft: e.Soft, From: e.From,
+		Seen: e.Seen.Round(0).UTC(), Deadline: e.Deadline.Round(0).UTC(),
+	}
+	if e.Class == refplan.Relative {
+		r.For = e.For.String()
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an entry: %w", err)
+	}
+	return data, nil
+}
+
+var (
+	errRecord = errors.New("not an entry of ours")
+	// errObsolete is returned for a record of data that was pushed before its event, which is staged today.
+	errObsolete = errors.New("a record of an earlier version")
+)
+
+// obsoleteClass is the class of these records.
+const obsoleteClass = 4
+
+// decode reads what encode wrote under an id. Whatever the disk holds, what it
+// returns is an entry as it can have been made, or an error.
+func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return refplan.Entry{}, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	var e refplan.Entry
+	switch {
+	case r.Class == obsoleteClass:
+		return e, errObsolete
+	case r.Event == nil || !r.Event.CheckID():
+		return e, fmt.Errorf("%w: event does not match its id", errRecord)
+	case !isSignature(r.Event.Sig): // the id does not cover it
+		return e, fmt.Errorf("%w: event without signature", errRecord)
+	default:
+		ev, err := graspsync.ParseEvent(r.Event)
+		if err != nil {
+			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		if e, err = entryOf(ev, r.ByUser); err != nil {
+			return e, fmt.Errorf("%w: %w", errRecord, err)
+		}
+		if e.Class == refplan.Announcement && r.Class == refplan.Relative {
+			e.Class = refplan.Relative
+			if e.For, err = graspsync.ParsePubKey(r.For); err != nil {
+				return e, fmt.Errorf("%w: %w", errRecord, err)
+			}
+		}
+	}
+	if e.ID != id || e.Class != r.Class || r.Seen.IsZero() || r.Deadline.IsZero() {
+		return e, errRecord
+	}
+	e.Seen, e.Deadline, e.Soft = r.Seen, r.Deadline, r.Soft && r.Class == refplan.Announcement
+	e.From = r.From
+	return e, nil
+}
+
+// isSignature reports whether this has the form of one.
+func isSignature(s string) bool {
+	data, err := hex.DecodeString(s)
+	return err == nil && len(data) == 64
+}
+
+// departure is what is kept of the version by which an owner took a repository from us. The
+// names of its JSON fields never change their meaning.
+type departure struct {
+	Repo      string          `json:"repo"`
+	CreatedAt nostr.Timestamp `json:"created_at"`
+	ID        string          `json:"id"`
+	Until     time.Time       `json:"until"`
+}
+
+// mostExpiredRepos is how many repositories are kept of an event that waited in vain: nearly all are about
+// one, and there may be very many such events.
+const mostExpiredRepos = 4
+
+// expiredRecord is what is kept of an event that waited in vain. The names of its
+// JSON fields never change their meaning.
+type expiredRecord struct {
+	Until  time.Time           `json:"until"` // it is remembered
+	Class  refplan.Class       `json:"class"`
+	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
+	More   bool                `json:"more,omitempty"` // repositories than are kept
+	ByUser bool                `json:"by_user,omitempty"`
+	Seen   time.Time           `json:"seen,omitzero"`
+	At     time.Time           `json:"at,omitzero"`
+}
+
+func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
+	kept := e.Repos[:min(len(e.Repos), mostExpiredRepos)]
+	data, err := json.Marshal(expiredRecord{
+		Until: backoff.Saved(until), Class: e.Class, Repos: kept, More: len(kept) < len(e.Repos),
+		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding an expired event: %w", err)
+	}
+	return data, nil
+}
+
+// decodeExpired reads what encodeExpired wrote. Older versions wrote until when it is remembered, and no more.
+func decodeExpired(data []byte) (r expiredRecord, err error) {
+	if r.Until.UnmarshalText(data) == nil {
+		return r, nil
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
+	}
+	return r, nil
+}
+
+// ending returns the state of the event, false if its repositories are not known.
+func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
+	if len(r.Repos) == 0 || len(r.Repos) > mostExpiredRepos {
+		return EventState{}, false
+	}
+	return EventState{
+		ID: id, Class: r.Class.String(), Repos: r.Repos, more: r.More, ByUser: r.ByUser, Is: EventCode(Expired.String()),
+		Since: backoff.Past(r.Seen, now), At: backoff.Past(r.At, now),
+	}, true
+}
 
 // readEach calls f for all records with a prefix, with the rest of their keys.
 func readEach(ctx context.Context, store state.Store, prefix string, f func(key string, value []byte) error) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// refUpdater locks repositories and moves their refs, so that a crash leaves nothing half done
-// that anybody reads.
+// refUpdater locks repositories and moves their refs. After a crash no reader sees a half-moved set
+// of refs.
 type refUpdater struct {
 	// set by newRefUpdater, read-only
 	cfg   *Config
@@ -29,8 +29,8 @@ func newRefUpdater(cfg *Config, table *repoTable, repos safeRepositories, git sa
 	return &refUpdater{cfg: cfg, table: table, repos: repos, git: git, keep: keep, step: step}
 }
 
-// enter locks a repository, for which it waits no longer than patience, and mends it if
-// need be.
+// enter locks a repository, and repairs it if its last change of refs has failed. It waits for the
+// lock no longer than patience.
 func (m *refUpdater) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.repos.Lock(waiting, ref)
@@ -50,11 +50,10 @@ func (m *refUpdater) enter(ctx context.Context, ref graspsync.RepoRef, patience 
 	return dir, unlock, nil
 }
 
-// move changes refs. What is going to change is written down before, so that after a
-// crash the repository is looked at before anybody reads it: git that is killed in a
-// transaction may leave a part of it. A repository that is doubted is mended before: its record
-// is not written over, and one that could not be struck off when all was done is not left to be
-// undone by a later start.
+// move changes refs. It writes a journal first, because git that is killed in a transaction may
+// leave a part of it. After a crash the repository is repaired before anybody reads it. A
+// repository with a journal is repaired first, so that no journal is overwritten and no later start
+// undoes a finished change.
 func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -82,7 +81,7 @@ func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.
 	return nil
 }
 
-// point has HEAD name a branch that is not there yet.
+// point has HEAD name a branch that does not exist yet.
 func (m *refUpdater) point(ctx context.Context, r *repository, head nip34.RefName) error {
 	return m.simply(ctx, r.Ref, r.dir, nil, head)
 }
@@ -92,8 +91,8 @@ func (m *refUpdater) remove(ctx context.Context, ref graspsync.RepoRef, dir stri
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }
 
-// simply changes what needs no journal: each is done or not, no ref is what it should not be if we are killed, and
-// only locks can be left. A repository that is doubted is mended first, or nothing is done.
+// simply makes changes that need no journal: each is done or not, no intermediate state is wrong,
+// and only locks can be left. A repository with a journal is repaired first.
 func (m *refUpdater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -112,9 +111,9 @@ func (m *refUpdater) doubt(ref graspsync.RepoRef, j journal) { m.table.setJourna
 // doubts reports whether a repository must be repaired before anything else.
 func (m *refUpdater) doubts(ref graspsync.RepoRef) bool { return m.table.journal(ref) != nil }
 
-// mend removes what was left of a transaction of refs that was not ended, and takes
-// back what git had done of it. Whoever decides about the refs now moves them again. Until all
-// of that is done, and struck off, it is tried again.
+// mend repairs a repository with a journal: it removes the leftovers of the transaction, undoes its
+// done part, and deletes the journal. It is repeated until all of that has worked. The next release
+// moves the refs again.
 func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	j := m.table.journal(ref)
 	if j == nil {
@@ -129,8 +128,8 @@ func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string
 	return m.strikeOff(ctx, ref)
 }
 
-// takeBack takes back what git had done of a transaction that it did not end. What is gone was
-// needed by no ref for a while: then the journal is of long ago, and was not struck off.
+// takeBack undoes the done part of a transaction. If the old objects are gone, the journal is of
+// long ago and could not be deleted.
 func (m *refUpdater) takeBack(ctx context.Context, dir string, j journal) error {
 	refs, err := m.git.Refs(ctx, dir)
 	if err != nil {
@@ -154,7 +153,7 @@ func (m *refUpdater) takeBack(ctx context.Context, dir string, j journal) error 
 	return m.git.UpdateRefs(ctx, dir, back, head)
 }
 
-// strikeOff forgets that a repository was doubted, on the disk first.
+// strikeOff deletes a journal, on the disk first.
 func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := m.keep.Delete(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
@@ -163,7 +162,7 @@ func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error
 	return nil
 }
 
-// repair mends a repository that we were killed in, if there is one.
+// repair mends a repository after a crash, if it exists.
 func (m *refUpdater) repair(ctx context.Context, ref graspsync.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.Timeout)
 	defer cancel()

@@ -17,22 +17,23 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// The lock of a repository is waited for this part of the longest time of a look, since pushes may
-// take long; that of another one, which it would have objects from, for leastLockWait.
-// What could not be locked is looked at again soon. It is also a look's share of time.
+// lockShare is the part of the timeout for which a release waits for the lock of its repository,
+// because pushes may take long. It is also its share of time. leastLockWait is the wait for the
+// lock of another repository that may have objects. A repository that could not be locked is
+// released again soon.
 const (
 	lockShare     = 60
 	leastLockWait = 20 * time.Millisecond
 )
 
-// crowdShare is how many times its share of time a look waits at most for places in which
-// git may run, which others have: the repository is locked meanwhile.
+// crowdShare is the number of shares of time for which a release waits for busy git slots. The
+// repository is locked meanwhile.
 const crowdShare = 6
 
-// release releases the events of a repository: refs are made what the newest authorised state says whose
-// objects are here, and what needs nothing any more is released. It returns what is still
-// missing. It may be called at any time, and again after any failure: what is done
-// already is found done. The error wraps errLong if most was not enough.
+// release makes the refs of a repository those of the newest authorized state whose objects are
+// complete, stores the events that need nothing any more, and returns the data that is still
+// missing. It may be called at any time, and again after any failure, because finished steps are
+// found done. The error wraps errLong if the budget was too small.
 func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ releaseResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -75,7 +76,7 @@ type releaseResult struct {
 	walked bool // there was time enough for the histories that states name
 }
 
-// releaseLocked is release while the repository is locked.
+// releaseLocked is release with the lock of the repository.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
@@ -102,10 +103,9 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	return f, errors.Join(errs...)
 }
 
-// open locks a repository, making it if need be, and reads what is known of it, and its
-// refs. What was read before it was locked may be over by now, a state that a push was
-// judged by, say. The repository is nil if it is not ours. What waits is not ended by
-// others until unpin.
+// openRepository locks a repository, creates it if necessary, and reads its events and refs. Events
+// that were read before the lock may be over, such as the state of a push. The repository is nil if
+// it is not hosted. Nobody else ends the holds of the events until unpin.
 func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
@@ -134,7 +134,7 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, l
 	return nil, nil, fmt.Errorf("locking repository: %w", ErrNoRepository)
 }
 
-// read reads what is known of a repository, and its refs if it is there.
+// readRepository reads the events of a repository, and its refs if it exists.
 func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, dir string, late bool) (*refplan.Group, *repository, error) {
 	g, err := p.reader.gather(ctx, ref, late)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	return g, r, nil
 }
 
-// makeFor makes a repository that is not there, or an empty one anew.
+// makeFor creates a repository, or creates an empty one again in another object format.
 func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
 		if err := p.remake(ctx, ref, format); err != nil {
@@ -172,8 +172,8 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 	return nil
 }
 
-// end strikes off what does not wait any more, after the refs of pull requests that
-// will not be served.
+// endOver ends the holds of events that were deleted, replaced or have expired, after it has
+// removed their refs.
 func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	for _, o := range g.Over {
@@ -189,7 +189,7 @@ func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// endElsewhere is end for these: no repository is locked.
+// endElsewhere is endOver for pull requests for several repositories. No repository is locked.
 func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
@@ -209,7 +209,7 @@ func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
 	return errors.Join(errs...)
 }
 
-// dropHere removes the ref of an event from the repository that is locked.
+// dropHere removes the ref of an event from the locked repository.
 func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry) error {
 	name := nip34.EventRef(e.ID)
 	at, exists := r.Refs.At[name]
@@ -224,16 +224,16 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry
 	return nil
 }
 
-// noteGone is note for a repository that nobody announces.
+// noteGone forgets a repository without announcement.
 func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) releaseResult {
 	p.table.forget(ref)
 	return releaseResult{whole: p.table.noteGone(ref, number)}
 }
 
-// leaves takes a repository out of service that nobody announces any more. An announcement that
-// was deleted while it waited is struck off after that: nobody else would know of a repository
-// that a crash, or a fetch under way, has left. Those of others are left to looks at theirs,
-// which may have been announced again since this one began.
+// leaves takes a repository without announcement out of service. After that it ends the hold of its
+// deleted announcement, because otherwise nothing would point to a repository that a crash or a
+// fetch under way has left. Other repositories have releases of their own, since they may be
+// announced again.
 func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	if p.departures.keeps(ref) {
 		return nil
@@ -277,8 +277,8 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 	return p.dropRefs(ctx, ref, old...)
 }
 
-// align finds out which objects are missing of some that a repository should have, has
-// other repositories of ours give what they have, and makes refs what they should be.
+// align finds out which of the named objects are missing, copies objects from other repositories,
+// and moves the refs.
 func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
@@ -289,7 +289,7 @@ func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, 
 	return p.alignNow(ctx, g, r)
 }
 
-// alignNow is align for objects that are here.
+// alignNow is align without the search for objects.
 func (p *Purgatory) alignNow(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.readAgain(ctx, g, r); err != nil {
 		return err
@@ -297,7 +297,7 @@ func (p *Purgatory) alignNow(ctx context.Context, g *refplan.Group, r *repositor
 	return p.alignSure(ctx, g, r)
 }
 
-// alignSure is alignNow for what was read just now.
+// alignSure is alignNow for events that were read just now.
 func (p *Purgatory) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.confirm(ctx, g, r); err != nil {
 		return err
@@ -308,8 +308,8 @@ func (p *Purgatory) alignSure(ctx context.Context, g *refplan.Group, r *reposito
 	return p.alignOne(ctx, g, r)
 }
 
-// alignPulls is align for pull requests. Anybody writes these: nothing else waits for
-// what they cost.
+// alignPulls is align for pull requests. Their share of time is bounded, because anybody writes
+// them.
 func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
@@ -331,8 +331,8 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *reposit
 	return p.alignNow(ctx, g, r)
 }
 
-// again asks anew who decides, what is stored and what was deleted: to walk histories
-// may have taken minutes. What came meanwhile was not looked for, and has its own turn.
+// readAgain reads maintainers, stored events and deletions again, because walking histories may
+// have taken minutes. Events that arrived meanwhile have a release of their own.
 func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
@@ -364,8 +364,8 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	return nil
 }
 
-// confirm asks whether what may decide about refs now, or be released then, was deleted: nobody
-// may have told yet. Of what has to wait on it is enough to be told.
+// confirm asks the relay for deletions of the events that are about to move refs or to be stored,
+// because a deletion may not have been reported yet.
 func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
@@ -395,9 +395,8 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// alignOne makes the refs of a repository what they should be. That may make it
-// active, and then another state may decide: one without refs, that is. What git refuses
-// for what it is decides nothing, and holds up nothing.
+// alignOne moves the refs of a repository. If that makes the repository active, a state without
+// refs may decide, and it starts again. A state that git refuses does not decide.
 func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
@@ -435,17 +434,16 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 	}
 }
 
-// othersShare is the time that one look spends on other repositories. Who lists somebody
-// can make theirs one of those.
+// othersShare is the maximum time that a release spends on other repositories. Strangers can list
+// maintainers to add their own.
 const othersShare = time.Second
 
-// othersLockWait is how long the lock of one of them is waited for: longer than whoever has
-// objects from it waits, and not as long as the next who does the same. Two who wait for each
-// other's would give up together, and again at each try.
+// othersLockWait returns the wait for the lock of another repository. It exceeds leastLockWait and
+// is random, so that two releases that wait for each other do not give up together each time.
 func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
 
-// alignOthers has the refs of other repositories follow a state that is about to be
-// served, before it is, where that is quickly done. The rest is for their own looks.
+// alignOthers moves the refs of other repositories before a state is served that they must follow,
+// as far as that is fast. Their own releases do the rest.
 func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
@@ -465,7 +463,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 	}
 }
 
-// alignOther aligns another repository, which may have what it lacks from this one.
+// alignOther aligns another repository, with objects of this one.
 func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
 	if err != nil {
@@ -496,17 +494,16 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	return p.alignSure(ctx, g, o)
 }
 
-// shuffled puts repositories in an order at random: none of them is always the first.
+// shuffled puts repositories in random order.
 func shuffled(refs []graspsync.RepoRef) {
 	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 }
 
-// maxSources bounds the repositories that one is asked to have objects from in one look:
-// the others have their turn, and keys that list somebody are free.
+// maxSources is the maximum number of other repositories that a release uses. Keys that list a
+// maintainer cost nothing.
 const maxSources = 16
 
-// share gives a repository what it lacks and another one of ours has: what is needed
-// is for each of them to say, where it came first does not matter.
+// share copies missing objects from other repositories.
 func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	ids := r.MissingOf(sets)
 	if len(ids) == 0 {
@@ -543,12 +540,12 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	return nil
 }
 
-// errOccupied says that somebody else has the lock of a repository, as maintainers' looks at theirs
-// often have at once.
+// errOccupied means that the lock of another repository is taken, often by the release of a
+// maintainer's.
 var errOccupied = errors.New("somebody is at it")
 
-// shareFrom gives a repository those of ids that another one has, and for which there is
-// room. That one is not waited for: somebody may have it locked who waits for this one.
+// shareFrom copies those of ids that another repository has and for which there is room. It does
+// not wait for the other lock, whose holder may wait for this one.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	lacks := setOf(p.table.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
@@ -585,9 +582,9 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	return true, nil
 }
 
-// withRoom returns those of ids, which are in the folder of another repository, that a state
-// names or a pull request that could have a ref: what came for one that can have none would
-// lie here for nobody. bytes come for pull requests.
+// withRoom returns those of ids, in the folder of another repository, that a state names, or a pull
+// request that may have a ref. Other objects would be of no use. bytes is the size of the pull
+// requests.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
 	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
@@ -616,9 +613,8 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 	return out, bytes, nil
 }
 
-// pullWithRoom reports whether a pull request could have a ref whose tip is in the folder of
-// another repository, and how many bytes that brings, besides what both have, and more that
-// come with it.
+// pullWithRoom reports whether a pull request whose tip is in another repository may have a ref,
+// and returns the bytes that it adds. more bytes come with it.
 func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
 		bytes, err = p.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
@@ -646,12 +642,11 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repos
 	return bytes, room, nil
 }
 
-// errNoRoom says that a pull request may have no ref.
+// errNoRoom means that a pull request may have no ref.
 var errNoRoom = errors.New("no room for a pull request")
 
-// takeStaged gives a repository what was pushed for pull requests before they came. Of
-// several who have pushed for one it is the event that says whose data it is. The rest
-// goes.
+// takeStaged imports the uploads that were pushed for pull requests before their events. The event
+// decides which of several uploads is the right one. The others are deleted.
 func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
@@ -680,8 +675,8 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 	}
 }
 
-// takeOne takes the tip of a pull request from the first upload that has it with all that
-// it needs. That none has is no error.
+// takeOne imports the tip of a pull request from the first complete upload. It is no error if there
+// is none.
 func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
@@ -720,9 +715,8 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 	return nil
 }
 
-// releaseStates stores what needs nothing any more: announcements, then states from the
-// oldest on. What can't be stored stays, and holds up nothing but
-// what belongs to it.
+// releaseStates stores the announcement and then the states that need nothing any more, the oldest
+// first. A failure holds back only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
@@ -767,9 +761,9 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 	return errors.Join(append(errs, err)...)
 }
 
-// notStored returns those of states whose waiting has ended during this look that the relay does
-// not have. The refs of this repository may have been moved for one since another's look took
-// back what it had moved.
+// notStored returns those of states whose hold ended during this release that the relay does not
+// have. The refs may have been moved for such a state after another release has taken back its
+// refs.
 func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
 	if len(over) == 0 {
 		return nil, nil
@@ -789,8 +783,8 @@ func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refp
 	return gone, nil
 }
 
-// takeBack has refs be what stored states say that were moved for some which the relay
-// refuses, in this and in other repositories, and then ends the waiting of these.
+// takeBack moves the refs of refused states back to stored states, in this and in other
+// repositories, and then ends their holds.
 func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	errs := []error{p.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
@@ -808,8 +802,8 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 	return errors.Join(errs...)
 }
 
-// takeBackHere is takeBack in one repository, which is locked. Where nothing that is stored
-// can say what its refs are, those go that are what a refused state says.
+// takeBackHere is takeBack in one locked repository. If no stored state decides, it deletes the
+// refs that are still as a refused state says.
 func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
@@ -878,11 +872,10 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repos
 	return errors.Join(errs...)
 }
 
-// releasePull stores a pull request and strikes it off, as far as may be. One can be for
-// several repositories, under several identifiers. It is stored when its ref is in the first
-// that is served: one that fails, or that has no data, must not hold up the others. For those
-// of ours that do not have the ref yet it waits on, unseen, until they have, or until its time
-// is over. After a crash it is stored again, which changes nothing.
+// releasePull stores a pull request, and ends its hold if all hosted repositories that it names
+// have its ref. It is stored when the first served repository has the ref, so that the others hold
+// nothing up. For them the hold goes on unseen, until they have the ref or its time is over. After
+// a crash it is stored again, which changes nothing.
 func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
 	_, merged := r.Merged[h.ID]
 	has := slices.Contains(h.Repos, r.Ref) && (merged || r.Refs.At[nip34.EventRef(h.ID)] == h.Pull.Tip)
@@ -913,8 +906,8 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	return true, p.pending.strikeOff(ctx, h)
 }
 
-// refusePull ends the waiting of a pull request that the relay refuses, when its ref is gone
-// again: of one for several repositories when none is locked.
+// refusePull ends the hold of a pull request that the relay refuses, after its ref is removed. For
+// several repositories that is done when none is locked.
 func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
 	if elsewhere(h) {
 		g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
@@ -926,8 +919,8 @@ func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *reposit
 	return p.pending.forget(ctx, h, NotStored)
 }
 
-// touchOthers has the other repositories looked at that a state concerns which is stored
-// now: it does not wait for them any more.
+// touchOthers releases the other repositories of a state that was stored, because it is no longer
+// held for them.
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	others := false
 	for ref := range g.Ours() {
@@ -941,7 +934,7 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 	}
 }
 
-// lacking returns what a repository lacks, and where it may be had.
+// lacking returns the missing data of a repository and the servers that may have it.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
 	if len(n.IDs) > 0 { // what the last look has counted is not counted again
@@ -950,11 +943,9 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	return n
 }
 
-// recover repairs every repository whose refs were being moved when we stopped, and
-// has them moved again by whoever decides about them now. One that can't be repaired
-// keeps its journal, is mended before anything else is done about it, and does not
-// keep the others from being served: the engine has it looked at again, as after any look
-// that failed.
+// recoverAll repairs every repository with a journal of an earlier process, and releases it. A
+// repository that can not be repaired keeps its journal, is repaired before anything else, and does
+// not delay the others. The engine releases it again.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
 	refs, err := p.doubtful(ctx)
 	if err != nil {
@@ -977,8 +968,8 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	return nil
 }
 
-// doubtful reads all journals. A look at one repository moves the refs of others as well:
-// before the first look, all are known that must be mended before.
+// doubtful reads all journals. A release moves refs of other repositories as well, so that all
+// journals must be known before the first release.
 func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
 	err := readEach(ctx, p.keep, keyAligning, func(key string, value []byte) error {
 		var j journal

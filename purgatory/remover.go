@@ -10,10 +10,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// RemoveRepository removes a repository at once and for good, served or not. It is for who
-// must take something down, after the announcement is gone, or the repository is made
-// again at the next look. The error wraps [ErrInUse] if something is
-// being fetched for it and it should be called again.
+// RemoveRepository deletes a repository immediately, served or not. It is for a takedown, after the
+// announcement is deleted; else the next release creates the repository again. The error wraps
+// [ErrInUse] if a fetch for it is under way and the call should be repeated.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
@@ -34,8 +33,8 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// remove removes a repository that nobody announces: one with refs is taken out
-// of service, and kept for a while. The error wraps ErrInUse if somebody is at it.
+// removeRepository removes a repository without announcement. A repository with refs leaves
+// service, and its folder is kept for a while. The error wraps ErrInUse if it is in use.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
@@ -58,8 +57,8 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// hasState reports whether a repository has refs other than those of pull requests, which
-// keep no announcement from expiring.
+// hasState reports whether a repository has branches or tags. Refs of pull requests do not keep an
+// announcement from expiring.
 func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {

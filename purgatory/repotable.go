@@ -28,7 +28,7 @@ type repoTable struct {
 	// guarded by mu
 	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
 	touches uint64                                      // number of the last touch
-	walks   *limit.Table[graspsync.RepoRef, walkCache]     // a cache
+	walks   *limit.Table[graspsync.RepoRef, walkCache]  // a cache
 }
 
 // repoState is the record of a repository.

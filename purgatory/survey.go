@@ -10,9 +10,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// survey finds out which repositories with an identifier something is to be done about,
-// and strikes off what does not wait any more. It takes no lock of a repository: what
-// each of them costs is for its own look to spend.
+// survey finds the repositories with an identifier that are to be released, and ends the holds of
+// events that were deleted, replaced or have expired. It takes no lock of a repository.
 func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.AffectedRepos, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -30,7 +29,7 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 		}
 	}
 	errs = append(errs, p.reviewRelatives(ctx, g))
-	found := v.Overview(p.cfg.fixed.MaxRepositories, rand.Shuffle)
+	found := v.AffectedRepos(p.cfg.fixed.MaxRepositories, rand.Shuffle)
 	if found.Cut {
 		p.report.drop("repositories")
 	}
@@ -38,8 +37,8 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	return found, errors.Join(errs...)
 }
 
-// reviewRelatives has those stored whom somebody wants by now whose repository is served,
-// and ends the waiting of those whom nobody wants.
+// reviewRelatives stores the announcements of maintainers whom a served repository lists by now,
+// and ends the holds of those whom nobody lists.
 func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
 	if len(g.Relatives) == 0 {
 		return nil
@@ -71,7 +70,8 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	return errors.Join(errs...)
 }
 
-// release has the relay store what waits of somebody who has a say, unless it was deleted: nobody may have told.
+// releaseListed has the relay store the announcement of a maintainer, unless it was deleted: a
+// deletion may not have been reported yet.
 func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	deleted, err := p.reader.deleted(ctx, e)
 	switch {

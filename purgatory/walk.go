@@ -15,28 +15,29 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// errLong is wrapped when histories could not be walked within a look's share of time, or more
-// refs would be moved than it may.
+// errLong is wrapped if a walk exceeds the share of time of a release, or a release would move too
+// many refs.
 var errLong = errors.New("takes longer than a look may")
 
-// walkCache is what is known of the histories of objects in a repository.
+// walkCache has the results of walks in a repository.
 type walkCache struct {
-	stamp string                  // for as long as it has this
-	whole map[nip34.ObjectID]bool // whether all that they need is here
-	long  map[nip34.ObjectID]cutWalk
+	stamp string                     // of [GitFetcher].Probe; the results hold while it stays
+	whole map[nip34.ObjectID]bool    // whether the object is complete
+	long  map[nip34.ObjectID]cutWalk // walks that took too long
 }
 
-// cutWalk is a walk that did not come to its end.
+// cutWalk is a walk that was ended.
 type cutWalk struct {
 	at    time.Time
 	after time.Duration
 }
 
-// longAgain is when a walk is tried again that was cut short, if it can't have more time.
+// longAgain is the time after which a walk is repeated that was ended, unless there is more time
+// for it.
 const longAgain = 5 * time.Minute
 
-// pullsShare bounds the time of one look that is for histories of pull requests: anybody
-// writes them, and the repository is locked meanwhile, against pushes as well.
+// pullsShare is the maximum time of one release for histories of pull requests. Anybody writes pull
+// requests, and the repository is locked against pushes.
 const pullsShare = 5 * time.Second
 
 // findObjects finds out which of the objects that states and pull requests name are complete in a locked repository. It
@@ -77,7 +78,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	return nil
 }
 
-// recallWalks returns what is remembered of the histories of a repository.
+// recallWalks returns the remembered results for a repository whose objects have not changed.
 func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +90,7 @@ func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	return past
 }
 
-// rememberWalks keeps what was found of what is named now.
+// rememberWalks remembers the results for the objects that events name now.
 func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
@@ -122,17 +123,16 @@ func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, 
 	t.walks.Put(r.Ref, limit.Stranger{}, 0, found)
 }
 
-// walk is one look at what histories need.
+// walk is one use of the cache during a release.
 type walk struct {
 	git    safeGit
 	r      *repository
 	past   walkCache
-	walked bool // anything at all
+	walked bool // a history was walked
 }
 
-// set looks at objects of one state, or of a pull request. What takes too long is not
-// known to be here, and keeps nothing else from being looked at: half of the time that is
-// left is for that.
+// set walks the objects of one state or pull request. It may use half of the time that is left. An
+// object whose walk takes too long counts as unknown.
 func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	r := w.r
 	if set.State != nil && r.IsUnfit(set.State) {
@@ -169,7 +169,7 @@ func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	return nil
 }
 
-// walk finds out whether objects are here with all that they need.
+// walk finds out whether objects are complete.
 func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 	if len(ids) == 0 {
 		return nil

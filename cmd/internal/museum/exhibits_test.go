@@ -434,7 +434,7 @@ var exhibits = []exhibit{
 		"took >= r.cfg.earned(bytes)", "took >= r.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "it took too long",
 	},
 	{
-		"what is large never comes", "purgatory/question.go",
+		"what is large never comes", "purgatory/fetchrequest.go",
 		"case tooMuch && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{

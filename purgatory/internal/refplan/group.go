@@ -8,26 +8,26 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Group is what is known of the repositories with one identifier, as far as it concerns
-// those that are looked at: a state may concern several of them.
+// Group is what is known of the repositories with one identifier. A state may be about several of
+// them.
 type Group struct {
 	Identifier string
-	Family     *nip34.Family // who has a say in them
+	Family     *nip34.Family // the maintainers of each
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
-	Waiting    map[graspsync.RepoRef]Entry // announcements that wait
+	Waiting    map[graspsync.RepoRef]Entry // held announcements
 	All        []*nip34.Announcement       // the newest of each repository
 	States     []Entry
 	Pulls      []Entry
 	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: the repositories for which pull requests wait, in Pulls or not
-	Relatives  []Entry                        // of those whom others list that wait
+	Relatives  []Entry                        // held announcements of listed maintainers
 	Stored     []*nip34.State
-	Over       []Ended             // what does not wait any more
-	Pins       []graspsync.EventID // of entries that nobody else may end
-	Late       bool                // what had to be released before a crash counts though its time is over
-	AskDeleted       bool                // it is asked again of all whether it was deleted
+	Over       []Ended             // whose holds end
+	Pins       []graspsync.EventID // of entries whose holds nobody else may end
+	Late       bool                // events count whose time is over, because they were to be released before a crash
+	AskDeleted bool                // the relay is asked about the deletion of each event
 }
 
-// EndReason is how the waiting of an entry ended before its data was here.
+// EndReason is the reason for which a hold ended before its data arrived.
 type EndReason uint8
 
 // The reasons for which a hold ends.
@@ -38,13 +38,13 @@ const (
 	NotStored                      // the relay refused it
 )
 
-// Ended is an entry whose waiting has ended by what others did.
+// Ended is an entry whose hold ends because of another event or its own expiration.
 type Ended struct {
 	Entry  Entry
 	Reason EndReason
 }
 
-// Ours returns the repositories whose announcements are accepted, or wait.
+// Ours returns the repositories whose announcements are accepted or held.
 func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
 	refs := make(map[graspsync.RepoRef]struct{}, len(g.Accepted)+len(g.Waiting))
 	for ref := range g.Accepted {
@@ -56,13 +56,13 @@ func (g *Group) Ours() map[graspsync.RepoRef]struct{} {
 	return refs
 }
 
-// IsOurs reports whether the announcement of a repository is accepted, or waits.
+// IsOurs reports whether the announcement of a repository is accepted or held.
 func (g *Group) IsOurs(ref graspsync.RepoRef) bool {
 	_, waits := g.Waiting[ref]
 	return waits || g.Accepted[ref] != nil
 }
 
-// SortAnnouncement adds an announcement that waits, unless a newer version is served.
+// SortAnnouncement adds a held announcement, unless a newer version is accepted.
 func (g *Group) SortAnnouncement(e Entry) {
 	a := e.Announces
 	switch served := g.Accepted[a.Ref]; {
@@ -75,7 +75,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 	g.Waiting[a.Ref] = e
 }
 
-// Repository returns what a group says of a repository.
+// Repository returns a new Repository.
 func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	return &Repository{
 		Ref: ref, Members: g.Family.Authority(ref).Members(), Active: g.Accepted[ref] != nil,
@@ -93,7 +93,7 @@ func (g *Group) WaitsFor(r *Repository) bool {
 		})
 }
 
-// Wrote is 1 if the owner of a repository wrote a state that waits.
+// Wrote returns 1 if the owner of a repository is the author of a held state, and else 0.
 func (g *Group) Wrote(r *Repository) int {
 	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
 		return 1
@@ -101,7 +101,7 @@ func (g *Group) Wrote(r *Repository) int {
 	return 0
 }
 
-// Older orders versions, the oldest first.
+// Older compares versions, the oldest first.
 func Older(a, b graspsync.Stamp) int {
 	switch {
 	case b.Newer(a):
@@ -112,8 +112,8 @@ func Older(a, b graspsync.Stamp) int {
 	return 0
 }
 
-// FormatOf is the object format that a repository should have, by the newest state
-// that names any object; false if there is none.
+// FormatOf returns the object format of the newest state with refs. known is false if there is
+// none.
 func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) {
 	var newest *nip34.State
 	consider := func(s *nip34.State) {
@@ -136,9 +136,8 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	return nip34.SHA1, false
 }
 
-// Sources returns the repositories that may have what one lacks: those of its own
-// maintainers first, then those that somebody has a say in who has one in this, and those
-// that a pull request is for as well.
+// Sources returns at most so many repositories that may have objects which one lacks: those of its
+// maintainers first, then those with a common maintainer or a common pull request.
 func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRef)) (out []graspsync.RepoRef) {
 	var others []graspsync.RepoRef
 	for ref := range g.Ours() {
@@ -156,15 +155,14 @@ func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRe
 	return out[:min(len(out), most)]
 }
 
-// PulledWith reports whether a pull request that waits is for both repositories.
+// PulledWith reports whether a held pull request is for both repositories.
 func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
 	return slices.ContainsFunc(g.Pulls, func(h Entry) bool {
 		return slices.Contains(h.Repos, a) && slices.Contains(h.Repos, b)
 	})
 }
 
-// Concerning returns the states that a repository is concerned with: those that
-// wait, and the newest one that is stored.
+// Concerning returns the states about a repository: the held ones, and the newest stored one.
 func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	for _, h := range g.States {
 		if r.IsMember(h.Author) {
@@ -177,8 +175,7 @@ func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	return out
 }
 
-// NewestStored returns the newest state that is stored of those who have a say in a
-// repository; nil if there is none.
+// NewestStored returns the newest stored state of a maintainer; nil if there is none.
 func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	for _, s := range g.Stored {
 		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Stamp().Newer(newest.Stamp())) {
@@ -188,8 +185,8 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	return newest
 }
 
-// Authorized returns the newest state, stored or waiting, that decides about the refs of a
-// repository whether or not its objects are here; nil if there is none.
+// Authorized returns the newest state of a maintainer, stored or held, with or without its objects;
+// nil if there is none.
 func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -200,10 +197,9 @@ func (g *Group) Authorized(r *Repository) *nip34.State {
 	return newest
 }
 
-// Authoritative returns the state that decides about the refs of a repository: the
-// newest one that is stored, or that waits and whose objects are here. Nil if there
-// is none, or if its objects are not here. One without refs says nothing about a
-// repository that is not served yet.
+// Authoritative returns the state that decides about the refs of a repository: the newest one that
+// is stored, or that is held and complete. It is nil if there is none, or if it is incomplete. A
+// state without refs does not decide for a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -220,7 +216,7 @@ func (g *Group) Authoritative(r *Repository) *nip34.State {
 	return newest
 }
 
-// Changes returns what becomes of the refs of a repository.
+// Changes returns the changes of the refs of a repository.
 func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName) {
 	if r.Decides != nil {
 		changes, head = ChangesFor(r.Refs, r.Decides)
@@ -248,8 +244,8 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 	return changes, head
 }
 
-// Unborn returns the default branch of a repository without any, if that is another one than
-// it has: that of the newest state which waits, so that who clones it begins on the right one.
+// Unborn returns the default branch of the newest held state for a repository without branches, so
+// that a clone begins on it. It is zero if HEAD is already there.
 func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	if r.Decides != nil || r.Refs.HasState() {
 		return head
@@ -269,8 +265,8 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	return newest.HEAD
 }
 
-// Ahead reports whether a push has made a ref what a state says that is newer than the
-// one that decides, and that waits for the rest of its data: it must not be moved back.
+// Ahead reports whether a push has moved a ref to the value of a held state that is newer than the
+// deciding one. Such a ref must not be moved back.
 func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
 		return false
@@ -281,14 +277,14 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	})
 }
 
-// Ends reports whether what is over is the announcement of a repository that nobody announces
-// any more, and that goes with it.
+// Ends reports whether a hold that ends is that of the announcement of a repository that nobody
+// else announces.
 func (g *Group) Ends(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
-// Decided is what belongs together of the objects that states say a repository has: what
-// the newest stored one names, then what each one that waits does, the newest first.
+// Decided returns the objects of the states about a repository: the newest stored one, then the
+// held ones, the newest first.
 func (g *Group) Decided(r *Repository) (sets []Objects) {
 	states := g.Concerning(r)
 	slices.Reverse(states)
@@ -300,7 +296,7 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 	return sets
 }
 
-// Named yields the objects of both, in any order, some more than once.
+// Named yields all named objects of a repository, in any order, some more than once.
 func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
 	return func(yield func(nip34.ObjectID) bool) {
 		for _, set := range g.Decided(r) {
@@ -318,7 +314,7 @@ func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
 	}
 }
 
-// Pulled is the same for pull requests.
+// Pulled returns the objects of the pull requests to a repository.
 func (g *Group) Pulled(r *Repository) (sets []Objects) {
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format {

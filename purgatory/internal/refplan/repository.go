@@ -17,14 +17,14 @@ type Repository struct {
 	Missing map[nip34.ObjectID]struct{}    // what was not, of what is of use
 	Kinds   map[nip34.ObjectID]Kind        // of what is there
 	Unfit   map[graspsync.EventID]struct{} // states that can't be its refs
-	Refused    map[graspsync.EventID]struct{} // pull requests that may have no ref; nil: none is looked at yet
+	Refused map[graspsync.EventID]struct{} // pull requests that may have no ref; nil: none is looked at yet
 	// Merged are pull requests whose commit a branch or a tag has: they need no ref.
 	Merged map[graspsync.EventID]struct{}
 	// Evicted are the refs of pull requests that give way.
 	Evicted []RefChange
-	Pushed    map[nip34.RefName]struct{} // refs that pushes have moved while a state waited
-	Decides   *nip34.State               // what its refs are now, but for these; nil: nobody says
-	Active    bool                       // its announcement is accepted, or about to be
+	Pushed  map[nip34.RefName]struct{} // refs that pushes have moved while a state waited
+	Decides *nip34.State               // what its refs are now, but for these; nil: nobody says
+	Active  bool                       // its announcement is accepted, or about to be
 }
 
 // MissingOf returns what is missing of some objects, in order.

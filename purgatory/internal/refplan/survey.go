@@ -8,26 +8,25 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Reasons are why the repositories with an identifier are looked at. Those that they say
-// nothing about are left alone.
+// Reasons are the reasons for a survey. Repositories that they are not about are left alone.
 type Reasons struct {
-	// Fresh are the entries whose data is to be hunted for anew, and whether a user
+	// Fresh are the events whose data is to be fetched as if it were new, with whether a client
 	// submitted them.
 	Fresh map[graspsync.EventID]bool
-	// Owners are whose announcements came, and whether a user submitted them: servers
-	// may be named that were not before.
+	// Owners are the authors of new announcements, with whether a client submitted them. The
+	// announcements may name new servers.
 	Owners map[graspsync.PubKey]bool
-	// Gained are repositories that have got objects: others may lack these.
+	// Gained are repositories that have received objects, which others may lack.
 	Gained map[graspsync.RepoRef]bool
 	// Left are repositories that may not be announced any more.
 	Left map[graspsync.RepoRef]bool
-	// Unsaid are those of whom a state may be gone: where it has decided, another one may now.
+	// Unsaid are authors whose state may be deleted. Another state may decide now.
 	Unsaid map[graspsync.PubKey]bool
-	Check  bool // what is stored is looked at as well: it is the hourly check
-	Late   bool // what had to be released before a crash is, even if its time is over
+	Check  bool // the hourly check: stored events are examined as well
+	Late   bool // see Group.Late
 }
 
-// And are these and others.
+// And returns the union.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
@@ -44,30 +43,28 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 	return out
 }
 
-// Survey is what is known when it is decided which repositories with an identifier are to be
-// looked at.
+// Survey is the input for the decision which repositories to release.
 type Survey struct {
 	*Group
-	Why     Reasons
-	Touched map[graspsync.RepoRef]uint64   // by their numbers
-	Lacking map[graspsync.RepoRef]bool     // that data is hunted for
-	Stale   map[graspsync.RepoRef]bool     // of these, for events that do not wait any more
-	Releasing   map[graspsync.RepoRef]struct{} // that are looked at, so that it is not known what they lack
+	Why       Reasons
+	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
+	Lacking   map[graspsync.RepoRef]bool     // that lack data
+	Stale     map[graspsync.RepoRef]bool     // that lack data for events that are not held any more
+	Releasing map[graspsync.RepoRef]struct{} // whose release is under way, so that it is unknown what they lack
 }
 
-// AffectedRepos is what a survey has found.
+// AffectedRepos is the result of a survey.
 type AffectedRepos struct {
-	Release []graspsync.RepoRef // that are to be looked at
-	Complete     []graspsync.RepoRef // that lack nothing any more, since nobody says that they should have it
-	// Untouched are those that need no look for what they were touched for.
+	Release  []graspsync.RepoRef // repositories to release
+	Complete []graspsync.RepoRef // repositories that lack nothing any more, because no event names missing data
+	// Untouched are repositories that need no release for their touches.
 	Untouched map[graspsync.RepoRef]uint64
-	Cut       bool // there are more that would be to be looked at
+	Cut       bool // more repositories were to be released
 }
 
-// Overview says which repositories are to be looked at: so many at most, those first whose
-// owners wrote a state that waits, and of the others any, as shuffle has it; and all that
-// nobody announces any more.
-func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
+// AffectedRepos returns at most so many repositories to release. Owners of held states come first, and
+// the others are shuffled. Repositories that nobody announces any more are added.
+func (v *Survey) AffectedRepos(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
 	gone := make(map[graspsync.RepoRef]bool) // nobody announces them any more
 	for _, o := range v.Over {
 		if v.Ends(o) {
@@ -109,9 +106,8 @@ func (v *Survey) Overview(most int, shuffle func(n int, swap func(i, j int))) (o
 	return out
 }
 
-// concerns reports whether something is to be done about a repository that what we were
-// told is about: something waits for it, it lacks something, or it was touched. The others
-// cost nothing, however many there are.
+// concerns reports whether a repository must be released for the reasons: events wait for it, it
+// lacks data, or it was touched. The others cost nothing.
 func (v *Survey) concerns(r *Repository) bool {
 	if v.Why.Check {
 		return true
@@ -123,13 +119,13 @@ func (v *Survey) concerns(r *Repository) bool {
 	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
 }
 
-// serves reports whether anything says what a repository should have.
+// serves reports whether an event names data of a repository.
 func (v *Survey) serves(r *Repository) bool {
 	_, waits := v.Waiting[r.Ref]
 	return waits || v.WaitsFor(r) || v.NewestStored(r) != nil
 }
 
-// affects reports whether what we were told is about a repository.
+// affects reports whether the reasons are about a repository.
 func (v *Survey) affects(r *Repository) bool {
 	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.unsaid(r) {
 		return true
@@ -154,8 +150,8 @@ func (v *Survey) affects(r *Repository) bool {
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
-// unsaid reports whether a state may be gone that had a say in a repository. A newer one of the
-// same author has taken its place when it was let in.
+// unsaid reports whether a state of a maintainer may be deleted. A newer state of the same author
+// does not count, since it has replaced the older one.
 func (v *Survey) unsaid(r *Repository) bool {
 	for author := range v.Why.Unsaid {
 		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {
@@ -165,8 +161,7 @@ func (v *Survey) unsaid(r *Repository) bool {
 	return false
 }
 
-// answered reports whether a repository may have gained or lost a maintainer by what one
-// of those that are listed said.
+// answered reports whether a new announcement may add or remove a maintainer of a repository.
 func (v *Survey) answered(ref graspsync.RepoRef) bool {
 	if len(v.Why.Owners) == 0 {
 		return false

@@ -7,8 +7,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// lasting drops from some entries those that have expired softly and those whose waiting is
-// being ended.
+// lasting returns the events that have not expired softly and whose holds are not being ended.
 func (p *pendingEvents) lasting(some []refplan.Entry) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -18,7 +17,7 @@ func (p *pendingEvents) lasting(some []refplan.Entry) []refplan.Entry {
 	})
 }
 
-// pin keeps what a look has found waiting from being ended by the clock.
+// pin keeps the events of a release from expiring.
 func (p *pendingEvents) pin(g *refplan.Group, ref graspsync.RepoRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,15 +29,14 @@ func (p *pendingEvents) pin(g *refplan.Group, ref graspsync.RepoRef) {
 	}
 }
 
-// pinRelatives keeps those that were found waiting from being ended by the clock.
+// pinRelatives is pin for the relatives of a survey.
 func (p *pendingEvents) pinRelatives(g *refplan.Group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.Relatives = slices.DeleteFunc(g.Relatives, func(h refplan.Entry) bool { return !p.keepFor(g, h.ID) })
 }
 
-// keepFor keeps one entry from being ended; false if it is being ended already. It is called
-// with mu held.
+// keepFor pins an event. It returns false if the hold is being ended. mu is held.
 func (p *pendingEvents) keepFor(g *refplan.Group, id graspsync.EventID) bool {
 	if _, ending := p.ending[id]; ending {
 		return false
@@ -48,7 +46,7 @@ func (p *pendingEvents) keepFor(g *refplan.Group, id graspsync.EventID) bool {
 	return true
 }
 
-// unpin lets go of what pin has kept.
+// unpin ends pin.
 func (p *pendingEvents) unpin(g *refplan.Group) {
 	if g == nil {
 		return
@@ -63,7 +61,7 @@ func (p *pendingEvents) unpin(g *refplan.Group) {
 	g.Pins = nil
 }
 
-// end keeps looks from going by an entry until notEnding; false if one does already.
+// end keeps releases from using an event until notEnding. It returns false if a release uses it.
 func (p *pendingEvents) end(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +72,7 @@ func (p *pendingEvents) end(id graspsync.EventID) bool {
 	return true
 }
 
-// notEnding has looks go by an entry again.
+// notEnding ends end.
 func (p *pendingEvents) notEnding(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

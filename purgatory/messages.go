@@ -10,36 +10,37 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// message is what the engine is told.
+// message is a message to the engine.
 type message interface {
 	handle(ctx context.Context, e *engine)
 }
 
 // The messages.
 type (
-	// newHold: an entry waits that did not before.
+	// newHold: an event is held now.
 	newHold struct{ entry refplan.Entry }
-	// surveyRequest: something may have changed for what waits under an identifier.
+	// surveyRequest: something may have changed for the events with an identifier.
 	surveyRequest struct {
 		identifier string
 		why        refplan.Reasons
 	}
-	// storedEvent: an event was stored.
+	// storedEvent: the relay has stored or deleted an event.
 	storedEvent struct{ event graspsync.Event }
-	// refetchRequest: somebody wants a repository hunted for now, which these servers may have.
+	// refetchRequest: an operator wants the missing data of a repository fetched from these servers
+	// now.
 	refetchRequest struct {
 		ref  graspsync.RepoRef
 		urls []graspsync.CloneURL
 	}
-	// fetchEnd: a request has ended.
+	// fetchEnd: a request to a git server has ended.
 	fetchEnd struct {
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched syncqueue.Fetched
-		took    bool  // what came is part of the repository
-		fault   error // what failed here, and not at the server
+		took    bool  // the received data is part of the repository
+		fault   error // a failure of our own, not of the server
 	}
-	// surveyEnd: it is known which repositories with an identifier are to be looked at.
+	// surveyEnd: a survey has found the repositories to release.
 	surveyEnd struct {
 		identifier string
 		why        refplan.Reasons
@@ -64,27 +65,27 @@ type (
 		result releaseResult
 		err    error
 	}
-	// departureEnd: all repositories are found of those who have deleted something.
+	// departureEnd: all repositories of the authors of deletions were found.
 	departureEnd struct{}
-	// queueInquiry: somebody wants to know what is done to get the data of a repository. answer has room.
+	// queueInquiry: a caller asks for the state of the queue for a repository. answer has room.
 	queueInquiry struct {
 		ref    graspsync.RepoRef
 		answer chan<- syncqueue.About
 	}
-	// expiryEnd: the expiry of an entry has ended.
+	// expiryEnd: the expiry of an event has ended.
 	expiryEnd struct {
 		entry refplan.Entry
 		err   error
 	}
 )
 
-// departureOf is the news that a repository may not be announced any more.
+// departureOf returns the survey for a repository that may not be announced any more.
 func departureOf(ref graspsync.RepoRef) surveyRequest {
 	return surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
 }
 
-// inbox is a queue whose senders never wait. What others tell is bounded: what has no
-// room is counted, and everything that waits is looked at instead.
+// inbox is a queue of messages whose senders never wait. It is bounded for messages from outside.
+// If one has no room, all held events are surveyed instead.
 type inbox struct {
 	wake   chan struct{} // one slot
 	report *report
@@ -95,12 +96,12 @@ type inbox struct {
 	lost  bool // something had no room
 }
 
-// maxInbox bounds what others tell the engine before it listens.
+// maxInbox is the maximum number of messages from outside.
 const maxInbox = 20_000
 
 func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
 
-// put is for what is bounded by what the engine has started.
+// put is for messages whose number the engine itself bounds.
 func (b *inbox) put(item message) {
 	b.mu.Lock()
 	b.items = append(b.items, item)
@@ -108,7 +109,7 @@ func (b *inbox) put(item message) {
 	b.ring()
 }
 
-// offer is for what others say. It reports whether there was room.
+// offer is for messages from outside. It reports whether there was room.
 func (b *inbox) offer(item message) bool {
 	b.mu.Lock()
 	room := len(b.items) < maxInbox
@@ -137,15 +138,15 @@ func (b *inbox) take() (items []message, lost bool) {
 	return items, lost
 }
 
-// tell has the engine know of something, or look at everything.
+// tell is offer that counts messages without room.
 func (b *inbox) tell(item message) {
 	if !b.offer(item) {
 		b.report.drop("inbox")
 	}
 }
 
-// anew reports whether what is missing is to be hunted for anew, and how urgent that
-// is: what came by sync is more so than what a user is about to push.
+// anew reports whether missing data is to be fetched as if it were new, and its urgency. An event
+// of sync is more urgent than one of a client, whose push usually follows.
 func anew(why refplan.Reasons, n refplan.Need) (by syncqueue.Origin, anew bool) {
 	by = syncqueue.ByUser
 	because := func(byUser bool) {

@@ -28,8 +28,7 @@ func (r safeRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ st
 	return dir, func() { r.unlock(unlock) }, nil
 }
 
-// unlock lets go of a lock. Should that panic, what was done under it is done all the
-// same; who waits for it waits no longer than a context says.
+// unlock releases a lock. A panic does not undo the work that was done under the lock.
 func (r safeRepositories) unlock(unlock func()) {
 	defer r.recovered()
 	unlock()
@@ -60,7 +59,7 @@ func (r safeRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err
 	return r.repos.Erase(ctx, ref)
 }
 
-// eachOf calls each for the repositories that Owned yields.
+// eachOf calls each for the repositories of an owner.
 func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
 	defer r.report.recovered(&err, ofRepos+" list")
 	for ref, err := range r.repos.Owned(ctx, owner) {
@@ -102,7 +101,7 @@ func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pu
 	return func() { r.unlock(end) }, nil
 }
 
-// safeStore is a Store whose panics in a write are errors. Only Open reads.
+// safeStore is a store whose panics in a write are errors. Only Open reads.
 type safeStore struct {
 	state.Store
 	report *report
@@ -129,7 +128,7 @@ func (g safeGit) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (_
 	return g.git.Probe(ctx, dir, ids)
 }
 
-// has returns those of ids that are in a repository, whatever they need.
+// has returns those of ids that are in a repository, complete or not.
 func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	kinds, _, err := g.Probe(ctx, dir, ids)
 	if err != nil {
@@ -202,8 +201,8 @@ type safeQuarantine struct {
 	report *report
 }
 
-// Fetch says after a panic that the server is of no use, whatever it did to provoke it,
-// and that nobody knows what is in the quarantine now.
+// Fetch returns an error after a panic that blames the server, which may have provoked it. The
+// content of the quarantine is unknown then.
 func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -214,7 +213,7 @@ func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids 
 	return q.q.Fetch(ctx, from, ids)
 }
 
-// Received is nothing after a panic.
+// Received returns 0 after a panic.
 func (q safeQuarantine) Received() (n int64) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -239,5 +238,5 @@ func (q safeQuarantine) Discard() (err error) {
 	return q.q.Discard()
 }
 
-// errSpoilt says that nobody knows what is in a quarantine.
+// errSpoilt means that the content of a quarantine is unknown.
 var errSpoilt = errors.New("git panicked")

@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// troubleAlone is how often something may fail for one repository while it works for others, before what waits
-	// with it expires as all else does: it is not our store, git or disk that fails. A day has so many tries.
+	// troubleAlone is the number of failures of one repository, while others work, after which its
+	// events expire as usual. The store, git or the disk are not the cause then. 288 attempts are a
+	// day.
 	troubleAlone = 288
-	// troubleFor is how long a failure counts that was not repeated: by then it was tried again, if anybody still
-	// wanted it.
+	// troubleFor is the time for which a failure counts. By then it was tried again, if that was
+	// still wanted.
 	troubleFor = 2 * retryMost
 )
 
-// localFaults knows where something of ours failed when it was tried last: the store, git, the disk. What waits there
-// may be complete, and does not expire meanwhile. All of it is tried again until it works, so that nothing stays here
-// for longer than that takes.
+// localFaults has the last failures of our own store, git and disk. Events that may be complete do
+// not expire meanwhile. Each failed job is repeated until it works.
 type localFaults struct {
-	saved   func() uint64 // released events so far
-	worked  uint64        // looks, surveys and fetches so far
-	hunts   time.Duration // the longest wait between two of them
+	saved   func() uint64 // number of released events
+	worked  uint64        // number of successful releases, surveys and fetches
+	hunts   time.Duration // the longest wait between two attempts
 	looks   map[graspsync.RepoRef]localFault
 	surveys map[string]localFault
 	fetches map[graspsync.RepoRef]localFault
 }
 
-// localFault is what failed, time and again.
+// localFault is a job that fails repeatedly.
 type localFault struct {
-	until   time.Time // it counts
-	storing bool      // it was the store that failed
-	others  uint64    // what had worked by the last failure
-	alone   int       // failures while others worked
+	until   time.Time // the failure counts until then
+	storing bool      // the store has failed
+	others  uint64    // saved or worked at the last failure
+	alone   int       // failures while other jobs worked
 }
 
 func newLocalFaults(saved func() uint64, hunts time.Duration) *localFaults {
@@ -53,7 +53,7 @@ func (t *localFaults) surveyed(now time.Time, identifier string, err error) {
 	note(t, t.surveys, now.Add(troubleFor), identifier, err)
 }
 
-// fetched is told what failed here when a server was asked for a repository. That is tried again by the next hunt.
+// fetched records a local failure of a fetch. The next attempt repeats the fetch.
 func (t *localFaults) fetched(now time.Time, ref graspsync.RepoRef, err error) {
 	note(t, t.fetches, now.Add(troubleFor+t.hunts), ref, err)
 }
@@ -76,7 +76,7 @@ func note[K comparable](t *localFaults, in map[K]localFault, until time.Time, of
 	in[of] = x
 }
 
-// lapse forgets what is not tried any more.
+// lapse forgets failures of jobs that are not repeated any more.
 func (t *localFaults) lapse(now time.Time) {
 	lapse(t.looks, now)
 	lapse(t.surveys, now)
@@ -87,8 +87,7 @@ func lapse[K comparable](of map[K]localFault, now time.Time) {
 	maps.DeleteFunc(of, func(_ K, x localFault) bool { return now.After(x.until) })
 }
 
-// keep reports whether an entry may be complete, and would be served if nothing of ours failed. A look that fails has
-// come to none of those behind, and a survey to no repository of that identifier.
+// keep reports whether an event may be complete and is only held back by local failures.
 func (t *localFaults) keep(e refplan.Entry) bool {
 	for _, ref := range e.Repos {
 		if counts(t.looks, ref) || counts(t.surveys, ref.Identifier) || counts(t.fetches, ref) {

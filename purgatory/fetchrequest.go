@@ -22,14 +22,14 @@ type fetchRequest struct {
 	pulls    bool // for objects that only pull requests name
 	stranger bool // only pull requests name the server or the objects
 	ids      []nip34.ObjectID
-	hash     [32]byte // of all that may be requested
-	next     int      // the position in these after ids
-	last     bool     // ids has the last of these
-	roomless bool     // objects were left out that have no room
-	whose    fetchOwner    // unless several
-	several  bool     // the objects are those of several authors
-	apart    bool     // one author's objects are requested, of several
-	lacked   bool     // the last request for all of these brought nothing
+	hash     [32]byte   // of all that may be requested
+	next     int        // the position in these after ids
+	last     bool       // ids has the last of these
+	roomless bool       // objects were left out that have no room
+	whose    fetchOwner // unless several
+	several  bool       // the objects are those of several authors
+	apart    bool       // one author's objects are requested, of several
+	lacked   bool       // the last request for all of these brought nothing
 }
 
 // fetchOwner is the author for whom objects are fetched, or the commit that pull requests of several authors name. It is zero
