@@ -8,7 +8,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Where every owner has as much, the oldest entry yields that is as large, and a large entry does not displace small ones.
+// If all owners have equal shares, the oldest entry that is at least as large is evicted. A large
+// entry does not evict small ones.
 func TestDisplace(t *testing.T) {
 	table := limit.NewTable[string, int](3, 30)
 	put := func(key string, bytes int64) (evicted []string, ok bool) {

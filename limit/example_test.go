@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Eight git processes, of which one client address has at most two.
+// Eight git processes, of which one client address may use two.
 func ExampleSlots() {
 	processes := limit.NewSlots(8, 2)
 	client := limit.Client(netip.MustParseAddr("192.0.2.7"))

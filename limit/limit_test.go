@@ -86,7 +86,7 @@ func TestTableBoundsBytes(t *testing.T) {
 	assert.EqualValues(t, 300, table.Bytes())
 }
 
-// 250 addresses of one network have four parts together, beside two others.
+// 250 addresses of one network have four parts together, beside two other owners.
 func TestTableCountsANetworkAsOne(t *testing.T) {
 	table := limit.NewTable[string, int](60, 0)
 	for i := range 250 {
@@ -105,7 +105,7 @@ func TestTableCountsANetworkAsOne(t *testing.T) {
 	assert.Equal(t, map[byte]int{'n': 40, 'x': 10, 'y': 10}, count)
 }
 
-// A twin that scans finds the same victims.
+// A naive table that scans all entries evicts the same entries.
 func TestTableEqualsTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const most = 20
@@ -137,7 +137,7 @@ func TestTableEqualsTwin(t *testing.T) {
 					largest = o
 				}
 			}
-			if count[largest] > count[owner] { // of several who have most any may go: follow the table
+			if count[largest] > count[owner] { // among equal owners, follow the table
 				evicted, ok := table.Put(key, host(owner), 0, owner)
 				require.True(t, ok)
 				require.Equal(t, count[largest], count[evicted[0].Value])
@@ -189,7 +189,7 @@ func TestSlotsKeepToParts(t *testing.T) {
 	require.NotNil(t, slots.TryAcquire(limit.Stranger{}, 10), "a caller of unknown origin is bounded by the total only")
 }
 
-// One stranger with a hundred callers delays another one by one turn.
+// One stranger with a hundred callers delays another stranger by one turn.
 func TestSlotsServeStrangersInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := limit.NewSlots(1, 1)
@@ -216,7 +216,7 @@ func TestSlotsServeStrangersInTurn(t *testing.T) {
 	})
 }
 
-// Callers that need few units do not pass one that needs many forever.
+// Small requests do not overtake a large request forever.
 func TestSlotsReserveForALargeCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := limit.NewSlots(4, 4)

@@ -36,7 +36,6 @@ func open(t testing.TB, dir string, cfg state.Config) *state.DB {
 	return d
 }
 
-// all returns all records of a store.
 func all(t testing.TB, s state.Store) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -120,7 +119,7 @@ func TestDBRefusesABadConfig(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What a writer waits for while others are written is written with a few transactions.
+// Close works beside writers, and waiting changes share a few transactions.
 func TestDBClosesBesideWriters(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir, state.Config{})
@@ -146,7 +145,8 @@ func TestDBClosesBesideWriters(t *testing.T) {
 	require.Len(t, have, n)
 }
 
-// sample writes a store with a few hundred records, some of them in pages of their own, and returns its file.
+// sample writes a store with a few hundred records, some of them larger than a page, and returns
+// its file.
 func sample(t *testing.T, dir string) string {
 	t.Helper()
 	d, err := state.Open(dir, state.Config{})
@@ -159,7 +159,7 @@ func sample(t *testing.T, dir string) string {
 	return filepath.Join(dir, "state.db")
 }
 
-// A damaged file is found at the start, set aside as a whole, and told of; or the damage is where nothing is.
+// A damaged file is detected by Open, set aside and logged, unless the damage is in unused bytes.
 func TestDBSetsADamagedFileAside(t *testing.T) {
 	path := sample(t, t.TempDir())
 	good, err := os.ReadFile(path)
@@ -212,7 +212,7 @@ func TestDBSetsADamagedFileAside(t *testing.T) {
 	require.Greater(t, setAside, rounds/4)
 }
 
-// A file that is cut while it is open is an error, and not the end of the process.
+// A file that is truncated while it is open causes an error, and does not end the process.
 func TestDBFileIsCut(t *testing.T) {
 	path := sample(t, t.TempDir())
 	d := open(t, filepath.Dir(path), state.Config{})
@@ -230,7 +230,7 @@ func TestDBFileIsCut(t *testing.T) {
 	require.EqualValues(t, 2, d.Stats().Failures)
 }
 
-// fixture copies a folder that the version before this one wrote.
+// fixture copies a folder of the earlier version.
 func fixture(t *testing.T, change func([]byte) []byte) string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/filestate/state.log")
@@ -262,7 +262,8 @@ func TestDBConvertsAnOldFolder(t *testing.T) {
 	require.Len(t, all(t, open(t, dir, state.Config{})), 25, "it is converted once")
 }
 
-// Wherever an old file ends or is damaged, the records before that are taken over, and the rest is told of.
+// For an old file that is truncated or damaged anywhere, the records before the damage are
+// converted, and the rest is logged.
 func TestDBConvertsADamagedOldFolder(t *testing.T) {
 	whole := all(t, open(t, fixture(t, func(b []byte) []byte { return b }), state.Config{}))
 	for at := 0; at < 2772; at += 61 {
@@ -314,7 +315,7 @@ ngit_state_writes_total 1
 	require.Empty(t, problems)
 }
 
-// The cost of a durable batch, with 50,000 records in the store.
+// The cost of a durable batch with 50,000 records in the store.
 func BenchmarkPut(b *testing.B) {
 	d := open(b, b.TempDir(), state.Config{})
 	var batch []state.Record

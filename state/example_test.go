@@ -18,7 +18,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	for range 2 { // each is a process
+	for range 2 { // each round is a process
 		store, err := state.Open(dir, state.Config{})
 		if err != nil {
 			fmt.Println(err)

@@ -1,4 +1,4 @@
 package state
 
-// NewBoundedMemory returns an empty Memory with another bound.
+// NewBoundedMemory returns an empty Memory with another limit.
 func NewBoundedMemory(maxBytes int) *Memory { return newMemory(maxBytes) }

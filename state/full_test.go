@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// On a full disk writes fail, each is told of, reading goes on, and all is well once there is room.
+// On a full disk writes fail with errors and reads continue. After there is space, writes succeed.
 func TestDBOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {

@@ -19,8 +19,8 @@ import (
 
 const childEnv = "STATE_TEST_CHILD"
 
-// child counts up under some keys, two of which are always written together, and prints each number once it is
-// durable, until it is killed.
+// child increments numbers under some keys, two of them always in one batch, and prints each number
+// after it is durable. It runs until it is killed.
 func child(dir string) {
 	s, err := state.Open(dir, state.Config{})
 	if err != nil {
@@ -48,7 +48,8 @@ func child(dir string) {
 	wg.Wait()
 }
 
-// After a kill every batch is stored that was durable, no half of a batch, and no number that was not written.
+// After a kill all durable batches are stored, no batch is stored partly, and all numbers were
+// written.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	acked := make(map[string]int)
@@ -63,9 +64,9 @@ func TestKill(t *testing.T) {
 		for {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				break // a line without an end was not printed
+				break // a line without its end was not printed
 			}
-			if kill == nil { // it is at work
+			if kill == nil { // the child is running
 				kill = time.AfterFunc(time.Duration(round*37%200)*time.Millisecond, func() { _ = cmd.Process.Kill() })
 			}
 			key, number, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -13,7 +13,7 @@ func TestMemory(t *testing.T) {
 	statetest.Run(t, func(*testing.T) state.Store { return state.NewMemory() })
 }
 
-// bounded tests a store that has room for 10 bytes.
+// bounded tests a store with room for 10 bytes.
 func bounded(t *testing.T, s state.Store) {
 	t.Helper()
 	put := func(key, value string) error { return s.Put(t.Context(), state.Record{Key: key, Value: []byte(value)}) }

@@ -10,7 +10,7 @@ import (
 
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// standard are the rules of the constants.
+// standard returns the default rules.
 func standard() Rules {
 	return Rules{Base: Base, Max: Max, DeadAfter: DeadAfter, DeadInterval: DeadInterval, RestartPause: RestartPause, Jitter: Jitter}
 }
@@ -23,7 +23,7 @@ func TestDoubled(t *testing.T) {
 	assert.Equal(t, Longest, Doubled(Longest-1, Longest, 1<<30), "no overflow")
 }
 
-// What fails alone for a day is tried once a day; one for which nobody dies goes on.
+// A target that fails for a day is tried once a day, unless DeadAfter is 0.
 func TestRecordUntilItIsDead(t *testing.T) {
 	for _, deadAfter := range []time.Duration{DeadAfter, 0} {
 		rules, r, now := standard(), Record{}, start
@@ -47,7 +47,7 @@ func TestRecordUntilItIsDead(t *testing.T) {
 	}
 }
 
-// Time in which nobody tried is no sign of death.
+// Time without attempts does not count toward death.
 func TestIdleTimeIsNoFailure(t *testing.T) {
 	rules := standard()
 	r := rules.Fail(rules.Begin(Record{}, start), start, 0)
@@ -57,7 +57,7 @@ func TestIdleTimeIsNoFailure(t *testing.T) {
 	}
 }
 
-// The next attempt never comes nearer by a failure, and chance only lengthens.
+// A failure never moves the next attempt to an earlier time, and jitter only extends waits.
 func TestPutOffNeverShortens(t *testing.T) {
 	rules := standard()
 	far := Record{Next: start.Add(2 * time.Hour)}

@@ -20,10 +20,10 @@ import (
 	"github.com/graspsync/graspsync/internal/front"
 )
 
-// A request whose body never came was never answered, and kept its connection.
+// A request whose body never arrived was never answered, and kept its connection.
 func TestBodies(t *testing.T) {
 	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" { // it has a deadline of its own
+		if r.URL.Path == "/slow" { // the handler has a deadline of its own
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -46,11 +46,11 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// An upload that comes slowly, and comes, was cut after as long as a body may keep its connection that does not.
+// A slow but continuous upload was cut off at the time limit for stalled bodies.
 func TestBodiesThatCome(t *testing.T) {
 	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
-		time.Sleep(100 * time.Millisecond) // what it does about it
+		time.Sleep(100 * time.Millisecond) // the handler works
 		if err == nil {
 			err = r.Context().Err()
 		}
@@ -73,8 +73,8 @@ func TestBodiesThatCome(t *testing.T) {
 	require.Equal(t, "20000 <nil>", string(text))
 }
 
-// What came at once was credit for a byte now and then: a connection for a quarter of an hour and a megabyte. And a deadline that
-// a handler had set was forgotten with the first byte.
+// Data that arrived early extended the time for single bytes later, up to a quarter of an hour per
+// MB. The first byte also removed a deadline of the handler.
 func TestBodiesThatStop(t *testing.T) {
 	for name, own := range map[string]time.Duration{"after most of it": 0, "in time for all but the handler": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestBodiesThatStop(t *testing.T) {
 	}
 }
 
-// A handler that goes on working when all has come was ended with the time for that: net/http reads on to see whether the client
-// goes, and took the deadline for its going. A push ended while git worked.
+// A handler that worked after the end of the body was canceled at the deadline of the body, because
+// net/http reads on to detect a disconnect. A push ended while git worked.
 func TestWorkAfterTheBody(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for name, c := range map[string]struct{ before, after bool }{
@@ -152,8 +152,8 @@ func TestWorkAfterTheBody(t *testing.T) {
 	}
 }
 
-// A handler that closed a body, or read on, when the time for that was over was held for good: what had failed was taken for all that
-// comes.
+// A handler that closed or read a body after its deadline was blocked forever, because the failed
+// read counted as the end of the body, which removed the deadline.
 func TestBodiesThatAreLeft(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for name, after := range map[string]func(r *http.Request) error{
@@ -199,8 +199,8 @@ func TestBodiesThatAreLeft(t *testing.T) {
 	}
 }
 
-// Of a body that a handler closed early the rest was taken for the next request: behind a proxy whoever sent it chose what others were
-// answered.
+// After a handler closed a body early, the rest was read as the next request. Behind a proxy the
+// sender could thereby choose the answers of other clients.
 func TestBodiesThatAreClosedEarly(t *testing.T) {
 	asked := make(chan string, 1<<16)
 	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +226,7 @@ func TestBodiesThatAreClosedEarly(t *testing.T) {
 	require.Empty(t, asked)
 }
 
-// The files of a form are removed when it was answered, as net/http does it.
+// The files of a form are removed after the answer, like in net/http.
 func TestFilesOfAForm(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
@@ -253,10 +253,11 @@ func TestFilesOfAForm(t *testing.T) {
 	require.Empty(t, files())
 }
 
-// A handler that closed a body which had come, was through with deadlines, and went on working was ended with the time for the body.
+// A handler that closed a complete body, removed deadlines, and continued to work was canceled at
+// the deadline of the body.
 func TestWorkAfterTheBodyIsClosed(t *testing.T) {
 	const most = 100 * time.Millisecond
-	for _, size := range []int{100, 1 << 20} { // all of it is read, and some
+	for _, size := range []int{100, 1 << 20} { // the body is read completely, or partly
 		s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := r.Body.Close()
 			conn := http.NewResponseController(w)
@@ -278,7 +279,7 @@ func TestWorkAfterTheBodyIsClosed(t *testing.T) {
 	}
 }
 
-// A handler may take as long as it likes before it reads and between two reads: git may be slow to take a push, and a queue to come to it.
+// A handler may pause before and between reads, because git may be slow, and a queue long.
 func TestHandlersThatTakeTheirTime(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for _, header := range []string{"", "100-continue"} {

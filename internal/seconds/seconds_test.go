@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/internal/seconds"
 )
 
-// A duration is seconds in JSON, and comes back as it was.
+// A duration survives a round trip through JSON as seconds.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]string{0: "0", 1500 * time.Millisecond: "1.5", time.Hour: "3600", time.Nanosecond: "0.000000001"} {
 		text, err := json.Marshal(seconds.Seconds(d))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One line a minute about each thing, and no more things than there is room for.
+// One line per minute and key, and a limited number of keys.
 func TestLines(t *testing.T) {
 	var l Lines[int]
 	now := time.Unix(1_700_000_000, 0)

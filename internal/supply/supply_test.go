@@ -13,11 +13,12 @@ import (
 
 const (
 	module = "github.com/graspsync/graspsync"
-	root   = "../.." // its folder, seen from here
-	most   = 8       // modules that the library depends on directly
+	root   = "../.." // folder of the library, relative to this package
+	most   = 8       // maximum number of direct dependencies of the library
 )
 
-// library reports whether an embedder's program may link a package: neither a tool, nor what only tests import.
+// library reports whether a program that embeds the library may link a package. Tools and packages
+// for tests are excluded.
 func library(pkg string) bool {
 	path := strings.TrimPrefix(pkg, module+"/")
 	if strings.HasPrefix(path, "internal/") {
@@ -31,7 +32,7 @@ func library(pkg string) bool {
 	return true
 }
 
-// goCommand runs the go command in a folder, without go.work, and returns what it prints.
+// goCommand runs the go command in a folder without go.work and returns its output.
 func goCommand(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -43,7 +44,7 @@ func goCommand(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// The library depends on few modules directly, and on none through cgo.
+// The library has few direct dependencies, and none with cgo.
 func TestFewDependencies(t *testing.T) {
 	imports := make(map[string]bool)
 	packages := 0
@@ -73,7 +74,7 @@ func TestFewDependencies(t *testing.T) {
 	require.LessOrEqual(t, len(modules), most)
 }
 
-// Who embeds sync, purgatory and the git server gets no relay framework and no database with them.
+// Programs that embed sync, purgatory and the git server link no relay framework and no database.
 func TestNoFrameworkComesAlong(t *testing.T) {
 	dir := t.TempDir()
 	here, err := filepath.Abs(root)

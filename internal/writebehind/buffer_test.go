@@ -22,12 +22,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// of is a value; nil is none.
+// of returns a Value; nil deletes the record.
 func of(b []byte) Value { return func() ([]byte, bool) { return b, b != nil } }
 
 func one(key string, value ...byte) Change { return Change{key, of(value)} }
 
-// many are so many changes, with a value each.
+// many returns n changes, each with a value.
 func many(prefix string, n int) (out []Change) {
 	for i := range n {
 		out = append(out, one(fmt.Sprintf("%s/%04d", prefix, i), 1))
@@ -41,7 +41,7 @@ func putAll(b *Buffer, changes []Change) {
 	}
 }
 
-// complete fills in what a test leaves open.
+// complete sets defaults for a test.
 func complete(cfg Config) Config {
 	if cfg.Delay == 0 {
 		cfg.Delay = 3 * time.Second
@@ -64,7 +64,7 @@ func complete(cfg Config) Config {
 	return cfg
 }
 
-// running returns a Buffer that has loaded and runs until the returned function is called.
+// running returns a loaded Buffer that runs until the returned function is called.
 func running(t *testing.T, store state.Store, cfg Config) (*Buffer, func()) {
 	t.Helper()
 	b := New(store, complete(cfg))
@@ -76,7 +76,7 @@ func running(t *testing.T, store state.Store, cfg Config) (*Buffer, func()) {
 
 var errDisk = errors.New("input/output error")
 
-// timed notes when a store was written, and which keys.
+// timed records the time and keys of each write.
 type timed struct {
 	*state.Memory
 	began time.Time
@@ -85,7 +85,7 @@ type timed struct {
 	// guarded by mu
 	slow  time.Duration
 	log   []string
-	fails map[string]error // by key; "": all
+	fails map[string]error // by key; "": all keys
 }
 
 func (s *timed) enter(keys []string) error {
@@ -137,7 +137,7 @@ func (s *timed) take() []string {
 	return out
 }
 
-// timing returns a Buffer whose store notes when it is written.
+// timing returns a Buffer with a timed store.
 func timing(t *testing.T, slow time.Duration, cfg Config) (*Buffer, *timed, func()) {
 	t.Helper()
 	s := &timed{Memory: state.NewMemory(), slow: slow, began: time.Now()}
@@ -152,8 +152,8 @@ func after(t *testing.T, d time.Duration) {
 	synctest.Wait()
 }
 
-// Changes that nobody waits for are written together three seconds after the first one, and ten seconds after
-// they could not be; those that somebody waits for are written immediately, alone.
+// Changes without waiters are written together three seconds after the first, and ten seconds after
+// a failure. Changes with waiters are written immediately, alone.
 func TestWhenThingsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{})
@@ -183,7 +183,7 @@ func TestWhenThingsAreWritten(t *testing.T) {
 		put("a", 4)
 		after(t, 12*time.Second)
 		require.Equal(t, []string{"1h1m3s a"}, s.take())
-		put("b", 4) // goes with the other one
+		put("b", 4) // written with the other change
 		after(t, time.Second)
 		require.Equal(t, []string{"1h1m13s a b"}, s.take())
 		s.set(nil)
@@ -192,7 +192,7 @@ func TestWhenThingsAreWritten(t *testing.T) {
 		after(t, time.Hour)
 		require.Empty(t, s.take())
 
-		// A change that the store refuses keeps no other one from being written.
+		// A change that the store refuses does not prevent other writes.
 		s.set(map[string]error{"a": state.ErrFull})
 		put("a", 5)
 		put("b", 5)
@@ -206,7 +206,7 @@ func TestWhenThingsAreWritten(t *testing.T) {
 	})
 }
 
-// A batch has at most 8 MiB, or one value more.
+// A batch has at most 8 MiB plus one value.
 func TestHowMuchIsWrittenTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, time.Second, Config{})
@@ -220,14 +220,13 @@ func TestHowMuchIsWrittenTogether(t *testing.T) {
 	})
 }
 
-// reports are what a Buffer has said and counted.
+// reports contains the log and the counts of a Buffer.
 type reports struct {
 	mu      sync.Mutex
 	text    strings.Builder // guarded by mu
 	dropped map[string]int  // guarded by mu
 }
 
-// Write implements [io.Writer].
 func (r *reports) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +254,8 @@ func (r *reports) counts() map[string]int {
 	return maps.Clone(r.dropped)
 }
 
-// That the store fails is said once a minute, not at our end, and counted by reason.
+// A failing store is logged once per minute, but not after the end of ctx. Dropped changes are
+// counted by reason.
 func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r reports
@@ -293,7 +293,7 @@ func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
 	})
 }
 
-// Save and Flush return the error of their changes; values as long as they may be are written.
+// Save and Flush return the error of their changes. Values of the maximum length are written.
 func TestWhatIsToldWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{MaxValue: 100})
@@ -320,7 +320,7 @@ func TestWhatIsToldWhoWaits(t *testing.T) {
 	})
 }
 
-// A store that hangs is waited for as long as it may take.
+// A call of a store that hangs ends at the timeout.
 func TestStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, stop := running(t, hangingStore{state.NewMemory()}, Config{Timeout: 7 * time.Second})
@@ -338,7 +338,7 @@ func (hangingStore) Put(ctx context.Context, _ ...state.Record) error {
 	return ctx.Err()
 }
 
-// shaky is a store whose calls fail before or after they have had an effect.
+// shaky is a store whose calls fail before or after they take effect.
 type shaky struct {
 	*state.Memory
 
@@ -369,8 +369,8 @@ func (s *shaky) Delete(ctx context.Context, keys ...string) error {
 	return s.strike(func() error { return s.Memory.Delete(ctx, keys...) })
 }
 
-// However the store fails: what was told last is what is kept once it works again, and what
-// somebody was told to be durable was so.
+// For any failures of the store, the last change of each key is stored after the store works again,
+// and each confirmed change was durable.
 func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -423,7 +423,7 @@ func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
 	}
 }
 
-// There is room for so many changes, and for no more; a key that waits has its place.
+// The queue has room for MaxQueue keys. A key in the queue keeps its place.
 func TestHowMuchThereIsRoomFor(t *testing.T) {
 	var r reports
 	b := New(state.NewMemory(), complete(Config{MaxQueue: 3, Dropped: r.drop}))
@@ -436,8 +436,8 @@ func TestHowMuchThereIsRoomFor(t *testing.T) {
 	require.Equal(t, map[string]int{"queue": 2}, r.counts())
 }
 
-// Of many changes the newest is written, as it is at that time; what is the same is not
-// written again, also if it was there at the start; what is no more is removed.
+// The newest of many changes is written with its value at the time of the write. Equal values,
+// including loaded values, are not written again. Removed keys are deleted.
 func TestNewestIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := state.NewMemory()
@@ -476,7 +476,7 @@ func TestNewestIsWritten(t *testing.T) {
 	})
 }
 
-// What can't be read, and what who reads it does not want to go on with, ends a Load.
+// A read error, and an error of the callback, end Load.
 func TestLoadThatFails(t *testing.T) {
 	store := state.NewMemory()
 	require.NoError(t, store.Put(t.Context(), state.Record{Key: "a"}))
@@ -490,8 +490,7 @@ func TestLoadThatFails(t *testing.T) {
 	require.NoError(t, b.Load(t.Context(), "b", func(string, []byte) (bool, error) { return true, errDisk }))
 }
 
-// A Flush while something was being written returned at once: whoever ended Run after it cut
-// that off.
+// Flush returned immediately during a write. If Run was ended afterwards, the write was canceled.
 func TestFlushWaitsForWhatIsBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, time.Second, Config{})
@@ -511,8 +510,8 @@ func TestFlushWaitsForWhatIsBeingWritten(t *testing.T) {
 	})
 }
 
-// Each failure put off all that nobody waited for: if something failed every few seconds, that
-// was never written.
+// Each failure delayed all changes without waiters, so with a failure every few seconds they were
+// never written.
 func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, stop := timing(t, 0, Config{})
@@ -529,7 +528,7 @@ func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
 	})
 }
 
-// What nobody waits for was never written while somebody always waited for something else.
+// Changes without waiters were never written while there was always a change with a waiter.
 func TestWhoWaitsKeepsNothingElseFromBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, store, stop := timing(t, time.Second, Config{Delay: time.Second})
@@ -557,7 +556,7 @@ func TestWhoWaitsKeepsNothingElseFromBeingWritten(t *testing.T) {
 	})
 }
 
-// A store that panicked ended the process: it is the only thing of an operator's that did.
+// A panic of the store ended the process.
 func TestStoreThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &panicking{Memory: state.NewMemory(), left: 1}

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// Objects are ids, with what they need. Of two servers one has half of a commit, the other none:
-// it is not complete, and so never part of the repository.
+// Objects are ids with needs. One server has a part of a commit, the other nothing. The commit is
+// incomplete, and is not added to the repository.
 func Example() {
 	ctx := context.Background()
 	commit, err := nip34.ParseObjectID("1111111111111111111111111111111111111111")

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// counts is a Quarantine whose fetches take a second, and which says of what has come what it is told to.
+// counts is a Quarantine whose fetches take a second, and whose Received returns given numbers.
 type counts struct {
 	purgatory.Quarantine
 
@@ -29,7 +29,7 @@ func (q *counts) Fetch(context.Context, graspsync.CloneURL, []nip34.ObjectID) (i
 
 func (q *counts) Received() int64 { return q.says(q.calls.Add(1) - 1) }
 
-// A Quarantine passed the suite whatever it said of what has come, since nothing asked it.
+// The suite did not call Received, so any results passed.
 func TestWhatReceivedSaysIsWatched(t *testing.T) {
 	for name, one := range map[string]struct {
 		says  func(call int64) int64
@@ -58,7 +58,7 @@ func TestWhatReceivedSaysIsWatched(t *testing.T) {
 	}
 }
 
-// A server that says nothing of its bytes has a hundred for each object, and these come evenly too.
+// A server without Bytes sends a hundred per object, evenly over its delay.
 func TestTheFakeSaysWhatHasCome(t *testing.T) {
 	object, err := nip34.ParseObjectID("00000000000000000000000000000000000000aa")
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestTheFakeSaysWhatHasCome(t *testing.T) {
 				q, err := f.Quarantine(t.Context(), dir)
 				require.NoError(t, err)
 				require.Zero(t, q.Received())
-				for range 2 { // of a second one it begins anew
+				for range 2 { // a second fetch begins at 0
 					var half atomic.Int64
 					if one.server.Delay > 0 {
 						time.AfterFunc(one.server.Delay/2, func() { half.Store(q.Received()) })

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// In a file of tests it is called TestAnnounced.
+// In a test file its name is TestAnnounced.
 func testAnnounced(t *testing.T) {
 	ctrl := gomock.NewController(t)
 	relay, repos := purgatorymock.NewMockRelay(ctrl), purgatorymock.NewMockRepositories(ctrl)
@@ -34,8 +34,8 @@ func testAnnounced(t *testing.T) {
 	require.Equal(t, purgatory.Held, answer.Decision)
 }
 
-// Whoever announces a repository can push at once: it was made, once, and nothing was fetched
-// or saved.
+// An announced repository is created once and can be pushed to immediately. Nothing is fetched or
+// saved.
 func Example() {
 	_ = testing.InternalTest{Name: "TestAnnounced", F: testAnnounced}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// The mocks are usable where the interfaces are: an announcement that is served
-// already is asked for, and nothing else.
+// The mocks implement the interfaces. An announcement that is already served causes one query and
+// nothing else.
 func TestMocks(t *testing.T) {
 	ctrl := gomock.NewController(t)
 	relay := purgatorymock.NewMockRelay(ctrl)

@@ -46,7 +46,7 @@ func disk(t *testing.T, dir string) Disk {
 	return root
 }
 
-// A ref has a file of its own, or a line in packed-refs, which the file is newer than.
+// A ref is a file, or a line in packed-refs. The file has precedence.
 func TestRefs(t *testing.T) {
 	dir := t.TempDir()
 	names := []nip34.RefName{
@@ -82,8 +82,8 @@ func TestRefs(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Each folder is given to the disk once, those below first; one that has gone does no
-// harm, and another error is one.
+// Each folder is synced once, inner folders first. Missing folders are ignored, other errors are
+// returned.
 func TestSyncRefs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "refs/heads/a/b", "")
@@ -113,7 +113,7 @@ func TestSyncRefs(t *testing.T) {
 	synced, broken = nil, ""
 	require.NoError(t, SyncRefs(dir, nil, sync))
 	require.Empty(t, synced)
-	// Each folder fails in each way: one that has gone, or where a file is by now, holds nothing.
+	// Each folder fails in each way. A missing folder, or a file in its place, is ignored.
 	for _, why := range []struct {
 		err  error
 		told bool
@@ -153,8 +153,7 @@ func TestSyncRefs(t *testing.T) {
 	}
 }
 
-// What a ref was is in the log of HEAD when it has gone, with what it was before, as far
-// as that is whole.
+// After a deletion, the reflog of HEAD contains the value of the ref and its complete reflog lines.
 func TestLogRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "logs/refs/heads/x", "one\ntwo\nhal")
@@ -175,7 +174,7 @@ func TestLogRemoved(t *testing.T) {
 	require.Equal(t, before, log, "events say where their refs were")
 }
 
-// Of a log its latest lines are kept, as many whole ones as there are in 1 MiB.
+// The latest complete lines of a reflog are kept, up to 1 MiB.
 func TestLogRemovedOfALongLog(t *testing.T) {
 	for _, more := range []int{-1, 0, 1, 2, 63, 64, 65, 5000} {
 		dir := t.TempDir()
@@ -199,7 +198,7 @@ func TestLogRemovedOfALongLog(t *testing.T) {
 	}
 }
 
-// faulty is a disk that fails at the n-th thing that is done to it, and then no more.
+// faulty is a disk that fails once, at the n-th operation.
 type faulty struct {
 	Disk
 	n    int
@@ -235,8 +234,7 @@ func (f *faulty) ReadFile(name string) ([]byte, error) {
 	return f.Disk.ReadFile(name)
 }
 
-// Each thing that is done to the disk fails once: it is told, and no line is written of what
-// could not be written down whole.
+// Each disk operation fails once. The error is returned, and no incomplete line is written.
 func TestEachFault(t *testing.T) {
 	x, y := ref(t, "refs/heads/x"), ref(t, "refs/heads/folder")
 	for name, do := range map[string]func(on Disk) error{
@@ -259,7 +257,7 @@ func TestEachFault(t *testing.T) {
 				write(t, dir, "packed-refs", "")
 				if logs {
 					write(t, dir, "logs/refs/heads/x", "one\n")
-					write(t, dir, "logs/refs/heads/folder/z", "one\n") // of which no line is in that of HEAD
+					write(t, dir, "logs/refs/heads/folder/z", "one\n") // the reflog of HEAD contains none of its lines
 				}
 				on := &faulty{Disk: disk(t, dir), n: n}
 				err := do(on)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// whole is all of the disk.
+// whole is the file system of the machine.
 type whole struct{}
 
 func (whole) Mkdir(name string, mode fs.FileMode) error { return os.Mkdir(name, mode) }
@@ -26,14 +26,13 @@ func (whole) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error)
 	return os.OpenFile(name, flag, mode)
 }
 
-// writeIndex writes the part of an index that is read here: which ids there are. They must
-// be in order.
+// writeIndex writes the part of an index that Index reads: sorted ids.
 func writeIndex(t testing.TB, path string, n int, id func(i int) [20]byte) {
 	t.Helper()
 	file, err := os.Create(path)
 	require.NoError(t, err)
 	w := bufio.NewWriterSize(file, 1<<20)
-	_, _ = w.WriteString(IndexMark) // Flush says what went wrong
+	_, _ = w.WriteString(IndexMark) // Flush returns the error
 	i := 0
 	for b := range 256 {
 		for i < n && int(id(i)[0]) <= b {
@@ -49,8 +48,8 @@ func writeIndex(t testing.TB, path string, n int, id func(i int) [20]byte) {
 	require.NoError(t, file.Close())
 }
 
-// What is in an index is found, and nothing else, however its ids are spread: whoever pushes
-// may have some that are not spread as hashes are.
+// Exactly the ids of an index are found, for any distribution of ids, because a pusher can choose
+// it.
 func TestIndexHas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, make := range map[string]func(i int) (id [20]byte){

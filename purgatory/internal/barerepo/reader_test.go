@@ -40,7 +40,7 @@ func parsed(t testing.TB, hex string) nip34.ObjectID {
 	return id
 }
 
-// newRepository makes a repository as we do.
+// newRepository creates a repository with our config.
 func newRepository(t testing.TB, format nip34.ObjectFormat) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,8 @@ func newRepository(t testing.TB, format nip34.ObjectFormat) string {
 	return dir
 }
 
-// fill adds commits, each with a file that is like another one, and a tag of the last.
+// fill adds commits, each with a file that is similar to another file, and a tag of the last
+// commit.
 func fill(t testing.TB, dir, branch string, n int) {
 	t.Helper()
 	var b strings.Builder
@@ -62,7 +63,7 @@ func fill(t testing.TB, dir, branch string, n int) {
 	git(t, dir, b.String(), "-c", "fastimport.unpackLimit=1", "fast-import", "--quiet")
 }
 
-// all returns what git says of all objects that are there, and that some others are not.
+// all returns git's list of all objects, and some missing ids.
 func all(t testing.TB, dir string) (ids []nip34.ObjectID, want map[nip34.ObjectID]Kind) {
 	t.Helper()
 	want = make(map[nip34.ObjectID]Kind)
@@ -77,7 +78,7 @@ func all(t testing.TB, dir string) (ids []nip34.ObjectID, want map[nip34.ObjectI
 	return append(ids, parsed(t, strings.Repeat("a", 40)), parsed(t, strings.Repeat("a", 64))), want
 }
 
-// What is read is what git says: of objects in packs, on whichever others they are deltas; of refs, wherever they are.
+// Results equal git's: for packed objects with any deltas, and for loose and packed refs.
 func TestReaderSaysWhatGitDoes(t *testing.T) {
 	for _, format := range []nip34.ObjectFormat{nip34.SHA1, nip34.SHA256} {
 		dir := newRepository(t, format)
@@ -134,14 +135,14 @@ func TestReaderSaysWhatGitDoes(t *testing.T) {
 	}
 }
 
-// An object that lies beyond the first 2 GiB of a pack is found: its place is in a table of its own.
+// An object beyond 2 GiB in a pack is found through the second offset table.
 func TestReaderOfALargePack(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)
 	fill(t, dir, "main", 30)
 	packs, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
 	require.NoError(t, err)
 	require.Len(t, packs, 1)
-	git(t, dir, "", "index-pack", "--index-version=2,0x40", packs[0]) // as if that began at byte 64
+	git(t, dir, "", "index-pack", "--index-version=2,0x40", packs[0]) // as if 2 GiB were byte 64
 	r, err := Read(whole{}, dir)
 	require.NoError(t, err)
 	ids, want := all(t, dir)
@@ -150,7 +151,7 @@ func TestReaderOfALargePack(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// What is not as we make it, or damaged, is for git to say.
+// A changed config or damaged data causes ErrAskGit.
 func TestReaderAsksGit(t *testing.T) {
 	pack := func(t *testing.T, dir, ext string) string {
 		t.Helper()
@@ -172,8 +173,8 @@ func TestReaderAsksGit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string)
-		read  bool // that is seen when the repository is opened
-		refs  bool // by who reads refs; else by who looks for an object
+		read  bool // detected by Read
+		refs  bool // detected by Refs; else by Kinds
 	}{
 		"another config": {spoil: func(t *testing.T, dir string) { write(t, dir, "config", Config(nip34.SHA1)+"[x]\n") }, read: true},
 		"no config":      {spoil: func(t *testing.T, dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "config"))) }, read: true},
@@ -241,7 +242,7 @@ func TestReaderAsksGit(t *testing.T) {
 	require.NotErrorIs(t, err, ErrAskGit, "the disk failed")
 }
 
-// An index whose pack has gone, as a crash leaves it, has nothing.
+// An index without its pack, as a crash may leave it, contains nothing.
 func TestReaderOfAnIndexAlone(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)
 	fill(t, dir, "main", 3)
@@ -256,7 +257,7 @@ func TestReaderOfAnIndexAlone(t *testing.T) {
 	require.Empty(t, kinds)
 }
 
-// Whoever packs objects and refs meanwhile hides none of them.
+// Concurrent packing of objects and refs hides none of them.
 func TestReaderWhileItIsPacked(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)
 	fill(t, dir, "main", 10)
@@ -276,7 +277,7 @@ func TestReaderWhileItIsPacked(t *testing.T) {
 			} {
 				cmd := exec.Command("git", args...)
 				cmd.Dir = dir
-				_ = cmd.Run() // what there is then is looked for
+				_ = cmd.Run() // the result is checked below
 			}
 		}
 	}()
@@ -299,7 +300,7 @@ func TestReaderWhileItIsPacked(t *testing.T) {
 	<-done
 }
 
-// Whatever is in a pack ends in a kind or an error.
+// Any bytes of a pack result in a kind or an error.
 func TestEntriesOfAnyBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 100_000 {
@@ -316,7 +317,7 @@ func TestEntriesOfAnyBytes(t *testing.T) {
 	}
 }
 
-// meddler is a disk on which something happens once a folder was opened.
+// meddler is a disk that calls a function after a folder was opened.
 type meddler struct {
 	whole
 	folder string
@@ -331,7 +332,7 @@ func (m meddler) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, er
 	return file, err
 }
 
-// A folder whose last ref is packed while it is listed is gone: its refs are among the packed.
+// A folder whose last ref is packed while it is listed is removed. Its refs are in packed-refs.
 func TestReaderWhileAFolderGoes(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)
 	fill(t, dir, "main", 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each fault that the installed git documents is either refused or accepted, or git cannot ignore it.
+// Each fault that the installed git documents is refused, accepted, or cannot be ignored by git.
 func TestEveryFaultIsKnown(t *testing.T) {
 	for _, name := range append(slices.Clone(refused), accepted...) {
 		out, err := exec.Command("git", "-c", "receive.fsck."+name+"=ignore", "index-pack", "--strict="+name+"=ignore", "--stdin").CombinedOutput()
@@ -42,7 +42,7 @@ func TestOperatorAllowsByName(t *testing.T) {
 	}
 }
 
-// The first refused fault counts, however git splits what it writes, and however long a line is.
+// The first refused fault counts, for any split of git's output and any length of lines.
 func TestReport(t *testing.T) {
 	r, err := New(nil)
 	require.NoError(t, err)
