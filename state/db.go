@@ -506,6 +506,7 @@ func (d *DB) part(ctx context.Context, prefix, from string) (out []Record, err e
 	return out, err
 }
 
+// Stats returns the counts of d.
 func (d *DB) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()

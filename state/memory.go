@@ -32,6 +32,7 @@ func newMemory(maxBytes int) *Memory {
 	return &Memory{maxBytes: maxBytes, values: make(map[string][]byte)}
 }
 
+// Get implements [Store].
 func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := check(ctx, []string{key}, nil); err != nil {
 		return nil, fmt.Errorf("reading a record: %w", err)
@@ -45,6 +46,7 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 	return bytes.Clone(value), nil
 }
 
+// Put implements [Store].
 func (m *Memory) Put(ctx context.Context, records ...Record) error {
 	if err := check(ctx, nil, records); err != nil {
 		return fmt.Errorf("writing records: %w", err)
@@ -76,6 +78,7 @@ func (m *Memory) size(key string) int {
 	return len(key) + len(value)
 }
 
+// Delete implements [Store].
 func (m *Memory) Delete(ctx context.Context, keys ...string) error {
 	if err := check(ctx, keys, nil); err != nil {
 		return fmt.Errorf("deleting records: %w", err)

@@ -2,6 +2,7 @@ package backoff
 
 import "time"
 
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -9,6 +10,7 @@ func Later(a, b time.Time) time.Time {
 	return b
 }
 
+// Earlier returns the earlier of two times.
 func Earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a

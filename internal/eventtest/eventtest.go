@@ -27,6 +27,7 @@ func Of(ev *nostr.Event) graspsync.Event {
 	return parsed
 }
 
+// All calls Of for each event.
 func All(events ...*nostr.Event) []graspsync.Event {
 	out := make([]graspsync.Event, len(events))
 	for i, ev := range events {

@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
+// Errors of Save and Flush.
 var (
 	ErrFull    = errors.New("too many changes wait to be written")
 	ErrTooLong = errors.New("value is too long")
@@ -82,6 +83,7 @@ type waiter struct {
 	err  error // the first error
 }
 
+// New returns a Buffer over store.
 func New(store state.Store, cfg Config) *Buffer {
 	return &Buffer{
 		store: store, cfg: cfg, seed: maphash.MakeSeed(), wake: make(chan struct{}, 1), ended: make(chan struct{}),

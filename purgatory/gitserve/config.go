@@ -27,10 +27,10 @@ type Config struct {
 	// fetches. Default to 8 and 32. Requests for lists of refs have a separate limit of
 	// MaxFetches/2.
 	//
-	// A client, and all clients of its network together, may hold a quarter of each. Other requests
-	// wait up to 20 s in rotation and then get status 503. A push that was read waits up to 2 min
-	// for the lock of its repository. While requests wait, a request whose client is slower than 64
-	// KiB/s is ended. Slow clients need a proxy that buffers.
+	// One client may hold a quarter of each, and the clients of one network together all. Other
+	// requests wait up to 20 s in rotation and then get status 503. A push that was read waits up to
+	// 2 min for the lock of its repository. While requests wait, a request whose client is slower
+	// than 64 KiB/s is ended. Slow clients need a proxy that buffers.
 	MaxPushes, MaxFetches int
 	// Client returns the name of the client of a request. Requests with the same name, or with IPv6
 	// addresses of the same /64, share limits. Requests with an empty name have only the total

@@ -33,6 +33,7 @@ var ErrIndex = errors.New("not the index of a pack")
 // usually within one read of the expected position.
 const NearIDs = 128
 
+// OpenIndex opens a pack index, version 2.
 func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -52,6 +53,7 @@ func OpenIndex(on Disk, path string, idLen int) (*Index, error) {
 	return x, nil
 }
 
+// Close closes the file.
 func (x *Index) Close() { _ = x.file.Close() } // read only
 
 // Len returns the number of ids.

@@ -17,6 +17,7 @@ type Memory struct {
 	Asks        int64 // Total/8, not part of Slots, see AskMemory
 }
 
+// DefaultMemory is the default of Total.
 const DefaultMemory = 2 << 30
 
 // AskMemory is the memory of a child that only lists refs. These children have 1/8 of the total for
