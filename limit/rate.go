@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNoRoom reports that there is no room for the bucket of another stranger.
-var ErrNoRoom = errors.New("too many strangers")
+var ErrNoRoom = errors.New("no room for another bucket")
 
 // Rate gives each stranger a number of units per second. A group has [GroupParts] times as many
 // units. Rate is safe for concurrent use.
@@ -50,8 +50,8 @@ func (r *Rate) Allow(who Stranger, n int) bool {
 	return true
 }
 
-// Wait waits until a stranger has n units, at most the burst, and takes them. It returns the error
-// of ctx, immediately if the deadline is too early.
+// Wait waits until a stranger has n units, at most the burst, and takes them. It returns the error of
+// ctx, immediately if the deadline is too early, or [ErrNoRoom].
 func (r *Rate) Wait(ctx context.Context, who Stranger, n int) error {
 	buckets, ok := r.of(who, time.Now())
 	if !ok {

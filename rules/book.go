@@ -232,10 +232,10 @@ func (b *Book) put(ctx context.Context, key string, value any) (err error) {
 	defer func() { b.failures(ctx, err) }()
 	data, err := json.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("keeping %q: %w", key, err)
+		return fmt.Errorf("saving %q: %w", key, err)
 	}
 	if err := b.store.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
-		return fmt.Errorf("keeping %q: %w", key, err)
+		return fmt.Errorf("saving %q: %w", key, err)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func (b *Book) failures(ctx context.Context, err error) {
 func (b *Book) drop(ctx context.Context, key string) (err error) {
 	defer func() { b.failures(ctx, err) }()
 	if err := b.store.Delete(ctx, key); err != nil {
-		return fmt.Errorf("dropping %q: %w", key, err)
+		return fmt.Errorf("deleting %q: %w", key, err)
 	}
 	return nil
 }

@@ -10,10 +10,10 @@ import (
 // Errors of a [Store].
 var (
 	// ErrNotFound is returned by Get for a key without a record.
-	ErrNotFound = errors.New("no value under this key")
+	ErrNotFound = errors.New("no record with this key")
 	// ErrFull is returned by Put if the records exceed the limits of the Store. Nothing was
 	// changed. Delete makes room.
-	ErrFull = errors.New("no room for this value")
+	ErrFull = errors.New("the store is full")
 	// ErrKey is returned by Get, Put and Delete for a key that is empty or longer than [MaxKey].
 	// Nothing was changed.
 	ErrKey = errors.New("unusable key")

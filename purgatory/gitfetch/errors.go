@@ -26,9 +26,9 @@ var (
 	// ErrSlow reports that the server sent less than 1 KiB/s for 30 s.
 	ErrSlow = errors.New("server is too slow")
 	// ErrIncomplete reports that a pack lacks objects that its objects need.
-	ErrIncomplete = errors.New("server does not have all that an object needs")
+	ErrIncomplete = errors.New("server lacks objects that a wanted object needs")
 	// ErrUnwanted reports that a pack contains no wanted object.
-	ErrUnwanted = errors.New("server sent nothing that was asked for")
+	ErrUnwanted = errors.New("server sent no wanted object")
 	// ErrDisk reports that less than Config.MinFreeDisk is free.
 	ErrDisk = errors.New("not enough free disk")
 )

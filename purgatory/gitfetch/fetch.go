@@ -125,7 +125,7 @@ func (q *Quarantine) receive(ctx context.Context, to *spool, from graspsync.Clon
 	r := q.receiver
 	place, err := r.fetching.Acquire(ctx, limit.Stranger{ID: ownerOf(q.dir)}, 1)
 	if err != nil {
-		return fmt.Errorf("waiting to ask a server: %w", err)
+		return fmt.Errorf("waiting for a fetch slot: %w", err)
 	}
 	defer place.Release()
 	m.run()

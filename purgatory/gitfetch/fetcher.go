@@ -51,7 +51,7 @@ func New(ctx context.Context, cfg Config) (*Fetcher, error) {
 		return nil, err
 	}
 	if weakHash(build) {
-		cfg.Logger.Warn("git was built with a SHA-1 that does not detect collisions", "version", version)
+		cfg.Logger.Warn("git does not detect SHA-1 collisions", "version", version)
 	}
 	s := &store{
 		git: &program{
@@ -90,7 +90,7 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
 	if err != nil {
-		return nil, "", fmt.Errorf("looking for objects: %w", err)
+		return nil, "", fmt.Errorf("looking up objects: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil, stamp, nil
@@ -105,14 +105,14 @@ func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	ids, err := f.unproven(ctx, dir, ids)
 	if err != nil {
-		return nil, fmt.Errorf("looking for objects: %w", err)
+		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	kept, err := f.kept(dir, len(ids[0].String())/2)
 	if err != nil {
-		return nil, fmt.Errorf("looking for objects: %w", err)
+		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
 	missing, unheld, err := f.missing(ctx, dir, "", ids, kept)
 	if err != nil || unheld == 0 {
@@ -154,7 +154,7 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
 	f.quarantines.parts.letGo(dir)
 	if err := errors.Join(err, f.quarantines.sweep(dir), sweepObjects(f.disk.files, dir, time.Now()), unmark(f.disk.files, dir, time.Time{})); err != nil {
-		return fmt.Errorf("tidying a repository: %w", err)
+		return fmt.Errorf("cleaning up a repository: %w", err)
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func syncPath(path string) error {
 func (d *storage) check(dir string) error {
 	free, err := d.free(dir)
 	if err != nil {
-		return fmt.Errorf("looking at the disk: %w", err)
+		return fmt.Errorf("checking the disk: %w", err)
 	}
 	if free < d.least {
 		return fmt.Errorf("%w: %d bytes", ErrDisk, free)

@@ -227,7 +227,7 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	case err != nil:
 		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
 	case out.over:
-		return nil, fmt.Errorf("running git %s: it says more than %d bytes", c.args[0], maxOutput)
+		return nil, fmt.Errorf("running git %s: output exceeds %d bytes", c.args[0], maxOutput)
 	}
 	return out.b.Bytes(), nil
 }
@@ -348,7 +348,7 @@ func (s *splitter) Write(p []byte) (int, error) {
 	}
 	s.rest = append(s.rest[:0], lines...)
 	if len(s.rest) > maxErrors {
-		return 0, errors.New("line without an end")
+		return 0, errors.New("line too long")
 	}
 	return len(p), nil
 }

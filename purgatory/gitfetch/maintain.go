@@ -141,7 +141,7 @@ func (m *maintenance) locked(ctx context.Context, do func(ctx context.Context) e
 	return err
 }
 
-var errLong = errors.New("it would be locked for too long")
+var errLong = errors.New("the lock was held too long")
 
 // enter reserves the repository. Two concurrent maintenance runs would take each other's changes
 // for the initial state.
@@ -486,7 +486,7 @@ func (m *maintenance) hold(ctx context.Context) error {
 	}
 	if in.Len() > 0 {
 		if _, err := m.child(ctx, &in, "-c", "core.logAllRefUpdates=false", "update-ref", "--stdin"); err != nil {
-			return fmt.Errorf("holding what events name: %w", err)
+			return fmt.Errorf("protecting objects of events: %w", err)
 		}
 	}
 	return m.packRefs(ctx, 1)
@@ -529,7 +529,7 @@ func (m *maintenance) unnamed(ctx context.Context, before []byte, old []string, 
 	}
 	for _, base := range marked {
 		if _, there := m.packs[filepath.Base(base)]; !there && len(old) > 0 {
-			return fmt.Errorf("%w: %s was marked meanwhile", purgatory.ErrInUse, filepath.Base(base))
+			return fmt.Errorf("%w: %s was marked during maintenance", purgatory.ErrInUse, filepath.Base(base))
 		}
 	}
 	goes, err := m.indexes(old...)
@@ -571,7 +571,7 @@ func (m *maintenance) child(ctx context.Context, in io.Reader, args ...string) (
 func (m *maintenance) room() error {
 	free, err := m.disk.free(m.dir)
 	if err != nil {
-		return fmt.Errorf("looking at the disk: %w", err)
+		return fmt.Errorf("checking the disk: %w", err)
 	}
 	if more := uint64(size(m.packs)); free < m.disk.least || free-m.disk.least < more {
 		return fmt.Errorf("%w: %d bytes", ErrDisk, free)

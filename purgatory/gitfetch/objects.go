@@ -196,7 +196,7 @@ func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip3
 	case errors.Is(err, barerepo.ErrAskGit):
 		return o.gitKinds(ctx, dir, beside, ids)
 	case err != nil:
-		return nil, fmt.Errorf("looking for objects: %w", err)
+		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
 	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(read))
 	for id, kind := range read {
@@ -213,17 +213,17 @@ func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []n
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("looking for objects: %w", err)
+		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
 	answers := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if len(answers) != len(ids) {
-		return nil, fmt.Errorf("looking for objects: %d answers on %d ids", len(answers), len(ids))
+		return nil, fmt.Errorf("looking up objects: %d answers on %d ids", len(answers), len(ids))
 	}
 	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(ids))
 	for i, a := range answers {
 		name, kind, _ := strings.Cut(a, " ")
 		if kind == "" {
-			return nil, fmt.Errorf("looking for objects: git says %s", lastOf(a))
+			return nil, fmt.Errorf("looking up objects: git says %s", lastOf(a))
 		}
 		if k := kindNames[kind]; k != 0 && name == ids[i].String() {
 			kinds[ids[i]] = k
@@ -380,7 +380,7 @@ func (o *store) format(ctx context.Context, dir string) (nip34.ObjectFormat, err
 	}
 	out, err := o.git.run(ctx, child{dir: dir, args: []string{"rev-parse", "--show-object-format"}})
 	if err != nil {
-		return 0, fmt.Errorf("asking for the object format: %w", err)
+		return 0, fmt.Errorf("reading the object format: %w", err)
 	}
 	if strings.TrimSpace(string(out)) == nip34.SHA256.String() {
 		return nip34.SHA256, nil

@@ -26,10 +26,10 @@ type spool struct {
 func newSpool(on files, path string) (*spool, error) {
 	file, err := on.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("making room for a pack: %w", err)
+		return nil, fmt.Errorf("creating a pack file: %w", err)
 	}
 	if err := on.Remove(path); err != nil {
-		return nil, fmt.Errorf("making room for a pack: %w", errors.Join(err, file.Close()))
+		return nil, fmt.Errorf("creating a pack file: %w", errors.Join(err, file.Close()))
 	}
 	return &spool{file: file}, nil
 }
@@ -42,7 +42,7 @@ func (s *spool) Write(p []byte) (int, error) {
 
 func (s *spool) empty() error {
 	if err := s.file.Truncate(0); err != nil {
-		return fmt.Errorf("dropping a pack: %w", err)
+		return fmt.Errorf("truncating a pack file: %w", err)
 	}
 	s.size = 0
 	return nil

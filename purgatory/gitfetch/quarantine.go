@@ -339,7 +339,7 @@ func (q *Quarantine) trim(ctx context.Context) error {
 	}
 	needed, lacking, err := q.needs(ctx, before, have)
 	if err != nil {
-		return fmt.Errorf("finding out what is needed: %w", err)
+		return fmt.Errorf("listing needed objects: %w", err)
 	}
 	most := maxExtra*needed + fewExtra
 	if q.exact {
@@ -442,10 +442,10 @@ func (q *Quarantine) pack(ctx context.Context, before map[string]bool, most int6
 	})
 	var failed *childError
 	if errors.As(err, &failed) && failed.fileTooLarge() {
-		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a pack made anew", Most: most}, err)
+		err = fmt.Errorf("%w: %w: %w", purgatory.ErrLimit, &LimitError{Limit: "bytes of a new pack", Most: most}, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("packing what is needed: %w", errors.Join(err, q.restore(before)))
+		return "", fmt.Errorf("packing needed objects: %w", errors.Join(err, q.restore(before)))
 	}
 	return "pack-" + strings.TrimSpace(string(out)), nil
 }

@@ -116,11 +116,11 @@ func (r *store) checkChanges(ctx context.Context, dir string, changes []purgator
 	for _, c := range changes {
 		for _, id := range []nip34.ObjectID{c.Old, c.New} {
 			if !id.IsZero() && (id.Format() != format || strings.Trim(id.String(), "0") == "") {
-				return fmt.Errorf("%w: a ref can't be %s", ErrFormat, id)
+				return fmt.Errorf("%w: invalid value of a ref: %s", ErrFormat, id)
 			}
 		}
 		if c.Old.IsZero() && c.New.IsZero() {
-			return fmt.Errorf("%w: a ref that is not there can't go", purgatory.ErrChanged)
+			return fmt.Errorf("%w: a missing ref cannot be deleted", purgatory.ErrChanged)
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request
 		if !asked {
 			var err error
 			if state, err = a.AuthorizedState(ctx, ref); err != nil {
-				return fmt.Errorf("looking for the newest state: %w", err)
+				return fmt.Errorf("reading the newest state: %w", err)
 			}
 			asked = true
 		}
@@ -137,7 +137,7 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 	}
 	over, err := a.Ration(ctx, ref, dir, ids, bytes)
 	if err != nil {
-		return false, fmt.Errorf("asking for room: %w", err)
+		return false, fmt.Errorf("checking the pull request quota: %w", err)
 	}
 	for id, why := range over {
 		makes[id].reason = why
@@ -151,7 +151,7 @@ func judgeEvent(ctx context.Context, a Authority, ref graspsync.RepoRef, id gras
 	}
 	tip, known, err := a.Tip(ctx, ref, id)
 	if err != nil {
-		return "", false, fmt.Errorf("looking for an event: %w", err)
+		return "", false, fmt.Errorf("reading an event: %w", err)
 	}
 	if known && tip != c.new {
 		return refusedTip, true, nil

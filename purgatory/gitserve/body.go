@@ -60,7 +60,7 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 	}
 	if _, werr := b.file.Write(p[:n]); werr != nil {
-		return n, fmt.Errorf("keeping a request: %w", werr)
+		return n, fmt.Errorf("saving a request: %w", werr)
 	}
 	return n, b.wrap(err)
 }
@@ -81,7 +81,7 @@ func (b *body) readAll() error {
 	}
 	b.rest()
 	if _, err := b.file.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("keeping a request: %w", err)
+		return fmt.Errorf("saving a request: %w", err)
 	}
 	return nil
 }

@@ -578,7 +578,7 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 		{"POST", s.url + "/info/lfs/locks/verify", `{}`, "application/vnd.git-lfs+json", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
 		{"GET", s.url + "/info/lfs/locks", "", "application/vnd.git-lfs+json", "", 501, "application/vnd.git-lfs+json", "LFS"},
 		{"POST", base + "/none.git/info/lfs/objects/batch", `{}`, "", "application/vnd.git-lfs+json", 501, "application/vnd.git-lfs+json", "LFS"},
-		{"GET", s.url + "/branches", "", "application/json", "", 404, "application/json", "no such thing"},
+		{"GET", s.url + "/branches", "", "application/json", "", 404, "application/json", "not found"},
 		{"GET", base + "/none.git/info/refs?service=git-upload-pack", "", "application/json", "", 404, "application/json", "no such repository"},
 		{"GET", base + "/none.git", "", "application/json", "", 404, "application/json", "Not Found"},
 		{"POST", s.url + "/info/refs?service=git-upload-pack", "{}", "", "application/json", 405, "application/json", "wrong method"},

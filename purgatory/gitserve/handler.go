@@ -221,7 +221,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		method = http.MethodGet
 	}
 	if !ok || !isPage && service != uploadPack && service != receivePack {
-		http.Error(w, "no such thing: git speaks the smart protocol here", http.StatusNotFound)
+		http.Error(w, "not found: only the smart git protocol is supported", http.StatusNotFound)
 		return
 	}
 	if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {
@@ -491,7 +491,7 @@ const turnWaits = 6
 // waits for the other. Only one push per repository waits for a slot, so a locked repository does
 // not block pushes to other repositories.
 func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.RepoRef) (done func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: it was never its turn", errBusy))
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: no slot in time", errBusy))
 	defer cancel()
 	began := time.Now()
 	next, err := h.repos.queue(ctx, ref, who)
@@ -547,7 +547,7 @@ func (h *Handler) pushed(ctx context.Context, ref graspsync.RepoRef, names []nip
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := h.auth.AfterPush(ctx, ref, names); err != nil {
-		h.cfg.Logger.Error("a push could not be reported", "repo", graspsync.Printable(ref.String()), "error", err)
+		h.cfg.Logger.Error("reporting a push failed", "repo", graspsync.Printable(ref.String()), "error", err)
 	}
 }
 
@@ -562,7 +562,7 @@ func (h *Handler) run(ctx context.Context, w http.ResponseWriter, ref graspsync.
 		h.fail(w, ref, err)
 	case err != nil && ctx.Err() == nil:
 		if c.body != nil {
-			writeLine(w, "\x03the server could not send all of it: git failed, or needs more memory\n") // in the error band
+			writeLine(w, "\x03the server could not send all data: git failed or ran out of memory\n") // in the error band
 		}
 		h.log.failed(ref, err)
 	}
@@ -614,7 +614,7 @@ func (h *Handler) settled(ctx context.Context, t *transfer, ref graspsync.RepoRe
 		select {
 		case err := <-done:
 			if err != nil {
-				h.log.seldom(slog.LevelWarn, ref, "a push was answered before its events are served", err)
+				h.log.seldom(slog.LevelWarn, ref, "push answered before its events were served", err)
 			}
 			return
 		case <-tick.C:
@@ -663,7 +663,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most
 	}
 	file, err := h.disk.scratch()
 	if err != nil {
-		return nil, fmt.Errorf("keeping a request: %w", err)
+		return nil, fmt.Errorf("saving a request: %w", err)
 	}
 	return &body{file: file, from: from, wire: wire, wait: &wait, most: most, max: most}, nil
 }

@@ -52,7 +52,7 @@ func TestPush(t *testing.T) {
 	require.NotContains(t, r.has(t), "refs/tags/v1")
 	require.Contains(t, r.has(t), second+"\trefs/heads/main")
 	refused("only branches, tags", "main:refs/pull/1")
-	refused("wants the id of an event", "main:refs/nostr/1")
+	refused("needs an event id", "main:refs/nostr/1")
 	git(t, r.repos.Dir()+"/"+hashed(owner.Ref("x")), "fsck", "--strict")
 }
 

@@ -138,7 +138,7 @@ type storage struct {
 func (d *storage) room(more int64) error {
 	free, err := d.free(d.layout.dir)
 	if err != nil {
-		return fmt.Errorf("looking at the disk: %w", err)
+		return fmt.Errorf("checking the disk: %w", err)
 	}
 	if free < d.least || free-d.least < uint64(more) {
 		return fmt.Errorf("%w: %d bytes are free", errDisk, free)

@@ -171,7 +171,7 @@ func (h *Handler) receive(ctx context.Context, p *push) error {
 	return err
 }
 
-var errOver = errors.New("nothing is left of the push")
+var errOver = errors.New("all commands were refused")
 
 // index indexes the pack of a push into its folder. Staged pushes use a separate, smaller set of
 // git slots, because every client may make them.
@@ -181,7 +181,7 @@ func (h *Handler) index(ctx context.Context, p *push, offset int64) error {
 	if n, err := p.body.file.ReadAt(head, offset); !sets && n == 0 {
 		return nil
 	} else if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("keeping a request: %w", err)
+		return fmt.Errorf("saving a request: %w", err)
 	} else if n < packHead || string(head[:4]) != "PACK" {
 		return fmt.Errorf("%w: there is no pack", errRequest)
 	}
@@ -212,7 +212,7 @@ func (h *Handler) indexPack(ctx context.Context, p *push, offset int64) error {
 	err := h.repos.faults.Index(fsck.Git{
 		Index: func(options ...string) (stderr string, err error) {
 			if _, err := p.body.file.Seek(offset, io.SeekStart); err != nil {
-				return "", fmt.Errorf("keeping a request: %w", err)
+				return "", fmt.Errorf("saving a request: %w", err)
 			}
 			said := &tail{}
 			err = h.among(ctx, p, gitrun.Beside, said, p.body.file, nil, append([]string{"index-pack", "-v", "--stdin", "--fix-thin", "--threads=1",
@@ -348,7 +348,7 @@ func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told boo
 	h.auth.BeforePush(p.ref, names(rest))
 	err = h.move(ctx, p, pack, moves(), now)
 	if serr := h.repos.settle(p.ref, names(rest)); serr != nil {
-		h.cfg.Logger.Error("a push may not be on the disk", "repo", graspsync.Printable(p.ref.String()), "error", serr)
+		h.cfg.Logger.Error("syncing a push failed", "repo", graspsync.Printable(p.ref.String()), "error", serr)
 	}
 	done()
 	h.pushed(ctx, p.ref, names(rest)) // even after an error, because git may have moved refs
@@ -400,7 +400,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 	}
 	list, err := h.disk.scratch()
 	if err != nil {
-		return "", fmt.Errorf("keeping what is needed: %w", err)
+		return "", fmt.Errorf("listing needed objects: %w", err)
 	}
 	defer func() { _ = list.Close() }() // the file is unlinked
 	if err := h.needs(ctx, p, ids, list); err != nil {
@@ -418,7 +418,7 @@ func (h *Handler) pack(ctx context.Context, p *push, some []*command) (string, e
 		return came[0], nil
 	}
 	if _, err := list.Seek(0, io.SeekStart); err != nil {
-		return "", fmt.Errorf("keeping what is needed: %w", err)
+		return "", fmt.Errorf("listing needed objects: %w", err)
 	}
 	var name bytes.Buffer
 	to := path.Join(p.folder.path, "needed")
@@ -454,11 +454,11 @@ func (h *Handler) found(pack string, list *os.File) (n int, err error) {
 			}
 		}
 		if err != nil {
-			return 0, fmt.Errorf("reading what is needed: %w", err)
+			return 0, fmt.Errorf("reading needed objects: %w", err)
 		}
 		has, err := index.Has(id)
 		if err != nil {
-			return 0, fmt.Errorf("reading what is needed: %w", err)
+			return 0, fmt.Errorf("reading needed objects: %w", err)
 		}
 		if has {
 			n++
@@ -641,7 +641,7 @@ func (h *Handler) keep(p *push) error {
 		}
 		return err
 	}
-	p.notes = append(p.notes, fmt.Sprintf("kept for %v, until the event comes", h.repos.staging.limits.hold))
+	p.notes = append(p.notes, fmt.Sprintf("stored for %v, until the event arrives", h.repos.staging.limits.hold))
 	h.auth.Staged(p.ref, slices.Collect(maps.Keys(tips)))
 	return nil
 }
@@ -722,11 +722,11 @@ func (r *Repositories) promote(pack, at string) (remove func() error, err error)
 			return err
 		}
 	} else if err != nil {
-		return remove, fmt.Errorf("looking for a pack: %w", err)
+		return remove, fmt.Errorf("looking up a pack: %w", err)
 	}
 	for _, ext := range packFiles {
 		if err := r.root.Rename(pack+ext, to+ext); err != nil && (ext != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
-			return remove, fmt.Errorf("giving a pack its place: %w", err)
+			return remove, fmt.Errorf("importing a pack: %w", err)
 		}
 	}
 	return remove, barerepo.SyncPacks(filepath.FromSlash(at), r.sync)

@@ -126,7 +126,7 @@ func (r *request) add(line []byte, seen map[string]*command) error {
 		case c == "atomic":
 			r.atomic = true
 		case c == "push-options", strings.HasPrefix(c, "push-cert="):
-			refused = fmt.Errorf("%w: push options and certificates are not taken", errRequest)
+			refused = fmt.Errorf("%w: push options and certificates are not supported", errRequest)
 		}
 	}
 	words := strings.SplitN(strings.TrimSuffix(string(text), "\n"), " ", 3)
@@ -177,7 +177,7 @@ func parseRef(s string) (nip34.RefName, error) {
 	if digits, ok := strings.CutPrefix(s, "refs/nostr/"); ok {
 		id, err := graspsync.ParseEventID(digits)
 		if err != nil {
-			return nip34.RefName{}, errors.New("refs/nostr/ wants the id of an event")
+			return nip34.RefName{}, errors.New("refs/nostr/ needs an event id")
 		}
 		return nip34.EventRef(id), nil
 	}

@@ -197,7 +197,7 @@ func (q *diskQuota) measure(ctx context.Context, owner string, pullBytes func() 
 		if err == nil {
 			u.pulls, u.known = max(pulls, counted), true
 		} else if ctx.Err() == nil {
-			q.log.Warn("pull requests could not be measured", "owner", owner, "error", graspsync.Printable(err.Error()))
+			q.log.Warn("measuring pull requests failed", "owner", owner, "error", graspsync.Printable(err.Error()))
 		}
 	}
 	if u.pulls = min(u.pulls, bytes); bytes == 0 && u.pending == 0 {
@@ -281,6 +281,6 @@ func (q *diskQuota) measureAll(ctx context.Context) {
 		q.mu.Lock()
 		q.measuredAt = time.Now().Add(quotaAge - quotaPeriod)
 		q.mu.Unlock()
-		q.log.Warn("repositories could not be measured", "error", graspsync.Printable(err.Error()))
+		q.log.Warn("measuring repositories failed", "error", graspsync.Printable(err.Error()))
 	}
 }

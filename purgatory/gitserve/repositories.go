@@ -244,7 +244,7 @@ func (r *Repositories) ready(ref graspsync.RepoRef) error {
 	unsure := r.isUnsure(ref)
 	if err == nil && unsure {
 		if err := r.syncPushed(r.at(ref)); err != nil {
-			return fmt.Errorf("what was pushed may not be on the disk: %w", err)
+			return fmt.Errorf("syncing an earlier push: %w", err)
 		}
 	}
 	if unsure && (err == nil || errors.Is(err, fs.ErrNotExist)) { // the repository may be removed
@@ -292,7 +292,7 @@ func (r *Repositories) queue(ctx context.Context, ref graspsync.RepoRef, who lim
 func (r *Repositories) alone(ref graspsync.RepoRef, f func(at string) error) error {
 	unlock, ok := r.inUse.LockUnused(ref)
 	if !ok {
-		return fmt.Errorf("%w: somebody reads or writes it", purgatory.ErrInUse)
+		return fmt.Errorf("%w: a client uses it", purgatory.ErrInUse)
 	}
 	defer unlock()
 	return f(r.at(ref))
@@ -358,7 +358,7 @@ func (r *Repositories) takeBack(at string) (bool, error) {
 		return false, ifExists(err)
 	}
 	if err := r.place(aside, at); err != nil {
-		return false, fmt.Errorf("putting a repository back: %w", err)
+		return false, fmt.Errorf("restoring a repository: %w", err)
 	}
 	return true, errors.Join(r.sync(path.Dir(aside)), r.dropOwner(path.Dir(aside)), ifExists(r.root.Remove(path.Join(at, since))))
 }
@@ -473,7 +473,7 @@ func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error 
 	}
 	defer unlock()
 	if err := r.depart(r.at(ref)); err != nil {
-		return fmt.Errorf("taking a repository out of service: %w", err)
+		return fmt.Errorf("retiring a repository: %w", err)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (r *requests) yield(t *transfer) bool {
 	}
 	r.yielding = t
 	r.yielded++
-	t.fail(fmt.Errorf("%w: too slow for that", errBusy))
+	t.fail(fmt.Errorf("%w: slow client", errBusy))
 	return true
 }
 

@@ -88,7 +88,7 @@ func TestUploadWithoutEventIsNotServedAndGoes(t *testing.T) {
 	commit, blob := r.file(t, "secret", strings.Repeat("a leaked secret", 1000))
 	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
 	require.NoError(t, err, out)
-	require.Contains(t, out, "until the event comes")
+	require.Contains(t, out, "until the event arrives")
 	uploads := r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1)))
 	require.Len(t, uploads, 1)
 	require.Equal(t, commit, uploads[0].Tip.String())

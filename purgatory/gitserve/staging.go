@@ -223,7 +223,7 @@ func (s *Staging) expire(ctx context.Context) {
 func (s *Staging) discard(uploads []*upload) {
 	for _, u := range uploads {
 		if err := s.layout.away(u.path); err != nil {
-			s.log.Warn("what was pushed for an event could not be removed", "error", err)
+			s.log.Warn("removing staged data failed", "error", err)
 		}
 	}
 }
@@ -381,7 +381,7 @@ func (s *Staging) begin(ref graspsync.RepoRef, who limit.Stranger, ids []graspsy
 	}
 	for _, d := range []string{"", "pack"} {
 		if err := s.layout.root.Mkdir(path.Join(u.path, d), 0o700); err != nil {
-			return nil, errors.Join(fmt.Errorf("making room for an upload: %w", err), u.end())
+			return nil, errors.Join(fmt.Errorf("creating a staging folder: %w", err), u.end())
 		}
 	}
 	return u, nil
@@ -459,7 +459,7 @@ func (u *upload) keep(tips map[graspsync.EventID]nip34.ObjectID) error {
 		err = l.sync(area)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping an upload: %w", err)
+		return fmt.Errorf("staging an upload: %w", err)
 	}
 	var gone []*upload
 	s.mu.Lock()

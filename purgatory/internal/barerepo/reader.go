@@ -18,7 +18,7 @@ import (
 )
 
 // ErrAskGit reports that only git can read a repository, because of its configuration or damage.
-var ErrAskGit = errors.New("only git can say")
+var ErrAskGit = errors.New("only git can read this")
 
 // Reader reads a repository without running git, about 100 times faster. It is safe for concurrent
 // use.
@@ -175,7 +175,7 @@ func (r *Reader) Kinds(ids []nip34.ObjectID) (map[nip34.ObjectID]Kind, error) {
 	case err != nil:
 		return nil, err
 	case !slices.Equal(now, packs):
-		return nil, fmt.Errorf("%w: packs come and go", ErrAskGit)
+		return nil, fmt.Errorf("%w: packs changed", ErrAskGit)
 	case len(left) == 0:
 		return found, nil
 	}

@@ -18,9 +18,9 @@ var (
 	// ErrNotFound reports that the repository does not exist.
 	ErrNotFound = errors.New("no such repository")
 	// ErrEmpty reports that the repository has no refs.
-	ErrEmpty = errors.New("the repository is empty there")
+	ErrEmpty = errors.New("the repository on the server is empty")
 	// ErrAuth reports that the server requires credentials. The client has none.
-	ErrAuth = errors.New("server wants credentials")
+	ErrAuth = errors.New("server requires credentials")
 	// ErrStatus reports another status than 200.
 	ErrStatus = errors.New("server refused")
 	// ErrRemote reports an error message of the server.
