@@ -58,12 +58,12 @@ const (
 	refusedStale   = "it has changed meanwhile: fetch first"
 	refusedMissing = "missing necessary objects"
 	refusedTwice   = "multiple updates for this ref"
-	// An event was stored or removed between the two checks.
+	// An event was stored or removed between two checks.
 	refusedMeanwhile = "the event with this id has come or gone meanwhile: push again"
 )
 
 // judge sets the reason of each refused command, and marks commands for events that are not stored.
-// again is set for the second check, under the lock.
+// again is set for repeated checks of a push.
 func judge(ctx context.Context, a Authority, ref graspsync.RepoRef, req *request, again bool) error {
 	var state *nip34.State
 	asked := false

@@ -488,7 +488,7 @@ func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 const turnWaits = 6
 
 // turn waits for the lock of the repository and for a git slot. It never holds one of them while it
-// waits for the other. Only one push per repository waits for a slot, so a locked repository does
+// waits for the other. Only one push per repository waits for either, so a locked repository does
 // not block pushes to other repositories.
 func (h *Handler) turn(ctx context.Context, who limit.Stranger, ref graspsync.RepoRef) (done func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWaits*h.cfg.fixed.Wait, fmt.Errorf("%w: no slot in time", errBusy))
