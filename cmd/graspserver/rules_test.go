@@ -132,29 +132,3 @@ func TestCommandThatWasCutOffIsNamed(t *testing.T) {
 		stop()
 	}
 }
-
-// What nothing is left to do of is not asked for at each start, nor what was decided otherwise since.
-func TestCutOff(t *testing.T) {
-	e := func(outcome, command string, args ...string) admin.Entry {
-		return admin.Entry{Command: command, Args: args, Outcome: outcome}
-	}
-	remove := e(admin.Begun, "remove", "author", "X", "spam")
-	purge := e(admin.Begun, "purge", "author", "X")
-	block := e(admin.Begun, "block", "author", "X", "spam")
-	for name, of := range map[string]struct{ entries, want []admin.Entry }{
-		"nothing followed":               {[]admin.Entry{remove}, []admin.Entry{remove}},
-		"two, once each":                 {[]admin.Entry{block, remove}, []admin.Entry{remove}},
-		"another subject":                {[]admin.Entry{remove, e(admin.Done, "remove", "author", "Y")}, []admin.Entry{remove}},
-		"given again without its reason": {[]admin.Entry{remove, e(admin.Done, "remove", "author", "X")}, nil},
-		"begun without its reason":       {[]admin.Entry{e(admin.Begun, "remove", "author", "X"), e(admin.Done, "remove", "author", "X", "spam")}, nil},
-		"failed, as was told":            {[]admin.Entry{remove, e(admin.Failed, "remove", "author", "X")}, nil},
-		"taken back":                     {[]admin.Entry{remove, e(admin.Done, "unset", "author", "X")}, nil},
-		"allowed":                        {[]admin.Entry{purge, e(admin.Done, "allow", "author", "X")}, nil},
-		"blocked, and not purged":        {[]admin.Entry{remove, e(admin.Done, "block", "author", "X")}, []admin.Entry{remove}},
-		"purged by remove":               {[]admin.Entry{purge, e(admin.Done, "remove", "author", "X")}, nil},
-		"for now only":                   {[]admin.Entry{e(admin.Begun, "retry", "wss://x.example"), e(admin.Begun, "reload")}, nil},
-		"bootstrap":                      {[]admin.Entry{e(admin.Begun, "bootstrap", "add", "wss://x.example"), e(admin.Done, "bootstrap", "remove", "wss://x.example")}, nil},
-	} {
-		require.Equal(t, of.want, cutOff(of.entries), name)
-	}
-}

@@ -39,45 +39,23 @@ func (o *operator) remember(configured []graspsync.RelayURL) error {
 	return nil
 }
 
-// cutOff returns the commands that have begun and have no outcome, unless a later command about the
-// same subject has ended.
+// cutOff returns the commands that have begun and have no outcome, unless a later command about the same
+// subject has ended.
 func cutOff(entries []admin.Entry) (cut []admin.Entry) {
 	begun := make(map[string]int)
 	for i, e := range entries {
-		changes, settles := effects(e)
-		if e.Outcome != admin.Begun {
-			for _, what := range settles {
-				delete(begun, what)
-			}
-			continue
-		}
-		for _, what := range changes {
-			begun[what] = i
+		switch about := subject(e); {
+		case about == "":
+		case e.Outcome == admin.Begun:
+			begun[about] = i
+		default:
+			delete(begun, about)
 		}
 	}
-	for _, i := range slices.Compact(slices.Sorted(maps.Values(begun))) {
+	for _, i := range slices.Sorted(maps.Values(begun)) {
 		cut = append(cut, entries[i])
 	}
 	return cut
-}
-
-// effects returns the things that a command changes, and the things that are settled when it has
-// ended. A command that lifts a rule also settles an earlier purge.
-func effects(e admin.Entry) (changes, settles []string) {
-	about := subject(e)
-	if about == "" {
-		return nil, nil
-	}
-	purge := "purge " + about
-	switch e.Command {
-	case "purge":
-		return []string{purge}, []string{purge}
-	case "remove":
-		return []string{about, purge}, []string{about, purge}
-	case "allow", "unset":
-		return []string{about}, []string{about, purge}
-	}
-	return []string{about}, []string{about}
 }
 
 // spelled returns a command in the form of a command line.
