@@ -27,8 +27,8 @@ func Without(ctx context.Context, withheld func(graspsync.Event) bool) context.C
 func (b shared) Init() error { return nil }
 func (b shared) Close()      {}
 
-// QueryEvents reads the whole answer first, so that a slow client holds neither a
-// read transaction nor the turn of others.
+// QueryEvents implements [eventstore.Store]. It reads the whole answer first, so that a slow client
+// holds no transaction and no place.
 func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	if f.Search != "" { // no supported backend has a text index
 		none := make(chan *nostr.Event)
@@ -56,11 +56,12 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 // takes some seconds.
 const looksPerQuestion = 500_000
 
-// newest returns the newest events that match, as many as are asked for, and as the backend would give. badger and lmdb keep an address
-// under the same key whether it stands in an a, A or q tag, find "repository" for "repo", know 8 bytes of an id, give an event
-// once for each value that it has, each time read anew, and of several values not always the newest: so they are asked in
-// small parts. slicestore answers in one go, but for a second that a limit cuts.
-// Where that takes too long it fails: less than was asked for would be taken for all there is.
+// newest returns the newest matching events, as many as requested and as the backend would return.
+// badger and lmdb use one index key for an address in a, A and q tags, find "repository" for
+// "repo", know 8 bytes of an id, return an event once per value, and do not always return the
+// newest of several values. So they are queried in small parts. slicestore answers in one query,
+// except a second that the limit cuts. If it takes too long, newest fails, because a short answer
+// would be taken for a complete one.
 func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {
@@ -87,8 +88,8 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 	return w.newest.sorted(), nil
 }
 
-// reconciled tells all that matches by id and time, which is all that a reconciliation is made of, and author and kind. Whole events
-// would all be in memory at once.
+// reconciled returns id, time, author and kind of all matching events, which a reconciliation
+// needs. All whole events would not fit in memory.
 func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	type entry struct {
 		graspsync.Stamp
@@ -117,8 +118,8 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// CountEvents counts what the same question would be answered with if it had no limit. It reads that, because what badger and lmdb
-// count may look alike.
+// CountEvents implements [eventstore.Counter]. It reads the events, because badger and lmdb count
+// events that only look alike.
 func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	f.Limit, f.LimitZero = 0, false
 	f, ok := timely(f)

@@ -9,7 +9,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// looksLike reports whether an event has a tag's value whose key goes on where that of one of q ends.
+// looksLike reports whether an event has a tag value whose index key has that of a value of q as
+// prefix.
 func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	for _, values := range q.Tags {
 		for _, v := range values {
@@ -27,14 +28,14 @@ func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	return false
 }
 
-// tagKey is what badger and lmdb keep of a tag's value, after a byte that says which of three kinds it is: of an address the
-// number of its kind, 8 bytes of its author and all of its identifier; of an id 8 bytes; and others as they are.
+// tagKey returns the index key of a tag value in badger and lmdb, after a byte for its class: for
+// an address kind, 8 bytes of the author and the identifier; for an id 8 bytes; else the value.
 func tagKey(value string) (class byte, key string) {
 	if len(value) < 64 {
 		return 't', value
 	}
 	if parts := strings.Split(value, ":"); len(parts) == 3 {
-		author, _ := hex.DecodeString(parts[1]) // its length tells
+		author, _ := hex.DecodeString(parts[1]) // its length is checked
 		kind, err := strconv.ParseUint(parts[0], 10, 16)
 		if len(author) == 32 && err == nil {
 			return 'a', string(binary.BigEndian.AppendUint16(nil, uint16(kind))) + string(author[:8]) + parts[2]

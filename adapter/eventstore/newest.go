@@ -8,16 +8,16 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// newest keeps the newest of the events that it is told, in the order of NIP-01: so many at most, and no more than so
-// many bytes unless it is one. Owned by one question.
+// newest keeps the newest of the added events in the order of NIP-01, within a number and a size.
+// Owned by one question.
 type newest struct {
 	most, room int
 	events     byAge
 	bytes      int
-	cut        bool // something had no room: nothing that is older than the others has any
+	cut        bool // an event had no room, so older ones have none
 }
 
-// add keeps an event if it is among the newest. No event is added twice.
+// add keeps an event if it is among the newest. Each event is added once.
 func (n *newest) add(e *nostr.Event) {
 	if n.most <= 0 || n.full() && order(e, n.events[0]) > 0 {
 		n.cut = true
@@ -31,10 +31,10 @@ func (n *newest) add(e *nostr.Event) {
 	}
 }
 
-// full reports whether only what is newer than the oldest of the events may have room.
+// full reports whether only events newer than the oldest one have room.
 func (n *newest) full() bool { return len(n.events) > 0 && (n.cut || len(n.events) == n.most) }
 
-// past reports whether nothing of a time, or older, has room. It is false for nil.
+// past reports whether no event of this time or older has room. It returns false for nil.
 func (n *newest) past(t nostr.Timestamp) bool {
 	return n != nil && n.full() && t < n.events[0].CreatedAt
 }
@@ -44,7 +44,7 @@ func (n *newest) sorted() []*nostr.Event {
 	return slices.SortedFunc(slices.Values(n.events), order)
 }
 
-// order is that of answers: the newest first, and of one second the lowest id.
+// order is the order of answers: the newest first, and of one second the lowest id.
 func order(a, b *nostr.Event) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
@@ -65,7 +65,7 @@ func (h *byAge) Pop() any {
 	return e
 }
 
-// size is about how many bytes events take.
+// size returns the approximate size of events in memory.
 func size(events []*nostr.Event) (bytes int64) {
 	for _, e := range events {
 		bytes += int64(bytesOf(e))
@@ -73,7 +73,7 @@ func size(events []*nostr.Event) (bytes int64) {
 	return bytes
 }
 
-// bytesOf is about how many bytes an event takes.
+// bytesOf returns the approximate size of an event in memory.
 func bytesOf(e *nostr.Event) int {
 	n := 500 + len(e.Content)
 	for _, tag := range e.Tags {

@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/fiatjaf/eventstore"
 
-// traitsOf tells backends by the package of their type, so that no backend has to be linked in for it. A struct that embeds a
-// backend is taken for that one.
+// traitsOf recognizes a backend by the package of its type, so that no backend is linked. A struct
+// that embeds a backend counts as that backend.
 func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 	if b, ok := backend.(traits.Teller); ok {
 		return b.Traits(), nil
@@ -46,22 +46,22 @@ func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 	return t, nil
 }
 
-// longestIndexed is the longest tag value that badger and lmdb index.
+// longestIndexed is the maximum length of a tag value in the indexes of badger and lmdb.
 const longestIndexed = 100
 
-// indexedCompactly: badger and lmdb keep tags whose name is one byte, whichever.
+// indexedCompactly reports whether badger and lmdb index a tag: those with a name of one byte.
 func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb: lmdb looks up p tags by kind, and not by time where there is none.
+// indexedByLmdb reports whether lmdb finds a tag in order of time. It finds p tags by kind.
 func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
 
-// latest is the last time that an event may have.
+// latest is the maximum created_at of stored events.
 const latest = math.MaxUint32
 
-// timely returns a filter without bounds that no event is beyond: badger and lmdb take what of a time fits
-// 32 bits. It is false for one that no event is within.
+// timely removes bounds that exceed 32 bits, because badger and lmdb truncate them. It returns
+// false if no event can match.
 func timely(f nostr.Filter) (nostr.Filter, bool) {
 	if f.Until != nil && *f.Until >= latest {
 		f.Until = nil
@@ -72,8 +72,8 @@ func timely(f nostr.Filter) (nostr.Filter, bool) {
 	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < latest)
 }
 
-// fixed reports whether all tag values of a filter have index keys of one length,
-// so that no other value can begin like them.
+// fixed reports whether all tag values of a filter have index keys of one length, so that none is
+// the prefix of another.
 func fixed(f nostr.Filter) bool {
 	for _, values := range f.Tags {
 		for _, v := range values {

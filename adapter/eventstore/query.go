@@ -17,39 +17,39 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// drainIdle is how long a query that was left is still drained after its last
-// event, in case the backend never closes the channel.
+// drainIdle is the time without an event after which an abandoned query is not drained any more, in
+// case the backend never closes the channel.
 const drainIdle = 30 * time.Second
 
-// guard makes single calls to a backend safe: panics become errors, channels are
-// drained, calls are serialised where that is needed.
+// guard makes calls of a backend safe: panics become errors, channels are drained, and calls are
+// serialized for backends that require it.
 type guard struct {
 	backend eventstore.Store
 	traits  traits.Traits
-	turn    chan struct{} // holds one token; nil without serialisation
+	turn    chan struct{} // holds one token; nil without serialization
 	places  *limit.Slots  // pages that are read for clients
-	answers *limit.Slots  // bytes of answers that clients have not read to their end
+	answers *limit.Slots  // bytes of answers that clients have not read
 	uses    *uses
 
-	trouble atomic.Pointer[trouble] // the last writes failed so; nil: the last one did not
+	trouble atomic.Pointer[trouble] // nil: the last write succeeded
 }
 
-// trouble is the last of several writes that failed in a row.
+// trouble is the last of several successive failed writes.
 type trouble struct {
 	at    time.Time
 	err   error
 	times int
 }
 
-// troubleLeast is how many writes in a row must fail: one event may be of a kind that a backend
-// can't save, and whoever sent it must not be able to call the whole of it broken.
+// troubleLeast is the number of successive failures after which the backend counts as failed,
+// because a backend may be unable to save one event of a stranger.
 const troubleLeast = 3
 
-// troublePeriod is how long a write that failed speaks for the next ones. Nobody may write since it
-// failed: whoever keeps clients away for its sake must let them in again to find out.
+// troublePeriod is the time after which a failure is ignored, because callers that refuse writes
+// after it must try again.
 const troublePeriod = time.Minute
 
-// wrote notes what a write came to. That somebody gave up waiting for it says nothing.
+// wrote records the result of a write, unless its caller gave up.
 func (g *guard) wrote(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -59,11 +59,11 @@ func (g *guard) wrote(ctx context.Context, err error) {
 		if before := g.trouble.Load(); before != nil {
 			now.times += before.times
 		}
-		g.trouble.Store(now) // one that fails at the same time may not be counted
+		g.trouble.Store(now) // a concurrent failure may not be counted
 	}
 }
 
-// writable returns why the last writes failed, if that is not long ago.
+// writable returns the error of recent failed writes.
 func (g *guard) writable() error {
 	if t := g.trouble.Load(); t != nil && t.times >= troubleLeast && time.Since(t.at) < troublePeriod {
 		return t.err
@@ -72,10 +72,10 @@ func (g *guard) writable() error {
 }
 
 const (
-	// fewestPlaces is how many pages are read concurrently on a small machine.
+	// fewestPlaces is the number of pages that are read concurrently on a small machine.
 	fewestPlaces = 4
-	// maxAnswer is how large an answer is at most, in bytes, unless it has but one event. maxAnswers is the
-	// total of those that were not read to their end, and answersPart the part of a client.
+	// maxAnswer is the maximum size of an answer of several events in bytes, maxAnswers the total
+	// of unread answers, and answersPart the part of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
 )
@@ -92,14 +92,14 @@ func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
 	return g
 }
 
-// reading is the key of a context whose reads answer a client.
+// reading is the context key of reads for a client.
 type reading struct{}
 
-// forClient returns a context whose reads take a place. A query keeps its place until the backend is through with it: that
-// does not end with the client that asked.
+// forClient returns a context whose reads take a place. A query keeps its place until the backend
+// has finished, also if the client is gone.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-// place waits for a place if a call is for a client.
+// place waits for a place if the call is for a client.
 func (g *guard) place(ctx context.Context) (leave func(), err error) {
 	if ctx.Value(reading{}) == nil {
 		return func() {}, nil
@@ -111,7 +111,7 @@ func (g *guard) place(ctx context.Context) (leave func(), err error) {
 	return slot.Release, nil
 }
 
-// enter waits for this call's turn. It returns what ends it.
+// enter waits for the turn of a call. The caller calls leave after it.
 func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// call runs one call that is done when it returns.
+// call runs a call that is finished when it returns.
 func (g *guard) call(ctx context.Context, what string, f func() error) (err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
@@ -160,14 +160,15 @@ func protect(f func() error) (err error) {
 	return f()
 }
 
-// closed is what backends over badger have: queries of a closed one never end.
+// closed is implemented by backends over badger, because queries of a closed one never end.
 type closed interface{ IsClosed() bool }
 
-// maxRecounts is how often an empty answer and a count of more are compared.
+// maxRecounts is the maximum number of queries that return nothing while the count is not 0.
 const maxRecounts = 3
 
-// query returns the whole answer to one filter. With exempt the query is marked as a reconciliation. An empty answer is
-// confirmed by a count, because backends that fail while reading close the channel as if that was all.
+// query returns the whole answer to one filter. With exempt the query is marked as a
+// reconciliation. An empty answer is confirmed by a count, because backends close the channel when
+// reading fails.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	for range maxRecounts {
 		events, err := g.once(ctx, f, exempt)
@@ -188,7 +189,7 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) 
 		return 0, nil
 	}
 	if f.Limit = 0; g.traits.Memory && f.Since != nil {
-		f.Since = ptr(*f.Since + 1) // it is inclusive in counts
+		f.Since = ptr(*f.Since + 1) // slicestore counts events at Since, but does not return them
 	}
 	err = g.call(ctx, "counting events", func() error {
 		if n, err = counter.CountEvents(context.WithoutCancel(ctx), f); err != nil {
@@ -199,7 +200,6 @@ func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) 
 	return n, err
 }
 
-// once is query without the count.
 func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
@@ -229,8 +229,8 @@ func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events [
 
 func ptr[T any](v T) *T { return &v }
 
-// open starts a query. Backends do not close the channel when their context
-// ends, so they get one that does not.
+// open starts a query. Its context does not end, because backends do not close the channel of a
+// canceled query.
 func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
 	if c, ok := g.backend.(closed); ok {
 		var isClosed bool
@@ -260,8 +260,8 @@ func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan 
 	return ch, nil
 }
 
-// drain reads what is left, so that the backend's goroutine ends and lets go of its
-// read transaction.
+// drain reads the rest of a query, so that the backend's goroutine ends and releases its
+// transaction.
 func drain(ch <-chan *nostr.Event, leave func()) {
 	defer leave()
 	idle := time.NewTimer(drainIdle)

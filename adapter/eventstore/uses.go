@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// closeWait bounds how long Close waits for the backend.
+// closeWait is the maximum time that Close waits for the backend.
 const closeWait = 10 * time.Second
 
-// uses are the calls of the backend that are under way. It is safe for concurrent use.
+// uses counts the running calls of the backend. It is safe for concurrent use.
 type uses struct {
-	lock *os.File // of the backend, or nil; set by newUses
+	lock *os.File // of the backend, or nil
 
 	mu sync.Mutex
 	// guarded by mu
 	n      int
 	closed bool
-	idle   chan struct{} // closed once it is closed and none is under way
+	idle   chan struct{} // closed after close when no call runs
 }
 
 func newUses(lock *os.File) *uses { return &uses{lock: lock, idle: make(chan struct{})} }
 
-// begin has close wait for a call, until end is called; once closed there are no more.
+// begin registers a call until end. It fails after close.
 func (u *uses) begin() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -43,7 +43,7 @@ func (u *uses) end() {
 	}
 }
 
-// close lets nothing begin any more, and waits for what has.
+// close refuses further calls and waits for the running ones.
 func (u *uses) close() error {
 	u.mu.Lock()
 	if !u.closed {
@@ -57,7 +57,7 @@ func (u *uses) close() error {
 	select {
 	case <-u.idle:
 		if u.lock != nil {
-			_ = u.lock.Close() // nothing of use was written; a second time it fails
+			_ = u.lock.Close() // a second call fails, which is ignored
 		}
 		return nil
 	case <-timer.C:
@@ -65,5 +65,5 @@ func (u *uses) close() error {
 	}
 }
 
-// ErrClosed says that [Store.Close] was called.
+// ErrClosed means that [Store.Close] was called.
 var ErrClosed = errors.New("event store is closed")
