@@ -102,7 +102,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns an error that names every invalid field. Defaults must be set.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {

@@ -7,7 +7,6 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// kind is the type of an event.
 type kind uint8
 
 const (
@@ -24,7 +23,6 @@ const (
 	refused                     // our own settings forbid the dial
 )
 
-// event is an event of one relay.
 type event struct {
 	kind kind
 	text string        // failed, lost, hung, hostile, refused: the error, escaped
@@ -197,7 +195,6 @@ func (c Config) hang(r Record, text string, now time.Time, jitter float64) Recor
 	return c.fail(r.disconnect(), text, now, jitter)
 }
 
-// disconnect ends the connection in the record.
 func (r Record) disconnect() Record {
 	if r.connected() {
 		r.Disconnects++
@@ -318,7 +315,6 @@ func (c Config) restart(r Record, now time.Time) (Record, bool) {
 	return r, true
 }
 
-// longestWait returns the maximum wait of the rules for this relay.
 func (c Config) longestWait(r Record) time.Duration {
 	rules := c.rules()
 	return max(rules.LongestWait(r.failing()), rules.Lengthen(c.fixed.HostileBackoff, 1))
@@ -349,7 +345,6 @@ func (c Config) sanitise(r Record, now time.Time) Record {
 	return r
 }
 
-// saved returns the record to be saved.
 func (r Record) saved() Record {
 	if b := r.before; b != nil && b.refused {
 		failing := b.failing
@@ -398,7 +393,6 @@ func (c Config) status(r Record, now time.Time) Status {
 	return s
 }
 
-// next returns the time of the next attempt, or zero while connected.
 func (r Record) next() time.Time {
 	if r.connected() {
 		return time.Time{}

@@ -79,7 +79,6 @@ type before struct {
 	refused   bool // the relay has not failed since
 }
 
-// failing returns the backoff part of a record.
 func (r Record) failing() backoff.Record {
 	return backoff.Record{
 		Failures: r.Failures, FailingSince: r.FailingSince, LastFailure: r.LastFailure,
@@ -87,7 +86,6 @@ func (r Record) failing() backoff.Record {
 	}
 }
 
-// with returns the record with another backoff part.
 func (r Record) with(f backoff.Record) Record {
 	r.Failures, r.FailingSince, r.LastFailure = f.Failures, f.FailingSince, f.LastFailure
 	r.LastAttempt, r.NextAttempt = f.LastAttempt, f.Next

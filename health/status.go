@@ -88,7 +88,6 @@ type Status struct {
 
 type plainStatus Status
 
-// statusText is the JSON form of a Status.
 type statusText struct {
 	plainStatus
 	Uptime   seconds.Seconds `json:"uptime_seconds"`

@@ -53,7 +53,6 @@ func (t *table[K]) get(u K) (Record, bool) {
 	return Record{}, false
 }
 
-// set stores a record and returns the evicted key.
 func (t *table[K]) set(u K, r Record) (gone K, dropped bool) { return t.put(u, r, classOf(r)) }
 
 func (t *table[K]) put(u K, r Record, c class) (gone K, dropped bool) {
@@ -77,7 +76,6 @@ func (t *table[K]) isWanted(u K) bool {
 	return ok && e.Value.(slot[K]).class != forgotten
 }
 
-// wanted returns the keys that are not forgotten.
 func (t *table[K]) wanted() []K {
 	out := make([]K, 0, len(t.slots)-t.byAge[forgotten].Len())
 	for u := range t.slots {

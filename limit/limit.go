@@ -41,7 +41,6 @@ func Client(addr netip.Addr) Stranger {
 	}
 }
 
-// turn returns the name for round-robin turns.
 func (s Stranger) turn() string {
 	if s.Group != "" {
 		return s.Group

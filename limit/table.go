@@ -32,13 +32,11 @@ type entry[K comparable, V any] struct {
 	owners []membership // the owner and its group, if any
 }
 
-// membership is the position of an entry in the list of an owner.
 type membership struct {
 	owner *owner
 	place *list.Element
 }
 
-// owner contains the entries of a stranger or a group.
 type owner struct {
 	key     ownerKey
 	entries list.List // of *entry[K, V], oldest first
@@ -224,7 +222,6 @@ func (t *Table[K, V]) Bytes() int64 { return t.bytes }
 // Evicted returns the total number of evicted and refused entries.
 func (t *Table[K, V]) Evicted() uint64 { return t.evicted }
 
-// ownerHeap is a heap of owners, largest share first.
 type ownerHeap []*owner
 
 func (h ownerHeap) Len() int           { return len(h) }

@@ -16,7 +16,6 @@ type File struct {
 	Bootstrap []graspsync.RelayURL
 }
 
-// maxLine is the maximum length of a line, in bytes.
 const maxLine = 8 << 10
 
 // ParseFile reads rules, one per line:
@@ -83,10 +82,8 @@ func (f *File) line(text string) error {
 	return nil
 }
 
-// byFile is the author of rules from a file.
 const byFile = "file"
 
-// comment splits a line at the # of its comment.
 func comment(text string) (before, after string) {
 	if i := strings.Index(" "+text, " #"); i >= 0 {
 		return text[:max(0, i-1)], strings.TrimSpace(text[i+1:])

@@ -273,7 +273,6 @@ func (r Rule) String() string {
 	return out
 }
 
-// check returns an error if a rule is invalid.
 func (r Rule) check() error {
 	if r.Action != Block && r.Action != Allow {
 		return fmt.Errorf("%w: action %q", ErrRule, graspsync.Clip(string(r.Action), 50))

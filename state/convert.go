@@ -50,7 +50,6 @@ func (d *DB) convert(dir string) error {
 	return os.Rename(path, path+".old")
 }
 
-// begin creates the bucket with records, unless it exists.
 func (d *DB) begin(values map[string][]byte) error {
 	err := d.bolt.Update(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucket) != nil {

@@ -94,7 +94,6 @@ type DB struct {
 	stats Stats // guarded by mu
 }
 
-// change is a batch of changes that waits for the writer.
 type change struct {
 	puts    []Record // with encoded values
 	deletes []string
@@ -194,7 +193,6 @@ func (d *DB) load(path string) error {
 	return err
 }
 
-// count reads and checks all records.
 func (d *DB) count(tx *bbolt.Tx) error {
 	d.stats.Keys, d.stats.Bytes, d.stats.File = 0, 0, tx.Size()
 	b := tx.Bucket(bucket)
@@ -276,7 +274,6 @@ func (d *DB) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-// view calls f in a read transaction.
 func (d *DB) view(f func(*bbolt.Bucket) error) error {
 	return contain(func() error {
 		err := d.bolt.View(func(tx *bbolt.Tx) error { return f(tx.Bucket(bucket)) })
@@ -352,7 +349,6 @@ func (d *DB) write() {
 	}
 }
 
-// gather returns first and the changes that wait behind it.
 func (d *DB) gather(first change) []change {
 	group := []change{first}
 	for len(group) < maxGroup {
@@ -396,7 +392,6 @@ func (d *DB) commit(group []change) {
 	}
 }
 
-// settle updates the counts after a transaction.
 func (d *DB) settle(after Stats, err error) {
 	if err != nil {
 		d.cfg.Logger.Error("writing records failed", "error", err)
@@ -410,7 +405,6 @@ func (d *DB) settle(after Stats, err error) {
 	}
 }
 
-// fits returns an error if a change exceeds MaxBytes.
 func (d *DB) fits(b *bbolt.Bucket, c change, now Stats) error {
 	grown := int64(0)
 	for _, r := range c.puts {
@@ -422,7 +416,6 @@ func (d *DB) fits(b *bbolt.Bucket, c change, now Stats) error {
 	return nil
 }
 
-// apply makes a change in a transaction.
 func (c change) apply(b *bbolt.Bucket, stats *Stats) error {
 	remove := func(key []byte) {
 		if v := b.Get(key); v != nil {

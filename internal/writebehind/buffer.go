@@ -69,13 +69,11 @@ type Buffer struct {
 	loggedAt time.Time
 }
 
-// change is a waiting change.
 type change struct {
 	value   Value
 	waiters []*waiter
 }
 
-// waiter is a call of Save or Flush.
 type waiter struct {
 	done chan struct{} // closed when left is 0
 	// guarded by Buffer.mu
@@ -200,7 +198,6 @@ func (b *Buffer) signal() {
 	}
 }
 
-// await waits for w and returns its error.
 func (b *Buffer) await(ctx context.Context, w *waiter) error {
 	result := func() (left int, err error) {
 		b.mu.Lock()
@@ -307,7 +304,6 @@ func (b *Buffer) forget(key string) {
 	delete(b.sums, key)
 }
 
-// stored reports whether the store contains a value.
 func (b *Buffer) stored(key string, value []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -56,7 +56,6 @@ var ErrHalfDone = errors.New("killed half-way")
 // ErrLocked is wrapped by UpdateRefs while locks of a killed process exist.
 var ErrLocked = errors.New("a ref is locked")
 
-// departed is a retired repository.
 type departed struct {
 	*repo
 	since time.Time

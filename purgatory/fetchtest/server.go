@@ -114,7 +114,6 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	return bytes, err
 }
 
-// coming is the size and duration of an answer.
 type coming struct {
 	since time.Time
 	takes time.Duration
@@ -168,7 +167,6 @@ func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 	return found
 }
 
-// receive adds the objects that a server has of ids and of objects that they need.
 func (q *quarantine) receive(s Server, ids []nip34.ObjectID) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()

@@ -74,7 +74,6 @@ const QuarantinePrefix = "graspsync-quarantine-"
 // not see them.
 const HiddenRefs = "refs/graspsync/"
 
-// readLog reads the complete lines of a reflog. A missing file is empty.
 func readLog(on Disk, path string) ([]byte, error) {
 	file, err := on.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -101,7 +101,6 @@ func (x *Index) Find(id []byte) (at int, found bool, err error) {
 // largeOffset is the flag of an offset above 2 GiB, which is stored in a second table.
 const largeOffset = 1 << 31
 
-// offset returns the position of an object in the pack.
 func (x *Index) offset(at int) (int64, error) {
 	n := int64(x.Len())
 	offsets := int64(IndexFanout) + n*int64(x.idLen) + 4*n // after ids and checksums

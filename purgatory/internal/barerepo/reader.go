@@ -95,7 +95,6 @@ func AllRefs(on Disk, dir string) (map[string]nip34.ObjectID, error) {
 	return at, nil
 }
 
-// looseRefs reads the loose refs below a folder.
 func looseRefs(on Disk, dir, folder string, into map[string]nip34.ObjectID) error {
 	entries, err := list(on, filepath.Join(dir, filepath.FromSlash(folder)))
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -251,7 +250,6 @@ func Null(format nip34.ObjectFormat) string {
 	return strings.Repeat("0", 40)
 }
 
-// pack is an open pack.
 type pack struct {
 	index *Index
 	file  *os.File
@@ -266,7 +264,6 @@ func (p *pack) close() {
 	}
 }
 
-// packHead is the length of a pack header.
 const packHead = 12
 
 // maxChain is the maximum number of deltas that kind follows. A pusher can create chains of any
@@ -278,7 +275,6 @@ const entryHead = 64
 
 var errEntry = errors.New("not an object in a pack")
 
-// kind returns the kind of the n-th object of the index.
 func (p *pack) kind(n int) (Kind, error) {
 	at, err := p.index.offset(n)
 	if err != nil {

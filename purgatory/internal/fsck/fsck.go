@@ -180,7 +180,6 @@ type report struct {
 	modules [][]byte
 }
 
-// maxLine is the maximum length of a line that is parsed.
 const maxLine = 200
 
 func (p *report) Write(b []byte) (int, error) {

@@ -64,7 +64,6 @@ func Beside(folder string) []string {
 // Only returns the environment in which git sees only the objects of a folder.
 func Only(folder string) []string { return []string{"GIT_OBJECT_DIRECTORY=" + folder} }
 
-// killWait is the maximum wait for the output of a killed child.
 const killWait = 5 * time.Second
 
 // Group makes a command the leader of a process group, because git starts other processes. The
