@@ -15,17 +15,17 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// errHere is wrapped when what failed is git, the disk or a lock of ours, and no server.
+// errHere is wrapped if our git, disk or lock has failed, and no server.
 var errHere = errors.New("taking in git data")
 
-// request is what the engine has asked for.
+// request is a request of the SyncQueue that is under way.
 type request struct {
 	syncqueue.Fetch
 	stop context.CancelCauseFunc    // has it give way to others
 	into atomic.Pointer[Quarantine] // nil: nothing comes yet
 }
 
-// received is how many bytes have come. It is safe for concurrent use.
+// received returns the received bytes. It may be called concurrently.
 func (r *request) received() int64 {
 	if q := r.into.Load(); q != nil {
 		return (*q).Received()
@@ -33,8 +33,8 @@ func (r *request) received() int64 {
 	return 0
 }
 
-// fetch asks one URL for what is missing of a repository, as long as asking lasts. That it does is on the disk
-// first: should we not outlive it, the next process must not do it again at once.
+// fetch asks one URL for the missing data of a repository until asking ends. The request is on the
+// disk before it is made, so that a process that crashes does not repeat it immediately.
 func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd) {
 	end = fetchEnd{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
@@ -111,10 +111,10 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	return end
 }
 
-// failingLong is how long a server must have answered nothing before that is worth a warning.
+// failingLong is the time without any reply of a server after which a warning is logged.
 const failingLong = time.Hour
 
-// tell says what became of a request.
+// reportFetch counts, logs and reports the end of a request.
 func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
 	p.report.fetched(seen)
 	p.report.observe(seen)
@@ -142,7 +142,8 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(
 	p.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
-// failedHere says that something of ours failed, and returns it, unless that is our own end, or the repository's.
+// failedHere logs a failure of our own, and returns it, unless ctx has ended or the repository is
+// gone.
 func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
@@ -152,16 +153,16 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 	return err
 }
 
-// more reports whether a server that has answered is to be asked at once for what is missing
-// besides: it was asked for what states need, or for what pull requests need. One that brought
-// nothing is not, if it did not have that either when it was asked last.
+// more reports whether the server is asked again immediately for other missing data. A server that
+// brought nothing is not, if it lacked that data before.
 func (p *Purgatory) more(asked fetchRequest, seen FetchEnded) bool {
 	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
 	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
 }
 
-// prepare has a session ready for what comes. The error wraps ErrFull if nothing can come to the repository.
+// prepare creates the quarantine of a session. The error wraps ErrFull if the repository has no
+// room.
 func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -182,8 +183,8 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest
 	return err
 }
 
-// into fetches into a session. What became complete is promoted, which took says, and released. A server
-// that brought nothing that is wanted is of no use, and has no place filled.
+// fetchAndRelease fetches into a session, promotes complete objects, which took reports, and
+// releases the repository. A session without useful data is discarded.
 func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
 	came, err := p.fetchInto(ctx, asking, s, seen, want)
 	if err != nil {
@@ -218,8 +219,8 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	return syncqueue.Partial, true, nil
 }
 
-// gather asks a server, and finds out what is missing after that. It returns what is not. The error wraps errHere if
-// it is not the server that failed.
+// fetchInto asks a server, and returns the wanted objects that are complete now. The error wraps
+// errHere if the server has not failed.
 func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	n, err := p.sessions.request(asking, s, seen.URL, want)
 	seen.Bytes = n
@@ -244,8 +245,8 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen
 	}), nil
 }
 
-// promote makes what came part of the repository, if anything of it may have a ref there. The error wraps errHere,
-// unless it says that there is no room for so much.
+// promote makes received objects part of the repository, if one of them may have a ref. The error
+// wraps errHere, unless there is no room.
 func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnded, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)

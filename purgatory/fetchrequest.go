@@ -13,9 +13,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// fetchRequest is a request to one server: for objects of states, or for objects that only pull requests name. They do not
-// share a request, because anybody can write a pull request, and a server refuses the whole request for one object that
-// it lacks.
+// fetchRequest is a request to one server for objects of states, or for objects that only pull
+// requests name. These do not share a request, because anybody can write a pull request, and a
+// server refuses the whole request for one missing object.
 type fetchRequest struct {
 	repo     graspsync.RepoRef
 	from     graspsync.CloneURL
@@ -32,8 +32,8 @@ type fetchRequest struct {
 	lacked   bool       // the last request for all of these brought nothing
 }
 
-// fetchOwner is the author for whom objects are fetched, or the commit that pull requests of several authors name. It is zero
-// for the objects of states.
+// fetchOwner is the author for whom objects are fetched, or the commit that pull requests of
+// several authors name. It is zero for the objects of states.
 type fetchOwner struct {
 	author graspsync.PubKey
 	id     nip34.ObjectID
@@ -103,13 +103,13 @@ func (h *repoFetches) put(k lackKey, l lack) {
 	}
 }
 
-// lacking reports whether a server is known not to have the objects.
+// lacking reports whether the server is known to lack the objects.
 func (h *repoFetches) lacking(now time.Time, q fetchRequest) bool {
 	l, _ := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
-// full returns the number of bytes for which there must be room before the server is asked, or zero.
+// full returns the bytes for which there must be room before the server is asked again, or zero.
 func (h *repoFetches) full(q fetchRequest) int64 {
 	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
@@ -117,7 +117,7 @@ func (h *repoFetches) full(q fetchRequest) int64 {
 	return 0
 }
 
-// all returns the question for all objects of one kind.
+// all returns the request for all objects of one kind.
 func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) fetchRequest {
 	q := fetchRequest{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
 	sum := sha256.New()
@@ -138,8 +138,8 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	return q
 }
 
-// prefer returns the question for the objects of states, or for those of pull requests if only these name the server.
-// While the server lacks these objects, every other question is for the other kind.
+// prefer returns the request for the objects of states, or for those of pull requests if only these
+// name the server. While the server lacks these objects, every other request is for the other kind.
 func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
@@ -160,7 +160,7 @@ func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, 
 	return first
 }
 
-// choose returns the question that a server gets.
+// choose returns the next request to a server.
 func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
@@ -191,8 +191,8 @@ func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, 
 	return q
 }
 
-// beyond reports whether a question is for other objects than one that was asked, or for those of one author where
-// nobody could tell the objects of several authors apart.
+// beyond reports whether a request is for other objects than an earlier one, or for those of one
+// author where the reply could not be told apart by author.
 func (q fetchRequest) beyond(asked fetchRequest) bool {
 	if q.pulls != asked.pulls || q.apart && asked.several {
 		return len(q.ids) > 0
@@ -201,9 +201,10 @@ func (q fetchRequest) beyond(asked fetchRequest) bool {
 	return slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { _, again := had[id]; return !again })
 }
 
-// learn takes in an answer. A server that lacks the objects is asked less and less often, until other objects are
-// missing. After an answer beyond a limit half of the objects is requested. If that was one object, the server is not
-// asked for 24 h, or not for this object if a pull request has no room for it, or for minutes if the time was up.
+// learn records a reply. A server that lacks the objects is asked after waits that double, until
+// other objects are missing. After a reply beyond a limit half of the objects is requested. If that
+// was one object, the server is not asked for 24 h, not for this object if a pull request has no
+// room for it, or for minutes if the time was up.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, seen FetchEnded) {
 	other := q
 	other.pulls = !q.pulls

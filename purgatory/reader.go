@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// reader reads what is known of repositories: from the relay what is stored, from the
-// entries what waits. It changes nothing.
+// reader reads the events about repositories: stored ones from the relay, and held ones. It changes
+// nothing.
 type reader struct {
 	cfg     *Config
 	relay   safeRelay
@@ -24,25 +24,25 @@ type reader struct {
 	families families
 }
 
-// known is how much of those is read whom some owners list: each has their own, whatever
-// the others list. Bounds that are shared are for what is taken in: free keys must not have
-// the announcement of a maintainer forgotten that is here.
+// known returns bounds for reading the announcements of listed maintainers, separate for each
+// owner. Shared bounds are for holding events: free keys must not displace the stored announcement
+// of a maintainer.
 func known(most nip34.Bounds) nip34.Bounds {
 	most.Sure, most.Each = most.Each, nip34.MaxMaintainers
 	return most
 }
 
-// listings is who wants announcements of others under an identifier.
+// listings are the owners who list maintainers under an identifier.
 type listings struct {
 	family  *nip34.Family
-	served  map[graspsync.PubKey]graspsync.PubKey   // by whom
-	waiting map[graspsync.PubKey]graspsync.PubKey   // there is room for whose, by one of those who want it
-	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of what waits who want it
+	served  map[graspsync.PubKey]graspsync.PubKey   // listed by served announcements, with one owner who lists the key
+	waiting map[graspsync.PubKey]graspsync.PubKey   // listed by held announcements, within the bounds, with one owner
+	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements who list the key
 }
 
-// payers returns for whom an announcement may count that waits with theirs, in the order in
-// which they are asked: none if there is no room for it. First come those who list its author
-// and are listed back: nobody else can come before these, or be one of them unasked.
+// payers returns the owners for whom a relative may count, in order. It is empty if there is no
+// room. Owners who list its author and are listed back come first, because nobody else can come
+// before them.
 func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
 	if _, is := w.waiting[a.Ref.Owner]; !is {
 		return nil
@@ -62,12 +62,13 @@ func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
 	return out
 }
 
-// gather reads what is known of a repository. It changes nothing.
+// gather reads the events about a repository.
 func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, late, d.pending.of)
 }
 
-// gatherAgain is gather for what was known before: what came since has its own turn.
+// gatherAgain is gather for held events that were read before. Newer events have a release of their
+// own.
 func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []refplan.Entry) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []refplan.Entry { return d.pending.still(known) })
 }
@@ -97,13 +98,12 @@ func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.R
 	return g, err
 }
 
-// announced reads which repositories with an identifier are ours, or may be, and what is stored
-// about them.
+// announced reads the announcements with an identifier and the stored states.
 func (d *reader) announced(ctx context.Context, identifier string, late bool) (*refplan.Group, error) {
 	return d.group(ctx, &refplan.Group{Identifier: identifier, Late: late})
 }
 
-// group is announced for a group that says what is to be read, and how.
+// group is announced for a prepared group.
 func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, error) {
 	identifier := g.Identifier
 	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]refplan.Entry)
@@ -144,7 +144,7 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 	return g, err
 }
 
-// sortAll puts entries where they belong, but for those whose waiting is being ended.
+// sortAll sorts held events into a group, without those whose holds are being ended.
 func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	entries = d.pending.lasting(entries)
 	ask, now := d.pending.toAsk(entries), time.Now()
@@ -159,7 +159,7 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	return nil
 }
 
-// sort puts an entry where it belongs. ask says that it may have been deleted.
+// sort sorts a held event into a group. ask means that it may be deleted.
 func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entry, ask bool, now time.Time) error {
 	if entry.Event == nil {
 		return nil
@@ -202,8 +202,8 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 	return nil
 }
 
-// deleted asks the relay, which has to look for that, whether an entry was deleted. That it was
-// not is known until its author deletes something.
+// deleted asks the relay whether an event is deleted. The answer false holds until its author
+// deletes something.
 func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	asking := d.pending.asking()
 	deleted, err := d.relay.Deleted(ctx, e.Signed())
@@ -218,9 +218,8 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	return deleted, nil
 }
 
-// family returns who has a say in the repositories of some announcements with an
-// identifier, of which some are served: that may take those of others, whose repositories
-// are not ours. Of these only those count that are listed: what else is stored is not read.
+// family returns the maintainers of all repositories with an identifier. It may need announcements
+// of repositories that are not hosted. Only those of listed keys count, so that no others are read.
 func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.Family, error) {
 	all := slices.Concat(served, waiting)
 	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
@@ -272,7 +271,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 	return f, nil
 }
 
-// wanting returns that. What has expired softly wants what it did: it may be revived.
+// wanting returns the listings. A softly expired announcement counts, because it may be revived.
 func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w listings, err error) {
 	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
@@ -288,8 +287,7 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 	return w, nil
 }
 
-// announcedRefs returns the repositories that are announced, stored or waiting, each with whether it
-// is ours.
+// announcedRefs returns all announced repositories, stored or held, each with whether it is hosted.
 func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
@@ -306,8 +304,7 @@ func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool,
 	return out, nil
 }
 
-// namedBy returns the objects that events name of those who have a say in a repository:
-// what waits, and the newest state that is stored, of which something may be missing.
+// namedBy returns the objects that held events of maintainers name, and the newest stored state.
 func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip34.ObjectID, err error) {
 	g, err := d.announced(ctx, ref.Identifier, false)
 	if err != nil {
@@ -330,8 +327,8 @@ func (d *reader) namedBy(ctx context.Context, ref graspsync.RepoRef) (ids []nip3
 	return ids, nil
 }
 
-// lackRef reports whether any repository of ours that a pull request names is not
-// among those that have its ref, and could have it.
+// lackRef reports whether a hosted repository that a pull request names lacks its ref and could
+// have it.
 func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, has map[graspsync.RepoRef]struct{}) (bool, error) {
 	for _, ref := range h.Repos {
 		if _, ok := has[ref]; ok {
@@ -364,8 +361,8 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// older reports whether a newer version of a state or an announcement is stored: its data is of no use, or its
-// repository has left. That a newer one waits does not matter, since that one's data may never come.
+// older reports whether a newer version of a state or an announcement is stored. A newer held
+// version does not count, because its data may never arrive.
 func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
 	case refplan.State:
@@ -386,8 +383,8 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	return false, nil
 }
 
-// accepted reports whether a repository's announcement is served already: another
-// version of it needs not wait.
+// accepted reports whether the announcement of a repository is stored, so that another version
+// needs no hold.
 func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	all, err := d.relay.announcements(ctx, ref.Identifier)
 	if err != nil {
@@ -401,7 +398,7 @@ func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, err
 	return false, nil
 }
 
-// hasExpired reports whether the time of an event is over that it gives itself (NIP-40).
+// hasExpired reports whether the expiration of an event (NIP-40) has passed.
 func hasExpired(ev *nostr.Event, now time.Time) bool {
 	if ev == nil {
 		return false

@@ -25,7 +25,7 @@ func (r safeRelay) Save(ctx context.Context, event graspsync.Event) (err error) 
 	return r.relay.Save(ctx, event)
 }
 
-// each calls f for the events that Events yields, until it returns false.
+// each calls f for the events of Events, until f returns false.
 func (r safeRelay) each(ctx context.Context, filter nostr.Filter, f func(ev graspsync.Event) bool) (err error) {
 	defer r.report.recovered(&err, ofRelay)
 	for ev, err := range r.relay.Events(ctx, filter) {
@@ -44,24 +44,22 @@ func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, 
 	return r.relay.Deleted(ctx, event)
 }
 
-// Lists is of no say after a panic: that is no answer, neither that a repository is ours nor
-// that it is not.
+// Lists returns an error after a panic, because neither true nor false is known.
 func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
 	return r.relay.Lists(a), nil
 }
 
-// authorsAtOnce are named in one filter.
+// authorsAtOnce is the maximum number of authors in a filter.
 const authorsAtOnce = 500
 
-// announcements returns those with an identifier that make a repository ours, of whichever
-// owner.
+// announcements returns the stored announcements with an identifier that list this service.
 func (r safeRelay) announcements(ctx context.Context, identifier string) ([]*nip34.Announcement, error) {
 	return r.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
 }
 
-// relatives returns the announcements with an identifier of some authors that make no
-// repository ours. There may be more of others, which cost nothing if they are not read.
+// relatives returns the stored announcements with an identifier of some authors that do not list
+// this service. Others are not read.
 func (r safeRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
 	for some := range slices.Chunk(authors, authorsAtOnce) {
 		f := named(graspsync.KindAnnouncement, identifier)
@@ -100,7 +98,7 @@ func (r safeRelay) announced(ctx context.Context, f nostr.Filter, identifier str
 	return out, nil
 }
 
-// states returns the states with an identifier, of whichever author.
+// states returns the stored states with an identifier.
 func (r safeRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
 	err = r.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
 		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
@@ -115,10 +113,10 @@ func named(kind int, identifier string) nostr.Filter {
 	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
 }
 
-// announcedRefs returns the repositories of all stored announcements, each with whether it is ours
-// and has not expired. Of a relay that can't be read completely these are all that it gives: the rest
-// is looked at as long as its repository is in service. A repository of which the relay can't tell
-// whether it is ours counts as ours, because a look finds that out.
+// announcedRefs returns the repositories of all stored announcements, each with whether it lists
+// this service and has not expired. If the relay returns not all, the others are examined as long
+// as they are in service. If the relay can not tell whether a repository is listed, the answer is
+// true, because a release finds out.
 func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
 	out = make(map[graspsync.RepoRef]bool)
 	err = r.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
@@ -140,11 +138,11 @@ func (r safeRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) 
 	return err == nil && len(lacking) == 0, err
 }
 
-// idsAtOnce bounds the events that are asked about at once.
+// idsAtOnce is the maximum number of ids in a filter.
 const idsAtOnce = 100
 
-// lacks returns those of some ids whose events are not stored. A relay tells that by the events
-// that it has: many are asked about at once, since each that is there comes anyway.
+// lacks returns those of ids whose events are not stored. The relay returns the events that it has,
+// so that many are requested together.
 func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))
@@ -164,7 +162,7 @@ func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking 
 	return lacking, nil
 }
 
-// pulls calls f for the pull requests, and updates of some, for a repository.
+// pulls calls f for the stored pull requests and updates to a repository.
 func (r safeRelay) pulls(ctx context.Context, ref graspsync.RepoRef, f func(*nip34.PullRequest)) error {
 	err := r.each(ctx, nostr.Filter{
 		Kinds: []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate}, Tags: nostr.TagMap{"a": {ref.String()}},

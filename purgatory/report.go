@@ -25,7 +25,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Whose code it was that panicked, as [Status] tells.
+// The owners of code that may panic, see [Status].
 const (
 	ofRelay    = "relay"
 	ofRepos    = "repositories"
@@ -34,11 +34,11 @@ const (
 	ofObserver = "observer"
 )
 
-// line is what a line of the log is about that has a stranger's words: there is one a
-// minute of each at most (see [seldom.Lines]).
+// line is the subject of a log line with text of a stranger. Each subject is logged once a minute
+// at most (see [seldom.Lines]).
 type line struct{ who, what string }
 
-// report counts what happens, logs it, and tells the observer of it.
+// report counts, logs and reports to the observer.
 type report struct {
 	cfg     *Config // set by newReport, read-only
 	lines   seldom.Lines[line]
@@ -73,12 +73,10 @@ func newReport(cfg *Config) *report {
 	}
 }
 
-// recovered, deferred, turns a panic of the embedder's code into an error, and counts
-// it. Such a panic is a bug, but whatever a stranger did to provoke it must cost no
-// more than what was being done: that failed, and is tried again as after any error.
-//
-// It notes whether the call failed. whose is the dependency, and after a space the operation, if that
-// may fail while others work.
+// recovered, deferred, turns a panic of the embedder's code into an error and counts it. Such a
+// panic is a bug, but a stranger who provokes it must not cause more than the failure of one call.
+// It also records whether the call failed. whose is the dependency, followed by a space and the
+// operation if that may fail while others work.
 func (s *report) recovered(err *error, whose string) {
 	if r := recover(); r != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -95,20 +93,20 @@ func (s *report) recovered(err *error, whose string) {
 	s.failing.Note(whose, failed)
 }
 
-// answersOfDependencies are errors that say something of one request. The dependency works.
+// answersOfDependencies are errors about one request. The dependency works.
 var answersOfDependencies = []error{
 	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrBroken, ErrLimit, ErrSlow, ErrBusy, ErrUnfit,
 	ErrChanged, ErrCrowded, state.ErrNotFound,
 }
 
-// panicked counts a panic that was contained. It is called while that unwinds, so that
-// the stack tells where it was.
+// panicked counts and logs a contained panic. It is called while the panic unwinds, so that the log
+// has the stack.
 func (s *report) panicked(r any, whose string) {
 	s.countPanic(whose)
 	s.cfg.Logger.Error("panic contained", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
-// observe tells the observer. Nothing depends on what it makes of that.
+// observe calls the observer. A panic of the observer has no effect.
 func (s *report) observe(o Observation) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -118,7 +116,7 @@ func (s *report) observe(o Observation) {
 	s.cfg.Observe(o)
 }
 
-// warn logs what a stranger had a part in, once in a while.
+// warn logs a failure that a stranger may cause, at most once a minute.
 func (s *report) warn(l line, msg string, ref graspsync.RepoRef, from graspsync.CloneURL, err error) {
 	s.log(slog.LevelWarn, l, msg, ref, from, err)
 }
@@ -129,18 +127,18 @@ func (s *report) log(level slog.Level, l line, msg string, ref graspsync.RepoRef
 	}
 }
 
-// releaseFailed is told of a repository that is looked at again.
+// releaseFailed is the log message for a release that is repeated.
 const releaseFailed = "looking at a repository failed"
 
-// fault logs what a stranger may have had a part in, once in a while.
+// fault logs a failure that a stranger may cause, at most once a minute.
 func (s *report) fault(what, msg string, err error) {
 	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
 		s.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
 
-// unusable counts the clone URLs of an event that nobody can be asked at, and says why, once in a while: its
-// author, and whoever wonders why nothing is fetched, find no mistake otherwise.
+// unusable counts the unusable clone URLs of an event, and logs one with its error, at most once a
+// minute.
 func (s *report) unusable(ev *nostr.Event, n int) {
 	if n == 0 {
 		return
@@ -158,7 +156,7 @@ func (s *report) unusable(ev *nostr.Event, n int) {
 	}
 }
 
-// drop counts what a bound kept out.
+// drop counts an item that a limit kept out.
 func (s *report) drop(reason string) { s.dropSome(reason, 1) }
 
 func (s *report) dropSome(reason string, n int) {
@@ -186,7 +184,7 @@ func (s *report) fetched(f FetchEnded) {
 	}
 }
 
-// refused notes why an event was not let in.
+// refused records why an event is not held.
 func (s *report) refused(e refplan.Entry, reason string) {
 	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
 	s.addEnding(endingOf(e, IsNotHeld, reason))
@@ -214,7 +212,7 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// restored takes in the events that expired before this start.
+// restored records the events that expired before this start.
 func (s *report) restored(ended []EventState) {
 	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay, if they are too many
 	for _, e := range ended {
@@ -222,7 +220,7 @@ func (s *report) restored(ended []EventState) {
 	}
 }
 
-// byName returns what is counted by name.
+// byName returns the counters by name.
 func (s *report) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +230,8 @@ func (s *report) byName() (dropped, panics map[string]uint64) {
 	return dropped, panics
 }
 
-// request counts a request to a server, and its end, with what it failed with, when the function
-// that it returns is called. That returns for how long the server has answered nothing.
+// request counts a request to a server. The returned function counts its end, and returns for how
+// long the server has not replied.
 func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +275,7 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 	}
 }
 
-// domainStatuses are the servers in the order of their names, those that share a label last.
+// domainStatuses returns the servers by name, the shared label last.
 func (s *report) domainStatuses() []DomainStatus {
 	out := []DomainStatus{}
 	for domain, d := range s.domains() {
@@ -324,13 +322,13 @@ type domainStats struct {
 	lastError        string
 }
 
-// maxDomains bounds the servers with metrics of their own; the others share a label.
+// maxDomains is the maximum number of servers with metrics of their own. The others share a label.
 const maxDomains = 200
 
 // otherDomains is that label.
 const otherDomains = "other"
 
-// count notes what happened.
+// count adds the counters to a status.
 func (s *report) count(st *Status) {
 	st.Held, st.Unreadable = s.held.Load(), s.unreadable.Load()
 	st.Released, st.Expired, st.Replaced = s.ends[Released].Load(), s.ends[Expired].Load(), s.ends[Replaced].Load()

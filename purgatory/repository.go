@@ -11,20 +11,20 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// repository is one repository while it is locked, and what a look at it has come to.
+// repository is a locked repository during a release.
 type repository struct {
 	*refplan.Repository
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch // of the look, which may be at others as well
-	until    time.Duration    // of watch: when its share of time is over
-	moves    int              // refs that may be moved at once; 0: any number
-	gained   bool             // objects came to it in this look
-	occupied bool             // somebody was at another repository, which may have some
-	more     bool             // some did not, for which there may be room when these have refs
-	failed   error            // it could not be dealt with; it is looked at again
-	trouble  error            // something else went wrong; it is looked at again
+	watch    *stopwatch.Watch // of the release, which may use other repositories as well
+	until    time.Duration    // end of the share of time, on watch
+	moves    int              // maximum number of refs in one transaction; 0: any number
+	gained   bool             // objects were imported in this release
+	occupied bool             // another repository that may have objects was locked
+	more     bool             // objects had no room yet, and may have some when these have refs
+	failed   error            // the release failed, and is repeated
+	trouble  error            // a part of the release failed, which is repeated
 }
 
 // endReasonOf converts the reason for which a hold ended.
@@ -40,12 +40,11 @@ func endReasonOf(f refplan.EndReason) EndReason {
 	return NotStored
 }
 
-// left is what is left of a look's share of time.
+// left returns the rest of the share of time.
 func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
 
-// work has git do something that may take as long as whoever made the objects likes. The
-// error wraps errLong if it took more time than it may, and ErrCrowded if others had all
-// places for too long: that says nothing about the repository.
+// work runs git for at most so long. The error wraps errLong if the time was up, and ErrCrowded if
+// all git slots were busy for too long, which says nothing about the repository.
 func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
 	working, cancel := r.watch.Limit(ctx, most, errLong)
 	defer cancel()
