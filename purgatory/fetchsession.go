@@ -14,9 +14,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// fetchSession is the data that was fetched for a repository and is not part of it yet, because objects are missing. The
-// data of states and that of each author of pull requests is kept in sessions of its own: a pull request may have no
-// room, and then its whole session is discarded.
+// fetchSession is the fetched data of a repository that is not part of it yet, because objects are
+// missing. States and each author of pull requests have sessions of their own, because the whole
+// session is discarded if a pull request has no room.
 type fetchSession struct {
 	repo       graspsync.RepoRef
 	whose      fetchOwner
@@ -58,7 +58,8 @@ func newFetchSessions(cfg *Config, report *report) *fetchSessions {
 	return &fetchSessions{cfg: cfg, report: report, fetching: make(map[graspsync.RepoRef]int)}
 }
 
-// enter keeps others from taking a repository until leave is called. It returns false if somebody has taken it.
+// enter keeps others from taking a repository until leave is called. It returns false if the
+// repository is taken.
 func (fs *fetchSessions) enter(ref graspsync.RepoRef) (leave func(), ok bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -77,8 +78,8 @@ func (fs *fetchSessions) leave(ref graspsync.RepoRef) {
 	}
 }
 
-// take keeps others from fetching for a repository, and discards its sessions. It returns false if a request for it is in
-// flight. leave must be called once.
+// take keeps others from fetching for a repository, and discards its sessions. It returns false if
+// a fetch is under way. leave must be called once.
 func (fs *fetchSessions) take(ref graspsync.RepoRef) (leave func(), free bool) {
 	fs.mu.Lock()
 	if fs.fetching[ref] != 0 {
@@ -92,14 +93,14 @@ func (fs *fetchSessions) take(ref graspsync.RepoRef) (leave func(), free bool) {
 	return func() { fs.leave(ref) }, true
 }
 
-// forget discards the sessions of a repository, unless a request for it is in flight.
+// forget discards the sessions of a repository, unless a fetch is under way.
 func (fs *fetchSessions) forget(ref graspsync.RepoRef) {
 	if leave, free := fs.take(ref); free {
 		leave()
 	}
 }
 
-// discardAll is called when nothing is in flight any more.
+// discardAll is called after all fetches.
 func (fs *fetchSessions) discardAll() {
 	fs.mu.Lock()
 	gone := fs.remove(func(*fetchSession) bool { return true })
@@ -107,7 +108,7 @@ func (fs *fetchSessions) discardAll() {
 	fs.discard(gone...)
 }
 
-// remove takes sessions away. It is called with mu held.
+// remove removes sessions from the list. mu is held.
 func (fs *fetchSessions) remove(which func(*fetchSession) bool) (gone []*fetchSession) {
 	fs.all = slices.DeleteFunc(fs.all, func(s *fetchSession) bool {
 		is := which(s)
@@ -119,7 +120,8 @@ func (fs *fetchSessions) remove(which func(*fetchSession) bool) (gone []*fetchSe
 	return gone
 }
 
-// open returns a session for a request. The caller has entered the repository, and calls done before it leaves.
+// open returns a session for a request. The caller has entered the repository, and calls done
+// before leave.
 func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -134,16 +136,17 @@ func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	return s
 }
 
-// began notes that a request of a session begins, or that its data is part of the repository if at is zero.
+// began records the begin of a request, or with a zero time that its data is part of the
+// repository.
 func (fs *fetchSessions) began(s *fetchSession, at time.Time) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	s.began = at
 }
 
-// done gives a session back, with the bytes that its request has brought. It stays if it has data, and if there is room
-// for that. If nothing is missing any more, the other requests for the repository end. All of this is one step: were the
-// bytes counted before, the sessions of others would have to make room for one that is in use.
+// done gives a session back, with the received bytes. It stays if it has data and there is room. If
+// nothing is missing any more, the other requests for the repository end. All of this is one step,
+// because otherwise other sessions would be discarded for one that is in use.
 func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Outcome) {
 	fs.mu.Lock()
 	if s.inUse = false; s.quarantine == nil {
@@ -164,8 +167,8 @@ func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Ou
 	fs.discard(gone...)
 }
 
-// excess takes away the sessions for which there is no room, and that nobody uses: those of the owner who has most, those
-// of pull requests first, of these those of the author who has most. It is called with mu held.
+// excess removes unused sessions for which there is no room: those of the owner with most, those of
+// pull requests first, of these those of the author with most. mu is held.
 func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	part, total := fs.cfg.Limits.MaxRepoDay/sessionShare, fs.cfg.Limits.MaxRepoDay*maxSessionDays
 	type authorOf struct {
@@ -207,7 +210,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	}
 }
 
-// pullsLast orders sessions, those of states first.
+// pullsLast compares sessions, those of states first.
 func pullsLast(a, b *fetchSession) int {
 	pulls := func(s *fetchSession) int {
 		if s.whose == (fetchOwner{}) {
@@ -218,7 +221,7 @@ func pullsLast(a, b *fetchSession) int {
 	return pulls(a) - pulls(b)
 }
 
-// discard is called by who has sessions, or when nobody can have them any more.
+// discard discards the data of sessions that nobody else can have.
 func (fs *fetchSessions) discard(gone ...*fetchSession) {
 	for _, s := range gone {
 		if s.quarantine == nil {
@@ -233,7 +236,7 @@ func (fs *fetchSessions) discard(gone ...*fetchSession) {
 	}
 }
 
-// since returns when the first of the requests in flight for a repository began, or the zero time.
+// since returns when the first request in flight for a repository began, or the zero time.
 func (fs *fetchSessions) since(ref graspsync.RepoRef) (at time.Time) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

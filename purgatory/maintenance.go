@@ -44,8 +44,8 @@ const (
 	rememberRefs = 30 * 24 * time.Hour
 )
 
-// maintenance is the repositories that wait for maintenance, and what was done. One is maintained at a time, round-robin by
-// owner.
+// maintenance has the repositories that wait for maintenance, and the results. One repository is
+// maintained at a time, round-robin by owner.
 type maintenance struct {
 	report *report    // read-only
 	table  *repoTable // read-only
@@ -72,7 +72,7 @@ func newMaintenance(report *report, table *repoTable) *maintenance {
 	}
 }
 
-// add has a repository wait for its turn.
+// add has a repository maintained.
 func (m *maintenance) add(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	_, due := m.due[ref]
@@ -108,7 +108,7 @@ func (m *maintenance) begin() {
 	}
 }
 
-// MaintenanceStatus is what was done to put repositories in order, since the start.
+// MaintenanceStatus is the maintenance since the start.
 type MaintenanceStatus struct {
 	Due     int           `json:"due"` // repositories that wait for their turn
 	Runs    uint64        `json:"runs"`
@@ -150,7 +150,7 @@ func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// snapshot is what was done, at one moment.
+// snapshot returns the status.
 func (m *maintenance) snapshot() MaintenanceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	st.Freed += done.Freed
 }
 
-// runMaintenance maintains every repository once in a period, and sooner where much comes.
+// runMaintenance maintains every repository once in a period, and sooner after many pushes.
 func (p *Purgatory) runMaintenance(ctx context.Context) {
 	if p.cfg.NoMaintenance {
 		return
@@ -203,7 +203,7 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 	}
 }
 
-// maintainAll makes every repository due that is served or waits.
+// maintainAll has every hosted repository maintained.
 func (p *Purgatory) maintainAll(ctx context.Context) {
 	announced, err := p.reader.announcedRefs(ctx)
 	for ref, ours := range announced {
@@ -269,7 +269,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	return done, err
 }
 
-// touch has a repository looked at soon.
+// touch has a repository released soon.
 func (p *Purgatory) touch(ref graspsync.RepoRef) {
 	p.table.touch(ref)
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier})

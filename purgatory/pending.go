@@ -25,8 +25,8 @@ const (
 	maxDependents = 100
 )
 
-// pendingEvents are the events that wait for git data, in memory and on the disk. An event is on the disk before it
-// waits, and leaves the disk before it waits no longer.
+// pendingEvents are the events that are held for git data, in memory and on the disk. An event is
+// on the disk before it is held, and leaves the disk before its hold ends.
 type pendingEvents struct {
 	// set by newPendingEvents, read-only
 	cfg      *Config
@@ -53,24 +53,24 @@ type pendingEvents struct {
 	next      time.Time            // no event is due before; the zero time if none is known
 	deletions uint64               // number of calls of askAgain
 
-	// room has a place for each event, and for those that are being written: true.
+	// room has a place for each event. The value is true while the event is being written.
 	room     *limit.Table[graspsync.EventID, bool]
 	quotas   map[quotaKey]int // of the same
 	expired  *limit.Table[graspsync.EventID, endedHold]
 	departed *limit.Table[graspsync.RepoRef, endedHold] // relatives that wait no longer
 
-	pinned map[graspsync.EventID]int // events that looks go by
-	ending idSet                     // events whose waiting is being ended by the clock
+	pinned map[graspsync.EventID]int // events that releases use
+	ending idSet                     // events whose holds the clock is ending
 }
 
-// pendingEvent is an event that waits. An [refplan.Entry] that was returned is a copy.
+// pendingEvent is a held event. A returned [refplan.Entry] is a copy.
 type pendingEvent struct {
 	refplan.Entry
 	retryAt   time.Time                      // it does not expire before; zero: at its Deadline
 	tries     int                            // to expire it
-	undeleted bool                           // its author has deleted nothing since the relay was asked
-	refIn     map[graspsync.RepoRef]struct{} // nil unless it is stored already: the repositories that have its ref
-	slowAt    time.Time                      // the last time at which walking its data took long
+	undeleted bool                           // the relay has no deletion of it, and its author has deleted nothing since
+	refIn     map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
+	slowAt    time.Time                      // the last time at which a walk of its data took long
 }
 
 // nameList are the announcements under an identifier.
@@ -79,7 +79,7 @@ type nameList struct {
 	soft []*nip34.Announcement // all, and the relatives
 }
 
-// endedHold is a memory of an event that waits no longer.
+// endedHold is the memory of an event that is not held any more.
 type endedHold struct {
 	until   time.Time
 	version graspsync.Stamp // of a relative
@@ -87,8 +87,8 @@ type endedHold struct {
 
 type idSet = map[graspsync.EventID]struct{}
 
-// quotaKey is the quota that an event counts in. States count apart: announcements that had all places would wait, until
-// their time is over, for states that find none. So do relatives, of which there may be as many again.
+// quotaKey is the quota that an event counts in. States have their own, so that announcements do
+// not wait for states that find no place. So do relatives, of which there may be as many again.
 type quotaKey struct {
 	author    graspsync.PubKey
 	relatives bool
@@ -116,7 +116,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 	}
 }
 
-// get returns the event with an id, if it waits.
+// get returns the held event with an id.
 func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *pendingEvents) all() []refplan.Entry {
 	return p.some(maps.Keys(p.events), nil)
 }
 
-// some returns those of some events for which a function is true, in order of their ids. It is called with mu held.
+// some returns those of some events for which a function is true, by id. mu is held.
 func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []refplan.Entry) {
 	var found []*pendingEvent // what is sorted is small
 	for id := range ids {
@@ -160,7 +160,7 @@ func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []
 	return p.some(maps.Keys(p.byName[identifier]), is)
 }
 
-// of returns the events that name a repository, and the states with its identifier of any author.
+// of returns the events that name a repository, and all states with its identifier.
 func (p *pendingEvents) of(ref graspsync.RepoRef) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,12 +178,12 @@ func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []refplan.Entry {
 	return p.some(maps.Keys(ids), nil)
 }
 
-// stateOf reports whether a state waits that may concern a repository.
+// stateOf reports whether a state is held that may be about a repository.
 func (p *pendingEvents) stateOf(ref graspsync.RepoRef) bool {
 	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == refplan.State })) > 0
 }
 
-// still returns those of some events that wait, as they are now.
+// still returns those of some events that are held, as they are now.
 func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Announcement })
 }
 
-// relatives returns the announcements of those who are listed by what waits.
+// relatives returns the held announcements of listed maintainers.
 func (p *pendingEvents) relatives(identifier string) (out []refplan.Entry) {
 	for _, e := range p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative }) {
 		out = append(out, e)
@@ -268,7 +268,8 @@ func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
 	return out
 }
 
-// announcements returns the announcements under an identifier, the same list until one of them changes; nil if none wait.
+// announcements returns the announcements with an identifier, the same list until one of them
+// changes; nil if none is held.
 func (p *pendingEvents) announcements(identifier string) *nameList {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,27 +289,28 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	return list
 }
 
-// stillWaits reports whether a repository that a look took for nobody's has an announcement that waits. It was being
-// ended by the clock, which decides alone what becomes of the repository, because there may be data in it.
+// stillWaits reports whether a repository without announcement in g has a held announcement, whose
+// hold the clock was ending. The clock decides alone about the repository, because it may have
+// data.
 func (p *pendingEvents) stillWaits(g *refplan.Group, ref graspsync.RepoRef) bool {
 	e, waits := p.announcement(ref)
 	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o refplan.Ended) bool { return o.Entry.ID == e.ID })
 }
 
-// allWait reports whether all events with these ids wait.
+// allWait reports whether all events with these ids are held.
 func (p *pendingEvents) allWait(ids []graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return p.events[id] == nil })
 }
 
-// waitsFor reports whether an event waits for data of a repository.
+// waitsFor reports whether an event is held for a repository.
 func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
 	e, _ := p.get(id)
 	return slices.Contains(e.Repos, ref)
 }
 
-// pullTips returns the commits of the pull requests that wait for a repository.
+// pullTips returns the commits of the pull requests that are held for a repository.
 func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
 	for _, e := range p.of(ref) {
 		if e.Pull != nil {
@@ -338,7 +340,7 @@ func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 	return p.known.Has(identifier, who)
 }
 
-// toAsk returns of which of some events it is not known that they were not deleted.
+// toAsk returns those of some events that may be deleted.
 func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -351,14 +353,15 @@ func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
 	return out
 }
 
-// asking returns what undeleted is told afterwards.
+// asking returns the number that undeleted needs.
 func (p *pendingEvents) asking() (deletions uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.deletions
 }
 
-// undeleted records that an event was not deleted, unless something was deleted since asking.
+// undeleted records that the relay has no deletion of an event, unless something was deleted since
+// asking.
 func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -367,7 +370,7 @@ func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
 	}
 }
 
-// askAgain records that an author has deleted something.
+// askAgain records a deletion of an author.
 func (p *pendingEvents) askAgain(author graspsync.PubKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -377,8 +380,8 @@ func (p *pendingEvents) askAgain(author graspsync.PubKey) {
 	}
 }
 
-// noteServed records that a pull request is stored, and whether a repository has its ref. It returns all
-// repositories that have it.
+// noteServed records that a pull request is stored, and whether a repository has its ref. It
+// returns all repositories with its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -395,7 +398,8 @@ func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, 
 	return maps.Clone(h.refIn)
 }
 
-// isServed reports whether a pull request waits on though it is stored, because some of its repositories lack its ref.
+// isServed reports whether a held pull request is stored, because some of its repositories lack its
+// ref.
 func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -403,7 +407,7 @@ func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	return h != nil && h.refIn != nil
 }
 
-// noteSlow records that walking the data of an event took long.
+// noteSlow records that a walk of the data of an event took long.
 func (p *pendingEvents) noteSlow(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -412,7 +416,7 @@ func (p *pendingEvents) noteSlow(id graspsync.EventID) {
 	}
 }
 
-// wasSlow reports whether walking the data of an event took long a short time ago.
+// wasSlow reports whether that was less than longAgain ago.
 func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -420,7 +424,7 @@ func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
 	return h != nil && time.Since(h.slowAt) < longAgain
 }
 
-// sortByAge orders the events that were restored: those that have waited for longest are the oldest of their strangers.
+// sortByAge orders restored events by their age, which decides about eviction.
 func (p *pendingEvents) sortByAge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -433,7 +437,9 @@ func (p *pendingEvents) sortByAge() {
 
 // What follows is called with mu held.
 
-// add has an event wait that does not.
+// The following methods are called with mu held.
+//
+// add holds an event.
 func (p *pendingEvents) add(h *pendingEvent) {
 	p.events[h.ID] = h
 	p.quotas[quotaOf(&h.Entry)]++
@@ -454,7 +460,7 @@ func (p *pendingEvents) add(h *pendingEvent) {
 	p.expect(h)
 }
 
-// drop has an event wait no longer. It keeps its place in room.
+// drop ends the hold of an event, which keeps its place in room.
 func (p *pendingEvents) drop(h *pendingEvent) {
 	delete(p.events, h.ID)
 	p.uncount(&h.Entry)
@@ -485,12 +491,12 @@ func (p *pendingEvents) uncount(e *refplan.Entry) {
 	}
 }
 
-// full reports whether the quota of an event, of which so many leave for it, has no room.
+// full reports whether the quota of an event is full after leave events have left it.
 func (p *pendingEvents) full(e *refplan.Entry, leave int) bool {
 	return p.quotas[quotaOf(e)]-leave >= p.cfg.fixed.MaxPerAuthor
 }
 
-// check returns why an event may not wait; the zero Answer if it may.
+// check returns why an event may not be held; the zero Answer if it may.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	old := p.replacedBy(e)
 	switch {
@@ -534,9 +540,8 @@ func (p *pendingEvents) evictSoft(e *refplan.Entry) []refplan.Entry {
 	return p.evict(oldest)
 }
 
-// reserve makes room for an event that is about to be written, so that the bounds hold for it as well. It returns the
-// events that were evicted for it, with those that depend on evicted announcements. Nothing is remembered of evicted
-// events: they may come again.
+// reserve makes room for an event that is about to be written. It returns the evicted events, with
+// the events that depend on them. Evicted events may come again.
 func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool) {
 	p.quotas[quotaOf(e)]++
 	if old := p.replacedBy(e); old != nil {
@@ -548,8 +553,8 @@ func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool
 	return gone, ok
 }
 
-// release takes back reserve. It returns the events that were evicted because the event that was to be replaced has its
-// place again.
+// release undoes reserve. It returns the events that are evicted for the event that has its place
+// again.
 func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
 	p.uncount(e)
 	p.room.Delete(e.ID)
@@ -559,7 +564,7 @@ func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
 	return nil
 }
 
-// place gives an event its place in room. It returns the events that were evicted for it.
+// place gives an event its place. It returns the evicted events.
 func (p *pendingEvents) place(e *refplan.Entry, writing bool) (gone []refplan.Entry, ok bool) {
 	evicted, ok := p.room.PutKeeping(e.ID, strangerOf(e), e.Size, writing, func(id graspsync.EventID) bool {
 		return p.isKept(id) || needs(e, &p.events[id].Entry)
@@ -572,7 +577,7 @@ func (p *pendingEvents) place(e *refplan.Entry, writing bool) (gone []refplan.En
 	return gone, ok
 }
 
-// put is place for an event that waits, and leaves if there is no room.
+// put is place for a held event, which is evicted if there is no room.
 func (p *pendingEvents) put(h *pendingEvent) []refplan.Entry {
 	gone, ok := p.place(&h.Entry, false)
 	if !ok {
@@ -598,17 +603,17 @@ func (p *pendingEvents) evict(h *pendingEvent) []refplan.Entry {
 	return gone
 }
 
-// isKept reports whether an event must not be evicted: it is being written, the clock ends it, or a look goes by it that
-// may move branches and tags for it. A look goes by all pull requests of a repository, and keeps none of them: it
-// leaves out those that wait no longer.
+// isKept reports whether an event must not be evicted, because it is being written, the clock is
+// ending its hold, or a release may move branches and tags for it. Releases use all pull requests
+// of a repository and keep none of them.
 func (p *pendingEvents) isKept(id graspsync.EventID) bool {
 	writing, _ := p.room.Get(id)
 	_, ending := p.ending[id]
 	return writing || ending || p.events[id].Class != refplan.PullRequest && p.pinned[id] > 0
 }
 
-// strangerOf returns the stranger for whom an event counts. Announcements that have expired softly count for one stranger
-// together, so that the oldest of them make room before others do.
+// strangerOf returns the stranger that an event counts for. Softly expired announcements count for
+// one stranger together, so that they are evicted first.
 func strangerOf(e *refplan.Entry) limit.Stranger {
 	switch {
 	case e.Soft:
@@ -619,7 +624,7 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
-// needs reports whether an event is of no use without another one, an announcement.
+// needs reports whether an event is useless without an announcement.
 func needs(e, x *refplan.Entry) bool {
 	if x.Class != refplan.Announcement {
 		return false
@@ -628,8 +633,8 @@ func needs(e, x *refplan.Entry) bool {
 	return slices.Contains(e.Repos, ref) || e.Class == refplan.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
 }
 
-// fill has an event wait for which there is a place. It returns the events that it replaces: itself, if a newer version
-// waits. What else check says of it does not matter: it may have been read from the disk.
+// fill holds an event that has a place. It returns the events that it replaces: itself, if a newer
+// version is held. Other answers of check do not matter, because the event may be from the disk.
 func (p *pendingEvents) fill(e *refplan.Entry) (replaced []refplan.Entry) {
 	if old := p.replacedBy(e); old != nil && old.ID != e.ID {
 		if old.Version.Newer(e.Version) {
@@ -647,14 +652,14 @@ func (p *pendingEvents) fill(e *refplan.Entry) (replaced []refplan.Entry) {
 	return append(replaced, p.put(h)...)
 }
 
-// expect takes note of the time at which an event is due.
+// expect records when an event is due.
 func (p *pendingEvents) expect(h *pendingEvent) {
 	if at := h.due(); p.next.IsZero() || at.Before(p.next) {
 		p.next = at
 	}
 }
 
-// due is the time at which an event is to be expired.
+// due returns when an event is to expire.
 func (h *pendingEvent) due() time.Time {
 	if h.retryAt.After(h.Deadline) {
 		return h.retryAt
@@ -662,7 +667,8 @@ func (h *pendingEvent) due() time.Time {
 	return h.Deadline
 }
 
-// renew is for an announcement that expires softly, or is revived: it is the newest of another stranger.
+// renew is for an announcement that expires softly or is revived. It is the newest of another
+// stranger.
 func (p *pendingEvents) renew(h *pendingEvent) {
 	h.retryAt, h.tries = time.Time{}, 0
 	p.expect(h)
@@ -672,7 +678,7 @@ func (p *pendingEvents) renew(h *pendingEvent) {
 	}
 }
 
-// extended is the deadline of an event after a sign of life.
+// extended returns the deadline of an event after a sign of life.
 func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	if e.Soft {
 		return e.Deadline
@@ -687,8 +693,8 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	return d
 }
 
-// longest is how long an event waits at most that has come now. A relative waits no longer than the events that list its
-// author can. It goes as soon as nothing lists its author.
+// longest returns the maximum hold of an event that arrives now. A relative is held no longer than
+// the announcements that list its author may be, and ends with the last of them.
 func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	if e.Class == refplan.Relative && e.For != e.Author {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
@@ -696,8 +702,8 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	return p.cfg.Times.Hold
 }
 
-// dated returns an event that is about to wait with its times. An announcement that replaces one that waits is a sign of
-// life, but inherits since when the repository has waited.
+// dated sets the times of an event. An announcement that replaces a held one is a sign of life, and
+// keeps its start.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -707,13 +713,13 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	return e
 }
 
-// isExpired reports whether an event is remembered to have waited in vain.
+// isExpired reports whether an event is remembered as expired.
 func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
 	m, ok := p.expired.Get(id)
 	return ok && now.Before(m.until)
 }
 
-// hasLeft reports whether an announcement is older than one by which its repository is not ours.
+// hasLeft reports whether a newer version of an announcement has departed.
 func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 	if !e.IsAnnouncement() {
 		return false
@@ -722,8 +728,8 @@ func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 	return ok && now.Before(m.until) && m.version.Newer(e.Version)
 }
 
-// remember keeps a memory, for at most so long: a time on the disk may be wrong. It returns the keys that were forgotten for
-// it, and those whose time is over.
+// remember adds a memory for at most so long, because a time on the disk may be wrong. It returns
+// the evicted keys and those whose time is over.
 func remember[K comparable](t *limit.Table[K, endedHold], key K, owner graspsync.PubKey, m endedHold, now time.Time, most time.Duration) (forgotten []K) {
 	if latest := now.Add(most); m.until.After(latest) {
 		m.until = latest
@@ -752,7 +758,7 @@ func remember[K comparable](t *limit.Table[K, endedHold], key K, owner graspsync
 	return forgotten
 }
 
-// steady is a time with the monotonic reading of now, if that has one.
+// steady returns a time with the monotonic clock of now.
 func steady(now, at time.Time) time.Time { return now.Add(at.Sub(now)) }
 
 func into(m *idSet, id graspsync.EventID) {

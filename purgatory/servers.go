@@ -43,9 +43,9 @@ const (
 	maxChanges = 100_000
 )
 
-// servers remembers of git servers, and of the repositories that need them, what they sent, what they lack, and when
-// they may be asked again. Records that survive a restart are written behind. That a server is asked is durable before
-// it is asked.
+// servers has the records of git servers, and of the repositories that need them: received bytes,
+// missing objects, and when a server may be asked again. Records are written behind, but a request
+// is durable before it is made.
 type servers struct {
 	// set by newServers, read-only
 	cfg    *Config
@@ -59,13 +59,13 @@ type servers struct {
 	hunted *limit.Table[graspsync.RepoRef, *repoFetches]
 }
 
-// usage is the bytes that came in a day, and the requests in flight.
+// usage is the bytes of a day and the requests in flight.
 type usage struct {
 	limit.Day
 	requests int
 }
 
-// today returns the bytes of a day. A day without bytes begins now.
+// today returns the bytes of the day. A day without bytes begins now.
 func (u *usage) today(now time.Time) int64 {
 	if u.Units == 0 || now.Sub(u.Since) >= day {
 		u.Day = limit.Day{Since: now}
@@ -110,7 +110,7 @@ func newServers(cfg *Config, report *report, keep state.Store) *servers {
 	}
 }
 
-// question returns the request that one URL would get for the missing objects of a repository.
+// question returns the next request to a URL for the missing objects of a repository.
 func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -118,7 +118,7 @@ func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n re
 	return h.choose(sv, time.Now(), ref, from, n)
 }
 
-// refuses returns why a request is not made now, or "" if it is made.
+// refuses returns why a request is not made now, or "".
 func (sv *servers) refuses(q fetchRequest) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -142,8 +142,8 @@ func (sv *servers) refusesAt(now time.Time, q fetchRequest) string {
 	return ""
 }
 
-// hostSpent reports whether an owner has had enough of a host today. A few keys use up a day, so that its second half
-// is for owners who have had no more than others in the mean, or hardly anything.
+// hostSpent reports whether an owner has used its part of a host today. A few keys could use up a
+// day, so that its second half is for owners with less than the mean, or hardly anything.
 func (sv *servers) hostSpent(now time.Time, q fetchRequest) bool {
 	s, known := sv.hosts.Get(q.from.HostPort())
 	if !known {
@@ -153,7 +153,7 @@ func (sv *servers) hostSpent(now time.Time, q fetchRequest) bool {
 	return all >= most || all >= most/2 && s.owners[q.repo.Owner] > max(all/int64(max(1, len(s.owners))), most/hostHardly)
 }
 
-// charge records what a server sent, and what it lacks if anything is still missing.
+// charge records the bytes and the missing objects of a reply.
 func (sv *servers) charge(q fetchRequest, seen FetchEnded, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -191,7 +191,7 @@ func (sv *servers) forget(ref graspsync.RepoRef) {
 	sv.rest(ref)
 }
 
-// rest is forget with mu held. It keeps the lacks that last until the next day.
+// rest is forget with mu held. It keeps replies that hold until the next day.
 func (sv *servers) rest(ref graspsync.RepoRef) {
 	if h, known := sv.hunted.Get(ref); known {
 		for u, l := range h.lacks {
@@ -224,7 +224,7 @@ func (sv *servers) broke(a graspsync.HostPort, broken backoff.Streak) {
 	}
 }
 
-// vain returns until when a repository is left alone for which no event waits.
+// vain returns until when data is not fetched that no event waits for.
 func (sv *servers) vain(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -234,7 +234,7 @@ func (sv *servers) vain(ref graspsync.RepoRef) backoff.Streak {
 	return backoff.Streak{}
 }
 
-// inVain records an attempt for a repository for which no event waits.
+// inVain records an attempt for data that no event waits for.
 func (sv *servers) inVain(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -242,7 +242,7 @@ func (sv *servers) inVain(ref graspsync.RepoRef) {
 	sv.soonHunted(ref)
 }
 
-// renewed forgets that a repository was to be left alone.
+// renewed ends the wait of vain.
 func (sv *servers) renewed(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -251,7 +251,7 @@ func (sv *servers) renewed(ref graspsync.RepoRef) {
 	}
 }
 
-// begin writes a request before it is made. end must be called after it.
+// begin writes a request before it is made. end must be called after the request.
 func (sv *servers) begin(ctx context.Context, q fetchRequest, wait time.Duration) (end func(), err error) {
 	a := q.from.HostPort()
 	count := func(n int) {
@@ -281,8 +281,8 @@ func (sv *servers) begin(ctx context.Context, q fetchRequest, wait time.Duration
 	return func() { count(-1) }, nil
 }
 
-// server returns the record of a server, making room for it. It is called with mu held, as repository is. A record that
-// has no room is forgotten: the server may be asked again sooner.
+// server returns the record of a server, and makes room for it. mu is held. A server whose record
+// is evicted may be asked again sooner.
 func (sv *servers) server(a graspsync.HostPort) *server {
 	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
 }
@@ -306,7 +306,7 @@ func obtain[K comparable, V any](sv *servers, of *limit.Table[K, V], k K, fresh 
 	return v
 }
 
-// soonServer and soonHunted have a record written soon, with all that changes until then.
+// soonServer has a record written soon, with all changes until then.
 func (sv *servers) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
 
 func (sv *servers) soonHunted(ref graspsync.RepoRef) {
@@ -329,7 +329,7 @@ func (sv *servers) huntedValue(ref graspsync.RepoRef) writebehind.Value {
 	}
 }
 
-// written returns a record as text, or false for one that says nothing any more. Such a record is forgotten.
+// written returns the text of a record, or false for an empty one, which is deleted.
 func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
 	v, known := of.Get(k)
 	if !known {
@@ -344,7 +344,7 @@ func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, 
 	return data, err == nil
 }
 
-// sweep deletes the records that say nothing any more, once in a while.
+// sweep deletes empty records periodically.
 func (sv *servers) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)
 	defer ticks.Stop()
@@ -370,7 +370,7 @@ func (sv *servers) sweep(ctx context.Context) {
 	}
 }
 
-// start begins to write records. end must be called when nothing happens any more. It returns when all of them are
+// start begins to write records. end is called after all requests, and returns when the records are
 // durable.
 func (sv *servers) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -387,7 +387,7 @@ func (sv *servers) start(ctx context.Context) (end func()) {
 	}
 }
 
-// recall reads the records of earlier processes. What cannot be read is counted and deleted.
+// recall reads the records of earlier processes. Unreadable records are counted and deleted.
 func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -410,7 +410,7 @@ func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue
 	return repos, domains, nil
 }
 
-// recallEach reads the records under a prefix, and deletes those that are of no use.
+// recallEach reads the records with a prefix, and deletes useless ones.
 func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix string, into *limit.Table[K, V],
 	read func(*R) (K, V, error), record func(K, V, time.Time) (R, bool),
 ) error {
