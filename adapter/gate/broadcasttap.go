@@ -81,18 +81,18 @@ func (e *broadcastTap) connectMissed() {
 // excludes. It returns the number of subscriptions.
 func (e *broadcastTap) publish(event *nostr.Event) (sent int) {
 	held := make(map[*conn]bool)
-	hearers := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
+	matches := slices.DeleteFunc(e.g.live.matching(newLiveEvent(event)), func(h match) bool {
 		if _, known := held[h.c]; !known {
 			held[h.c] = h.c.ctx.Err() != nil || e.preventsBroadcast(h.c.ws, event)
 		}
 		return held[h.c]
 	})
-	if len(hearers) == 0 {
+	if len(matches) == 0 {
 		return 0
 	}
 	text := []byte(event.String())
 	subs := make(map[*conn][]*sub)
-	for _, h := range e.g.limitEvents(hearers) {
+	for _, h := range e.g.limitEvents(matches) {
 		subs[h.c] = append(subs[h.c], h.s)
 		sent++
 	}
@@ -115,7 +115,7 @@ func (e *broadcastTap) preventsBroadcast(ws *khatru.WebSocket, event *nostr.Even
 
 // open subscribes to all events of the relay. If the relay refuses, open returns false and the
 // relay keeps the subscriptions.
-func (e *broadcastTap) open() (hears bool) {
+func (e *broadcastTap) open() (open bool) {
 	if e == nil || e.connectLost.Load() && !e.connectSeen.Load() {
 		return false
 	}

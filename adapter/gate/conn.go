@@ -53,18 +53,18 @@ type inbound struct {
 
 func (c *conn) serve() {
 	var client sync.WaitGroup
-	said := make(chan struct{})
+	written := make(chan struct{})
 	for _, run := range []func() error{c.fromClient, c.toRelay, c.checkAlive} {
 		client.Go(func() { c.end(run()) })
 	}
 	client.Go(func() {
-		defer close(said)
+		defer close(written)
 		c.end(c.toClient())
 	})
 	c.relayWork.Go(func() { c.end(c.fromRelay()) })
 	<-c.ctx.Done()
 	c.queue.close()
-	c.hangUp(said)
+	c.hangUp(written)
 	client.Wait()
 	for len(c.inbox) > 0 {
 		m := <-c.inbox
@@ -101,9 +101,9 @@ func (c *conn) hangUp(written <-chan struct{}) {
 }
 
 // closeWithReason closes the client's connection with a reason, or without it when the time is up.
-func (c *conn) closeWithReason(said <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
+func (c *conn) closeWithReason(written <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
 	defer time.AfterFunc(by, func() { _ = c.rawOut.Close() }).Stop()
-	<-said
+	<-written
 	_ = c.out.Close(status, why.Error())
 }
 

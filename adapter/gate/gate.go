@@ -417,9 +417,9 @@ func (g *Gate) makeRoom() {
 // limitEvents returns the matches that an event is written to. It closes the oldest subscriptions
 // of clients that exceed EventRate. If all clients together exceed their rate, at least half of the
 // matches remain, and the clients with most lose first.
-func (g *Gate) limitEvents(hearers []match) (kept []match) {
+func (g *Gate) limitEvents(matches []match) (kept []match) {
 	var over []match
-	for _, h := range slices.Backward(hearers) {
+	for _, h := range slices.Backward(matches) {
 		if g.eventRate.Allow(h.c.who, 1) {
 			kept = append(kept, h)
 		} else {

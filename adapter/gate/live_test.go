@@ -98,7 +98,7 @@ func TestHooksOfASubscription(t *testing.T) {
 }
 
 // A relay that lets nobody in but clients has the subscriptions itself.
-func TestRelayThatHasNoEar(t *testing.T) {
+func TestRelayThatRefusesTheTap(t *testing.T) {
 	s := serve(t, gate.Config{})
 	s.relay.RejectConnection = append(s.relay.RejectConnection, func(r *http.Request) bool { return r.Header.Get("Who") == "" })
 	c := s.dialAs("a")

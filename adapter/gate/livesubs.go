@@ -34,13 +34,13 @@ func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bo
 
 // listen delivers events that any of the filters matches to a subscription from now on.
 func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
-	hears := make([]liveFilter, len(filters))
+	live := make([]liveFilter, len(filters))
 	for i, f := range filters {
-		hears[i] = newLiveFilter(f)
+		live[i] = newLiveFilter(f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.liveFilters = hears
+	s.liveFilters = live
 }
 
 // remove removes a subscription or reconciliation.

@@ -152,8 +152,8 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close ends a subscription and reports whether it was open, and whether the relay must be told
-// now. A relay that has not answered yet is told after its answer, because it may handle REQ and
+// close ends a subscription and reports whether it was open, and whether the relay must be notified
+// now. A relay that has not answered yet is notified after its answer, because it may handle REQ and
 // CLOSE in any order.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
