@@ -14,31 +14,28 @@ import (
 // recognizedAuthors contains the people who count under an identifier. Each result is computed on
 // demand.
 type recognizedAuthors struct {
-	family *nip34.Family
+	family     *nip34.Family
+	generation Generation // of the announcements; set by authorityCache
 
 	speakers func() map[graspsync.PubKey]struct{}
-	want     func() wantedAuthors
+	wanted   func() (of map[graspsync.PubKey]graspsync.PubKey, full bool)
 	heard    func() map[graspsync.PubKey]bool
-}
-
-type wantedAuthors struct {
-	of   map[graspsync.PubKey]graspsync.PubKey
-	full bool
 }
 
 // newRecognizedAuthors takes the owners of served and of waiting repositories.
 func newRecognizedAuthors(family *nip34.Family, owners, waiting []graspsync.PubKey) *recognizedAuthors {
 	k := &recognizedAuthors{family: family}
 	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
-	k.want = sync.OnceValue(func() wantedAuthors {
+	k.wanted = sync.OnceValues(func() (map[graspsync.PubKey]graspsync.PubKey, bool) {
 		of, full := family.Wanted(owners, nip34.ServedBounds())
 		others, crowded := family.Wanted(waiting, nip34.WaitingBounds())
 		maps.Copy(of, others)
-		return wantedAuthors{of, full || crowded}
+		return of, full || crowded
 	})
 	k.heard = sync.OnceValue(func() map[graspsync.PubKey]bool {
 		heard := make(map[graspsync.PubKey]bool)
-		for who := range k.want().of {
+		wanted, _ := k.wanted()
+		for who := range wanted {
 			heard[who] = false
 		}
 		for who := range k.speakers() {
@@ -58,11 +55,6 @@ func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
 	return has
 }
 
-func (k *recognizedAuthors) wanted() (of map[graspsync.PubKey]graspsync.PubKey, full bool) {
-	w := k.want()
-	return w.of, w.full
-}
-
 const (
 	// maxAuthorities is the maximum number of cached results, maxAuthorityListings of their
 	// announcements and listings. A result counts for at most half of them, because a large
@@ -74,7 +66,7 @@ const (
 // authorityCache contains recent results. It may be used concurrently.
 type authorityCache struct {
 	mu      sync.Mutex
-	entries *limit.Table[authorityKey, authorityEntry] // guarded by mu; nil: empty
+	entries *limit.Table[authorityKey, *recognizedAuthors] // guarded by mu; nil: empty
 }
 
 // authorityKey is an identifier, and whether held announcements are included.
@@ -83,33 +75,28 @@ type authorityKey struct {
 	waits      bool
 }
 
-type authorityEntry struct {
-	generation Generation
-	authors    *recognizedAuthors
-}
-
 func (c *authorityCache) get(key authorityKey, generation Generation) *recognizedAuthors {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
 		return nil
 	}
-	e, _ := c.entries.Get(key)
-	if e.generation != generation {
+	k, _ := c.entries.Get(key)
+	if k == nil || k.generation != generation {
 		c.entries.Delete(key)
 		return nil
 	}
 	c.entries.Touch(key)
-	return e.authors
+	return k
 }
 
-func (c *authorityCache) put(key authorityKey, e authorityEntry, listings int) {
+func (c *authorityCache) put(key authorityKey, k *recognizedAuthors, listings int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
-		c.entries = limit.NewTable[authorityKey, authorityEntry](maxAuthorities, maxAuthorityListings)
+		c.entries = limit.NewTable[authorityKey, *recognizedAuthors](maxAuthorities, maxAuthorityListings)
 	}
-	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), e)
+	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), k)
 }
 
 // of returns the people who count under an identifier. It reads the generation before the
@@ -136,7 +123,8 @@ func (c *authorityCache) of(rule nip34.Membership, identifier string, view View,
 			listings += len(a.Maintainers)
 		}
 		key.identifier = strings.Clone(identifier)
-		c.put(key, authorityEntry{generation, k}, listings)
+		k.generation = generation
+		c.put(key, k, listings)
 	}
 	return k
 }

@@ -23,12 +23,8 @@ type selfSubscriber struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	change  indexChange
-	held    map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
-	unheld  []*nip34.Announcement                     // not held any more
-	authors []graspsync.PubKey
-	seen    map[graspsync.PubKey]struct{} // recently reported authors, at most authorsMost
-	overrun bool                          // change is incomplete
+	batch selfBatch                     // of the open window
+	seen  map[graspsync.PubKey]struct{} // recently reported authors, at most authorsMost
 }
 
 func newSelfSubscriber(x *eventIndex, most, authors int) *selfSubscriber {
@@ -38,98 +34,91 @@ func newSelfSubscriber(x *eventIndex, most, authors int) *selfSubscriber {
 // selfBatch contains the changes of a window.
 type selfBatch struct {
 	change  indexChange
-	held    map[graspsync.RepoRef]*nip34.Announcement
-	unheld  []*nip34.Announcement
+	held    map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
+	unheld  []*nip34.Announcement                     // not held any more
 	authors []graspsync.PubKey
-	all     bool // change is the whole index
+	all     bool // change is, or must become, the whole index
+}
+
+func (b *selfBatch) empty() bool {
+	return b.change.empty() && len(b.held)+len(b.unheld)+len(b.authors) == 0 && !b.all
 }
 
 // stored applies a durable event.
 func (f *selfSubscriber) stored(ev graspsync.Event) {
-	f.update(func() bool {
+	f.update(func() {
 		f.add(f.index.stored(ev))
 		f.addAuthor(ev)
-		return f.something()
 	})
 }
 
 // descends applies a stored event that may be a reply.
 func (f *selfSubscriber) descends(ev graspsync.Event) {
-	f.update(func() bool {
+	f.update(func() {
 		f.add(f.index.descending(ev))
-		return f.something()
 	})
 }
 
 func (f *selfSubscriber) addAuthor(ev graspsync.Event) {
 	a := ev.PubKey
-	if _, known := f.seen[a]; known || len(f.authors) >= f.authorsMost {
+	if _, known := f.seen[a]; known || len(f.batch.authors) >= f.authorsMost {
 		return
 	}
 	if len(f.seen) >= f.authorsMost {
 		clear(f.seen) // reporting an author twice is harmless
 	}
 	f.seen[a] = struct{}{}
-	f.authors = append(f.authors, a)
-}
-
-// something reports whether take would return anything. mu is held.
-func (f *selfSubscriber) something() bool {
-	return !f.change.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
+	f.batch.authors = append(f.batch.authors, a)
 }
 
 // removed applies a removed event.
 func (f *selfSubscriber) removed(ev graspsync.Event) {
-	f.update(func() bool {
+	f.update(func() {
 		f.add(f.index.removed(ev))
 		if ev.Kind == graspsync.KindAnnouncement {
-			if a, err := nip34.ParseAnnouncement(ev); err == nil && len(f.unheld) < f.most {
-				f.unheld = append(f.unheld, a)
+			if a, err := nip34.ParseAnnouncement(ev); err == nil && len(f.batch.unheld) < f.most {
+				f.batch.unheld = append(f.batch.unheld, a)
 			}
 		}
-		return f.something()
 	})
 }
 
 // hold reports an announcement that the Policy holds.
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
-	f.update(func() bool {
-		if len(f.held) < f.most {
-			lazy.Put(&f.held, a.Ref, withoutEvent(a))
-			f.unheld = slices.DeleteFunc(f.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
+	f.update(func() {
+		if len(f.batch.held) < f.most {
+			lazy.Put(&f.batch.held, a.Ref, withoutEvent(a))
+			f.batch.unheld = slices.DeleteFunc(f.batch.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
 		}
-		return true
 	})
 }
 
 // replaceAll replaces the index by a scan, and adds the difference to the changes. It returns false
 // if the scan is useless.
 func (f *selfSubscriber) replaceAll(snap *indexScan) (c indexChange, ok bool) {
-	f.update(func() bool {
+	f.update(func() {
 		if c, ok = f.index.replaceAll(snap); ok {
 			f.add(c)
 		}
-		return f.something()
 	})
 	return c, ok
 }
 
 // tellAll makes the loop read the whole index.
 func (f *selfSubscriber) tellAll() {
-	f.update(func() bool {
-		f.overrunBy(f.change)
-		return true
+	f.update(func() {
+		f.overrunBy(f.batch.change)
 	})
 }
 
 func (f *selfSubscriber) add(c indexChange) {
-	if f.overrun || f.tooMany(&c) {
+	if f.batch.all || f.tooMany(&c) {
 		c = c.beside()
-		f.overrunBy(f.change)
+		f.overrunBy(f.batch.change)
 	}
-	f.change.merge(c)
-	if f.tooMany(&f.change) {
-		f.overrunBy(f.change)
+	f.batch.change.merge(c)
+	if f.tooMany(&f.batch.change) {
+		f.overrunBy(f.batch.change)
 	}
 }
 
@@ -139,16 +128,18 @@ func (f *selfSubscriber) tooMany(c *indexChange) bool {
 
 // overrunBy replaces the changes by the whole index.
 func (f *selfSubscriber) overrunBy(c indexChange) {
-	f.change, f.overrun = c.beside(), true
+	f.batch.change, f.batch.all = c.beside(), true
 }
 
 // overrunShare: with more changes than this fraction of the index, the loop reads the whole index.
 const overrunShare = 4
 
-func (f *selfSubscriber) update(change func() (wake bool)) {
+// update makes a change and wakes the loop if the batch has any.
+func (f *selfSubscriber) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if change() {
+	change()
+	if !f.batch.empty() {
 		select {
 		case f.wake <- struct{}{}:
 		default:
@@ -171,8 +162,8 @@ func (f *selfSubscriber) take() selfBatch {
 func (f *selfSubscriber) takeChanges() selfBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := selfBatch{change: f.change, held: f.held, unheld: f.unheld, authors: f.authors, all: f.overrun}
-	f.change, f.held, f.unheld, f.authors, f.overrun = indexChange{}, nil, nil, nil, false
+	b := f.batch
+	f.batch = selfBatch{}
 	return b
 }
 
@@ -181,9 +172,9 @@ func (f *selfSubscriber) takeChanges() selfBatch {
 func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.change
-	c.descendants, c.leftOut, c.fresh = nil, 0, nil
-	return !c.empty() || len(f.held)+len(f.unheld)+len(f.authors) > 0 || f.overrun
+	b := f.batch
+	b.change.descendants, b.change.leftOut, b.change.fresh = nil, 0, nil
+	return !b.empty()
 }
 
 // maxSubmissions is the maximum number of submitted events that wait to be applied.

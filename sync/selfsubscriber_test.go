@@ -147,7 +147,7 @@ func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
 			return false
 		}
 		defer f.mu.Unlock()
-		return !f.overrun
+		return !f.batch.all
 	}, 10*time.Second, time.Millisecond, "it has begun")
 	<-time.After(20 * time.Millisecond)
 	free := f.mu.TryLock()

@@ -21,7 +21,7 @@ import (
 type telemetry struct {
 	*counters
 	*observer // nil without Config.Observe
-	says      says
+	says      seldom.Lines[logKey]
 	log       *slog.Logger
 	states    *eventLog
 }
@@ -231,9 +231,6 @@ const (
 	classLastingGap
 	classIncomplete
 )
-
-// says limits the rate of log lines.
-type says struct{ seldom.Lines[logKey] }
 
 type logKey struct {
 	host  string
