@@ -15,7 +15,9 @@
 //
 // # Life cycle
 //
-// [New] validates its arguments and starts nothing. [SyncManager.Run] blocks until its context ends and leaves no goroutine behind. All other methods may be called at any time and concurrently, also before and after Run.
+// [New] validates its arguments and starts nothing. [SyncManager.Run] blocks until its context ends
+// and leaves no goroutine behind. All other methods may be called at any time and concurrently,
+// also before and after Run.
 //
 // # Restarts
 //
