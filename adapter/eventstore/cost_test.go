@@ -137,7 +137,7 @@ func TestAnswersThatWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for client := range 4 {
-		ctx := asker.For(ctx, limit.Stranger{ID: strconv.Itoa(client)})
+		ctx := asker.For(ctx, limit.Stranger{ID: strconv.Itoa(client)}, nil)
 		var unread []<-chan *nostr.Event
 		for range 4 {
 			ch, err := ask(ctx)
@@ -158,6 +158,26 @@ func TestAnswersThatWait(t *testing.T) {
 	}
 	cancel()
 	require.Eventually(t, func() bool { return s.Waiting() == 0 }, 10*time.Second, time.Millisecond)
+
+	// Clients that do not read are disconnected when another client waits for the memory.
+	var disconnected atomic.Int64
+	for client := range 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ctx = asker.For(ctx, limit.Stranger{ID: strconv.Itoa(client)}, func() { disconnected.Add(1); cancel() })
+		for range 4 {
+			_, err := ask(ctx)
+			require.NoError(t, err)
+		}
+	}
+	honest, end := context.WithTimeout(asker.For(t.Context(), limit.Stranger{ID: "honest"}, nil), time.Minute)
+	defer end()
+	time.Sleep(3 * time.Second)
+	require.Zero(t, disconnected.Load(), "nobody waits")
+	ch, err := ask(honest)
+	require.NoError(t, err)
+	for range ch {
+	}
+	require.Positive(t, disconnected.Load())
 }
 
 // badger crashes over several look-ups of which it is asked for fewer events than they have, and the process with it: where some have

@@ -78,6 +78,9 @@ const (
 	// of unread answers, and answersPart the part of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
+	// A client that reads less than slowBytes of an answer in slowAfter (64 KiB/s) is disconnected while other
+	// clients wait for the memory.
+	slowAfter, slowBytes = 2 * time.Second, 128 << 10
 )
 
 func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {

@@ -106,7 +106,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 			for range ch {
 			}
 		}
-		mallory := asker.For(t.Context(), limit.Stranger{ID: "mallory"})
+		mallory := asker.For(t.Context(), limit.Stranger{ID: "mallory"}, nil)
 		for range 100 {
 			ctx, leave := context.WithTimeout(mallory, 50*time.Millisecond)
 			go func() {
@@ -123,7 +123,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.LessOrEqual(t, b.most.Load(), places)
 		began := time.Now()
-		ask(asker.For(t.Context(), limit.Stranger{ID: "alice"}))
+		ask(asker.For(t.Context(), limit.Stranger{ID: "alice"}, nil))
 		require.LessOrEqual(t, time.Since(began), 2*time.Second)
 		time.Sleep(5 * time.Minute)
 	})

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -98,11 +100,23 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 	go func() {
 		defer close(ch)
 		defer slot.Release()
+		tick := time.NewTicker(slowAfter)
+		defer tick.Stop()
+		read := 0
 		for _, e := range events {
-			select {
-			case ch <- e:
-			case <-ctx.Done():
-				return
+			for sent := false; !sent; {
+				select {
+				case ch <- e:
+					sent = true
+					read += bytesOf(e)
+				case <-tick.C:
+					if read < slowBytes && slot.Wanted() {
+						asker.Disconnect(ctx)
+					}
+					read = 0
+				case <-ctx.Done():
+					return
+				}
 			}
 		}
 	}()

@@ -235,7 +235,7 @@ func (c *conn) handleRequest(r request, room func()) error {
 		c.closeSub(c.requests.find(r))
 		return nil
 	case labelEvent, labelAuth:
-		p, err := c.admit(1, room)
+		p, err := c.admit(c.g.events, 1, room)
 		if err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func (c *conn) asks(r request, room func()) error {
 		}
 		s.weight = min(s.weight, c.g.cfg.fixed.MaxListening)
 		if s.viaTap = c.isTapReady(); s.viaTap {
-			s.ctx, s.stop = context.WithCancelCause(asker.For(c.relayCtx, c.who))
+			s.ctx, s.stop = context.WithCancelCause(asker.For(c.relayCtx, c.who, func() { c.end(errSlow) }))
 		}
 	case labelNegOpen:
 		s.weight = 1
@@ -321,7 +321,11 @@ func (c *conn) asks(r request, room func()) error {
 		room()
 		return nil
 	}
-	p, err := c.waitForRoom(s.filters, room)
+	filters := s.filters
+	if s.viaTap { // its filters are queried one after the other
+		filters = 1
+	}
+	p, err := c.waitForRoom(filters, room)
 	if err != nil {
 		c.release(s)
 		return err
@@ -422,7 +426,7 @@ func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	for {
 		less := c.queue.shrunk()
 		if !c.isFull(c.requests.unreadBytes()) {
-			return c.admit(n, room)
+			return c.admit(c.g.work, n, room)
 		}
 		select {
 		case <-less:
@@ -463,14 +467,14 @@ func (c *conn) pace(ctx context.Context, number uint64, size int) {
 	}
 }
 
-// admit waits for a slot of the connection and for slots of the relay's work.
-func (c *conn) admit(n int, room func()) (*pending, error) {
+// admit waits for a slot of the connection and for n of the given slots.
+func (c *conn) admit(slots *limit.Slots, n int, room func()) (*pending, error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ctx.Done():
 		return nil, context.Cause(c.ctx)
 	}
-	place, err := c.g.work.Acquire(c.ctx, c.who, min(int64(n), placesPart))
+	place, err := slots.Acquire(c.ctx, c.who, min(int64(n), placesPart))
 	if err != nil {
 		<-c.slots
 		return nil, err

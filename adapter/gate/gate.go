@@ -93,7 +93,7 @@ type constants struct {
 
 // Limits of concurrent work and of waiting.
 const (
-	places     = 128      // filters, events and counts that the relay handles
+	places     = 128      // filters and counts that the relay handles, and as many events
 	placesPart = 16       // of one client; a message counts as the number of its filters
 	placesOf   = 16       // unanswered messages of one connection
 	bodies     = 64 << 20 // bytes of large messages without an answer
@@ -128,7 +128,8 @@ const (
 type Gate struct {
 	next      http.Handler
 	cfg       Config
-	work      *limit.Slots
+	work      *limit.Slots // for filters and counts
+	events    *limit.Slots // for EVENT and AUTH
 	bodies    *limit.Slots
 	eventRate *limit.Rate   // events written to each client
 	totalRate *rate.Limiter // events written to all clients
@@ -194,6 +195,7 @@ func New(next http.Handler, cfg Config) *Gate {
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
 		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
 		work:      limit.NewSlots(places, placesPart),
+		events:    limit.NewSlots(places, placesPart),
 		bodies:    limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
 		eventRate: limit.NewRate(float64(cfg.fixed.EventRate), burst*cfg.fixed.EventRate, 3*cfg.MaxConnections),
 		totalRate: rate.NewLimiter(rate.Limit(eventParts*cfg.fixed.EventRate), burst*eventParts*cfg.fixed.EventRate),

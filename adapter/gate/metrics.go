@@ -55,7 +55,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	listening, reconciliations := g.live.sizes()
 	gauge(c.taken, listening, "listening")
 	gauge(c.taken, reconciliations, "reconciliations")
-	for of, s := range map[string]*limit.Slots{"work": g.work, "body_bytes": g.bodies} {
+	for of, s := range map[string]*limit.Slots{"work": g.work, "events": g.events, "body_bytes": g.bodies} {
 		taken, waiting := s.Stats()
 		gauge(c.taken, int(taken), of)
 		gauge(c.waiting, waiting, of)

@@ -180,11 +180,10 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 	relay.QueryEvents = append(relay.QueryEvents, func(context.Context, nostr.Filter) (chan *nostr.Event, error) { return never, nil })
 	s := front(t, relay, gate.Config{Client: who})
 	a, b := s.dialAs("a"), s.dialAs("a")
-	filters := ""
-	for kind := range 64 {
-		filters += fmt.Sprintf(`,{"kinds":[%d]}`, kind)
+	const filters = `,{"kinds":[1]},{"kinds":[2]},{"kinds":[3]},{"kinds":[4]}`
+	for i := range 16 {
+		a.says(fmt.Sprintf(`["REQ","x%d"%s]`, i, filters))
 	}
-	a.says(`["REQ","x"` + filters + `]`)
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 16 }, patience, 5*time.Millisecond)
 	b.says(`["REQ","x"` + filters + `]`)
 	b.says(`["REQ","y"` + filters + `]`)

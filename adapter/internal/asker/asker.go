@@ -9,13 +9,26 @@ import (
 
 type key struct{}
 
-// For returns a context for reads of a client.
-func For(ctx context.Context, client limit.Stranger) context.Context {
-	return context.WithValue(ctx, key{}, client)
+type asker struct {
+	client     limit.Stranger
+	disconnect func()
+}
+
+// For returns a context for reads of a client. disconnect is called if other clients wait for the
+// memory of an answer that the client does not read.
+func For(ctx context.Context, client limit.Stranger, disconnect func()) context.Context {
+	return context.WithValue(ctx, key{}, asker{client, disconnect})
 }
 
 // Of returns the client of ctx, or the zero Stranger if there is none.
 func Of(ctx context.Context) limit.Stranger {
-	client, _ := ctx.Value(key{}).(limit.Stranger)
-	return client
+	a, _ := ctx.Value(key{}).(asker)
+	return a.client
+}
+
+// Disconnect disconnects the client of ctx, if there is one.
+func Disconnect(ctx context.Context) {
+	if a, _ := ctx.Value(key{}).(asker); a.disconnect != nil {
+		a.disconnect()
+	}
 }
