@@ -137,14 +137,14 @@ func (s *report) fault(what, msg string, err error) {
 	}
 }
 
-// unusable counts the unusable clone URLs of an event, and logs one with its error, at most once a
-// minute.
+// unusable counts the unusable clone URLs of an event. It logs the reason at most once per minute for
+// all events together, because keys are free.
 func (s *report) unusable(ev *nostr.Event, n int) {
 	if n == 0 {
 		return
 	}
 	s.dropSome("clones_unusable", n)
-	if !s.lines.May(line{who: ev.PubKey, what: "unusable"}, time.Now()) {
+	if !s.lines.May(line{what: "unusable"}, time.Now()) {
 		return
 	}
 	for u := range nip34.UnusableURLs(ev) {

@@ -31,7 +31,7 @@ type Config struct {
 	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
 	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// GateDirect applies the policy to published events too, except ephemeral events. Without it,
+	// GateDirect applies the policy to published events too. Without it,
 	// clients can store events that sync would refuse, and sync then also accepts events that refer
 	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
 	// reason.

@@ -27,7 +27,8 @@ func tooLarge(most int64) error {
 // child process is held.
 type body struct {
 	file *os.File
-	from io.Reader
+	sent io.Reader // as the client sent it
+	from io.Reader // unpacked
 	wire *http.ResponseController
 	wait *patience
 	most int64 // remaining
@@ -95,10 +96,11 @@ func (b *body) begins(text string) bool {
 // onlyReader hides other methods of a reader.
 type onlyReader struct{ io.Reader }
 
-// skip reads and discards the rest. More than most bytes, or data after end, are an error.
-func (b *body) skip(most int64, end time.Time) error {
+// skip reads and discards the rest of sent or from. More than most bytes, or data after end, are an
+// error.
+func (b *body) skip(of io.Reader, most int64, end time.Time) error {
 	b.wait.end = end
-	n, err := io.Copy(io.Discard, io.LimitReader(b.from, most+1))
+	n, err := io.Copy(io.Discard, io.LimitReader(of, most+1))
 	switch {
 	case err != nil:
 		return b.wrap(err)

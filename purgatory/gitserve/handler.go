@@ -439,7 +439,7 @@ func (h *Handler) push(ctx context.Context, w *patient, r *http.Request, p *push
 		}
 		err = h.take(ctx, p)
 	case err == nil: // an empty request, with which git checks for permission
-		err = p.body.skip(0, time.Now().Add(h.cfg.fixed.CommandTime))
+		err = p.body.skip(p.body.from, 0, time.Now().Add(h.cfg.fixed.CommandTime))
 	}
 	if p.req.hears() {
 		h.report(ctx, w, p, err)
@@ -462,7 +462,7 @@ func beginReport(w http.ResponseWriter) {
 
 // report sends the result of each ref to the client of a push. err is the reason for commands
 // without a reason. It first reads the rest of the body, because clients read only after they sent
-// everything. It skips at most the size that all pushes together may have.
+// everything. It skips at most the size that all pushes together may have, and unpacks nothing.
 func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	status, problem := http.StatusForbidden, ""
 	if err != nil {
@@ -474,7 +474,7 @@ func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	}
 	h.log.pushRefused(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(keptPushes*h.cfg.MaxPush, end)                                    // fails if the client disconnected
+	_ = p.body.skip(p.body.sent, keptPushes*h.cfg.MaxPush, end) // fails if the client disconnected
 	w.patience.transfer, w.patience.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // applies also if the request must end
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
@@ -648,11 +648,12 @@ func (h *Handler) forEvents(ref graspsync.RepoRef, commands []*command) (bool, e
 // open prepares to read a body of at most most bytes, uncompressed, until end.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most int64, end time.Time) (*body, error) {
 	wire, wait := http.NewResponseController(w), h.cfg.patience(t, 1, end)
-	var from io.Reader = &patientBody{Reader: r.Body, c: wire, patience: &wait}
+	var sent io.Reader = &patientBody{Reader: r.Body, c: wire, patience: &wait}
+	from := sent
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		unpacked, err := gzip.NewReader(from)
+		unpacked, err := gzip.NewReader(sent)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errBody, err)
 		}
@@ -665,5 +666,5 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request, t *transfer, most
 	if err != nil {
 		return nil, fmt.Errorf("saving a request: %w", err)
 	}
-	return &body{file: file, from: from, wire: wire, wait: &wait, most: most, max: most}, nil
+	return &body{file: file, sent: sent, from: from, wire: wire, wait: &wait, most: most, max: most}, nil
 }

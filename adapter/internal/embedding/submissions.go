@@ -39,8 +39,11 @@ func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 		msg = v.Blocked(e)
 	}
 	switch ephemeral := nostr.IsEphemeralKind(kind); {
-	case ephemeral:
-		return msg // not recorded
+	case ephemeral: // not recorded
+		if msg == "" && unread == nil && v.Gate {
+			msg = v.accepts(ctx, e)
+		}
+		return msg
 	case msg != "":
 	case v.Questions.Closed():
 		return MsgEnding
@@ -56,11 +59,18 @@ func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 		return msg
 	}
 	if v.Gate && !v.Holding { // a holding policy judges after all hooks
-		if verdict, msg := v.Verdict(ctx, e); verdict.Decision != graspsync.Accept {
-			return msg
-		}
+		return v.accepts(ctx, e)
 	}
 	return ""
+}
+
+// accepts returns why the policy does not accept a published event, or "".
+func (v *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
+	verdict, msg := v.Verdict(ctx, e)
+	if verdict.Decision == graspsync.Accept {
+		return ""
+	}
+	return msg
 }
 
 // Overhear records for EventState that a hook refused a published event.
