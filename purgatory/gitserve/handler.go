@@ -474,7 +474,7 @@ func (h *Handler) report(ctx context.Context, w *patient, p *push, err error) {
 	}
 	h.log.pushRefused(p.ref, p.who.ID, p.req)
 	end, _ := ctx.Deadline()
-	_ = p.body.skip(p.body.sent, keptPushes*h.cfg.MaxPush, end) // fails if the client disconnected
+	_ = p.body.skip(p.body.sent, keptPushes*h.cfg.MaxPush, end)                       // fails if the client disconnected
 	w.patience.transfer, w.patience.end = nil, time.Now().Add(h.cfg.fixed.RateWindow) // applies also if the request must end
 	if !p.req.report && !p.req.sideband && p.req.over() {
 		http.Error(w, p.req.commands[0].name+": "+p.req.commands[0].reason, status)
