@@ -87,7 +87,7 @@ type ServerState struct {
 	// Skipped is why a later request was not sent: a reason of purgatory_dropped_total, or an error.
 	Skipped string `json:"skipped,omitempty"`
 	Asking  bool   `json:"asking"` // a request is in flight
-	Queued  bool   `json:"queued"` // requests for other repositories come first
+	Queued  bool   `json:"queued"` // other requests come first
 	// Until is when the next request may be sent.
 	Until time.Time `json:"until,omitzero"`
 }

@@ -88,6 +88,74 @@ func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
 	}
 }
 
+// A pull request with 16 slow clone URLs kept the other pull requests of its repository from being fetched for hours, also if
+// it named their servers as well. Slow pull requests for five repositories of an owner kept the owner's other repositories out.
+func TestSlowPullRequestsDoNotHoldUpOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		repos  int  // with slow pull requests
+		keys   int  // that propose slow pull requests to each of them
+		shares bool // the slow pull requests name the honest server too
+		within time.Duration
+	}{
+		"one":      {1, 1, false, 3 * time.Minute},
+		"names it": {1, 1, true, 3 * time.Minute},
+		"eight":    {1, 8, false, 10 * time.Minute},
+		"others":   {6, 1, false, 3 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+				proposal := func(k *relaytest.Key, d string, tip int, urls ...string) *nostr.Event {
+					clones := nostr.Tag{"clone"}
+					for _, u := range urls {
+						clones = append(clones, "https://"+u)
+					}
+					return k.Event(now(), graspsync.KindPullRequest, "x",
+						nostr.Tag{"a", alice.Ref(d).String()}, nostr.Tag{"c", object(tip).String()}, clones)
+				}
+				serveRepo := func(d string) {
+					tag := nostr.Tag{"d", d}
+					w.git.Serve(clone("good.example/"+d+".git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(3)}})
+					w.held(alice.Event(now(), graspsync.KindAnnouncement, "", tag, nostr.Tag{"clone", "https://good.example/" + d + ".git"}))
+					w.held(alice.Event(now(), graspsync.KindState, "", tag, nostr.Tag{"refs/heads/main", object(1).String()}))
+				}
+				n := 0
+				for i := range c.repos {
+					d := fmt.Sprint("r", i)
+					serveRepo(d)
+					wait(10 * time.Second)
+					for range c.keys {
+						n++
+						var urls []string
+						for j := range 16 {
+							urls = append(urls, fmt.Sprintf("slow%d.example/r.git", 100*n+j))
+							w.git.Serve(clone(urls[j]), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute, Bytes: 1_000_000})
+						}
+						if c.shares {
+							urls[15] = "bob.example/r.git"
+						}
+						w.held(proposal(relaytest.NewCheapKey(fmt.Sprint("eve", n)), d, 5000+n, urls...))
+					}
+				}
+				wait(10 * time.Second)
+				last := "r0"
+				if c.repos > 1 {
+					last = "last"
+					serveRepo(last)
+				}
+				w.git.Serve(clone("bob.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(2)}})
+				honest := proposal(bob, last, 2, "bob.example/r.git")
+				w.held(honest)
+				wait(c.within)
+				require.True(t, w.relay.has(honest), "it waits for slow pull requests")
+				state := alice.Event(now(), graspsync.KindState, "", nostr.Tag{"d", last}, nostr.Tag{"refs/heads/main", object(3).String()})
+				w.held(state)
+				wait(2 * time.Minute)
+				require.True(t, w.relay.has(state), "the owner's state waits for slow pull requests")
+			})
+		})
+	}
+}
+
 // A large repository of a newcomer, whose server nobody knows, is let finish while strangers come whose servers have a
 // domain each and drip: of those that take long, who brings least gives way.
 func TestLargeRepositoryIsLetFinish(t *testing.T) {

@@ -535,7 +535,7 @@ func (t *text) servers(all []purgatory.ServerState) {
 		case !s.Until.IsZero():
 			line += "; not asked again before " + t.at(s.Until)
 		case s.Queued:
-			line += "; requests for other repositories come first"
+			line += "; other requests come first"
 		}
 		t.add("%s.", line)
 	}

@@ -59,7 +59,7 @@ var meanings = map[string]map[string]reason{
 		"remembered":      {"ids of expired events beyond the limit", "Learned again"},
 		"unsaved":         {"requests that were not sent because they could not be recorded", "Yes"},
 		"failed_here":     {"fetches that failed because of git or the disk of this server", "Yes"},
-		"gave_way":        {"fetches that were slow for a minute and ended for other owners", "Yes"},
+		"gave_way":        {"fetches that were slow for a minute and ended for other owners or authors", "Yes"},
 		"repo_day":        {"requests beyond the daily bytes of a repository", "Yes, within a day"},
 		"host_day":        {"requests beyond the daily bytes of a server", "Yes, within a day"},
 		"ceiling":         {"data beyond the disk limit of its owner or of the server", "Yes, when there is room"},

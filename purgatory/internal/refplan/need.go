@@ -14,16 +14,17 @@ type Need struct {
 	IDs     []nip34.ObjectID
 	States  []nip34.ObjectID                    // of them, those of states; in order
 	Authors map[nip34.ObjectID]graspsync.PubKey // of pull requests that name the others; zero: there are several
-	// Own are the URLs that the announcements of those name who have a say, Strangers those
-	// that only pull requests name.
-	Own, Strangers []graspsync.CloneURL
-	Left           int                 // URLs that had no room among these: their turn comes
-	Entries        []graspsync.EventID // that wait for it
-	Members        map[graspsync.PubKey]struct{}
+	// Own are the clone URLs in the announcements of the maintainers. Strangers are the other clone URLs in the pull
+	// requests of each author. Several authors may name the same URL.
+	Own       []graspsync.CloneURL
+	Strangers [][]graspsync.CloneURL
+	Left      int                 // URLs that had no room among these: their turn comes
+	Entries   []graspsync.EventID // that wait for it
+	Members   map[graspsync.PubKey]struct{}
 }
 
 // URLs are where it may be had.
-func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, n.Strangers) }
+func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
 
 // named notes who names an object in a pull request.
 func (n *Need) named(pr *nip34.PullRequest) {
@@ -51,8 +52,8 @@ type Clones struct {
 // who have a say in a repository name together: there may be 257 of them.
 const mostOwn = 4
 
-// mostStrangers is how many times Clones.Most the clone URLs are that pull requests name, of which there is any number: each
-// step of the queue looks at all of them.
+// mostStrangers is how many times Clones.Most the clone URLs of pull requests may be. Those that several authors name
+// count for each. Pull requests can name any number, and each step of the queue looks at all of them.
 const mostStrangers = 16
 
 // rotates is how long those whose URLs there is no room for wait for others to have their turn.
@@ -89,14 +90,18 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	return n
 }
 
-// urls returns where git data of a repository can be had: what the announcements of
-// all maintainers name, also of those whose repositories are not ours, and then what only the
-// pull requests that wait name, which anybody can write, of their authors one each in turn. Where there is no room for those of
-// all maintainers each has one in turn: first the owner, then those whose states wait, then
-// the others, of whom those come first each hour who had none in the one before.
-func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.CloneURL, dropped int) {
-	seen := make(map[graspsync.CloneURL]struct{})
-	usable := func(us []graspsync.CloneURL) (out []graspsync.CloneURL) {
+// urls returns the clone URLs of a repository: those in the announcements of all maintainers, also of maintainers whose
+// repositories are not ours, and those that only waiting pull requests name, by author. Anybody can write pull requests.
+// dropped is the number of URLs for which there was no room. If there is no room for those of all maintainers, each
+// maintainer has one in turn: first the owner, then those whose states wait, then the others. Of these, and of the
+// authors of pull requests, those come first each hour that had none in the hour before.
+func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
+	type urlOf struct {
+		author graspsync.PubKey // zero: a maintainer
+		url    graspsync.CloneURL
+	}
+	seen := make(map[urlOf]struct{})
+	usable := func(author graspsync.PubKey, us []graspsync.CloneURL) (out []graspsync.CloneURL) {
 		room := clones.Most
 		for _, u := range us {
 			if !u.HostPort().Resolvable() {
@@ -105,8 +110,9 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 			if room--; room < 0 {
 				break
 			}
-			if _, again := seen[u]; !again && !clones.IsOurs(u) {
-				seen[u] = struct{}{}
+			_, again := seen[urlOf{author, u}]
+			if _, owned := seen[urlOf{url: u}]; !again && !owned && !clones.IsOurs(u) {
+				seen[urlOf{author, u}] = struct{}{}
 				out = append(out, u)
 			}
 		}
@@ -114,7 +120,7 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 	}
 	of := make(map[graspsync.PubKey][]graspsync.CloneURL)
 	add := func(a *nip34.Announcement) {
-		us := usable(a.Clones)
+		us := usable(graspsync.PubKey{}, a.Clones)
 		own = append(own, us...)
 		of[a.Ref.Owner] = append(of[a.Ref.Owner], us...)
 	}
@@ -131,19 +137,30 @@ func (g *Group) urls(r *Repository, clones Clones) (own, strangers []graspsync.C
 	}
 	if most := mostOwn * clones.Most; len(own) > most {
 		dropped = len(own) - most
-		own = inTurn(of, g.inOrder(r, members, most, clones.Now), most)
+		own = nil
+		inTurn(of, g.inOrder(r, members, most, clones.Now), most, func(_ graspsync.PubKey, u graspsync.CloneURL) {
+			own = append(own, u)
+		})
 	}
-	by := make(map[graspsync.PubKey][]graspsync.CloneURL)
+	by, all := make(map[graspsync.PubKey][]graspsync.CloneURL), 0
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) {
-			us := usable(h.Pull.Clones)
-			strangers = append(strangers, us...)
+			us := usable(h.Pull.Author, h.Pull.Clones)
 			by[h.Pull.Author] = append(by[h.Pull.Author], us...)
+			all += len(us)
 		}
 	}
-	if most := mostStrangers * clones.Most; len(strangers) > most {
-		dropped += len(strangers) - most
-		strangers = inTurn(by, turned(slices.SortedFunc(maps.Keys(by), graspsync.PubKey.Compare), most/2, clones.Now), most)
+	authors := slices.SortedFunc(maps.Keys(by), graspsync.PubKey.Compare)
+	if most := mostStrangers * clones.Most; all > most {
+		dropped += all - most
+		some := make(map[graspsync.PubKey][]graspsync.CloneURL)
+		inTurn(by, turned(authors, most/2, clones.Now), most, func(author graspsync.PubKey, u graspsync.CloneURL) {
+			some[author] = append(some[author], u)
+		})
+		by = some
+	}
+	for _, author := range authors {
+		strangers = append(strangers, by[author])
 	}
 	return own, strangers, dropped
 }
@@ -175,18 +192,16 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	return out
 }
 
-// inTurn returns so many of the URLs of some, one of each in turn.
-func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int) (out []graspsync.CloneURL) {
-	for round := 0; len(out) < most; round++ {
-		before := len(out)
+// inTurn calls add with at most so many of the URLs of some keys, one of each key in turn.
+func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, add func(graspsync.PubKey, graspsync.CloneURL)) {
+	for round, more := 0, true; more; round++ {
+		more = false
 		for _, who := range order {
-			if us := of[who]; round < len(us) && len(out) < most {
-				out = append(out, us[round])
+			if us := of[who]; round < len(us) && most > 0 {
+				add(who, us[round])
+				more = true
+				most--
 			}
 		}
-		if len(out) == before {
-			break
-		}
 	}
-	return out
 }

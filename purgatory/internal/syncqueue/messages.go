@@ -33,12 +33,12 @@ type Input interface{ input() }
 // The inputs.
 type (
 	// Wanted says that an event of the repository waits for git data. URLs are the clone URLs of its members,
-	// Strangers those that only pull requests name. The attempt count begins anew.
+	// Strangers those that only pull requests name, by author. The attempt count begins anew.
 	Wanted struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
 		Origin    Origin
-		Strangers []graspsync.CloneURL
+		Strangers [][]graspsync.CloneURL
 	}
 	// Renew makes the attempt at a repository due now, and ends the pauses of its servers and of those of
 	// these URLs.
@@ -82,7 +82,7 @@ type (
 		Wait    time.Duration
 		Recent  int
 	}
-	// Stop ends a slow Fetch because another owner waits. A Fetched follows.
+	// Stop ends a slow Fetch because another owner, or another author of pull requests, waits. A Fetched follows.
 	Stop struct{ ID RequestID }
 	// Attempted reports the end of an attempt. Next is when the next one is due; zero if there is none.
 	Attempted struct {

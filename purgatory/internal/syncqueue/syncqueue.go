@@ -24,7 +24,8 @@ const (
 	// secondAfter is the age of a request at which the attempt asks a second server.
 	secondAfter = 30 * time.Second
 	// A request that is older than slowAfter and brought fewer than slowRate bytes per second is stopped while
-	// another owner waits for its place. The URL is then left alone for stopMin, doubling to stopMax.
+	// another owner waits for its place, or another author of pull requests if only pull requests name its URL.
+	// The URL is then left alone for stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
 	slowRate         = 64 << 10
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
@@ -78,10 +79,10 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL // of the announcements of its members
-	pulls   []graspsync.CloneURL // that only pull requests name
+	own     []graspsync.CloneURL   // of the announcements of its members
+	pulls   [][]graspsync.CloneURL // that only pull requests name, by author
 	targets map[graspsync.CloneURL]*target
-	queued  []graspsync.CloneURL // URLs that wait for their domains, the oldest first
+	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
 	version uint64               // number of Wanted inputs
 	number  int                  // incomplete attempts in a row
 	due     time.Time            // of the next attempt
@@ -94,7 +95,7 @@ type entry struct {
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last
-	turn    uint64    // at which it was asked last
+	turn    uint64    // at which it was asked last, or came if only pull requests name it
 	further int       // how often the current attempt asked it for more
 	stopped backoff.Streak
 }
@@ -177,13 +178,19 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 		e.due = at
 	}
 	e.own, e.pulls = in.URLs, in.Strangers
-	names := make(map[graspsync.CloneURL]struct{}, len(in.URLs)+len(in.Strangers))
-	for _, u := range slices.Concat(in.URLs, in.Strangers) {
+	names := make(map[graspsync.CloneURL]struct{})
+	name := func(u graspsync.CloneURL, turn uint64) {
 		names[u] = struct{}{}
 		if e.targets[u] == nil {
-			e.targets[u] = &target{}
+			e.targets[u] = &target{turn: turn}
 		}
 		e.targets[u].stopped = backoff.Streak{}
+	}
+	for _, u := range in.URLs {
+		name(u, 0)
+	}
+	for _, u := range slices.Concat(in.Strangers...) {
+		name(u, q.turn)
 	}
 	named := func(u graspsync.CloneURL) bool { _, ok := names[u]; return ok }
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool { return !named(u) })
@@ -238,7 +245,7 @@ func (q *SyncQueue) renew(now time.Time, in Renew) {
 		for _, t := range e.targets {
 			t.asked, t.stopped = time.Time{}, backoff.Streak{}
 		}
-		urls = slices.Concat(urls, e.own, e.pulls)
+		urls = slices.Concat(urls, e.own, slices.Concat(e.pulls...))
 	}
 	for _, u := range urls {
 		if d := q.throttle.domains[u.HostPort()]; d != nil {
@@ -277,7 +284,7 @@ func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 	}
 }
 
-// work starts the requests that may start, and stops slow ones for owners that wait.
+// work starts the requests that may start, and stops slow ones for others that wait.
 func (q *SyncQueue) work(now time.Time) {
 	q.wake = time.Time{}
 	for _, r := range q.requests {
@@ -308,7 +315,7 @@ func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 			continue
 		}
 		if !q.start(now, e, u) {
-			q.makeRoom(now, o, nil)
+			q.makeRoom(now, e, u, func(*request) bool { return true })
 			return false
 		}
 		o.entries.MoveToBack(el)
@@ -350,7 +357,7 @@ func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	for _, t := range e.targets {
 		t.tried, t.further = false, 0
 	}
-	for _, u := range e.pulls {
+	for _, u := range slices.Concat(e.pulls...) {
 		if !q.throttle.of(u.HostPort()).broken.Waits(now) && !e.targets[u].stopped.Waits(now) && !q.isAsking(e, u) {
 			e.enqueue(u)
 		}
@@ -414,13 +421,15 @@ func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
 }
 
-// nextQueued returns the first URL of a repository that waited for its domain and may be asked now.
+// nextQueued returns the next queued URL of a repository that may be asked now. URLs of members come first, then
+// those that only pull requests name, of their authors one each in turn.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
 	})
+	e.sortQueued()
 	for _, u := range e.queued {
-		if slices.Contains(e.own, u) && own >= maxOwn || !slices.Contains(e.own, u) && pulls >= maxPulls || q.isAsking(e, u) {
+		if slices.Contains(e.own, u) && own >= maxOwn || q.isAsking(e, u) {
 			continue
 		}
 		d, shared := q.throttle.of(u.HostPort()), q.sharedUntil(now, e, u)
@@ -429,13 +438,43 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 			q.wakeAt(shared)
 		case opens.After(now):
 			q.wakeAt(opens)
+		case pulls >= maxPulls && !slices.Contains(e.own, u):
+			q.makeRoom(now, e, u, func(r *request) bool { return r.entry.repo == e.repo && !r.own })
 		case d.full():
-			q.makeRoom(now, e.owner, d)
+			q.makeRoom(now, e, u, func(r *request) bool { return r.domain == d })
 		default:
 			return u, true
 		}
 	}
 	return u, false
+}
+
+// sortQueued puts the queued URLs of members first, then those whose author had a turn longest ago. A URL that several
+// authors name is asked in the turn of each.
+func (e *entry) sortQueued() {
+	if len(e.queued) < 2 {
+		return
+	}
+	turns := make(map[graspsync.CloneURL]uint64)
+	for _, us := range e.pulls {
+		last := uint64(0)
+		for _, u := range us {
+			last = max(last, e.targets[u].turn)
+		}
+		for _, u := range us {
+			if turn, known := turns[u]; !known || last < turn {
+				turns[u] = last
+			}
+		}
+	}
+	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
+}
+
+// isWanted reports whether a member, or an author of pull requests who does not name URL busy, names URL u.
+func (e *entry) isWanted(u, busy graspsync.CloneURL) bool {
+	return slices.Contains(e.own, u) || slices.ContainsFunc(e.pulls, func(us []graspsync.CloneURL) bool {
+		return slices.Contains(us, u) && !slices.Contains(us, busy)
+	})
 }
 
 // endAttempt ends an attempt that has asked all servers.
@@ -507,26 +546,27 @@ func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	}
 }
 
-// makeRoom stops a slow request of another owner, to one domain or to any, for an owner that waits.
-func (q *SyncQueue) makeRoom(now time.Time, o *owner, d *domain) {
+// makeRoom stops a slow request of another owner or author, so that URL u may be asked for a repository. frees
+// reports whether the end of a request makes room for that.
+func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, frees func(*request) bool) {
 	running := 0
 	for _, r := range q.requests {
-		if r.entry.owner.key == o.key {
+		if r.entry.owner.key == e.owner.key {
 			running++
 		}
 	}
-	if running >= (q.cfg.MaxHunts+1)/2 {
-		return
-	}
+	full := running >= (q.cfg.MaxHunts+1)/2
 	var slow *request
 	for _, r := range q.requests {
+		same := r.entry.owner.key == e.owner.key
 		switch {
-		case r.entry.owner.key == o.key || d != nil && r.domain != d || r.reserved:
+		case full && !same || same && r.own || !frees(r) || r.reserved:
 		case r.stopped:
 			r.reserved = true
 			return
 		case !r.isSlow(now):
 			q.wakeAt(r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter))
+		case r.entry.repo == e.repo && !e.isWanted(u, r.url):
 		case slow == nil || r.id < slow.id:
 			slow = r
 		}

@@ -488,9 +488,9 @@ func TestSlowRequestsYield(t *testing.T) {
 func TestServersOfPullRequests(t *testing.T) {
 	for _, n := range []int{2, 16, 100} {
 		p := play(t, config())
-		in := Wanted{Repo: repoOf(1, 1), URLs: urls(t, []string{"hub.example/r.git"})}
+		in := Wanted{Repo: repoOf(1, 1), URLs: urls(t, []string{"hub.example/r.git"}), Strangers: make([][]graspsync.CloneURL, 1)}
 		for i := range n {
-			in.Strangers = append(in.Strangers, url(t, fmt.Sprintf("slow%d.example/r.git", i)))
+			in.Strangers[0] = append(in.Strangers[0], url(t, fmt.Sprintf("slow%d.example/r.git", i)))
 		}
 		p.step(in)
 		p.run(time.Hour, func(f Fetch) (time.Duration, Outcome) {
@@ -563,7 +563,7 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 		slices.SortFunc(at, func(a, b graspsync.CloneURL) int { return strings.Compare(a.String(), b.String()) })
 		at = slices.Compact(at)
 		own := rng.IntN(len(at) + 1)
-		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: at[own:], Origin: Origin(rng.IntN(2))})
+		p.step(Wanted{Repo: ref, URLs: at[:own], Strangers: slices.Collect(slices.Chunk(at[own:], 1)), Origin: Origin(rng.IntN(2))})
 	}
 }
 
