@@ -16,9 +16,13 @@ import (
 
 // fetchSession is the fetched data of a repository that is not part of it yet, because objects are
 // missing. States and each author of pull requests have sessions of their own, because the whole
-// session is discarded if a pull request has no room.
+// session is discarded if a pull request has no room. Servers that only pull requests name share no
+// session with servers of maintainers: while such a request uses the part that a maintainer's
+// server has sent, the rest from another maintainer's server would come into an empty session and
+// count as missing.
 type fetchSession struct {
 	repo       graspsync.RepoRef
+	stranger   bool // of servers that only pull requests name
 	whose      fetchOwner
 	quarantine Quarantine // nil if there is none; used by who has the session
 	// guarded by fetchSessions.mu
@@ -126,12 +130,12 @@ func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, s := range fs.all {
-		if s.repo == q.repo && s.whose == q.whose && !s.inUse && !q.several {
+		if s.repo == q.repo && s.whose == q.whose && s.stranger == q.stranger && !s.inUse && !q.several {
 			s.inUse = true
 			return s
 		}
 	}
-	s := &fetchSession{repo: q.repo, whose: q.whose, inUse: true}
+	s := &fetchSession{repo: q.repo, whose: q.whose, stranger: q.stranger, inUse: true}
 	fs.all = append(fs.all, s)
 	return s
 }

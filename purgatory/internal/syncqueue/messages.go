@@ -56,7 +56,7 @@ type (
 		Pause   time.Duration
 		More    bool
 	}
-	// Tick is due at [Queue.NextWake]. Received is the number of bytes that each request brought.
+	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes that each request brought.
 	Tick struct{ Received map[RequestID]int64 }
 )
 
