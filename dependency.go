@@ -8,20 +8,20 @@ import (
 // Dependency is an event, or an act of the operator, after which another event is judged again.
 // Functions On... make it. Comparable.
 type Dependency struct {
-	Await  Awaited
+	Await  DependencyKind
 	ID     EventID // of AwaitEvent and AwaitMention
 	Author PubKey  // the author, the maintainer, or the owner of the repository
 	// Text is the identifier of a repository, an address, or the subject of a rule.
 	Text string
 }
 
-// Awaited is the kind of a [Dependency].
-type Awaited uint8
+// DependencyKind is the kind of a [Dependency].
+type DependencyKind uint8
 
 // The kinds of dependencies. Their numbers are stored in records that survive restarts.
 const (
 	// AwaitEvent is the event with an id.
-	AwaitEvent Awaited = iota + 1
+	AwaitEvent DependencyKind = iota + 1
 	// AwaitMention is an event that tags an event id.
 	AwaitMention
 	// AwaitRepo is the announcement of a repository.
@@ -40,13 +40,13 @@ const (
 	// AwaitVersionMention is an event that tags an address.
 	AwaitVersionMention
 	// AwaitSay is an announcement that makes an author a maintainer under an identifier.
-	AwaitSay
+	AwaitBecomesMaintainer
 	// AwaitWanted is an announcement because of which that of an author is wanted too.
-	AwaitWanted
+	AwaitBecomesListed
 	// AwaitLifted is the removal of a rule of the operator.
-	AwaitLifted
+	AwaitRuleRemoved
 	// AwaitAsked is an order of the operator to request the event again.
-	AwaitAsked
+	AwaitOperatorRequest
 )
 
 // String describes the dependency in English, for a log.
@@ -59,9 +59,9 @@ func (d Dependency) String() string {
 		return "something that refers to " + d.ID.String()
 	case AwaitRepo:
 		return "announcement " + repo
-	case AwaitMaintainer, AwaitSay:
+	case AwaitMaintainer, AwaitBecomesMaintainer:
 		return "a say of " + d.Author.String() + " in " + d.Text
-	case AwaitWanted:
+	case AwaitBecomesListed:
 		return "an announcement of " + d.Text + " that lists " + d.Author.String()
 	case AwaitAuthor:
 		return "anything by " + d.Author.String()
@@ -69,9 +69,9 @@ func (d Dependency) String() string {
 		return "anything held by " + d.Author.String()
 	case AwaitVersion:
 		return d.Text
-	case AwaitLifted:
+	case AwaitRuleRemoved:
 		return "the operator to lift the block of " + d.Text
-	case AwaitAsked:
+	case AwaitOperatorRequest:
 		return "the operator to ask for " + d.ID.String() + " again"
 	case AwaitVersionMention:
 		return "something that refers to " + d.Text
@@ -99,17 +99,17 @@ func OnMaintainer(identifier string, author PubKey) Dependency {
 	return Dependency{Await: AwaitMaintainer, Author: author, Text: identifier}
 }
 
-// OnSay is fulfilled by an announcement with this identifier that may make the author a maintainer,
+// OnBecomesMaintainer is fulfilled by an announcement with this identifier that may make the author a maintainer,
 // so that states of the author count. The Policy decides whether it may. If the Policy cannot, any
 // announcement with this identifier fulfills it that lists the author or is by the author, or beside
 // which such an announcement is stored.
-func OnSay(identifier string, author PubKey) Dependency {
-	return Dependency{Await: AwaitSay, Author: author, Text: identifier}
+func OnBecomesMaintainer(identifier string, author PubKey) Dependency {
+	return Dependency{Await: AwaitBecomesMaintainer, Author: author, Text: identifier}
 }
 
-// OnWanted is like [OnSay], for announcements of the author instead of states.
-func OnWanted(identifier string, author PubKey) Dependency {
-	return Dependency{Await: AwaitWanted, Author: author, Text: identifier}
+// OnBecomesListed is like [OnBecomesMaintainer], for announcements of the author instead of states.
+func OnBecomesListed(identifier string, author PubKey) Dependency {
+	return Dependency{Await: AwaitBecomesListed, Author: author, Text: identifier}
 }
 
 // OnAuthor is fulfilled by any event of this author.
@@ -126,12 +126,14 @@ func OnVersionMention(c Address) Dependency {
 	return Dependency{Await: AwaitVersionMention, Text: c.String()}
 }
 
-// OnLifted is fulfilled when the operator removes the rule about a subject. No event fulfills it.
-func OnLifted(subject string) Dependency { return Dependency{Await: AwaitLifted, Text: subject} }
+// OnRuleRemoved is fulfilled when the operator removes the rule about a subject. No event fulfills it.
+func OnRuleRemoved(subject string) Dependency {
+	return Dependency{Await: AwaitRuleRemoved, Text: subject}
+}
 
-// OnAsked is fulfilled when the operator orders that this event, which was removed or given up, be
+// OnOperatorRequest is fulfilled when the operator orders that this event, which was removed or given up, be
 // requested again. No event fulfills it.
-func OnAsked(id EventID) Dependency { return Dependency{Await: AwaitAsked, ID: id} }
+func OnOperatorRequest(id EventID) Dependency { return Dependency{Await: AwaitOperatorRequest, ID: id} }
 
 // OnHeldBy is fulfilled by any event of this author that the Policy holds.
 func OnHeldBy(author PubKey) Dependency {

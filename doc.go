@@ -5,7 +5,7 @@
 //	[EventID], [PubKey]      the id of an event; the public key of its author
 //	[RepoRef], [Address]     a repository; any addressable event (NIP-01)
 //	[RelayURL], [CloneURL]   a relay; a Git server; [URL] and [HostPort] are their parts
-//	[Stamp]                  creation time and id, the order of versions and of NIP-77
+//	[EventKey]                  creation time and id, the order of versions and of NIP-77
 //	[Source]                 the way by which an event came
 //	[Outcome], [Result]      the answer of a Store
 //	[Verdict], [Dependency]  the answer of a Policy; a reason to judge an event again

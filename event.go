@@ -48,8 +48,8 @@ func ParseEvent(ev *nostr.Event) (Event, error) {
 // such events would share one id.
 func (e Event) IsZero() bool { return e.Event == nil || e.ID == (EventID{}) }
 
-// Stamp returns the creation time and id of e, which order its versions.
-func (e Event) Stamp() Stamp { return Stamp{CreatedAt: e.CreatedAt, ID: e.ID} }
+// Key returns the creation time and id of e, which order its versions.
+func (e Event) Key() EventKey { return EventKey{CreatedAt: e.CreatedAt, ID: e.ID} }
 
 // Address returns the address of e. It returns false if the kind is neither replaceable nor
 // addressable. The identifier is the value of the first d tag with a value, or empty. It is not

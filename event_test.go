@@ -18,7 +18,7 @@ func TestParseEvent(t *testing.T) {
 	ev, err := graspsync.ParseEvent(raw)
 	require.NoError(t, err)
 	assert.Equal(t, graspsync.Event{Event: raw, ID: id, PubKey: author}, ev)
-	assert.Equal(t, graspsync.Stamp{CreatedAt: 5, ID: id}, ev.Stamp())
+	assert.Equal(t, graspsync.EventKey{CreatedAt: 5, ID: id}, ev.Key())
 	assert.False(t, ev.IsZero())
 	assert.Equal(t, raw.String(), fmt.Sprint(ev), "it is spelled as it came")
 	assert.True(t, graspsync.Event{Event: raw}.IsZero(), "nobody parsed it")

@@ -63,8 +63,8 @@ func TestDependencyIsSaid(t *testing.T) {
 		"event " + id.String():                            graspsync.OnEvent(id),
 		"something that refers to " + id.String():         graspsync.OnMention(id),
 		"announcement " + ref.String():                    graspsync.OnRepo(ref),
-		"a say of " + one.String() + " in x":              graspsync.OnSay("x", one),
-		"an announcement of x that lists " + one.String(): graspsync.OnWanted("x", one),
+		"a say of " + one.String() + " in x":              graspsync.OnBecomesMaintainer("x", one),
+		"an announcement of x that lists " + one.String(): graspsync.OnBecomesListed("x", one),
 		"anything by " + one.String():                     graspsync.OnAuthor(one),
 		"anything held by " + one.String():                graspsync.OnHeldBy(one),
 		a.String():                                        graspsync.OnVersion(a),
@@ -74,7 +74,7 @@ func TestDependencyIsSaid(t *testing.T) {
 		assert.Equal(t, want, d.String())
 		assert.Equal(t, want, d.LogValue().String())
 	}
-	assert.Equal(t, graspsync.OnMaintainer("x", one).String(), graspsync.OnSay("x", one).String())
+	assert.Equal(t, graspsync.OnMaintainer("x", one).String(), graspsync.OnBecomesMaintainer("x", one).String())
 }
 
 // Ids and keys are in JSON as people write them.

@@ -108,7 +108,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// Forgive applies to the next process too if no attempt was made before.
+// ForgetExpired applies to the next process too if no attempt was made before.
 func TestForgivenWhileRefused(t *testing.T) {
 	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
 	require.NoError(t, err)

@@ -45,16 +45,16 @@ type Announcement struct {
 	Roles       []Role             // one per letter and key, with the strongest standing
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
 	// Own is the standing of the author in the role tags. See [Announcement.HasSay].
-	Own Standing
+	Own RoleStatus
 	// Numbers of values that were dropped because the list was full, and of values before them that
 	// were invalid ([UnusableURLs] returns the reasons).
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
 
-// Stamp returns the creation time and id, which order the announcements of one repository.
-func (a *Announcement) Stamp() graspsync.Stamp {
-	return graspsync.Stamp{CreatedAt: a.CreatedAt, ID: a.ID}
+// Key returns the creation time and id, which order the announcements of one repository.
+func (a *Announcement) Key() graspsync.EventKey {
+	return graspsync.EventKey{CreatedAt: a.CreatedAt, ID: a.ID}
 }
 
 // Sizes in bytes: of an announcement without its event, of a listed key with its entry in a

@@ -37,7 +37,7 @@ func TestParseAnnouncement(t *testing.T) {
 	assert.Equal(t, graspsync.RepoRef{Owner: key(1), Identifier: "a:b"}, a.Ref)
 	assert.Equal(t, eventID(7), a.ID)
 	assert.Equal(t, "A thing", a.Name)
-	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, a.Stamp())
+	assert.Equal(t, graspsync.EventKey{CreatedAt: 100, ID: eventID(7)}, a.Key())
 	assert.Equal(t, []string{"wss://one.example", "wss://two.example", "ws://four.example:7000/x"}, texts(a.Relays))
 	assert.Equal(t, 2, a.UnusableRelays)
 	assert.Equal(t, []string{"https://one.example/x.git", "http://two.example/y.git"}, texts(a.Clones))
@@ -156,7 +156,7 @@ func TestRealEvents(t *testing.T) {
 }
 
 func TestNewer(t *testing.T) {
-	v := []graspsync.Stamp{{CreatedAt: 1, ID: eventID(3)}, {CreatedAt: 2, ID: eventID(9)}, {CreatedAt: 2, ID: eventID(1)}, {CreatedAt: 3, ID: eventID(5)}}
+	v := []graspsync.EventKey{{CreatedAt: 1, ID: eventID(3)}, {CreatedAt: 2, ID: eventID(9)}, {CreatedAt: 2, ID: eventID(1)}, {CreatedAt: 3, ID: eventID(5)}}
 	for i, a := range v {
 		for j, b := range v {
 			assert.Equal(t, i > j, a.Newer(b), "%d %d", i, j)

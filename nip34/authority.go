@@ -19,10 +19,10 @@ type Membership struct {
 	OneSided bool
 }
 
-// Family contains the newest announcement of each author under one identifier. Together they decide
+// AnnouncementSet contains the newest announcement of each author under one identifier. Together they decide
 // who is a member of each author's repository. [Membership.Family] makes it. A Family is immutable
 // and safe for concurrent use.
-type Family struct {
+type AnnouncementSet struct {
 	rule Membership
 	by   map[graspsync.PubKey]*Announcement
 	all  []relation // all authors and listed keys, in order of their keys
@@ -48,13 +48,13 @@ type mention struct {
 
 // Family returns the family of an identifier. Announcements in same with another identifier are
 // ignored. Of several announcements of one author the newest is used.
-func (rule Membership) Family(identifier string, same []*Announcement) *Family {
-	f := &Family{rule: rule, by: make(map[graspsync.PubKey]*Announcement, len(same))}
+func (rule Membership) Family(identifier string, same []*Announcement) *AnnouncementSet {
+	f := &AnnouncementSet{rule: rule, by: make(map[graspsync.PubKey]*Announcement, len(same))}
 	for _, a := range same {
 		if a.Ref.Identifier != identifier {
 			continue
 		}
-		if b := f.by[a.Ref.Owner]; b == nil || a.Stamp().Newer(b.Stamp()) {
+		if b := f.by[a.Ref.Owner]; b == nil || a.Key().Newer(b.Key()) {
 			f.by[a.Ref.Owner] = a
 		}
 	}
@@ -64,7 +64,7 @@ func (rule Membership) Family(identifier string, same []*Announcement) *Family {
 
 // arrange fills all. It sorts all occurrences of keys instead of filling a map, because sorting
 // needs less memory.
-func (f *Family) arrange(own []*Announcement) {
+func (f *AnnouncementSet) arrange(own []*Announcement) {
 	listings := 0
 	for _, a := range own {
 		listings += len(a.Maintainers)
@@ -131,46 +131,46 @@ func (f *Family) arrange(own []*Announcement) {
 }
 
 // place returns the index of a key in all.
-func (f *Family) place(who graspsync.PubKey) (int32, bool) {
+func (f *AnnouncementSet) place(who graspsync.PubKey) (int32, bool) {
 	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key graspsync.PubKey) int { return r.key.Compare(key) })
 	return int32(i), known //nolint:gosec // as above
 }
 
-// Walk is the result of the search for the root of a view. Without a root the view has no members,
+// LeadSearch is the result of the search for the root of a view. Without a root the view has no members,
 // so no state can move its refs.
-type Walk uint8
+type LeadSearch uint8
 
 // The results of a walk.
 const (
-	Found       Walk = iota + 1
-	Unannounced      // a key on the way has no stored announcement
-	NoSay            // the owner ended the own role and names no lead
-	Leadless         // a key that is named as lead names no lead
-	Ambiguous        // a key on the way names two leads
-	Circular         // leads name each other, or the way is too long
+	Found       LeadSearch = iota + 1
+	Unannounced            // a key on the way has no stored announcement
+	NoSay                  // the owner ended the own role and names no lead
+	Leadless               // a key that is named as lead names no lead
+	Ambiguous              // a key on the way names two leads
+	Circular               // leads name each other, or the way is too long
 )
 
-func (w Walk) String() string {
+func (w LeadSearch) String() string {
 	return [...]string{
 		"", "found", "somebody on the way has no announcement here", "the owner has no role and names no lead",
 		"the lead names no lead", "two leads are named", "the leads name each other",
 	}[w]
 }
 
-// Say is the membership of a key in a view, with the reason.
-type Say uint8
+// MemberKind is the membership of a key in a view, with the reason.
+type MemberKind uint8
 
 // Listed keys that are not members are invited. Their announcements are requested, but their states
 // do not count.
 const (
-	Root       Say = iota + 1 // the first member of the view
-	Member                    // is listed by a member, and lists a member
-	Silent                    // is listed, and has no stored announcement
-	Unanswered                // is listed, and lists no member
-	Resigned                  // is listed, and ended the own role
+	Root       MemberKind = iota + 1 // the first member of the view
+	Member                           // is listed by a member, and lists a member
+	Silent                           // is listed, and has no stored announcement
+	Unanswered                       // is listed, and lists no member
+	Resigned                         // is listed, and ended the own role
 )
 
-func (s Say) String() string {
+func (s MemberKind) String() string {
 	return [...]string{
 		"", "root", "member", "invited, has no announcement here", "invited, lists none of them", "invited, has no role of their own",
 	}[s]
@@ -179,7 +179,7 @@ func (s Say) String() string {
 // Person is a member of a view, or an invited key.
 type Person struct {
 	Key      graspsync.PubKey
-	Say      Say
+	Say      MemberKind
 	ListedBy graspsync.PubKey // a member that lists the key; zero for the root
 	Lists    graspsync.PubKey // a member that a Member lists; zero if no answer is needed
 }
@@ -190,7 +190,7 @@ type Authority struct {
 	// Way contains the authors whose announcements were followed, from the owner to the root or to
 	// the end of the walk.
 	Way  []graspsync.PubKey
-	Walk Walk
+	Walk LeadSearch
 	// People contains members and invited keys in the order in which they were found. There are at
 	// most 1 + MaxMaintainers members, as many invited keys without an announcement, and as many
 	// with one.
@@ -228,7 +228,7 @@ func (a *Authority) String() string {
 }
 
 // Authority returns the members of the view of an owner.
-func (f *Family) Authority(view graspsync.RepoRef) *Authority {
+func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	a := &Authority{View: view}
 	a.Way, a.Walk = f.walk(view.Owner)
 	if a.Walk == Found {
@@ -239,7 +239,7 @@ func (f *Family) Authority(view graspsync.RepoRef) *Authority {
 
 // walk searches the root of a view. It follows the one lead that each announcement names. The owner
 // need not name a lead. A key that is named as lead must name one, which may be itself.
-func (f *Family) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end Walk) {
+func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end LeadSearch) {
 	seen := make(map[graspsync.PubKey]struct{}, 1)
 	for at := owner; ; {
 		a := f.by[at]
@@ -270,7 +270,7 @@ func (f *Family) walk(owner graspsync.PubKey) (way []graspsync.PubKey, end Walk)
 // confirm adds the members and invited keys of a view to a. A key is a member if a member lists it
 // and it lists a member. Either condition may become true first, so each new member is checked
 // against both.
-func (f *Family) confirm(a *Authority, root graspsync.PubKey, t *tally) {
+func (f *AnnouncementSet) confirm(a *Authority, root graspsync.PubKey, t *tally) {
 	defer t.clear()
 	at, _ := f.place(root)
 	listedBy, invited, has := t.listedBy, t.invited, t.has
@@ -337,7 +337,7 @@ type tally struct {
 	touched  []int32 // keys that may have marks
 }
 
-func (f *Family) newTally() *tally {
+func (f *AnnouncementSet) newTally() *tally {
 	return &tally{listedBy: make([]int32, len(f.all)), invited: make([]int32, len(f.all)), has: make([]bool, len(f.all))}
 }
 
@@ -349,7 +349,7 @@ func (t *tally) clear() {
 }
 
 // say returns the membership of a key that a member lists.
-func (f *Family) say(has []bool, who int32) (Say, graspsync.PubKey) {
+func (f *AnnouncementSet) say(has []bool, who int32) (MemberKind, graspsync.PubKey) {
 	own := f.all[who].own
 	switch {
 	case own != nil && !own.HasSay():
@@ -369,7 +369,7 @@ func (f *Family) say(has []bool, who int32) (Say, graspsync.PubKey) {
 
 // Maintains reports whether a key is a member of the view of at least one of the owners. See
 // [Family.Speakers].
-func (f *Family) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
+func (f *AnnouncementSet) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
 	if !f.Knows(author) {
 		return false
 	}
@@ -379,7 +379,7 @@ func (f *Family) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) b
 
 // Speakers returns the members of the views of the owners. It includes members that
 // [Authority.People] leaves out because a view has more than [MaxMaintainers].
-func (f *Family) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
+func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say, _ := f.speakers(owners)
 	return say
 }
@@ -390,7 +390,7 @@ const rootsAtOnce = 64
 
 // speakers also returns the number of listings that were followed. A view whose root is a member of
 // a view that was walked has the same members, so it is skipped.
-func (f *Family) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]struct{}, steps int) {
+func (f *AnnouncementSet) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]struct{}, steps int) {
 	say = make(map[graspsync.PubKey]struct{})
 	var roots []int32
 	begun := make(map[int32]struct{})
@@ -422,7 +422,7 @@ func (f *Family) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]s
 type voice struct{ says, listed, lists, news uint64 }
 
 // confirmAll adds the members of some views to say. roots are the roots of the views.
-func (f *Family) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (steps int) {
+func (f *AnnouncementSet) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (steps int) {
 	voices := make([]voice, len(f.all))
 	var queue []int32
 	speaks := func(who int32, in uint64) {
@@ -471,17 +471,17 @@ func (f *Family) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (s
 }
 
 // Announcement returns the newest announcement of a key, or nil.
-func (f *Family) Announcement(who graspsync.PubKey) *Announcement { return f.by[who] }
+func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement { return f.by[who] }
 
 // Knows reports whether a key has an announcement in the family or is listed in one. A key that the
 // family does not know is no member of any view, whatever the announcements of other keys become.
-func (f *Family) Knows(who graspsync.PubKey) bool {
+func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool {
 	_, known := f.place(who)
 	return known
 }
 
 // Lists reports whether an announcement of the family lists a key.
-func (f *Family) Lists(who graspsync.PubKey) bool {
+func (f *AnnouncementSet) Lists(who graspsync.PubKey) bool {
 	i, known := f.place(who)
 	return known && len(f.all[i].listedBy) > 0
 }
@@ -516,7 +516,7 @@ func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintaine
 // non-members list are followed too, because the way to the lead of a view may pass them, and
 // membership is known only once the announcements are stored. If full is true, some keys are left
 // out. The keys on the way to the root of a view, and its members, then come before all others.
-func (f *Family) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
+func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare))
 	r := f.newReach(most.Each)
 	wanted, full = f.share(owners, most, func(owner graspsync.PubKey) ([]int32, bool) { return r.of(owner, nil) })
@@ -529,7 +529,7 @@ func (f *Family) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[gras
 
 // passesOver reports whether a key is left out although it is on the way to the root of a view of
 // these owners, or a member of one.
-func (f *Family) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubKey]graspsync.PubKey) bool {
+func (f *AnnouncementSet) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubKey]graspsync.PubKey) bool {
 	in := func(who graspsync.PubKey) bool {
 		_, is := wanted[who]
 		if !is {
@@ -554,7 +554,7 @@ func (f *Family) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubK
 
 // leading returns the keys on the way from an owner to the root of its view, as far as known, and
 // the keys that the last of them names as leads.
-func (f *Family) leading(owner graspsync.PubKey) (lead []int32) {
+func (f *AnnouncementSet) leading(owner graspsync.PubKey) (lead []int32) {
 	way, end := f.walk(owner)
 	for i, who := range way {
 		if i > 0 {
@@ -571,7 +571,7 @@ func (f *Family) leading(owner graspsync.PubKey) (lead []int32) {
 }
 
 // share gives each owner places for the keys that it lists, in turns.
-func (f *Family) share(owners []graspsync.PubKey, most Bounds, reach func(owner graspsync.PubKey) (lists []int32, cut bool)) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
+func (f *AnnouncementSet) share(owners []graspsync.PubKey, most Bounds, reach func(owner graspsync.PubKey) (lists []int32, cut bool)) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	wanted = make(map[graspsync.PubKey]graspsync.PubKey)
 	is := make([]bool, len(f.all))
 	type turn struct {
@@ -608,7 +608,7 @@ func (f *Family) share(owners []graspsync.PubKey, most Bounds, reach func(owner 
 
 // heads returns a function for the keys that come first among those of an owner: the keys on the
 // way to the root of its view, and its members. Views with the same root share them.
-func (f *Family) heads() func(owner graspsync.PubKey) []int32 {
+func (f *AnnouncementSet) heads() func(owner graspsync.PubKey) []int32 {
 	members, t := make(map[graspsync.PubKey][]int32), f.newTally()
 	return func(owner graspsync.PubKey) []int32 {
 		way, end := f.walk(owner)
@@ -634,7 +634,7 @@ func (f *Family) heads() func(owner graspsync.PubKey) []int32 {
 
 // Wanters returns, for each key whose announcement is useful, the owners for which it is, in order
 // of their keys. Each owner wants at most each keys. See [Family.Wanted].
-func (f *Family) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
+func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
 	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r, heads := f.newReach(each), f.heads()
 	for _, owner := range slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare)) {
@@ -651,14 +651,14 @@ func (f *Family) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubK
 
 // reach walks over the keys that owners list, recursively. Its buffers are reused for each owner.
 type reach struct {
-	f             *Family
+	f             *AnnouncementSet
 	most          int
 	taken, queued []int32 // number of the owner for which the key was last seen
 	owners        int32   // number of owners so far
 	queue         []int32
 }
 
-func (f *Family) newReach(most int) *reach {
+func (f *AnnouncementSet) newReach(most int) *reach {
 	return &reach{f: f, most: most, taken: make([]int32, len(f.all)), queued: make([]int32, len(f.all))}
 }
 

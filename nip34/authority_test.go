@@ -133,7 +133,7 @@ func (p *authorityPlayer) relays(owner graspsync.PubKey) string {
 	return out
 }
 
-func (p *authorityPlayer) family(oneSided bool) *Family {
+func (p *authorityPlayer) family(oneSided bool) *AnnouncementSet {
 	return Membership{OneSided: oneSided}.Family("x", p.same)
 }
 
@@ -426,7 +426,7 @@ func TestAuthorityAgainstNaiveTwin(t *testing.T) {
 }
 
 // checkReasons checks that what is said of people is so.
-func checkReasons(t *testing.T, f *Family, a *Authority) {
+func checkReasons(t *testing.T, f *AnnouncementSet, a *Authority) {
 	t.Helper()
 	require.Equal(t, a.Walk == Found, len(a.Members()) > 0)
 	wanted, _ := f.Wanted(a.Way, ServedBounds())

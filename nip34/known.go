@@ -6,34 +6,34 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Known is the set of keys that have an announcement under an identifier or are listed in one. A
+// AuthorIndex is the set of keys that have an announcement under an identifier or are listed in one. A
 // key outside it is no member and not wanted, which is decided without looking at announcements. It
 // stores a hash of a few bytes per key, so a lookup is wrong with a probability of about 1 in 2^60.
-// [NewKnown] makes one. It is not safe for concurrent use.
-type Known struct {
+// [NewAuthorIndex] makes one. It is not safe for concurrent use.
+type AuthorIndex struct {
 	seed  maphash.Seed
 	times map[uint64]uint32
 }
 
-// NewKnown returns an empty set.
-func NewKnown() *Known { return &Known{maphash.MakeSeed(), make(map[uint64]uint32)} }
+// NewAuthorIndex returns an empty set.
+func NewAuthorIndex() *AuthorIndex { return &AuthorIndex{maphash.MakeSeed(), make(map[uint64]uint32)} }
 
 type acquaintance struct {
 	identifier string
 	who        graspsync.PubKey
 }
 
-func (k *Known) key(identifier string, who graspsync.PubKey) uint64 {
+func (k *AuthorIndex) key(identifier string, who graspsync.PubKey) uint64 {
 	return maphash.Comparable(k.seed, acquaintance{identifier, who})
 }
 
 // Add adds the keys of an announcement. It does nothing for nil.
-func (k *Known) Add(a *Announcement) {
+func (k *AuthorIndex) Add(a *Announcement) {
 	k.each(a, func(key uint64) { k.times[key]++ })
 }
 
 // Remove reverts an Add of the same announcement.
-func (k *Known) Remove(a *Announcement) {
+func (k *AuthorIndex) Remove(a *Announcement) {
 	k.each(a, func(key uint64) {
 		if k.times[key]--; k.times[key] == 0 {
 			delete(k.times, key)
@@ -41,7 +41,7 @@ func (k *Known) Remove(a *Announcement) {
 	})
 }
 
-func (k *Known) each(a *Announcement, do func(key uint64)) {
+func (k *AuthorIndex) each(a *Announcement, do func(key uint64)) {
 	if a == nil {
 		return
 	}
@@ -52,6 +52,6 @@ func (k *Known) each(a *Announcement, do func(key uint64)) {
 }
 
 // Has reports whether a key is in the set under an identifier.
-func (k *Known) Has(identifier string, who graspsync.PubKey) bool {
+func (k *AuthorIndex) Has(identifier string, who graspsync.PubKey) bool {
 	return k.times[k.key(identifier, who)] > 0
 }

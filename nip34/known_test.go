@@ -14,7 +14,7 @@ import (
 func TestKnownIsWhatTheFamilyKnows(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		known, here := NewKnown(), make(map[graspsync.RepoRef]*Announcement)
+		known, here := NewAuthorIndex(), make(map[graspsync.RepoRef]*Announcement)
 		for range 200 {
 			ref := graspsync.RepoRef{Owner: graspsync.PubKey{byte(rng.IntN(6))}, Identifier: fmt.Sprint("r", rng.IntN(3))}
 			known.Remove(here[ref])

@@ -10,14 +10,14 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Omission is the reason why an announcement does not list a service.
-type Omission uint8
+// ListingProblem is the reason why an announcement does not list a service.
+type ListingProblem uint8
 
 // The omissions. If several apply, the last one in this list is returned, because it is the most
 // specific.
 const (
 	// OmitsNothing means that the announcement lists the service.
-	OmitsNothing Omission = iota
+	OmitsNothing ListingProblem = iota
 	// OmitsService means that no relay and no clone URL belongs to the service.
 	OmitsService
 	// OmitsRelay means that a clone URL belongs to the service, and no relay does.
@@ -35,7 +35,7 @@ const (
 // Omits returns why an announcement does not list this service ([Identity.Lists]), and its most
 // similar URL. The URL is "" if there is none or the service is listed. If a list contains no URL
 // of the service, the most similar one is the first by [Identity.Nearest].
-func (id Identity) Omits(a *Announcement) (why Omission, found string) {
+func (id Identity) Omits(a *Announcement) (why ListingProblem, found string) {
 	relay := slices.ContainsFunc(a.Relays, id.served)
 	for _, u := range a.Clones {
 		switch is := id.omitted(u, a.Ref); {
@@ -115,7 +115,7 @@ func (id Identity) hasPath(path []string) int {
 }
 
 // omitted returns why a clone URL of the service is not that of the repository.
-func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) Omission {
+func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) ListingProblem {
 	path := segments(u.Path())
 	switch {
 	case id.serves(u, ref):

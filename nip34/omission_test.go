@@ -35,7 +35,7 @@ func TestOmits(t *testing.T) {
 		name   string
 		relay  string
 		clone  string
-		why    nip34.Omission
+		why    nip34.ListingProblem
 		found  string
 		listed bool
 	}{

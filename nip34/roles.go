@@ -9,43 +9,43 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Letter is the name of a role tag of an announcement.
-type Letter byte
+// RoleTag is the name of a role tag of an announcement.
+type RoleTag byte
 
 // The roles.
 const (
 	// Lead may sign states. The view of an owner who names a lead begins with that lead.
-	Lead Letter = 'M'
+	Lead RoleTag = 'M'
 	// CoMaintainer may sign states.
-	CoMaintainer Letter = 'm'
+	CoMaintainer RoleTag = 'm'
 	// Moderator may close and label, but sign no states and invite nobody.
-	Moderator Letter = 'o'
+	Moderator RoleTag = 'o'
 )
 
-func (l Letter) String() string { return string(rune(l)) }
+func (l RoleTag) String() string { return string(rune(l)) }
 
-// Standing is the combined meaning of the role tags for one key. The zero value is Unnamed.
-type Standing uint8
+// RoleStatus is the combined meaning of the role tags for one key. The zero value is Unnamed.
+type RoleStatus uint8
 
 // The standings, the weakest first. Of several role tags for one key the strongest counts.
 const (
-	Unnamed   Standing = iota // no role tag names the key
-	Malformed                 // the times are invalid, so the role grants nothing
-	Ended                     // the role has as many ends as starts
-	Deferred                  // the last end is the word "defer", so the role is never active
-	Moderates                 // only a moderator, whatever the times are
+	Unnamed   RoleStatus = iota // no role tag names the key
+	Malformed                   // the times are invalid, so the role grants nothing
+	Ended                       // the role has as many ends as starts
+	Deferred                    // the last end is the word "defer", so the role is never active
+	Moderates                   // only a moderator, whatever the times are
 	Active
 )
 
-func (s Standing) String() string {
+func (s RoleStatus) String() string {
 	return [...]string{"unnamed", "malformed", "ended", "deferred", "moderates", "active"}[s]
 }
 
 // Role is a role tag of an announcement.
 type Role struct {
-	Letter   Letter
+	Letter   RoleTag
 	Key      graspsync.PubKey
-	Standing Standing // Malformed, Ended, Deferred or Active
+	Standing RoleStatus // Malformed, Ended, Deferred or Active
 }
 
 // wordDefer replaces the last end of a role that must not count.
@@ -63,7 +63,7 @@ func ParseRole(tag nostr.Tag) (role Role, bounds []uint64, ok bool) {
 	if err != nil {
 		return Role{}, nil, false
 	}
-	role = Role{Letter: Letter(tag[0][0]), Key: key, Standing: Active}
+	role = Role{Letter: RoleTag(tag[0][0]), Key: key, Standing: Active}
 	times := tag[2:]
 	if len(times) > 0 && len(times)%2 == 0 {
 		role.Standing = Ended
@@ -99,7 +99,7 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 		return
 	}
 	type entry struct {
-		letter Letter
+		letter RoleTag
 		key    graspsync.PubKey
 	}
 	at := make(map[entry]int)
@@ -141,7 +141,7 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 }
 
 // own returns the standing of the author by one role tag.
-func (r Role) own() Standing {
+func (r Role) own() RoleStatus {
 	if r.Letter == Moderator {
 		return Moderates
 	}

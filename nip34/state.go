@@ -37,8 +37,8 @@ const (
 // Size returns the approximate memory of a state in bytes, without its event.
 func (s *State) Size() int { return bytesState + bytesRef*len(s.Refs) }
 
-// Stamp returns the creation time and id, which order the states of one author and identifier.
-func (s *State) Stamp() graspsync.Stamp { return graspsync.Stamp{CreatedAt: s.CreatedAt, ID: s.ID} }
+// Key returns the creation time and id, which order the states of one author and identifier.
+func (s *State) Key() graspsync.EventKey { return graspsync.EventKey{CreatedAt: s.CreatedAt, ID: s.ID} }
 
 // symbolic is the prefix of a value that names a ref instead of an object.
 const symbolic = "ref: "

@@ -33,7 +33,7 @@ func TestParseState(t *testing.T) {
 	)))
 	require.NoError(t, err)
 	assert.Equal(t, graspsync.RepoRef{Owner: key(1), Identifier: "x:y"}, s.Ref)
-	assert.Equal(t, graspsync.Stamp{CreatedAt: 100, ID: eventID(7)}, s.Stamp())
+	assert.Equal(t, graspsync.EventKey{CreatedAt: 100, ID: eventID(7)}, s.Key())
 	assert.Equal(t, RefName{"refs/heads/main"}, s.HEAD)
 	assert.Equal(t, map[RefName]ObjectID{{"refs/heads/main"}: {sha1}, {"refs/tags/v1"}: {sha256}}, s.Refs)
 }

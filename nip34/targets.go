@@ -29,7 +29,7 @@ type TargetBounds struct {
 // several times.
 //
 // The function is for one goroutine.
-func (f *Family) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
+func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r, heads := f.newReach(rule.People), f.heads()
 	return func(owner graspsync.PubKey) ([]Target, int) {
 		c := counting{rule: rule, seen: make(map[graspsync.RelayURL]struct{})}

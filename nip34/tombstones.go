@@ -70,7 +70,7 @@ type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
 	at       map[graspsync.Address]nostr.Timestamp // versions up to this time
-	versions map[graspsync.Address][]graspsync.Stamp
+	versions map[graspsync.Address][]graspsync.EventKey
 	vanished map[graspsync.PubKey]nostr.Timestamp // by author, events up to this time
 }
 
@@ -103,12 +103,12 @@ func (t *Tombstones) Add(ev graspsync.Event) {
 
 // AddVersion records that a version of an address existed. While a deletion names the version
 // by its id, older versions are covered. It reports whether the version was unknown.
-func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.Stamp) bool {
+func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.EventKey) bool {
 	if slices.Contains(t.versions[at], version) {
 		return false
 	}
 	if t.versions == nil {
-		t.versions = make(map[graspsync.Address][]graspsync.Stamp)
+		t.versions = make(map[graspsync.Address][]graspsync.EventKey)
 	}
 	t.versions[at] = append(t.versions[at], version)
 	return true
@@ -154,8 +154,8 @@ func (t *Tombstones) Cover(ev graspsync.Event) bool {
 	if until, ok := t.at[a]; ok && ev.CreatedAt <= until {
 		return true
 	}
-	return slices.ContainsFunc(t.versions[a], func(v graspsync.Stamp) bool {
+	return slices.ContainsFunc(t.versions[a], func(v graspsync.EventKey) bool {
 		_, named := t.ids[grave{v.ID, a.Author}]
-		return named && v.Newer(ev.Stamp())
+		return named && v.Newer(ev.Key())
 	})
 }

@@ -88,7 +88,7 @@ func TestWhatWaitsIsAskedForOnce(t *testing.T) {
 		// Who deletes something is asked for, and nobody else.
 		d := keys[0].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[6].ID})
 		w.relay.put(d)
-		w.p.Arrived(eventtest.Of(d))
+		w.p.NotifyStored(eventtest.Of(d))
 		wait(time.Second)
 		require.Len(t, w.p.Held(nostrFilter{}), many-1)
 		require.LessOrEqual(t, r.since(), 3*many/len(keys))

@@ -49,8 +49,8 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	for _, none := range []graspsync.Event{{}, {Event: signedBy(graspsync.KindAnnouncement, "", nostr.Tag{"d", "r"})}} {
 		_, err := (&Purgatory{}).Submit(t.Context(), none, graspsync.Source{})
 		require.ErrorIs(t, err, graspsync.ErrEvent, "nobody has parsed it")
-		(&Purgatory{}).Arrived(none)
-		(&Purgatory{}).Departed(none)
+		(&Purgatory{}).NotifyStored(none)
+		(&Purgatory{}).NotifySuperseded(none)
 	}
 	answer, err := (&Purgatory{}).Submit(t.Context(), eventtest.Of(signedBy(1, "hello")), graspsync.Source{Kind: graspsync.CatchUp})
 	require.NoError(t, err)

@@ -60,7 +60,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 		require.Len(t, began, 1, "the engine is busy")
 		other := dave.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		for range 20_000 {
-			w.p.Arrived(eventtest.Of(other))
+			w.p.NotifyStored(eventtest.Of(other))
 		}
 		w.git.Push(repoOf(alice), nil, object(2))
 		w.p.Pushed(t.Context(), repoOf(alice), nil)
@@ -148,7 +148,7 @@ func TestServedAnnouncementReplacesAnOlderOneThatWaits(t *testing.T) {
 			}
 			a := announce(alice, at)
 			w.relay.put(a)
-			w.p.Arrived(eventtest.Of(a))
+			w.p.NotifyStored(eventtest.Of(a))
 			wait(time.Second)
 			st := w.p.Status()
 			require.Equal(t, newer, st.Replaced == 1, newer)
@@ -165,7 +165,7 @@ func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
 		fail func() error
 		over bool
 	}{
-		"others have all places": {func() error { return fmt.Errorf("weighing: %w", purgatory.ErrCrowded) }, false},
+		"others have all places": {func() error { return fmt.Errorf("weighing: %w", purgatory.ErrGitBusy) }, false},
 		"it takes long": {func() error {
 			time.Sleep(time.Minute)
 			return context.DeadlineExceeded

@@ -132,7 +132,7 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 		wait(30 * time.Second)
 		deletion := eve.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", ev.ID})
 		w.relay.put(deletion)
-		w.p.Arrived(eventtest.Of(deletion))
+		w.p.NotifyStored(eventtest.Of(deletion))
 		wait(10 * time.Minute)
 		require.Len(t, w.git.Calls(), 1)
 		require.Zero(t, w.p.Status().PullRequests)

@@ -165,7 +165,7 @@ func (p *Purgatory) sweep(ctx context.Context) {
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
 	for {
-		if err := p.repos.Sweep(ctx, time.Now().Add(-p.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
+		if err := p.repos.DeleteRetired(ctx, time.Now().Add(-p.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
 			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, graspsync.Printable(err.Error()))
 		}
 		select {

@@ -31,7 +31,7 @@ func TestMaxClones(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxClones: 2}), func(t *testing.T, w *world) {
 		served := announce(alice, now()-500, named("served")...)
 		w.relay.put(served)
-		w.p.Arrived(eventtest.Of(served))
+		w.p.NotifyStored(eventtest.Of(served))
 		wait(time.Second)
 		require.Equal(t, uint64(3), w.p.Status().Dropped["clones"])
 		w.held(says(alice, now(), "main", 1))
@@ -115,7 +115,7 @@ func TestUnusableClones(t *testing.T) {
 		}
 		served := noPort(announce(alice, now()-500), alice)
 		w.relay.put(served)
-		w.p.Arrived(eventtest.Of(served))
+		w.p.NotifyStored(eventtest.Of(served))
 		wait(time.Second)
 		require.EqualValues(t, 1, w.p.Status().Dropped["clones_unusable"])
 		waiting := noPort(announce(bob, now()), bob)
@@ -152,7 +152,7 @@ func TestSurplusOfClonesCountsOnce(t *testing.T) {
 		require.True(t, w.relay.has(ann))
 		dropped := w.p.Status().Dropped["clones"]
 		require.Positive(t, dropped)
-		w.p.Departed(eventtest.Of(ann))
+		w.p.NotifySuperseded(eventtest.Of(ann))
 		wait(time.Minute)
 		require.Equal(t, dropped, w.p.Status().Dropped["clones"])
 		require.LessOrEqual(t, dropped, uint64(20-16+1))

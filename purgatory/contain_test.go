@@ -163,9 +163,9 @@ func (g buggyGit) UpdateRefs(ctx context.Context, dir string, changes []purgator
 	return err
 }
 
-func (g buggyGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+func (g buggyGit) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
 	g.b.at("share")
-	return g.Fake.Share(ctx, from, to, ids)
+	return g.Fake.CopyObjects(ctx, from, to, ids)
 }
 
 func (g buggyGit) Cleanup(ctx context.Context, dir string) error {
@@ -243,7 +243,7 @@ func TestPanicsOfListsTakeNothingAway(t *testing.T) {
 		b.mu.Lock()
 		b.left = 1_000_000
 		b.mu.Unlock()
-		w.p.Arrived(eventtest.Of(announce(alice, now()-100))) // a cause to look
+		w.p.NotifyStored(eventtest.Of(announce(alice, now()-100))) // a cause to look
 		wait(9 * 24 * time.Hour)
 		require.Positive(t, w.p.Status().Panics["relay"])
 		require.True(t, w.git.Has(repoOf(alice)))

@@ -248,7 +248,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 	members := c.rule.Family(a.Ref.Identifier, all).Authority(a.Ref).Members()
 	var newest *nip34.State
 	for _, s := range stored {
-		if _, member := members[s.Ref.Owner]; member && (newest == nil || s.Stamp().Newer(newest.Stamp())) {
+		if _, member := members[s.Ref.Owner]; member && (newest == nil || s.Key().Newer(newest.Key())) {
 			newest = s
 		}
 	}
@@ -265,7 +265,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 	}
 	for _, ev := range c.all {
 		s, err := nip34.ParseState(eventtest.Of(ev))
-		ok = ok || (err == nil && s.Stamp().Newer(newest.Stamp()) && maps.Equal(now, s.Refs))
+		ok = ok || (err == nil && s.Key().Newer(newest.Key()) && maps.Equal(now, s.Refs))
 	}
 	if !ok && len(all) > 1 && time.Since(c.inVain) < time.Minute {
 		c.behind[a.Ref] = struct{}{} // two looks at once wait for each other: one gives up, and serves the state
@@ -293,7 +293,7 @@ func (c *crashes) submit(ev *nostr.Event) {
 		}
 	case purgatory.Pass:
 		c.relay.put(ev)
-		c.p.Arrived(eventtest.Of(ev))
+		c.p.NotifyStored(eventtest.Of(ev))
 	}
 }
 
@@ -348,7 +348,7 @@ func (c *crashes) act(n int) {
 				c.deleted[ev.ID] = true
 				c.mu.Unlock()
 				c.relay.put(d)
-				c.p.Arrived(eventtest.Of(d))
+				c.p.NotifyStored(eventtest.Of(d))
 			}
 		}
 	default:

@@ -50,21 +50,21 @@ func TestDepartedRepositories(t *testing.T) {
 			w.relay.gone(a)
 			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})
 			w.relay.put(d)
-			w.p.Arrived(eventtest.Of(d))
+			w.p.NotifyStored(eventtest.Of(d))
 		}},
 		"deleted by its id": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
 			d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
 			w.relay.put(d)
-			w.p.Arrived(eventtest.Of(d))
+			w.p.NotifyStored(eventtest.Of(d))
 		}},
 		"vanished": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a)
-			w.p.Arrived(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
+			w.p.NotifyStored(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
 		}},
 		"lists us no more": {true, func(w *world, a *nostrEvent) {
 			w.relay.gone(a) // the relay has it, but it is none of those that are ours
-			w.p.Arrived(eventtest.Of(announce(alice, now())))
+			w.p.NotifyStored(eventtest.Of(announce(alice, now())))
 		}},
 		"lost": {false, func(w *world, a *nostrEvent) { w.relay.gone(a) }},
 		"expired": {false, func(w *world, a *nostrEvent) {
@@ -103,8 +103,8 @@ func TestOthersDoNotDepart(t *testing.T) {
 		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.held(announce(carol, now()))
 		wait(time.Second)
-		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()})))
-		w.p.Arrived(eventtest.Of(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})))
+		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", idOf(says(alice, now()-100, "main", 1)).String()})))
+		w.p.NotifyStored(eventtest.Of(bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"a", "30617:" + repoOf(alice).String()})))
 		wait(5 * time.Hour)
 		for _, ref := range []graspsync.RepoRef{repoOf(alice), repoOf(bob), repoOf(carol)} {
 			require.True(t, w.git.Has(ref))
@@ -117,7 +117,7 @@ func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
 		w.relay.gone(a)
-		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
+		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(24 * time.Hour)
 		require.False(t, w.git.Has(repoOf(alice)))
 		again := announce(alice, now())
@@ -138,7 +138,7 @@ func TestDepartsAfterThePush(t *testing.T) {
 		_, unlock, err := w.git.Lock(context.Background(), repoOf(alice))
 		require.NoError(t, err)
 		w.relay.gone(a)
-		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
+		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)))
 		unlock()
@@ -202,7 +202,7 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served(w)
 		w.stop()
-		require.NoError(t, w.git.Erase(t.Context(), repoOf(alice)))
+		require.NoError(t, w.git.Delete(t.Context(), repoOf(alice)))
 		var said strings.Builder
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		w.start()
@@ -224,7 +224,7 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 		w.relay.put(announce(bob, now()-100), says(bob, now()-100, "main", 1))
 		w.git.Put(repoOf(bob), object(1))
 		w.stop()
-		require.NoError(t, w.git.Erase(t.Context(), repoOf(bob)))
+		require.NoError(t, w.git.Delete(t.Context(), repoOf(bob)))
 		var said strings.Builder
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		w.start()
@@ -274,12 +274,12 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 		leaves func(w *world, st *nostrEvent)
 	}{
 		"by its address": {false, func(w *world, st *nostrEvent) {
-			w.p.Arrived(eventtest.Of(carol.Deletion(now(), st)))
+			w.p.NotifyStored(eventtest.Of(carol.Deletion(now(), st)))
 		}},
 		"by its id": {true, func(w *world, st *nostrEvent) {
-			w.p.Arrived(eventtest.Of(carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", st.ID})))
+			w.p.NotifyStored(eventtest.Of(carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", st.ID})))
 		}},
-		"by who removed it": {false, func(w *world, st *nostrEvent) { w.p.Departed(eventtest.Of(st)) }},
+		"by who removed it": {false, func(w *world, st *nostrEvent) { w.p.NotifySuperseded(eventtest.Of(st)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -330,7 +330,7 @@ func TestAReplacedStateCostsNoLook(t *testing.T) {
 			}
 			return nil
 		})
-		w.p.Departed(eventtest.Of(old))
+		w.p.NotifySuperseded(eventtest.Of(old))
 		wait(5 * time.Second)
 		require.Zero(t, locks)
 		w.git.FailWith(nil)

@@ -150,7 +150,7 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 		wait(time.Second)
 		require.Positive(t, w.p.PullBytes(alice.PubKey()))
 		w.relay.gone(a)
-		w.p.Arrived(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
+		w.p.NotifyStored(eventtest.Of(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})))
 		wait(time.Second)
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.Zero(t, w.p.PullBytes(alice.PubKey()))

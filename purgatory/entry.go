@@ -49,7 +49,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Stamp()
+		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Key()
 		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
 		e.Size += int64(a.Size()) // all are kept parsed
 	case graspsync.KindState:
@@ -57,7 +57,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Stamp()
+		e.Class, e.ID, e.Author, e.Version = refplan.State, s.ID, s.Ref.Owner, s.Key()
 		e.Repos, e.State = []graspsync.RepoRef{s.Ref}, s
 		e.Size += int64(s.Size())
 	case graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
@@ -66,7 +66,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 			return e, err
 		}
 		e.Class, e.ID, e.Author, e.Repos = refplan.PullRequest, p.ID, p.Author, p.Repos
-		e.Version, e.Pull = graspsync.Stamp{CreatedAt: p.CreatedAt, ID: p.ID}, p
+		e.Version, e.Pull = graspsync.EventKey{CreatedAt: p.CreatedAt, ID: p.ID}, p
 		e.Size += int64(p.Size())
 	default:
 		return e, fmt.Errorf("%w: kind %d", errNotOurs, ev.Kind)

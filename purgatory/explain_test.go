@@ -27,7 +27,7 @@ func (w *world) explained(ev *nostrEvent) purgatory.EventState {
 func TestExplainWaiting(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
-		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Err: purgatory.ErrBroken})
+		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Err: purgatory.ErrServerUnusable})
 		a, s := announce(alice, now(), "a.example/r.git", "b.example/r.git"), says(alice, now(), "main", 1)
 		w.held(a)
 		w.held(s)

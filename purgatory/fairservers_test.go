@@ -190,7 +190,7 @@ func TestSecondRequestIsNotEndedForNothing(t *testing.T) {
 // What a failure says is not said of everything, nor for longer than what is published meanwhile waits.
 func TestServersThatAreWellAgain(t *testing.T) {
 	for name, err := range map[string]error{
-		"no such name for a moment": fmt.Errorf("%w: no such host", purgatory.ErrBroken),
+		"no such name for a moment": fmt.Errorf("%w: no such host", purgatory.ErrServerUnusable),
 		"too slow once":             fmt.Errorf("%w: %w: more than 600 seconds", purgatory.ErrSlow, purgatory.ErrLimit),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 // has all of them looked at. The zero value is ready.
 type families struct {
 	mu   sync.Mutex
-	kept *limit.Table[familyKey, *nip34.Family] // guarded by mu
+	kept *limit.Table[familyKey, *nip34.AnnouncementSet] // guarded by mu
 }
 
 // familyKey is an identifier and a hash of the ids of its announcements.
@@ -31,7 +31,7 @@ type familyKey struct {
 }
 
 // of returns the family of announcements with an identifier.
-func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Announcement) *nip34.Family {
+func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Announcement) *nip34.AnnouncementSet {
 	ids, listings := make([]graspsync.EventID, len(all)), len(all)
 	for i, a := range all {
 		ids[i] = a.ID
@@ -46,7 +46,7 @@ func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Ann
 	sum.Sum(key.of[:0])
 	f.mu.Lock()
 	if f.kept == nil {
-		f.kept = limit.NewTable[familyKey, *nip34.Family](maxFamilies, maxFamilyListings)
+		f.kept = limit.NewTable[familyKey, *nip34.AnnouncementSet](maxFamilies, maxFamilyListings)
 	}
 	family, known := f.kept.Get(key)
 	f.kept.Touch(key)

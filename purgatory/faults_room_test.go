@@ -27,7 +27,7 @@ func (l *faultyLife) pushes(ev *nostrEvent, bytes int64) (refused bool) {
 			return err
 		}
 		defer unlock()
-		said, err := l.p.Ration(l.t.Context(), repoOf(alice), dir, []*nip34.PullRequest{pr}, bytes)
+		said, err := l.p.AdmitPullRefs(l.t.Context(), repoOf(alice), dir, []*nip34.PullRequest{pr}, bytes)
 		if err != nil {
 			return err
 		}
@@ -121,9 +121,9 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 		l.git.Push(repoOf(carol), map[nip34.RefName]nip34.ObjectID{refOf(p): object(5)}, object(5))
 		wait(15 * time.Minute)
 		l.relay.gone(a)
-		l.p.Arrived(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
+		l.p.NotifyStored(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
 		l.relay.gone(b)
-		l.p.Departed(eventtest.Of(b))
+		l.p.NotifySuperseded(eventtest.Of(b))
 		wait(time.Minute)
 		early := l.git.Has(repoOf(bob))
 		wait(2 * time.Hour)
@@ -188,7 +188,7 @@ func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 		pushed := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest)
 		l.goes(repoOf(alice), refOf(pushed), 1)
 		l.relay.put(pushed)
-		l.p.Arrived(eventtest.Of(pushed))
+		l.p.NotifyStored(eventtest.Of(pushed))
 		wait(time.Hour)
 		l.comes(many[0])
 		again := l.p.Status().PullRequests

@@ -191,7 +191,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 		if !had && !errors.Is(err, errHere) {
 			p.sessions.discard(s)
 		}
-		if errors.Is(err, ErrBroken) {
+		if errors.Is(err, ErrServerUnusable) {
 			return syncqueue.Broken, false, err
 		}
 		return syncqueue.Nothing, false, err

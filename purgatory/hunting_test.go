@@ -104,7 +104,7 @@ func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, 
 func TestPromiseP15_CrashLoop(t *testing.T) {
 	servers := map[string]fetchtest.Server{
 		"lacking.example": {}, "busy.example": {Err: errors.New("busy")}, "slow.example": {Err: errors.New("cut off"), Delay: 10 * time.Second},
-		"broken.example":  {Err: purgatory.ErrBroken},
+		"broken.example":  {Err: purgatory.ErrServerUnusable},
 		"endless.example": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 100},
 	}
 	cfg := purgatory.Config{Times: purgatory.Times{Hold: 3 * time.Hour}}

@@ -277,9 +277,9 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
-// Arrived reports that an event was stored by others. A deletion ends holds, and an announcement
+// NotifyStored reports that an event was stored by others. A deletion ends holds, and an announcement
 // may change maintainers and servers.
-func (p *Purgatory) Arrived(ev graspsync.Event) {
+func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
 	}
@@ -299,9 +299,9 @@ func (p *Purgatory) Arrived(ev graspsync.Event) {
 	}
 }
 
-// Departed reports that an event is not stored any more. A repository may be hosted no longer, or
+// NotifySuperseded reports that an event is not stored any more. A repository may be hosted no longer, or
 // another state may decide.
-func (p *Purgatory) Departed(ev graspsync.Event) {
+func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():
 	case ev.Kind == graspsync.KindAnnouncement:

@@ -58,15 +58,15 @@ type Repositories interface {
 	// Owned yields the repositories of an owner that are in service, or of all owners for the
 	// zero key, in any order. An error is the last pair.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
-	// Depart takes a repository out of service, durably. New requests do not find it. Depart waits
+	// Retire takes a repository out of service, durably. New requests do not find it. Retire waits
 	// for the lock, but not for readers. Create puts the repository back as it was. A missing
 	// repository is no error.
-	Depart(ctx context.Context, ref graspsync.RepoRef) error
-	// Sweep deletes the folders of repositories that left service before a time.
-	Sweep(ctx context.Context, before time.Time) error
-	// Erase deletes a repository immediately, in service or not. It waits for the lock. A missing
+	Retire(ctx context.Context, ref graspsync.RepoRef) error
+	// DeleteRetired deletes the folders of repositories that left service before a time.
+	DeleteRetired(ctx context.Context, before time.Time) error
+	// Delete deletes a repository immediately, in service or not. It waits for the lock. A missing
 	// repository is no error.
-	Erase(ctx context.Context, ref graspsync.RepoRef) error
+	Delete(ctx context.Context, ref graspsync.RepoRef) error
 
 	// Staged returns the uploads that were pushed to a repository for an event. Several clients
 	// may have pushed. It may be called with or without locks.
@@ -104,35 +104,35 @@ var (
 
 // GitFetcher gets git objects and moves refs. Package gitfetch has the implementation for real
 // repositories, package fetchtest one for tests. Methods with a folder are called under the lock of
-// its repository, except for Quarantine and Weigh. Objects that Missing, Share, Take or
+// its repository, except for Quarantine and DiskUsage. Objects that Missing, Share, Take or
 // [Quarantine.Promote] found in a repository or added to it are kept from garbage collection until
 // Cleanup.
 type GitFetcher interface {
-	// Probe returns the kinds of those of ids that are in the repository, complete or not. stamp
-	// changes whenever an object is added, removed, or released to garbage collection. Probe is
-	// cheap. Histories are walked only if Probe finds all objects of a state.
-	Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
+	// Stat returns the kinds of those of ids that are in the repository, complete or not. stamp
+	// changes whenever an object is added, removed, or released to garbage collection. Stat is
+	// cheap. Histories are walked only if Stat finds all objects of a state.
+	Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
 	// Missing returns those of ids that are not in the repository with all objects that they need.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Weigh returns the bytes on the disk of ids and of all objects that they need, without the
+	// DiskUsage returns the bytes on the disk of ids and of all objects that they need, without the
 	// objects that but need. All are in the repository. The lock is not held.
-	Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
+	DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
 
 	// Quarantine creates a place beside a repository for objects that are not part of it yet.
 	Quarantine(ctx context.Context, dir string) (Quarantine, error)
-	// Share makes those of ids that are complete in one repository part of another one, with all
+	// CopyObjects makes those of ids that are complete in one repository part of another one, with all
 	// objects that they need, durably. Both repositories are locked.
-	Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error
-	// Take makes objects of a folder of packs part of a repository, with the objects that they need
+	CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error
+	// ImportPacks makes objects of a folder of packs part of a repository, with the objects that they need
 	// and no others, durably. The error wraps ErrNotServed if a needed object is in neither of them.
 	// In this case nothing has changed. The folder is not changed.
-	Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
+	ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
 
 	// Refs returns the branches, tags and refs/nostr of a repository, and the target of HEAD.
 	Refs(ctx context.Context, dir string) (Refs, error)
 	// UpdateRefs creates and moves refs, all of them or none. Then it sets HEAD, unless head is
 	// zero. Then it deletes refs. The changes are durable when it returns. The error wraps ErrChanged
-	// if a ref did not have its old value, and ErrUnfit if git can never accept the refs.
+	// if a ref did not have its old value, and ErrInvalidRefs if git can never accept the refs.
 	UpdateRefs(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
 
 	// Repair removes the leftovers of a crash: stale locks, and quarantines of earlier processes.
@@ -220,10 +220,10 @@ var (
 	// ErrNotServed is wrapped by errors of [Quarantine.Fetch] if a server has none of the objects,
 	// lacks the repository, or refuses access.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrBroken is wrapped by errors of [Quarantine.Fetch] for a failure of the whole server that
+	// ErrServerUnusable is wrapped by errors of [Quarantine.Fetch] for a failure of the whole server that
 	// lasts: an unknown name, TLS, or an address that is not public. Its URLs are not requested for a
 	// while.
-	ErrBroken = errors.New("server is of no use")
+	ErrServerUnusable = errors.New("server is of no use")
 	// ErrLimit is wrapped by errors of [Quarantine.Fetch] if an answer exceeds a limit. The same
 	// objects are not requested from the server before the next day.
 	ErrLimit = errors.New("beyond a limit")
@@ -233,15 +233,15 @@ var (
 	// ErrBusy is wrapped by errors of [Quarantine.Fetch], in a [BusyError], if a server asks for a
 	// pause.
 	ErrBusy = errors.New("server is busy")
-	// ErrUnfit is wrapped by errors of [GitFetcher].UpdateRefs if git refuses the refs: names that
+	// ErrInvalidRefs is wrapped by errors of [GitFetcher].UpdateRefs if git refuses the refs: names that
 	// exclude each other, or a branch that is no commit.
-	ErrUnfit = errors.New("git refuses these refs")
+	ErrInvalidRefs = errors.New("git refuses these refs")
 	// ErrChanged is wrapped by errors of [GitFetcher].UpdateRefs if another process has moved a ref.
 	// Nothing was changed.
 	ErrChanged = errors.New("ref was changed by somebody else")
-	// ErrCrowded is wrapped by errors of all methods of [GitFetcher] and [Quarantine] if all git
+	// ErrGitBusy is wrapped by errors of all methods of [GitFetcher] and [Quarantine] if all git
 	// slots were busy until the time was up. It says nothing about the repository.
-	ErrCrowded = errors.New("others had all places")
+	ErrGitBusy = errors.New("others had all places")
 )
 
 // BusyError is wrapped by errors of [Quarantine.Fetch] if a server asks for a pause. Its URLs are

@@ -115,15 +115,15 @@ func (f *folders) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[gra
 	}
 }
 
-func (f *folders) Depart(_ context.Context, ref graspsync.RepoRef) error {
+func (f *folders) Retire(_ context.Context, ref graspsync.RepoRef) error {
 	return os.Rename(f.path(ref), f.path(ref)+".departed")
 }
 
-func (f *folders) Sweep(context.Context, time.Time) error { return nil }
+func (f *folders) DeleteRetired(context.Context, time.Time) error { return nil }
 
-// Erase leaves no half of a repository to whoever comes after a kill: one that is not ready is
+// Delete leaves no half of a repository to whoever comes after a kill: one that is not ready is
 // none.
-func (f *folders) Erase(_ context.Context, ref graspsync.RepoRef) error {
+func (f *folders) Delete(_ context.Context, ref graspsync.RepoRef) error {
 	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -177,7 +177,7 @@ func (f *folders) Remove(ctx context.Context, ref graspsync.RepoRef) error {
 	if err == nil && len(out) > 0 {
 		return purgatory.ErrInUse
 	}
-	return f.Erase(ctx, ref)
+	return f.Delete(ctx, ref)
 }
 
 func userGit(dir string, args ...string) *exec.Cmd {

@@ -21,7 +21,7 @@ func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 			if i%2 == 0 { // else it is not ours
 				w.relay.put(ev)
 			}
-			w.p.Arrived(eventtest.Of(ev))
+			w.p.NotifyStored(eventtest.Of(ev))
 		}
 		wait(time.Minute)
 		require.Zero(t, w.p.Sizes()["touched"])

@@ -31,7 +31,7 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 		}
 		arrives := func(ev *nostr.Event) {
 			w.relay.put(ev)
-			w.p.Arrived(eventtest.Of(ev))
+			w.p.NotifyStored(eventtest.Of(ev))
 			wait(5 * time.Second)
 		}
 		decides := func(want *nostr.Event, n int) {
@@ -126,7 +126,7 @@ func TestRemovedWhileItIsLookedAt(t *testing.T) {
 				removed = true
 				ev := listing(alice, now()-40)
 				w.relay.put(ev)
-				w.p.Arrived(eventtest.Of(ev))
+				w.p.NotifyStored(eventtest.Of(ev))
 			}
 			return nil
 		})

@@ -77,7 +77,7 @@ const (
 	// NotStored: the git data has arrived, but the relay refused the event or had a newer version
 	// or a deletion of it. Its text is "refused".
 	NotStored
-	// Displaced: the event was evicted because the table was full, or [Purgatory.Dismiss] removed
+	// Displaced: the event was evicted because the table was full, or [Purgatory.Drop] removed
 	// it. It may be submitted again.
 	Displaced
 	// Unwanted: the event was the announcement of a maintainer whom no held announcement lists any

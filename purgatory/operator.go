@@ -26,12 +26,12 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Forgive forgets that events of a repository have expired, and revives its softly expired
+// ForgetExpired forgets that events of a repository have expired, and revives its softly expired
 // announcement. It returns the ids of the other events. Sync does not ignore them any more, and
-// requests them if SyncManager.Reconsider is called with [graspsync.OnAsked] for them. Events that
+// requests them if SyncManager.RulesChanged is called with [graspsync.OnOperatorRequest] for them. Events that
 // expired before records began are not found (GivenUpUnknown of [DataState]). The error joins those
 // of the store. The other events were forgotten.
-func (p *Purgatory) Forgive(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
+func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
 	for _, id := range p.gaveUp(ref) {
 		if err := p.pending.again(ctx, id); err != nil {
@@ -50,10 +50,10 @@ func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id gr
 	return p.dropRefs(ctx, ref, id)
 }
 
-// Dismiss ends the hold of all events for which unwanted returns true, and has their data deleted.
+// Drop ends the hold of all events for which unwanted returns true, and has their data deleted.
 // They may be submitted again. It returns the number of events. The error joins those of single
 // events. The others were removed, and the call may be repeated.
-func (p *Purgatory) Dismiss(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
+func (p *Purgatory) Drop(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
 	for _, e := range p.pending.all() {
 		if e.Event == nil || !unwanted(e.Signed()) {

@@ -58,7 +58,7 @@ func history(answered bool) (out []happening) {
 	out = append(out, func(w *world) {
 		w.relay.put(deletion)
 		w.relay.remove(gone.ID)
-		w.p.Arrived(eventtest.Of(deletion))
+		w.p.NotifyStored(eventtest.Of(deletion))
 	})
 	data := func(server string, objects ...nip34.ObjectID) {
 		out = append(out, func(w *world) { w.git.Serve(clone(server), fetchtest.Server{Objects: objects}) })
@@ -88,7 +88,7 @@ func submitOrStore(w *world, ev *nostr.Event) {
 	}
 	if w.submit(ev, false) == purgatory.Pass {
 		w.relay.put(ev)
-		w.p.Arrived(eventtest.Of(ev))
+		w.p.NotifyStored(eventtest.Of(ev))
 	}
 }
 

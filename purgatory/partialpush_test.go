@@ -69,7 +69,7 @@ func TestPartialPush(t *testing.T) {
 		young := partial(t, w)
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", young.ID})
 		w.relay.put(d)
-		w.p.Arrived(eventtest.Of(d))
+		w.p.NotifyStored(eventtest.Of(d))
 		wait(time.Second)
 		require.Equal(t, served, w.git.RefsOf(repoOf(alice)), "it is deleted: what is served decides again")
 		require.Zero(t, w.p.Sizes()["pushed"])

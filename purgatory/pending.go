@@ -48,7 +48,7 @@ type pendingEvents struct {
 	byName    map[string]idSet // announcements, relatives and states by identifier
 	byAuthor  map[graspsync.PubKey]idSet
 	announced map[graspsync.RepoRef]graspsync.EventID
-	known     *nip34.Known         // by announcements
+	known     *nip34.AuthorIndex   // by announcements
 	lists     map[string]*nameList // by identifier; absent after a change
 	next      time.Time            // no event is due before; the zero time if none is known
 	deletions uint64               // number of calls of askAgain
@@ -82,7 +82,7 @@ type nameList struct {
 // endedHold is the memory of an event that is not held any more.
 type endedHold struct {
 	until   time.Time
-	version graspsync.Stamp // of a relative
+	version graspsync.EventKey // of a relative
 }
 
 type idSet = map[graspsync.EventID]struct{}
@@ -107,7 +107,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		writing: keyed.NewLocks[graspsync.EventID](), storing: keyed.NewLocks[graspsync.EventID](),
 		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
 		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),
-		known: nip34.NewKnown(), lists: make(map[string]*nameList),
+		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
 		room:     limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		quotas:   make(map[quotaKey]int),
 		expired:  limit.NewTable[graspsync.EventID, endedHold](cfg.fixed.MaxRemembered, 0),
@@ -321,15 +321,15 @@ func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) 
 }
 
 // held is [Purgatory.Held].
-func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.Stamp) {
+func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, h := range p.events {
 		if h.refIn == nil && filter.Matches(h.Event) {
-			out = append(out, graspsync.Stamp{CreatedAt: h.Event.CreatedAt, ID: id})
+			out = append(out, graspsync.EventKey{CreatedAt: h.Event.CreatedAt, ID: id})
 		}
 	}
-	slices.SortFunc(out, func(a, b graspsync.Stamp) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(out, func(a, b graspsync.EventKey) int { return a.ID.Compare(b.ID) })
 	return out
 }
 

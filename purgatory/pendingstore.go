@@ -115,7 +115,7 @@ func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 			p.report.unreadable.Add(1)
 			return p.keep.Delete(ctx, keyLeft+key) // to forget it costs little
 		}
-		return p.leave(ctx, now, ref, endedHold{until: d.Until, version: graspsync.Stamp{CreatedAt: d.CreatedAt, ID: id}})
+		return p.leave(ctx, now, ref, endedHold{until: d.Until, version: graspsync.EventKey{CreatedAt: d.CreatedAt, ID: id}})
 	})
 }
 

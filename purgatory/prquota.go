@@ -212,7 +212,7 @@ func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 	bytes, err := int64(0), error(nil)
 	if len(tips) > 0 {
 		err = s.r.work(ctx, s.r.left()/2, func(ctx context.Context) (err error) {
-			bytes, err = s.x.git.Weigh(ctx, s.r.dir, tips, s.others)
+			bytes, err = s.x.git.DiskUsage(ctx, s.r.dir, tips, s.others)
 			return err
 		})
 	}
@@ -231,7 +231,7 @@ func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 // if that takes too long, because an author could make objects for which it does.
 func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.ObjectID, but []nip34.ObjectID) (bytes int64, err error) {
 	err = s.r.work(ctx, most, func(ctx context.Context) (err error) {
-		bytes, err = s.x.git.Weigh(ctx, s.r.dir, []nip34.ObjectID{tip}, but)
+		bytes, err = s.x.git.DiskUsage(ctx, s.r.dir, []nip34.ObjectID{tip}, but)
 		return err
 	})
 	if errors.Is(err, errLong) {
@@ -395,7 +395,7 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	if err == nil {
 		p, err = x.plan(ctx, r, asking, -1)
 	}
-	if errors.Is(err, ErrCrowded) { // which is no fault of the repository
+	if errors.Is(err, ErrGitBusy) { // which is no fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
 		r.Refused = make(map[graspsync.EventID]struct{})
 		for _, pr := range pulls {
@@ -453,7 +453,7 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 		return nil, err
 	}
 	r := &repository{Repository: g.Repository(ref)}
-	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrCrowded)
+	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrGitBusy)
 	r.Refs, err = x.git.Refs(ctx, dir)
 	return r, err
 }
@@ -488,7 +488,7 @@ func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 	return room, p.soon, err
 }
 
-// forPush is [Purgatory.Ration].
+// forPush is [Purgatory.AdmitPullRefs].
 func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()

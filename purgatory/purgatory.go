@@ -125,7 +125,7 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 // Held returns the keys of the held events that match a filter at one moment, without those that
 // are stored and wait for another repository. An event is stored before its hold ends. A caller
 // that needs all events calls Held first, and then the [Relay].
-func (p *Purgatory) Held(filter nostr.Filter) []graspsync.Stamp { return p.pending.held(filter) }
+func (p *Purgatory) Held(filter nostr.Filter) []graspsync.EventKey { return p.pending.held(filter) }
 
 // Announcements returns the held announcements with an identifier that have not expired.
 func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
@@ -213,10 +213,10 @@ func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.pending.pushing(ref, refs)
 }
 
-// Settled waits until a repository was released for all earlier calls of [Purgatory.Pushed] and the
+// WaitServed waits until a repository was released for all earlier calls of [Purgatory.Pushed] and the
 // like, or ctx ends. Afterwards the data of a push is served, and the refs of other repositories
 // follow. A failed release ends the wait as well, and is repeated. The error wraps that of ctx.
-func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
+func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.table.await(ctx, ref)
 }
 
@@ -224,10 +224,10 @@ func (p *Purgatory) Settled(ctx context.Context, ref graspsync.RepoRef) error {
 // an owner, as measured since the start.
 func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
 
-// Ration returns the pull requests whose refs a push may not create, each with a reason for the
+// AdmitPullRefs returns the pull requests whose refs a push may not create, each with a reason for the
 // client. It makes room for the others. bytes is the size of the push. It is called before git
 // creates the refs, with the lock of the repository in dir held.
-func (p *Purgatory) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
+func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 

@@ -212,7 +212,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 		w.held(s)
 		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID})
 		w.relay.put(d)
-		w.p.Arrived(eventtest.Of(d))
+		w.p.NotifyStored(eventtest.Of(d))
 		wait(time.Second)
 		require.Empty(t, w.p.Held(nostrFilter{}))
 		w.git.Put(repoOf(alice), object(1))

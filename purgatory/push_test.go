@@ -103,7 +103,7 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 		d := bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
 		w.relay.put(d)
 		w.relay.remove(p.ID)
-		w.p.Arrived(eventtest.Of(d))
+		w.p.NotifyStored(eventtest.Of(d))
 		wait(2 * time.Hour)
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{refOf(stays): object(6)}, w.git.RefsOf(repoOf(alice)))
 	})

@@ -62,7 +62,7 @@ func (w *world) pushFor(ev *nostrEvent, bytes int64) (reason string) {
 	dir, unlock, err := w.git.Lock(w.t.Context(), repoOf(alice))
 	require.NoError(w.t, err)
 	defer unlock()
-	refused, err := w.p.Ration(w.t.Context(), repoOf(alice), dir, []*nip34.PullRequest{pr}, bytes)
+	refused, err := w.p.AdmitPullRefs(w.t.Context(), repoOf(alice), dir, []*nip34.PullRequest{pr}, bytes)
 	require.NoError(w.t, err)
 	if reason = refused[pr.ID]; reason == "" {
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{refOf(ev): pr.Tip}, pr.Tip)
@@ -261,7 +261,7 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 		require.Positive(t, w.p.Status().Dropped["pull_refs"])
 		dir, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
 		require.NoError(t, err)
-		kinds, _, err := w.git.Probe(t.Context(), dir, []nip34.ObjectID{object(20), object(21)})
+		kinds, _, err := w.git.Stat(t.Context(), dir, []nip34.ObjectID{object(20), object(21)})
 		require.NoError(t, err)
 		unlock()
 		require.NotContains(t, kinds, object(20))
@@ -373,7 +373,7 @@ func TestNothingIsRationed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()
 		w.git.FailWith(func(string) error { return errDisk })
-		refused, err := w.p.Ration(t.Context(), repoOf(alice), "", nil, 5)
+		refused, err := w.p.AdmitPullRefs(t.Context(), repoOf(alice), "", nil, 5)
 		require.NoError(t, err)
 		require.Empty(t, refused)
 	})

@@ -34,7 +34,7 @@ func known(most nip34.Bounds) nip34.Bounds {
 
 // listings are the owners who list maintainers under an identifier.
 type listings struct {
-	family  *nip34.Family
+	family  *nip34.AnnouncementSet
 	served  map[graspsync.PubKey]graspsync.PubKey   // listed by served announcements, with one owner who lists the key
 	waiting map[graspsync.PubKey]graspsync.PubKey   // listed by held announcements, within the bounds, with one owner
 	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements who list the key
@@ -119,7 +119,7 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 		if hasExpired(a.Event, now) {
 			continue
 		}
-		if old := g.Accepted[a.Ref]; old == nil || a.Stamp().Newer(old.Stamp()) {
+		if old := g.Accepted[a.Ref]; old == nil || a.Key().Newer(old.Key()) {
 			g.Accepted[a.Ref] = a
 		}
 	}
@@ -190,7 +190,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 	case refplan.State:
 		s := e.State
 		if slices.ContainsFunc(g.Stored, func(o *nip34.State) bool {
-			return o.Ref == s.Ref && o.Stamp().Newer(s.Stamp())
+			return o.Ref == s.Ref && o.Key().Newer(s.Key())
 		}) {
 			g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Replaced})
 			return nil
@@ -220,7 +220,7 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 
 // family returns the maintainers of all repositories with an identifier. It may need announcements
 // of repositories that are not hosted. Only those of listed keys count, so that no others are read.
-func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.Family, error) {
+func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.AnnouncementSet, error) {
 	all := slices.Concat(served, waiting)
 	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
 	for _, h := range relatives {
@@ -354,7 +354,7 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 		return nil, nil, err
 	}
 	for _, one := range g.All {
-		if one.Ref == ref && (a == nil || one.Stamp().Newer(a.Stamp())) {
+		if one.Ref == ref && (a == nil || one.Key().Newer(a.Key())) {
 			a = one
 		}
 	}
@@ -371,14 +371,14 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 			return false, fmt.Errorf("reading states: %w", err)
 		}
 		return slices.ContainsFunc(stored, func(s *nip34.State) bool {
-			return s.Ref == e.Repos[0] && s.Stamp().Newer(e.Version)
+			return s.Ref == e.Repos[0] && s.Key().Newer(e.Version)
 		}), nil
 	case refplan.Announcement:
 		stored, err := d.relay.relatives(ctx, e.Repos[0].Identifier, []graspsync.PubKey{e.Author})
 		if err != nil {
 			return false, fmt.Errorf("reading announcements: %w", err)
 		}
-		return slices.ContainsFunc(stored, func(a *nip34.Announcement) bool { return a.Stamp().Newer(e.Version) }), nil
+		return slices.ContainsFunc(stored, func(a *nip34.Announcement) bool { return a.Key().Newer(e.Version) }), nil
 	}
 	return false, nil
 }

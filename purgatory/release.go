@@ -57,7 +57,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
-	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrCrowded), most.share, most.moves
+	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrGitBusy), most.share, most.moves
 	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, p.endElsewhere(ctx, g))
@@ -81,7 +81,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
 	if r.failed = p.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
-		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrCrowded)
+		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrGitBusy)
 		p.alignOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.alignPulls(ctx, g, r)
@@ -407,7 +407,7 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 		}
 		if len(changes) > 0 || !head.IsZero() {
 			err := p.refUpdater.move(ctx, r, changes, head)
-			if errors.Is(err, ErrUnfit) && r.Decides != nil {
+			if errors.Is(err, ErrInvalidRefs) && r.Decides != nil {
 				r.Unfit[r.Decides.ID] = struct{}{}
 				if err = p.refUpdater.mend(ctx, r.Ref, r.dir); err == nil {
 					r.Refs, err = p.git.Refs(ctx, r.dir)
@@ -475,14 +475,14 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, quickMoves
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrGitBusy), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
 	if err := p.findObjects(ctx, g, o, sets); err != nil {
 		return err
 	}
 	ids := slices.DeleteFunc(o.MissingOf(sets), r.Lacks)
 	if len(ids) > 0 {
-		err := o.work(ctx, o.left(), func(ctx context.Context) error { return p.git.Share(ctx, r.dir, dir, ids) })
+		err := o.work(ctx, o.left(), func(ctx context.Context) error { return p.git.CopyObjects(ctx, r.dir, dir, ids) })
 		if err != nil {
 			return err
 		}
@@ -573,7 +573,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.Share(ctx, dir, r.dir, ids) })
+	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.CopyObjects(ctx, dir, r.dir, ids) })
 	if err != nil {
 		return false, err
 	}
@@ -617,12 +617,12 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 // and returns the bytes that it adds. more bytes come with it.
 func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = p.git.Weigh(ctx, dir, []nip34.ObjectID{tip}, both)
+		bytes, err = p.git.DiskUsage(ctx, dir, []nip34.ObjectID{tip}, both)
 		return err
 	})
 	switch {
 	case err == nil:
-	case ctx.Err() != nil || errors.Is(err, ErrCrowded):
+	case ctx.Err() != nil || errors.Is(err, ErrGitBusy):
 		return 0, false, err
 	default: // it takes long, or something that it needs is not there: nothing else waits for that
 		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
@@ -697,7 +697,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		if err != nil {
 			return err
 		}
-		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.Take(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
+		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.ImportPacks(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
 		done()
 		switch {
 		case err == nil:
@@ -854,7 +854,7 @@ func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref gr
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrCrowded), othersShare, moves
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrGitBusy), othersShare, moves
 	return p.takeBackHere(ctx, g, o, refused)
 }
 

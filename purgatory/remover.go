@@ -24,7 +24,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
 	defer leave()
-	if err := p.repos.Erase(ctx, ref); err != nil {
+	if err := p.repos.Delete(ctx, ref); err != nil {
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
@@ -45,7 +45,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 	if errors.Is(err, ErrInUse) {
 		waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
 		defer cancel()
-		if err = p.repos.Depart(waiting, ref); err == nil {
+		if err = p.repos.Retire(waiting, ref); err == nil {
 			p.report.drop("departed")
 			p.cfg.Logger.Info("repository out of service", keyRepo, graspsync.Printable(ref.String()))
 		}

@@ -95,8 +95,8 @@ func (s *report) recovered(err *error, whose string) {
 
 // answersOfDependencies are errors about one request. The dependency works.
 var answersOfDependencies = []error{
-	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrBroken, ErrLimit, ErrSlow, ErrBusy, ErrUnfit,
-	ErrChanged, ErrCrowded, state.ErrNotFound,
+	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, ErrInvalidRefs,
+	ErrChanged, ErrGitBusy, state.ErrNotFound,
 }
 
 // panicked counts and logs a contained panic. It is called while the panic unwinds, so that the log

@@ -43,7 +43,7 @@ func endReasonOf(f refplan.EndReason) EndReason {
 // left returns the rest of the share of time.
 func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
 
-// work runs git for at most so long. The error wraps errLong if the time was up, and ErrCrowded if
+// work runs git for at most so long. The error wraps errLong if the time was up, and ErrGitBusy if
 // all git slots were busy for too long, which says nothing about the repository.
 func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
 	working, cancel := r.watch.Limit(ctx, most, errLong)
@@ -52,7 +52,7 @@ func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx c
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	for _, reason := range []error{ErrCrowded, errLong} {
+	for _, reason := range []error{ErrGitBusy, errLong} {
 		if errors.Is(err, reason) || errors.Is(context.Cause(working), reason) {
 			return fmt.Errorf("%w: %s", reason, graspsync.Printable(err.Error()))
 		}

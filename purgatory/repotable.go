@@ -36,7 +36,7 @@ type repoState struct {
 	need      refplan.Need                    // as of the last release; no ids if nothing is missing
 	hopeless  bool                            // no server has the missing objects
 	touched   uint64                          // the touch that asks for a release; 0: none
-	waiters   map[chan struct{}]uint64        // callers of Settled, with the touch that they wait for
+	waiters   map[chan struct{}]uint64        // callers of WaitServed, with the touch that they wait for
 	releasing bool                            // a release is under way
 	pushed    map[nip34.RefName]struct{}      // branches and tags that pushes moved while a state waited
 	unfit     map[graspsync.EventID]struct{}  // states that git refused
@@ -101,7 +101,7 @@ func (s *repoState) untouch(number uint64) {
 	}
 }
 
-// wake ends the waiting of the callers of Settled, up to a touch.
+// wake ends the waiting of the callers of WaitServed, up to a touch.
 func (s *repoState) wake(number uint64) {
 	for done, since := range s.waiters {
 		if since <= number {
@@ -134,7 +134,7 @@ func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) 
 	})
 }
 
-// await is [Purgatory.Settled].
+// await is [Purgatory.WaitServed].
 func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
 	done := make(chan struct{})
 	waits := false
@@ -312,7 +312,7 @@ func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, st
 	}
 }
 
-// surveyFailed ends the waiting of the callers of Settled under an identifier.
+// surveyFailed ends the waiting of the callers of WaitServed under an identifier.
 func (t *repoTable) surveyFailed(identifier string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -44,19 +44,19 @@ func (r safeRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (er
 	return r.repos.Remove(ctx, ref)
 }
 
-func (r safeRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Retire(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Depart(ctx, ref)
+	return r.repos.Retire(ctx, ref)
 }
 
-func (r safeRepositories) Sweep(ctx context.Context, before time.Time) (err error) {
+func (r safeRepositories) DeleteRetired(ctx context.Context, before time.Time) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Sweep(ctx, before)
+	return r.repos.DeleteRetired(ctx, before)
 }
 
-func (r safeRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Delete(ctx context.Context, ref graspsync.RepoRef) (err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Erase(ctx, ref)
+	return r.repos.Delete(ctx, ref)
 }
 
 // eachOf calls each for the repositories of an owner.
@@ -123,14 +123,14 @@ type safeGit struct {
 	report *report
 }
 
-func (g safeGit) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
+func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.git.Probe(ctx, dir, ids)
+	return g.git.Stat(ctx, dir, ids)
 }
 
 // has returns those of ids that are in a repository, complete or not.
 func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	kinds, _, err := g.Probe(ctx, dir, ids)
+	kinds, _, err := g.Stat(ctx, dir, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func (g safeGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) 
 	return g.git.Missing(ctx, dir, ids)
 }
 
-func (g safeGit) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
+func (g safeGit) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (_ int64, err error) {
 	defer g.report.recovered(&err, ofGit)
-	return g.git.Weigh(ctx, dir, ids, but)
+	return g.git.DiskUsage(ctx, dir, ids, but)
 }
 
 func (g safeGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
@@ -155,14 +155,14 @@ func (g safeGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err 
 	return safeQuarantine{q, g.report}, nil
 }
 
-func (g safeGit) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
+func (g safeGit) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) (err error) {
 	defer g.report.recovered(&err, ofGit+" take")
-	return g.git.Share(ctx, from, to, ids)
+	return g.git.CopyObjects(ctx, from, to, ids)
 }
 
-func (g safeGit) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
+func (g safeGit) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) (err error) {
 	defer g.report.recovered(&err, ofGit+" take")
-	return g.git.Take(ctx, dir, from, ids)
+	return g.git.ImportPacks(ctx, dir, from, ids)
 }
 
 func (g safeGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
@@ -207,7 +207,7 @@ func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids 
 	defer func() {
 		if r := recover(); r != nil {
 			q.report.panicked(r, ofGit)
-			err = fmt.Errorf("%w: %w: %s", ErrBroken, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
+			err = fmt.Errorf("%w: %w: %s", ErrServerUnusable, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
 		}
 	}()
 	return q.q.Fetch(ctx, from, ids)

@@ -21,13 +21,13 @@ import (
 func TestSettledWhenEventsAreServed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		ref := repoOf(alice)
-		require.NoError(t, w.p.Settled(t.Context(), ref), "nothing is to be seen to")
+		require.NoError(t, w.p.WaitServed(t.Context(), ref), "nothing is to be seen to")
 		ann, state := announce(alice, now()-10), says(alice, now(), "main", 1)
 		require.Equal(t, purgatory.Held, w.submit(ann, true))
 		require.Equal(t, purgatory.Held, w.submit(state, true))
 		wait(time.Second)
 		w.pushed(ref, branch("main"), object(1))
-		require.NoError(t, w.p.Settled(t.Context(), ref))
+		require.NoError(t, w.p.WaitServed(t.Context(), ref))
 		require.True(t, w.relay.has(ann))
 		require.True(t, w.relay.has(state))
 	})
@@ -47,7 +47,7 @@ func TestSettledThoughARelayStoresNothing(t *testing.T) {
 		w.relay.mu.Unlock()
 		w.pushed(ref, branch("main"), object(1))
 		began := time.Now()
-		require.NoError(t, w.p.Settled(t.Context(), ref))
+		require.NoError(t, w.p.WaitServed(t.Context(), ref))
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.False(t, w.relay.has(state))
 		w.relay.mu.Lock()
@@ -75,7 +75,7 @@ func TestSettledThoughARelayAnswersNothing(t *testing.T) {
 		w.pushed(ref, branch("main"), object(1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it may have been looked at before we wait
 		defer cancel()
-		require.NoError(t, w.p.Settled(ctx, ref))
+		require.NoError(t, w.p.WaitServed(ctx, ref))
 		host.mute.Store(false)
 		wait(time.Hour)
 		require.True(t, w.relay.has(state))
@@ -107,7 +107,7 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 	gone := errors.New("the client is gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	require.ErrorIs(t, p.Settled(ctx, repoOf(alice)), gone)
+	require.ErrorIs(t, p.WaitServed(ctx, repoOf(alice)), gone)
 }
 
 // The default branch of an empty repository is that of the newest state that waits, of those

@@ -48,7 +48,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	if len(named) == 0 {
 		return nil
 	}
-	kinds, stamp, err := p.git.Probe(ctx, r.dir, named)
+	kinds, stamp, err := p.git.Stat(ctx, r.dir, named)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 		}
 	}
 	if w.walked && stamp != "" { // what they need is kept from now on, which is a change
-		if _, stamp, err = p.git.Probe(ctx, r.dir, nil); err != nil {
+		if _, stamp, err = p.git.Stat(ctx, r.dir, nil); err != nil {
 			return err
 		}
 	}

@@ -152,9 +152,9 @@ func (r *relay) states(identifier string) (out []*nip34.State) {
 
 // newestOf leaves the newest version of each address, as a relay serves them.
 func newestOf(all []*nostr.Event) (out []*nostr.Event) {
-	version := func(ev *nostr.Event) graspsync.Stamp {
+	version := func(ev *nostr.Event) graspsync.EventKey {
 		id, _ := graspsync.ParseEventID(ev.ID)
-		return graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}
+		return graspsync.EventKey{CreatedAt: ev.CreatedAt, ID: id}
 	}
 	for _, x := range all {
 		if !nostr.IsAddressableKind(x.Kind) || !slices.ContainsFunc(all, func(y *nostr.Event) bool {

@@ -38,9 +38,9 @@ type Config struct {
 	File File
 }
 
-// Book is the set of rules of a server, made by [Open]. All methods may be called concurrently.
+// RuleSet is the set of rules of a server, made by [Open]. All methods may be called concurrently.
 // Lookups never block.
-type Book struct {
+type RuleSet struct {
 	store   state.Store   // read-only
 	writing chan struct{} // one slot, held during a change
 	now     atomic.Pointer[page]
@@ -52,13 +52,13 @@ type page struct {
 	rules     map[Subject]Rule // saved in the store
 	file      File
 	ofFile    map[Subject]Rule
-	about     About
+	about     ServerInfo
 	bootstrap bootstrap
 }
 
-// About is the server's description of itself. A nil field was not changed since the server was
+// ServerInfo is the server's description of itself. A nil field was not changed since the server was
 // configured.
-type About struct {
+type ServerInfo struct {
 	Name        *string `json:"name,omitempty"`
 	Description *string `json:"description,omitempty"`
 	Icon        *string `json:"icon,omitempty"` // URL
@@ -72,11 +72,11 @@ type bootstrap struct {
 
 // Open reads the rules from a store. Only the Book may write keys that begin with "rules/". Open
 // fails if a record cannot be read, because a server without its rules would serve blocked authors.
-func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
+func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) {
 	if store == nil {
 		return nil, errors.New("opening the rules: store is nil")
 	}
-	b := &Book{store: store, writing: make(chan struct{}, 1)}
+	b := &RuleSet{store: store, writing: make(chan struct{}, 1)}
 	p := &page{rules: make(map[Subject]Rule)}
 	for record, err := range store.Each(ctx, prefixRule) {
 		var r Rule
@@ -100,7 +100,7 @@ func Open(ctx context.Context, store state.Store, cfg Config) (*Book, error) {
 	return b, nil
 }
 
-func (b *Book) read(ctx context.Context, key string, to any) error {
+func (b *RuleSet) read(ctx context.Context, key string, to any) error {
 	value, err := b.store.Get(ctx, key)
 	if err != nil {
 		return fmt.Errorf("reading the rules: %q: %w", key, err)
@@ -121,13 +121,13 @@ func (p *page) withFile(f File) *page {
 }
 
 // SetFile replaces the rules of the file.
-func (b *Book) SetFile(ctx context.Context, f File) error {
+func (b *RuleSet) SetFile(ctx context.Context, f File) error {
 	return b.change(ctx, func(p *page) (*page, error) { return p.withFile(f), nil })
 }
 
 // Set replaces the rule for a subject. The rule is durable when Set returns. A zero Since becomes
 // the current time. The error wraps [ErrRule] or [ErrFull], or is an error of the store or ctx.
-func (b *Book) Set(ctx context.Context, r Rule) error {
+func (b *RuleSet) Set(ctx context.Context, r Rule) error {
 	r.Reason, r.By = clean(r.Reason, MaxReason), clean(r.By, MaxReason)
 	if r.Since.IsZero() {
 		r.Since = time.Now()
@@ -152,7 +152,7 @@ func (b *Book) Set(ctx context.Context, r Rule) error {
 
 // Unset removes the rule that Set stored for a subject. A rule of the file then applies. The error
 // wraps [ErrNoRule] if Set stored no rule.
-func (b *Book) Unset(ctx context.Context, s Subject) error {
+func (b *RuleSet) Unset(ctx context.Context, s Subject) error {
 	return b.change(ctx, func(p *page) (*page, error) {
 		if _, had := p.rules[s]; !had {
 			if _, is := p.ofFile[s]; is {
@@ -171,7 +171,7 @@ func (b *Book) Unset(ctx context.Context, s Subject) error {
 }
 
 // Describe saves the non-nil fields of a.
-func (b *Book) Describe(ctx context.Context, a About) error {
+func (b *RuleSet) Describe(ctx context.Context, a ServerInfo) error {
 	return b.change(ctx, func(p *page) (*page, error) {
 		next := *p
 		for _, t := range []struct {
@@ -188,16 +188,16 @@ func (b *Book) Describe(ctx context.Context, a About) error {
 }
 
 // AddBootstrap adds a relay to the relays that are always followed.
-func (b *Book) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+func (b *RuleSet) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Added = append(is.Added, u) }, u)
 }
 
 // RemoveBootstrap removes a bootstrap relay, even if the configuration or the file names the relay.
-func (b *Book) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
+func (b *RuleSet) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return b.changeBootstrap(ctx, func(is *bootstrap) { is.Removed = append(is.Removed, u) }, u)
 }
 
-func (b *Book) changeBootstrap(ctx context.Context, change func(*bootstrap), u graspsync.RelayURL) error {
+func (b *RuleSet) changeBootstrap(ctx context.Context, change func(*bootstrap), u graspsync.RelayURL) error {
 	return b.change(ctx, func(p *page) (*page, error) {
 		without := func(l []graspsync.RelayURL) []graspsync.RelayURL {
 			return slices.DeleteFunc(slices.Clone(l), func(o graspsync.RelayURL) bool { return o == u })
@@ -213,7 +213,7 @@ func (b *Book) changeBootstrap(ctx context.Context, change func(*bootstrap), u g
 }
 
 // change replaces the current page with the page that to returns. Changes are serialized.
-func (b *Book) change(ctx context.Context, to func(*page) (*page, error)) error {
+func (b *RuleSet) change(ctx context.Context, to func(*page) (*page, error)) error {
 	select {
 	case b.writing <- struct{}{}:
 	case <-ctx.Done():
@@ -228,7 +228,7 @@ func (b *Book) change(ctx context.Context, to func(*page) (*page, error)) error 
 	return nil
 }
 
-func (b *Book) put(ctx context.Context, key string, value any) (err error) {
+func (b *RuleSet) put(ctx context.Context, key string, value any) (err error) {
 	defer func() { b.failures(ctx, err) }()
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -241,13 +241,13 @@ func (b *Book) put(ctx context.Context, key string, value any) (err error) {
 }
 
 // failures counts errors of the store. An error after ctx ended is not counted.
-func (b *Book) failures(ctx context.Context, err error) {
+func (b *RuleSet) failures(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		b.failed.Add(1)
 	}
 }
 
-func (b *Book) drop(ctx context.Context, key string) (err error) {
+func (b *RuleSet) drop(ctx context.Context, key string) (err error) {
 	defer func() { b.failures(ctx, err) }()
 	if err := b.store.Delete(ctx, key); err != nil {
 		return fmt.Errorf("deleting %q: %w", key, err)
@@ -256,7 +256,7 @@ func (b *Book) drop(ctx context.Context, key string) (err error) {
 }
 
 // Rule returns the rule for a subject. A rule of Set has precedence over a rule of the file.
-func (b *Book) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
+func (b *RuleSet) Rule(s Subject) (Rule, bool) { return b.now.Load().rule(s) }
 
 func (p *page) rule(s Subject) (Rule, bool) {
 	if r, ok := p.rules[s]; ok {
@@ -267,7 +267,7 @@ func (p *page) rule(s Subject) (Rule, bool) {
 }
 
 // All returns all effective rules, sorted by subject.
-func (b *Book) All() []Rule {
+func (b *RuleSet) All() []Rule {
 	p := b.now.Load()
 	all := maps.Clone(p.ofFile)
 	maps.Copy(all, p.rules)
@@ -277,11 +277,11 @@ func (b *Book) All() []Rule {
 }
 
 // About returns the server's description of itself.
-func (b *Book) About() About { return b.now.Load().about }
+func (b *RuleSet) About() ServerInfo { return b.now.Load().about }
 
 // Bootstrap returns the relays that are always followed, each relay once. They are the configured
 // relays, the relays of the file and the added relays, without the removed relays.
-func (b *Book) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
+func (b *RuleSet) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.RelayURL) {
 	p := b.now.Load()
 	for _, u := range slices.Concat(configured, p.file.Bootstrap, p.bootstrap.Added) {
 		if !slices.Contains(out, u) && !slices.Contains(p.bootstrap.Removed, u) {
@@ -293,7 +293,7 @@ func (b *Book) Bootstrap(configured []graspsync.RelayURL) (out []graspsync.Relay
 
 // Event returns the rule that blocks an event. A rule for an author does not block deletions and
 // requests to vanish, because events that they remove may already be stored.
-func (b *Book) Event(ev graspsync.Event) (Rule, bool) {
+func (b *RuleSet) Event(ev graspsync.Event) (Rule, bool) {
 	p := b.now.Load()
 	if len(p.rules)+len(p.ofFile) == 0 || ev.IsZero() {
 		return Rule{}, false
@@ -326,7 +326,7 @@ func stays(ev graspsync.Event) bool {
 
 // Withholds returns the rule that forbids serving a deletion or a request to vanish, although the
 // event takes effect. The rule blocks the event or its author.
-func (b *Book) Withholds(ev graspsync.Event) (Rule, bool) {
+func (b *RuleSet) Withholds(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
 		return Rule{}, false
 	}
@@ -368,13 +368,13 @@ func (p *page) repository(ref graspsync.RepoRef) (Rule, bool) {
 }
 
 // Repository returns the rule that blocks a repository.
-func (b *Book) Repository(ref graspsync.RepoRef) (Rule, bool) {
+func (b *RuleSet) Repository(ref graspsync.RepoRef) (Rule, bool) {
 	r, ok := b.now.Load().repository(ref)
 	return r, ok && r.Action == Block
 }
 
 // Host returns the rule that blocks the server at a host and port.
-func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
+func (b *RuleSet) Host(at graspsync.HostPort) (Rule, bool) {
 	p := b.now.Load()
 	r, ok := p.rule(OfHost(at))
 	if !ok {
@@ -386,7 +386,7 @@ func (b *Book) Host(at graspsync.HostPort) (Rule, bool) {
 // Blocks implements sync.Rules. The dependencies include all rules that could allow the event:
 // rules for the event, for the event's own repository, and for each repository that the event
 // names. One allowed repository is sufficient.
-func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
+func (b *RuleSet) Blocks(ev graspsync.Event) (reason string, until []graspsync.Dependency) {
 	r, blocked := b.Event(ev)
 	if !blocked {
 		return "", nil
@@ -414,22 +414,22 @@ func (b *Book) Blocks(ev graspsync.Event) (reason string, until []graspsync.Depe
 }
 
 // BlocksRepository implements sync.Rules.
-func (b *Book) BlocksRepository(ref graspsync.RepoRef) bool {
+func (b *RuleSet) BlocksRepository(ref graspsync.RepoRef) bool {
 	_, blocked := b.Repository(ref)
 	return blocked
 }
 
 // BlocksRelay implements sync.Rules.
-func (b *Book) BlocksRelay(u graspsync.RelayURL) bool {
+func (b *RuleSet) BlocksRelay(u graspsync.RelayURL) bool {
 	_, blocked := b.Host(u.HostPort())
 	return blocked
 }
 
 // Deny reports whether connections to a host and port are blocked. It is meant for egress.Config.
-func (b *Book) Deny(at graspsync.HostPort) bool {
+func (b *RuleSet) Deny(at graspsync.HostPort) bool {
 	_, blocked := b.Host(at)
 	return blocked
 }
 
 // Lifted returns the dependency that a change of the rule for s fulfills.
-func Lifted(s Subject) graspsync.Dependency { return graspsync.OnLifted(s.String()) }
+func Lifted(s Subject) graspsync.Dependency { return graspsync.OnRuleRemoved(s.String()) }

@@ -14,7 +14,7 @@
 // that change rules and apply each change immediately. A program without adapter/control notifies
 // the SyncManager after each change, and removes stored events of blocked subjects:
 //
-//	err = manager.Reconsider(ctx, rules.Lifted(subject))
+//	err = manager.RulesChanged(ctx, rules.Lifted(subject))
 //
 // Each subject has at most one rule. A rule that was set while the server ran has precedence over a
 // rule of the file. A rule for an event has precedence over a rule for a repository, and both have

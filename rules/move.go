@@ -8,11 +8,11 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Move moves the records of a [Book] to another store, and returns their number. It is for servers
+// Migrate moves the records of a [Book] to another store, and returns their number. It is for servers
 // that kept rules beside data that may be lost. If both stores contain a key, the record in the
 // target stays. Call Move before [Open], never concurrently. It may be called at each start, and
 // completes an interrupted move.
-func Move(ctx context.Context, from, to state.Store) (moved int, err error) {
+func Migrate(ctx context.Context, from, to state.Store) (moved int, err error) {
 	for r, err := range from.Each(ctx, prefix) {
 		if err == nil {
 			err = move(ctx, from, to, r)

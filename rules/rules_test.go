@@ -21,7 +21,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-var _ relaysync.Rules = (*rules.Book)(nil)
+var _ relaysync.Rules = (*rules.RuleSet)(nil)
 
 func subject(t testing.TB, kind, text string) rules.Subject {
 	t.Helper()
@@ -136,7 +136,7 @@ func TestBook(t *testing.T) {
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
 	file, err := rules.ParseFile(strings.NewReader("block author " + bob.Npub() + "\nbootstrap wss://file.example\nblock relay spam.example"))
 	require.NoError(t, err)
-	open := func() *rules.Book {
+	open := func() *rules.RuleSet {
 		b, err := rules.Open(ctx, store, rules.Config{File: file})
 		require.NoError(t, err)
 		return b
@@ -157,8 +157,8 @@ func TestBook(t *testing.T) {
 	require.NoError(t, b.Set(ctx, rules.Rule{Action: rules.Allow, Subject: rules.OfRepository(alice.Ref("good"))}))
 	require.NoError(t, b.Set(ctx, rules.Rule{Action: rules.Allow, Subject: rules.OfAuthor(bob.PubKey())}))
 	require.NoError(t, b.Set(ctx, rules.Rule{Action: rules.Allow, Subject: subject(t, "relay", "spam.example:443")}))
-	require.NoError(t, b.Describe(ctx, rules.About{Name: &name}))
-	require.NoError(t, b.Describe(ctx, rules.About{Description: &long}))
+	require.NoError(t, b.Describe(ctx, rules.ServerInfo{Name: &name}))
+	require.NoError(t, b.Describe(ctx, rules.ServerInfo{Description: &long}))
 	require.NoError(t, b.AddBootstrap(ctx, relay("added.example")))
 	require.NoError(t, b.RemoveBootstrap(ctx, relay("configured.example")))
 	require.NoError(t, b.RemoveBootstrap(ctx, relay("file.example")))
@@ -285,7 +285,7 @@ func TestNotKept(t *testing.T) {
 	alice := relaytest.NewKey("alice")
 	name := "x"
 	require.ErrorIs(t, b.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(alice.PubKey())}), errDisk)
-	require.ErrorIs(t, b.Describe(t.Context(), rules.About{Name: &name}), errDisk)
+	require.ErrorIs(t, b.Describe(t.Context(), rules.ServerInfo{Name: &name}), errDisk)
 	require.Empty(t, b.All())
 	require.Nil(t, b.About().Name)
 }
@@ -296,7 +296,7 @@ func TestMove(t *testing.T) {
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
 	err := from.Put(ctx, state.Record{Key: "other", Value: []byte("x")})
 	require.NoError(t, err)
-	open := func(s state.Store) *rules.Book {
+	open := func(s state.Store) *rules.RuleSet {
 		b, err := rules.Open(ctx, s, rules.Config{})
 		require.NoError(t, err)
 		return b
@@ -305,14 +305,14 @@ func TestMove(t *testing.T) {
 	old := open(from)
 	require.NoError(t, old.Set(ctx, rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(alice.PubKey()), Reason: "old"}))
 	require.NoError(t, old.Set(ctx, rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(bob.PubKey()), Reason: "old"}))
-	require.NoError(t, old.Describe(ctx, rules.About{Name: &name}))
+	require.NoError(t, old.Describe(ctx, rules.ServerInfo{Name: &name}))
 	require.NoError(t, open(to).Set(ctx, rules.Rule{Action: rules.Allow, Subject: rules.OfAuthor(bob.PubKey())}))
 
-	n, err := rules.Move(ctx, from, failing{to})
+	n, err := rules.Migrate(ctx, from, failing{to})
 	require.ErrorIs(t, err, errDisk)
 	require.Zero(t, n)
 	require.Len(t, open(from).All(), 2, "nothing is lost by that")
-	n, err = rules.Move(ctx, from, to)
+	n, err = rules.Migrate(ctx, from, to)
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	b := open(to)
@@ -325,13 +325,13 @@ func TestMove(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, b.Unset(ctx, rules.OfAuthor(alice.PubKey())))
-	n, err = rules.Move(ctx, from, to)
+	n, err = rules.Migrate(ctx, from, to)
 	require.NoError(t, err)
 	require.Zero(t, n, "what was unset does not come back")
 }
 
 // A server blocks one author.
-func ExampleBook() {
+func ExampleRuleSet() {
 	ctx := context.Background()
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {

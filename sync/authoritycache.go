@@ -14,8 +14,8 @@ import (
 // recognizedAuthors contains the people who count under an identifier. Each result is computed on
 // demand.
 type recognizedAuthors struct {
-	family     *nip34.Family
-	generation Generation // of the announcements; set by authorityCache
+	family     *nip34.AnnouncementSet
+	generation Revision // of the announcements; set by authorityCache
 
 	speakers func() map[graspsync.PubKey]struct{}
 	wanted   func() (of map[graspsync.PubKey]graspsync.PubKey, full bool)
@@ -23,7 +23,7 @@ type recognizedAuthors struct {
 }
 
 // newRecognizedAuthors takes the owners of served and of waiting repositories.
-func newRecognizedAuthors(family *nip34.Family, owners, waiting []graspsync.PubKey) *recognizedAuthors {
+func newRecognizedAuthors(family *nip34.AnnouncementSet, owners, waiting []graspsync.PubKey) *recognizedAuthors {
 	k := &recognizedAuthors{family: family}
 	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
 	k.wanted = sync.OnceValues(func() (map[graspsync.PubKey]graspsync.PubKey, bool) {
@@ -75,7 +75,7 @@ type authorityKey struct {
 	waits      bool
 }
 
-func (c *authorityCache) get(key authorityKey, generation Generation) *recognizedAuthors {
+func (c *authorityCache) get(key authorityKey, generation Revision) *recognizedAuthors {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries == nil {
@@ -103,7 +103,7 @@ func (c *authorityCache) put(key authorityKey, k *recognizedAuthors, listings in
 // announcements, so that a concurrent change makes the result obsolete. ours reports whether an
 // announcement that is not accepted makes a repository ours; nil means that owners do not matter.
 func (c *authorityCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *recognizedAuthors {
-	generation := view.Generation(identifier)
+	generation := view.Revision(identifier)
 	key := authorityKey{identifier, generation.Waiting != nil}
 	if generation.Known {
 		if k := c.get(key, generation); k != nil {

@@ -60,7 +60,7 @@ func TestCaseC18_GitDataOfOneRepository(t *testing.T) {
 				x, err := r.manager.RepoFollowState(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, want, x.Status.Git)
-				all, err := r.manager.Outlines(t.Context(), ref)
+				all, err := r.manager.RepoSummaries(t.Context(), ref)
 				require.NoError(t, err)
 				require.Equal(t, want, all[0].Git)
 			})

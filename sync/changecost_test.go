@@ -78,7 +78,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 			require.True(t, r.manager.Status().Synced, what)
 		}
 		happens("one deleted", func() { r.save(owner.Deletion(at(0), all[7])) }, sentSince{})
-		happens("one expired here", func() { r.manager.Removed(eventtest.Of(all[8])) }, sentSince{})
+		happens("one expired here", func() { r.manager.NotifyRemoved(eventtest.Of(all[8])) }, sentSince{})
 		happens("twelve posted and deleted", func() {
 			for i := range 12 {
 				ev := stranger.Issue(at(0), owner.Ref("repo"), fmt.Sprint("spam", i))

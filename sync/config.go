@@ -24,13 +24,13 @@ type Config struct {
 	// AllowPlaintext allows ws:// relays. Their events are signed but visible on the network.
 	// Defaults to false: such relays are ignored and counted.
 	AllowPlaintext bool
-	// NarrowLayer1 asks each relay for announcements, and for the states of only those repositories
+	// HostedStatesOnly asks each relay for announcements, and for the states of only those repositories
 	// that list it. It helps with relays that store very many states of other repositories, and
 	// costs one more filter per hundred repositories of a relay. A relay without room for these
 	// filters is followed by kinds and still sends all new states. After a restart with another
 	// value announcements and states are fetched in full. Defaults to false: one filter
 	// {"kinds":[30617,30618]} asks for both.
-	NarrowLayer1 bool
+	HostedStatesOnly bool
 	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
 	// PolicyVersion is a text that must change whenever Policy might decide differently about
@@ -48,7 +48,7 @@ type Config struct {
 	// only.
 	Lacking func() map[graspsync.RepoRef]bool
 	// Rules are the operator's blocks. They are checked before Policy and may change while Run
-	// runs, see [SyncManager.Reconsider]. Defaults to none.
+	// runs, see [SyncManager.RulesChanged]. Defaults to none.
 	Rules Rules
 	// Verifier checks signatures. Defaults to a batch verifier (package batchverify), which costs
 	// at most slightly more than single checks, even with hostile input.
@@ -109,7 +109,7 @@ type Limits struct {
 	MaxConnections int
 	// MaxRelaysPerRepo is the maximum number of relays followed per announcement: the first
 	// distinct relays that it lists, including this server. The same number of relays listed only
-	// by other maintainers ([nip34.Family.Targets]) is followed in addition. Further relays are
+	// by other maintainers ([nip34.AnnouncementSet.Targets]) is followed in addition. Further relays are
 	// ignored and counted as dropped ("relays_listed", "relays_others"). A large value lets one
 	// announcement cause many connections. Defaults to 16, at most 64.
 	MaxRelaysPerRepo int

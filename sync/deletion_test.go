@@ -70,10 +70,10 @@ func (a *asked) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 	return a.Store.Events(ctx, f)
 }
 
-func (a *asked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (a *asked) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	a.questions.Add(1)
 	time.Sleep(question)
-	return a.Store.Stamps(ctx, f)
+	return a.Store.Keys(ctx, f)
 }
 
 func (a *asked) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {

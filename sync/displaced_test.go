@@ -65,13 +65,13 @@ func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 				require.Len(t, policy.judged(), 1)
 				sent := a.Traffic().EventsSent
 				for i := range 4 {
-					r.manager.Postponed(eventtest.Of(state))
+					r.manager.NotifyDeferred(eventtest.Of(state))
 					after(90 * time.Second)
 					require.Len(t, policy.judged(), i+2)
 					require.Equal(t, policy.judged()[0], policy.judged()[i+1])
 				}
 				require.Equal(t, sent, a.Traffic().EventsSent, "nobody is asked for it")
-				r.manager.Postponed(eventtest.Of(state))
+				r.manager.NotifyDeferred(eventtest.Of(state))
 				after(12 * time.Hour)
 				require.Len(t, policy.judged(), 5, "there is an end")
 				after(14 * time.Hour)

@@ -63,7 +63,7 @@ func TestRememberedIsBounded(t *testing.T) {
 // holdingBadly can't say what it holds.
 type holdingBadly struct{ holdsNothing }
 
-func (holdingBadly) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
+func (holdingBadly) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) {
 	panic("not my day")
 }
 

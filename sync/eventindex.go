@@ -39,7 +39,7 @@ type eventIndex struct {
 	tooMany bool // news was too long and is dropped
 }
 
-var _ Standing = (*eventIndex)(nil)
+var _ AnnouncementView = (*eventIndex)(nil)
 
 // newEventIndex returns an empty index. [storeReader.scan] and [eventIndex.replaceAll] fill it.
 // lists is [Policy.Lists]. panicked may be nil.
@@ -54,18 +54,18 @@ func (x *eventIndex) Announcements(identifier string) []*nip34.Announcement {
 	return slices.Clip(x.tables.named[identifier])
 }
 
-// Announced implements [Standing].
+// Announced implements [AnnouncementView].
 func (x *eventIndex) Announced(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil }
 
-// Left implements [Standing].
+// Left implements [AnnouncementView].
 func (x *eventIndex) Left(ref graspsync.RepoRef) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	r := x.tables.repos[ref]
-	return r != nil && r.ann == nil && r.newest != (graspsync.Stamp{})
+	return r != nil && r.ann == nil && r.newest != (graspsync.EventKey{})
 }
 
-// Family implements [Standing]. Their Event is nil.
+// Family implements [AnnouncementView]. Their Event is nil.
 func (x *eventIndex) Family(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -105,27 +105,27 @@ func (x *eventIndex) repos() map[graspsync.RepoRef]*indexRepo {
 	return x.tables.repos
 }
 
-// Waiting implements [Standing].
+// Waiting implements [AnnouncementView].
 func (x *eventIndex) Waiting(string) []*nip34.Announcement { return nil }
 
-// Generation implements [Standing].
-func (x *eventIndex) Generation(identifier string) Generation {
+// Revision implements [AnnouncementView].
+func (x *eventIndex) Revision(identifier string) Revision {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if g := x.tables.generations[identifier]; g != nil {
-		return Generation{Stored: g, Known: true}
+		return Revision{Stored: g, Known: true}
 	}
-	return Generation{Known: true}
+	return Revision{Known: true}
 }
 
-// Knows implements [Standing].
+// Knows implements [AnnouncementView].
 func (x *eventIndex) Knows(identifier string, who graspsync.PubKey) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.tables.known.Has(identifier, who)
 }
 
-// Root implements [Standing].
+// Root implements [AnnouncementView].
 func (x *eventIndex) Root(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -440,7 +440,7 @@ func TestIndexVanish(t *testing.T) {
 					roots++
 				}
 			}
-			if r.newest != (graspsync.Stamp{}) && r.ref.Owner == author.Value() {
+			if r.newest != (graspsync.EventKey{}) && r.ref.Owner == author.Value() {
 				roots++
 			}
 			assert.Equal(t, roots, n)
@@ -480,11 +480,11 @@ func (f *faulty) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[gras
 	}
 }
 
-func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
-		for st, err := range f.Store.Stamps(ctx, filter) {
+func (f *faulty) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
+		for st, err := range f.Store.Keys(ctx, filter) {
 			if err = cmp.Or(err, f.step()); err != nil {
-				yield(graspsync.Stamp{}, err)
+				yield(graspsync.EventKey{}, err)
 				return
 			}
 			if !yield(st, nil) {
@@ -492,7 +492,7 @@ func (f *faulty) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[gras
 			}
 		}
 		if err := f.step(); err != nil {
-			yield(graspsync.Stamp{}, err)
+			yield(graspsync.EventKey{}, err)
 		}
 	}
 }

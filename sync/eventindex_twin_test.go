@@ -144,13 +144,13 @@ func (s *twinStore) Deleted(_ context.Context, ev graspsync.Event) (bool, error)
 
 func (s *twinStore) Remove(context.Context, graspsync.Event) error { return ErrCannotRemove }
 
-func (s *twinStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+func (s *twinStore) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		for ev, err := range s.Events(ctx, f) {
-			stamp := graspsync.Stamp{}
+			stamp := graspsync.EventKey{}
 			if err == nil {
 				id, bad := graspsync.ParseEventID(ev.ID.String())
-				stamp, err = graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id}, bad
+				stamp, err = graspsync.EventKey{CreatedAt: ev.CreatedAt, ID: id}, bad
 			}
 			if !yield(stamp, err) {
 				return

@@ -415,9 +415,9 @@ func (s *panicking) boom() {
 	}
 }
 
-func (s *panicking) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (s *panicking) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	s.boom()
-	return s.Store.Stamps(ctx, f)
+	return s.Store.Keys(ctx, f)
 }
 
 func (s *panicking) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
@@ -432,7 +432,7 @@ func (s *panicking) Lists(a *nip34.Announcement) bool {
 	return s.Policy.Lists(a)
 }
 
-func (s *panicking) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) {
+func (s *panicking) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) {
 	s.boom()
 	return nil, nil
 }
@@ -496,7 +496,7 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 		after(time.Minute)
 		require.Equal(t, 1, a.Connections().Open)
 		s.on.Store(true)
-		r.manager.Stored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us, "a.example")))
+		r.manager.NotifyStored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us, "a.example")))
 		issue := owner.Event(at(0), 1111, "x", nostr.Tag{"e", owner.Issue(at(0), owner.Ref("repo"), "y").ID}, nostr.Tag{"a", owner.Ref("repo").String()})
 		a.Publish(issue)
 		a.Cut()

@@ -45,7 +45,7 @@ type EventState struct {
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 	// Rule is the subject of the [Config].Rules rule that blocks the event, see
-	// [graspsync.OnLifted].
+	// [graspsync.OnRuleRemoved].
 	Rule string `json:"rule,omitempty"`
 	// At is the time of the change to Is, zero if unknown.
 	At time.Time `json:"at,omitzero"`
@@ -76,7 +76,7 @@ type EventHead struct {
 }
 
 // Awaits reports whether an event that is not stored is judged again when d is fulfilled. With
-// [graspsync.OnLifted] it reports whether a rule blocks the event, also after a restart.
+// [graspsync.OnRuleRemoved] it reports whether a rule blocks the event, also after a restart.
 func (s EventState) Awaits(d graspsync.Dependency) bool {
 	return slices.Contains(s.awaits, pending.KeyOf(d))
 }
@@ -176,7 +176,7 @@ func (l *eventLog) of(ref graspsync.RepoRef, most int) (out []EventState) {
 // ruleOf returns the subject of the rule that must be lifted first, "" if there is none.
 func ruleOf(deps []graspsync.Dependency) string {
 	for _, d := range deps {
-		if d.Await == graspsync.AwaitLifted {
+		if d.Await == graspsync.AwaitRuleRemoved {
 			return d.Text
 		}
 	}
@@ -209,7 +209,7 @@ func waitedFor(deps []graspsync.Dependency) string {
 	var texts []string
 	for _, d := range named[:min(len(named), maxNamed)] {
 		text := d.String()
-		if d.Await == graspsync.AwaitSay {
+		if d.Await == graspsync.AwaitBecomesMaintainer {
 			text = "an announcement of " + d.Text + " by " + nip34.NPub(d.Author) + ", or one that lists them as a maintainer"
 		}
 		texts = append(texts, graspsync.Printable(text))

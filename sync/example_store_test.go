@@ -61,7 +61,7 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 			if has, ok := old.Address(); !ok || has != at {
 				continue
 			}
-			if !ev.Stamp().Newer(old.Stamp()) {
+			if !ev.Key().Newer(old.Key()) {
 				return graspsync.Outcome{Result: graspsync.Superseded}
 			}
 			delete(s.events, id)
@@ -80,7 +80,7 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 func (s *mapStore) execute(events ...graspsync.Event) {
 	for _, ev := range events {
 		if at, ok := ev.Address(); ok && s.tombs.Cover(ev) {
-			s.tombs.AddVersion(at, ev.Stamp())
+			s.tombs.AddVersion(at, ev.Key())
 		}
 	}
 	maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
@@ -111,9 +111,9 @@ func (s *mapStore) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[gr
 	return find(ctx, s, filter, func(ev graspsync.Event) graspsync.Event { return ev })
 }
 
-// Stamps implements [relaysync.Store].
-func (s *mapStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return find(ctx, s, filter, graspsync.Event.Stamp)
+// Keys implements [relaysync.Store].
+func (s *mapStore) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return find(ctx, s, filter, graspsync.Event.Key)
 }
 
 // find yields something of each event that matches. Nothing is locked while it yields.

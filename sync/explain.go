@@ -118,7 +118,7 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 		f.Tags = nostr.TagMap{"d": {at.Identifier}}
 	}
 	newest, err := m.readOne(ctx, f)
-	if !newest.IsZero() && newest.Stamp().Newer(about.Stamp()) {
+	if !newest.IsZero() && newest.Key().Newer(about.Key()) {
 		x.Is = IsSuperseded
 	}
 	return err
@@ -144,7 +144,7 @@ func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found grasps
 		if err != nil {
 			return graspsync.Event{}, err
 		}
-		if found.IsZero() || ev.Stamp().Newer(found.Stamp()) {
+		if found.IsZero() || ev.Key().Newer(found.Key()) {
 			found = ev
 		}
 	}

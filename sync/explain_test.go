@@ -83,7 +83,7 @@ func TestExplainEvent(t *testing.T) {
 
 		_, err := r.manager.Judge(t.Context(), eventtest.Of(owner.Comment(at(0), never, "direct")))
 		require.NoError(t, err)
-		r.manager.Refused(eventtest.Of(never), "blocked: banned")
+		r.manager.NotifyRefused(eventtest.Of(never), "blocked: banned")
 		x = r.explained(never)
 		require.Equal(t, relaysync.IsRefused, x.Is)
 		require.Equal(t, "blocked: banned", x.Detail)
@@ -91,7 +91,7 @@ func TestExplainEvent(t *testing.T) {
 		after(time.Minute)
 		require.EqualValues(t, 1, r.manager.Status().Events.Rejected["refused by the relay"], "whatever the words: an embedder may put a name in them")
 
-		r.manager.Removed(eventtest.Of(never))
+		r.manager.NotifyRemoved(eventtest.Of(never))
 		require.Equal(t, relaysync.IsRemoved, r.explained(never).Is)
 
 		again := eventtest.Of(gone)
@@ -232,7 +232,7 @@ func TestExplainRepo(t *testing.T) {
 		after(time.Minute)
 		x = explain("many")
 		require.Len(t, x.LeftOut, 65)
-		require.Equal(t, relaysync.LeftOut{Count: 36, Reason: relaysync.OmitUnnamed}, x.LeftOut[64])
+		require.Equal(t, relaysync.Excluded{Count: 36, Reason: relaysync.OmitUnnamed}, x.LeftOut[64])
 
 		x = explain("wrong")
 		require.Equal(t, relaysync.RepoRejected, x.Is)
@@ -410,11 +410,11 @@ type unreadable struct {
 	is atomic.Bool
 }
 
-func (s *unreadable) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (s *unreadable) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	if s.is.Load() {
-		return func(yield func(graspsync.Stamp, error) bool) { yield(graspsync.Stamp{}, errUnreadable) }
+		return func(yield func(graspsync.EventKey, error) bool) { yield(graspsync.EventKey{}, errUnreadable) }
 	}
-	return s.Store.Stamps(ctx, f)
+	return s.Store.Keys(ctx, f)
 }
 
 func (s *unreadable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {

@@ -49,7 +49,7 @@ type RepoFollowState struct {
 	// Status is nil if the repository is not followed.
 	Status *RepoStatus `json:"status,omitempty"`
 	// LeftOut are the unused URLs of the announcement.
-	LeftOut []LeftOut `json:"left_out,omitempty"`
+	LeftOut []Excluded `json:"left_out,omitempty"`
 	// Refused are the states of at most 20 announcements and states of the owner that are not
 	// stored, newest first.
 	Refused []EventState `json:"refused,omitempty"`
@@ -80,7 +80,7 @@ type RelayFollowState struct {
 	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
 	// LeftOut are the filters and values that are not requested from the relay.
-	LeftOut []LeftOut `json:"left_out,omitempty"`
+	LeftOut []Excluded `json:"left_out,omitempty"`
 	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
 	// them.
 	Listed   int                 `json:"listed"`
@@ -105,8 +105,8 @@ const (
 	OmitWindow       OmitReason = "batch window" // followed when the batch window closes
 )
 
-// LeftOut is an unused item.
-type LeftOut struct {
+// Excluded is an unused item.
+type Excluded struct {
 	What   string     `json:"what,omitempty"` // printable; "" if Count items are omitted
 	Count  int        `json:"count,omitempty"`
 	Reason OmitReason `json:"reason"`
@@ -253,7 +253,7 @@ func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState,
 }
 
 // held asks the Holder for the newest event that matches.
-func (m *SyncManager) held(ctx context.Context, f nostr.Filter) (newest graspsync.Stamp, found bool, err error) {
+func (m *SyncManager) held(ctx context.Context, f nostr.Filter) (newest graspsync.EventKey, found bool, err error) {
 	if m.cfg.Holder == nil {
 		return newest, false, nil
 	}
@@ -291,9 +291,9 @@ func (m *SyncManager) notOurs(ctx context.Context, x *RepoFollowState) error {
 }
 
 // leftOut returns the URLs of an announcement that are not used.
-func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
+func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []Excluded) {
 	more, places := 0, 0
-	add := func(l LeftOut) {
+	add := func(l Excluded) {
 		if l.What = graspsync.Printable(l.What); len(out) < maxOmitted {
 			out = append(out, l)
 		} else {
@@ -307,19 +307,19 @@ func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []LeftOut) {
 		switch why := t.unreachable(u); {
 		case t.ours(u): // our own URL is not left out
 		case why != "":
-			add(LeftOut{What: u.String(), Reason: why})
+			add(Excluded{What: u.String(), Reason: why})
 		case places > most:
-			add(LeftOut{What: u.String(), Reason: OmitBeyond, Limit: most})
+			add(Excluded{What: u.String(), Reason: OmitBeyond, Limit: most})
 		}
 	}
 	unusable := a.UnusableRelays + a.UnusableClones
 	if a.Event != nil {
 		unusable = 0
 		for u := range nip34.UnusableURLs(a.Event) {
-			add(LeftOut{What: u.List + " " + u.Value, Reason: OmitUnusable, Detail: graspsync.Printable(u.Err.Error())})
+			add(Excluded{What: u.List + " " + u.Value, Reason: OmitUnusable, Detail: graspsync.Printable(u.Err.Error())})
 		}
 	}
-	for _, l := range []LeftOut{
+	for _, l := range []Excluded{
 		{Count: more, Reason: OmitUnnamed}, {Count: unusable, Reason: OmitUnusable},
 		{Count: a.DroppedRelays + a.DroppedClones, Reason: OmitBeyond, Limit: nip34.MaxListed},
 	} {
@@ -377,21 +377,21 @@ func (x relayQuestion) handle(_ context.Context, l *loop) {
 		}
 	}
 	x.Status = &s
-	for _, of := range []LeftOut{{Count: p.NoRoom, Reason: OmitNoRoom}, {Count: p.TooLarge, Reason: OmitTooLarge}} {
+	for _, of := range []Excluded{{Count: p.NoRoom, Reason: OmitNoRoom}, {Count: p.TooLarge, Reason: OmitTooLarge}} {
 		if of.Count > 0 {
 			x.LeftOut = append(x.LeftOut, of)
 		}
 	}
 	for _, r := range p.Resting[:min(len(p.Resting), maxOmitted)] {
-		x.LeftOut = append(x.LeftOut, LeftOut{What: graspsync.Printable(r.Filter), Reason: OmitRefused, At: r.Until})
+		x.LeftOut = append(x.LeftOut, Excluded{What: graspsync.Printable(r.Filter), Reason: OmitRefused, At: r.Until})
 	}
 	if st := l.stats[x.URL]; st != nil {
 		aside := st.allAside()
 		for _, v := range aside[:min(len(aside), maxOmitted)] {
-			x.LeftOut = append(x.LeftOut, LeftOut{What: graspsync.Printable(v.Tag + " " + v.Value), Reason: OmitFailing, At: v.Until})
+			x.LeftOut = append(x.LeftOut, Excluded{What: graspsync.Printable(v.Tag + " " + v.Value), Reason: OmitFailing, At: v.Until})
 		}
 	}
 	if !p.WaitsSince.IsZero() {
-		x.LeftOut = append(x.LeftOut, LeftOut{Reason: OmitUndialed, At: p.WaitsSince})
+		x.LeftOut = append(x.LeftOut, Excluded{Reason: OmitUndialed, At: p.WaitsSince})
 	}
 }

@@ -19,7 +19,7 @@ import (
 //     other versions of such an announcement, because an owner may remove a repository from the
 //     service
 //   - announcements of authors listed, directly or indirectly, by an accepted announcement with the
-//     same identifier ([nip34.Family.Wanted], within [nip34.ServedBounds]). The maintainer set
+//     same identifier ([nip34.AnnouncementSet.Wanted], within [nip34.ServedBounds]). The maintainer set
 //     follows from them. They are served and do not make a repository hosted
 //   - states by members of the maintainer set ([nip34.Authority]) of a repository with an accepted
 //     announcement
@@ -84,7 +84,7 @@ const (
 )
 
 // reasonsUnlisted are the reasons why an announcement does not make its repository ours.
-var reasonsUnlisted = map[nip34.Omission]string{
+var reasonsUnlisted = map[nip34.ListingProblem]string{
 	nip34.OmitsService:    "blocked: announcement does not list this service",
 	nip34.OmitsRelay:      "blocked: announcement does not list this service in relays",
 	nip34.OmitsClone:      "blocked: announcement does not list this service in clone",
@@ -98,7 +98,7 @@ var reasonsUnlisted = map[nip34.Omission]string{
 // becomes ours.
 func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
 	defer func() {
-		v.DependsOn = []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
+		v.DependsOn = []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
 	}()
 	if identity.IsZero() {
 		return reject(reasonsUnlisted[nip34.OmitsService])
@@ -240,7 +240,7 @@ func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdic
 	if p.speaks(s.Ref, view) {
 		return accept()
 	}
-	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner)}}
+	return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner)}}
 }
 
 // Authority implements [Policy].
@@ -248,8 +248,8 @@ func (p *GRASPPolicy) Authority(ref graspsync.RepoRef, view View) *nip34.Authori
 	return p.kinOf(ref.Identifier, view).family.Authority(ref)
 }
 
-// Heard implements [Policy].
-func (p *GRASPPolicy) Heard(identifier string, view View) map[graspsync.PubKey]bool {
+// RecognizedAuthors implements [Policy].
+func (p *GRASPPolicy) RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool {
 	return p.kinOf(identifier, view).heard()
 }
 
@@ -285,7 +285,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 			if p.speaks(ref, view) {
 				return accept(), nil
 			}
-			wait.add(graspsync.OnSay(ref.Identifier, author))
+			wait.add(graspsync.OnBecomesMaintainer(ref.Identifier, author))
 		default:
 			wait.add(graspsync.OnRepo(ref))
 		}
@@ -462,7 +462,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		if r.p.speaks(s.Ref, r.view) {
 			return next, true
 		}
-		r.wait.add(graspsync.OnSay(s.Ref.Identifier, s.Ref.Owner))
+		r.wait.add(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
 	}
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return next, false // references from outside do not make an event ours

@@ -138,7 +138,7 @@ func (v *twinView) Left(graspsync.RepoRef) bool { return false }
 
 func (v *twinView) Waiting(string) []*nip34.Announcement { return nil }
 
-func (v *twinView) Generation(string) Generation { return Generation{} } // it is changed by tests
+func (v *twinView) Revision(string) Revision { return Revision{} } // it is changed by tests
 
 // announce adds an accepted announcement.
 func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
@@ -233,10 +233,10 @@ func TestGRASPPolicy(t *testing.T) {
 		"state by a maintainer":              {stateOf(2, "x"), graspsync.Accept, nil},
 		"state by a maintainer's maintainer": {stateOf(3, "x"), graspsync.Accept, nil},
 		"state with a colon":                 {stateOf(4, "a:b"), graspsync.Accept, nil},
-		"state by a stranger":                {stateOf(9, "x"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
-		"state by another's maintainer":      {stateOf(2, "a:b"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a:b", testKey(2))}},
-		"state with the identifier cut":      {stateOf(4, "a"), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("a", testKey(4))}},
-		"state that tags a repository":       {stateOf(9, "x", tagRepo(x), tagEvent(50)), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"state by a stranger":                {stateOf(9, "x"), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("x", testKey(9))}},
+		"state by another's maintainer":      {stateOf(2, "a:b"), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("a:b", testKey(2))}},
+		"state with the identifier cut":      {stateOf(4, "a"), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("a", testKey(4))}},
+		"state that tags a repository":       {stateOf(9, "x", tagRepo(x), tagEvent(50)), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("x", testKey(9))}},
 		"state without identifier":           {testEvent(90, 30618, 1, 1), graspsync.Reject, nil},
 		"state with a bare d":                {testEvent(90, 30618, 1, 1, nostr.Tag{"d"}), graspsync.Reject, nil},
 
@@ -270,13 +270,13 @@ func TestGRASPPolicy(t *testing.T) {
 		"mentioned":                             {testEvent(70, 1, 9, 1), graspsync.Accept, nil},
 		"mentioned though it could wait":        {testEvent(70, 1, 9, 1, tagEvent(51)), graspsync.Accept, nil},
 		"mentioned, but a foreign announcement": {testAnnouncement(70, 9, "x", 1, ""), graspsync.Reject, nil},
-		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9))}},
+		"mentioned, but a stranger's state":     {testEvent(70, 30618, 9, 1, nostr.Tag{"d", "x"}), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("x", testKey(9))}},
 
 		"deletion by the owner":             {deletion(1, tagRepo(x)), graspsync.Accept, nil},
 		"deletion of somebody's repository": {deletion(2, tagRepo(x)), graspsync.Reject, nil},
 		"deletion of a state by its author": {deletion(1, stateX), graspsync.Accept, nil},
 		"deletion of a maintainer's state":  {deletion(3, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), graspsync.Accept, nil},
-		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), graspsync.Depend, []graspsync.Dependency{graspsync.OnSay("x", testKey(9)), graspsync.OnVersion(coordinates(30618, 9, "x"))}},
+		"deletion of a state elsewhere":     {deletion(9, nostr.Tag{"a", stranger.Address(30618)}), graspsync.Depend, []graspsync.Dependency{graspsync.OnBecomesMaintainer("x", testKey(9)), graspsync.OnVersion(coordinates(30618, 9, "x"))}},
 		"deletion of an unknown repository": {deletion(9, tagRepo(stranger)), graspsync.Depend, []graspsync.Dependency{graspsync.OnRepo(stranger), graspsync.OnVersion(coordinates(30617, 9, "x"))}},
 		"deletion of one's comment":         {deletion(6, tagEvent(60)), graspsync.Accept, nil},
 		"deletion of somebody's comment":    {deletion(7, tagEvent(60)), graspsync.Reject, nil},
@@ -354,7 +354,7 @@ func TestGRASPPolicyConversations(t *testing.T) {
 			testEvent(91, 1, 9, 1, nostr.Tag{"a", testRepo(3, "x").Address(30618)}), graspsync.Accept, graspsync.Dependency{}},
 		"comment on a stranger's state": {
 			[]*nostr.Event{testEvent(200, 30618, 9, 1, nostr.Tag{"d", "x"}, tagRepo(x))}, testEvent(91, 1, 9, 1, tagEvent(200)), graspsync.Depend,
-			graspsync.OnSay("x", testKey(9))},
+			graspsync.OnBecomesMaintainer("x", testKey(9))},
 		"answer to a comment on an issue that is gone": {
 			[]*nostr.Event{testEvent(200, 1111, 7, 1, tagEvent(51)), testEvent(201, 1, 7, 1, tagEvent(200))},
 			testEvent(91, 1, 9, 1, tagEvent(201)), graspsync.Depend, graspsync.OnEvent(testID(51))},
@@ -544,7 +544,7 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	ev := stateOf(2, "x")
 	verdict := judge(t, ev, v)
 	require.Equal(t, graspsync.Depend, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, graspsync.OnSay("x", testKey(2)), "any owner's announcement may list the author")
+	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesMaintainer("x", testKey(2)), "any owner's announcement may list the author")
 	v.announce(1, "x", 7)
 	assert.Equal(t, graspsync.Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
 	v.anns = nil
@@ -628,7 +628,7 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 	for _, ev := range events {
 		verdict := judge(ev)
 		assert.Equal(t, graspsync.Depend, verdict.Decision)
-		assert.Contains(t, verdict.DependsOn, graspsync.OnSay("x", testKey(3)))
+		assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesMaintainer("x", testKey(3)))
 	}
 	v.announce(3, "x", 2)
 	for _, ev := range events {
@@ -643,7 +643,7 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }
 	verdict := judge(t, by(2), v)
 	require.Equal(t, graspsync.Reject, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, graspsync.OnWanted("x", testKey(2)), "whoever may list the author")
+	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesListed("x", testKey(2)), "whoever may list the author")
 	v.announce(1, "x", 2)
 	assert.Equal(t, graspsync.Accept, judge(t, by(2), v).Decision)
 	assert.Equal(t, graspsync.Reject, judge(t, by(3), v).Decision)
@@ -652,7 +652,7 @@ func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	v.elsewhere(8, "x", 9)
 	verdict = judge(t, by(9), v)
 	assert.Equal(t, graspsync.Reject, verdict.Decision, "listed only by one whom nobody lists")
-	assert.Contains(t, verdict.DependsOn, graspsync.OnWanted("x", testKey(9)), "somebody may list the one who lists the author")
+	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesListed("x", testKey(9)), "somebody may list the one who lists the author")
 	v.announce(4, "y", 5)
 	assert.Equal(t, graspsync.Reject, judge(t, by(5), v).Decision, "listed under another identifier")
 

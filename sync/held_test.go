@@ -21,7 +21,9 @@ import (
 // holdsNothing knows of nothing that is held.
 type holdsNothing struct{}
 
-func (holdsNothing) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
+func (holdsNothing) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) {
+	return nil, nil
+}
 
 func (holdsNothing) HeldForUser(graspsync.EventID) (byUser, held bool) { return false, false }
 

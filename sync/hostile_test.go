@@ -96,9 +96,9 @@ func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 	}
 }
 
-func (d *diary) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (d *diary) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	d.questions.Add(1)
-	return d.Store.Stamps(ctx, f)
+	return d.Store.Keys(ctx, f)
 }
 
 func (d *diary) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {

@@ -58,7 +58,7 @@ func TestHostsKeepsMaintainers(t *testing.T) {
 					v, err := r.manager.Judge(t.Context(), eventtest.Of(foreign))
 					require.NoError(t, err)
 					require.Equal(t, "blocked: this service does not host this repository", v.Reason)
-					refs, err := r.manager.Refs(t.Context())
+					refs, err := r.manager.RepoRefs(t.Context())
 					require.NoError(t, err)
 					require.Equal(t, []graspsync.RepoRef{alice.Ref("repo")}, refs)
 				})

@@ -120,7 +120,7 @@ type indexTables struct {
 	// All announcements by identifier, ours or not. Slices are immutable.
 	family      map[string][]*nip34.Announcement
 	generations map[string]*generation           // a new one after each change of family
-	known       *nip34.Known                     // the people in family
+	known       *nip34.AuthorIndex               // the people in family
 	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
 	roots       *indexRoots
 	threads     *threads
@@ -141,7 +141,7 @@ type generation struct{ _ byte }
 
 type indexRepo struct {
 	ref    graspsync.RepoRef
-	newest graspsync.Stamp     // of its newest announcement, ours or not; zero: none
+	newest graspsync.EventKey  // of its newest announcement, ours or not; zero: none
 	stored *nip34.Announcement // that announcement; nil: none
 	ann    *nip34.Announcement // nil: not ours
 	// relative: the announcement is not ours and is stored because a maintainer list named its
@@ -163,7 +163,7 @@ type authored struct {
 func newIndexTables() *indexTables {
 	roots := newIndexRoots()
 	return &indexTables{
-		generations: make(map[string]*generation), known: nip34.NewKnown(),
+		generations: make(map[string]*generation), known: nip34.NewAuthorIndex(),
 
 		repos:  make(map[graspsync.RepoRef]*indexRepo),
 		named:  make(map[string][]*nip34.Announcement),
@@ -203,7 +203,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 		return
 	}
 	r := t.repo(a.Ref)
-	if r.newest != (graspsync.Stamp{}) && !a.Stamp().Newer(r.newest) {
+	if r.newest != (graspsync.EventKey{}) && !a.Key().Newer(r.newest) {
 		return
 	}
 	t.set(r, a, listed, c)
@@ -221,9 +221,9 @@ func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *index
 
 // set sets the newest announcement of a repository, nil for none.
 func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
-	var v graspsync.Stamp
+	var v graspsync.EventKey
 	if stored != nil {
-		v = stored.Stamp()
+		v = stored.Key()
 	}
 	a := stored
 	if !ours {
@@ -247,11 +247,11 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	}
 	r.stored = stored
 	owner := unique.Make(r.ref.Owner)
-	if r.newest != (graspsync.Stamp{}) {
+	if r.newest != (graspsync.EventKey{}) {
 		delete(t.byID, r.newest.ID)
 		t.count(owner, r, -1)
 	}
-	if r.newest = v; v != (graspsync.Stamp{}) {
+	if r.newest = v; v != (graspsync.EventKey{}) {
 		t.byID[v.ID] = r
 		t.count(owner, r, 1)
 	}
@@ -315,7 +315,7 @@ func (t *indexTables) report(r *indexRepo, c *indexChange) {
 
 // release removes an empty entry.
 func (t *indexTables) release(r *indexRepo) {
-	if r.newest == (graspsync.Stamp{}) && r.roots.Len() == 0 {
+	if r.newest == (graspsync.EventKey{}) && r.roots.Len() == 0 {
 		delete(t.repos, r.ref)
 	}
 }
@@ -376,7 +376,7 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 	}
 	by := unique.Make(author)
 	for _, r := range slices.Collect(maps.Keys(t.wrote[by])) {
-		if r.ref.Owner == author && r.newest != (graspsync.Stamp{}) && r.newest.CreatedAt <= until {
+		if r.ref.Owner == author && r.newest != (graspsync.EventKey{}) && r.newest.CreatedAt <= until {
 			t.set(r, nil, false, c)
 		}
 		for _, n := range slices.Collect(r.roots.All()) {

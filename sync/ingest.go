@@ -200,10 +200,10 @@ func fulfilledBy(c indexChange) (keys []pending.Key) {
 			continue
 		}
 		keys = append(keys, pending.KeyOf(graspsync.OnRepo(ref)), pending.KeyOf(graspsync.OnEvent(a.ID)),
-			pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnSay(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnWanted(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnAuthor(ref.Owner)))
+			pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnBecomesMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnBecomesListed(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnAuthor(ref.Owner)))
 		for _, m := range a.Maintainers {
 			keys = append(keys, pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, m)),
-				pending.KeyOf(graspsync.OnSay(ref.Identifier, m)), pending.KeyOf(graspsync.OnWanted(ref.Identifier, m)))
+				pending.KeyOf(graspsync.OnBecomesMaintainer(ref.Identifier, m)), pending.KeyOf(graspsync.OnBecomesListed(ref.Identifier, m)))
 		}
 	}
 	for id, refs := range c.roots {
@@ -227,7 +227,7 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 // event is requested again only if the rule that blocks it is lifted or an operator asks for it.
 // Other dependencies do not count, because they may be fulfilled already.
 func (g *ingest) removed(ev graspsync.Event) {
-	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnAsked(ev.ID))), Accepted: countsAgain(ev)})
+	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnOperatorRequest(ev.ID))), Accepted: countsAgain(ev)})
 	g.known.Forget(ev.ID) // last, or a copy that arrives now would be stored
 }
 

@@ -180,7 +180,7 @@ func TestRemovedStaysAway(t *testing.T) {
 		defer r.stop()
 		after(time.Minute)
 		spam := owner.Issue(at(time.Hour), owner.Ref("repo"), "spam")
-		r.manager.Removed(eventtest.Of(spam)) // it was here before, and nobody met it since
+		r.manager.NotifyRemoved(eventtest.Of(spam)) // it was here before, and nobody met it since
 		a.Publish(spam)
 		after(30 * time.Hour)
 		require.False(t, r.has(spam))

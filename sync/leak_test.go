@@ -50,7 +50,7 @@ func TestLeakStartStop(t *testing.T) {
 		for range i % 20 { // stopped at whatever it is doing by then
 			runtime.Gosched()
 		}
-		m.Stored(eventtest.Of(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i))))
+		m.NotifyStored(eventtest.Of(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i))))
 		cancel()
 		began := time.Now()
 		<-ended

@@ -58,7 +58,7 @@ func TestRelaysOfThoseWhoAreListed(t *testing.T) {
 				net := relaytest.NewNetwork()
 				a, b, c := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://c.example", relaytest.Behavior{})
 				bob, cat, user := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat"), relaytest.NewCheapKey("user")
-				r, ann := teamOf(t, net, relaysync.Config{NarrowLayer1: narrow}, bob)
+				r, ann := teamOf(t, net, relaysync.Config{HostedStatesOnly: narrow}, bob)
 				defer r.stop()
 				ofBob := on(bob, at(time.Hour), []string{"b.example"}, ann, cat)
 				ofCat := on(cat, at(time.Hour), []string{"c.example"}, bob)
@@ -132,7 +132,7 @@ func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 		}, false, 0},
 		"he is invited, and answers nobody": {func(w world) { w.a.Publish(on(bob, at(0), []string{"b.example"})) }, true, 0},
 		"his announcement is deleted":       {func(w world) { w.r.save(bob.Deletion(at(0), w.ofBob)) }, false, 0},
-		"his announcement expires here":     {func(w world) { w.r.manager.Removed(eventtest.Of(w.ofBob)) }, false, 0},
+		"his announcement expires here":     {func(w world) { w.r.manager.NotifyRemoved(eventtest.Of(w.ofBob)) }, false, 0},
 		"he names another": {func(w world) {
 			w.a.Publish(on(bob, at(0), []string{"c.example"}, ann))
 		}, false, 1},

@@ -152,8 +152,8 @@ func (l *loop) planConfig() plan.Config {
 		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
 		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
 		MaxBatches: t.MaxBatches, RebuildFilters: t.RebuildFilters,
-		NarrowLayer1: cfg.NarrowLayer1,
-		BatchTimeout: t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
+		HostedStatesOnly: cfg.HostedStatesOnly,
+		BatchTimeout:     t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
 		DailyMin: t.DailyMin, DailyMax: t.DailyMax,
 		RetryBase: t.RetryBase, RetryMax: t.RetryMax,
 		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
@@ -573,7 +573,7 @@ func (msg lackingEvents) handle(_ context.Context, l *loop) {
 }
 
 const (
-	settleEvery = time.Minute // between two Settled
+	settleEvery = time.Minute // between two WaitServed
 	leastJump   = time.Minute // of the wall clock
 )
 

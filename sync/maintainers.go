@@ -81,7 +81,7 @@ func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, he
 		return out
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
-		if a.Stamp().Newer(b.Stamp()) {
+		if a.Key().Newer(b.Key()) {
 			return -1
 		}
 		return 1
@@ -125,7 +125,7 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	if err := w.store.remove(ctx, ev); err != nil {
 		return err
 	}
-	deps := pending.KeysOf([]graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
+	deps := pending.KeysOf([]graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)})
 	w.note(pending.Note{
 		Incoming: graspsync.Incoming{Event: ev, Source: graspsync.Source{Kind: graspsync.CatchUp}}, ID: a.ID, Deps: deps,
 	})
@@ -151,7 +151,7 @@ func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, 
 		}
 	}
 	for who := range known {
-		keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, who)), pending.KeyOf(graspsync.OnWanted(identifier, who)))
+		keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, who)), pending.KeyOf(graspsync.OnBecomesListed(identifier, who)))
 	}
 	return keys
 }
@@ -162,10 +162,10 @@ func (w *writer) becameMaintainers(identifier string, heard map[graspsync.PubKey
 	for k, say := range heard {
 		had, was := before[k]
 		if !was {
-			keys = append(keys, pending.KeyOf(graspsync.OnWanted(identifier, k)))
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesListed(identifier, k)))
 		}
 		if say && !had {
-			keys = append(keys, pending.KeyOf(graspsync.OnSay(identifier, k)))
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(identifier, k)))
 		}
 	}
 	w.maintainers.Delete(identifier)
@@ -183,9 +183,9 @@ func (w *writer) awaitMaintainers(deps []graspsync.Dependency) {
 		say, is := heard[d.Author]
 		switch {
 		case !is:
-		case d.Await == graspsync.AwaitSay && say:
+		case d.Await == graspsync.AwaitBecomesMaintainer && say:
 			heard[d.Author] = false
-		case d.Await == graspsync.AwaitWanted:
+		case d.Await == graspsync.AwaitBecomesListed:
 			delete(heard, d.Author)
 		}
 	}

@@ -185,11 +185,11 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	}
 }
 
-// Stored reports an event that a client submitted and the relay has stored. It blocks only while
+// NotifyStored reports an event that a client submitted and the relay has stored. It blocks only while
 // 256 earlier events wait. Later calls of Judge, Removed and similar methods see the event, all
 // others a moment later. Events saved by the manager and superseded events may be reported and need
 // not be.
-func (m *SyncManager) Stored(event graspsync.Event) {
+func (m *SyncManager) NotifyStored(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
@@ -210,11 +210,11 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 	m.ingest.fulfil(ev)
 }
 
-// Removed reports an event that the relay has removed without storing a deletion or a newer
+// NotifyRemoved reports an event that the relay has removed without storing a deletion or a newer
 // version: by moderation, by expiry, or because a held event will not be released. It may block
 // until earlier events of [SyncManager.Stored] are processed, which calls Policy.Lists. Sync does
 // not fetch the event again while its id is remembered.
-func (m *SyncManager) Removed(event graspsync.Event) {
+func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
@@ -228,18 +228,18 @@ func (m *SyncManager) Removed(event graspsync.Event) {
 	m.ingest.reprocess.withdrawn(event)
 }
 
-// Departed records for [SyncManager.EventState] that the Store removed an event after it stored a
+// NotifySuperseded records for [SyncManager.EventState] that the Store removed an event after it stored a
 // deletion or a newer version. It does not block and has no other effect.
-func (m *SyncManager) Departed(event graspsync.Event) {
+func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	if !event.IsZero() {
 		m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsGone})
 	}
 }
 
-// Postponed reports that the [Policy] no longer holds an event because of lack of room. It blocks
+// NotifyDeferred reports that the [Policy] no longer holds an event because of lack of room. It blocks
 // like Removed. The event is kept and judged again like one with [graspsync.Later]. After a few
 // times only its id is kept, and a later daily pass fetches it.
-func (m *SyncManager) Postponed(event graspsync.Event) {
+func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
@@ -255,10 +255,10 @@ func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).source
 }
 
-// NotReleased reports that the Store did not accept an event that the [Policy] held and released.
+// NotifyReleaseFailed reports that the Store did not accept an event that the [Policy] held and released.
 // The outcome is Superseded, Deleted or Refused. Each report is counted, and a refusal is logged.
 // It never blocks. Report the end of the hold with [SyncManager.Removed].
-func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
+func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
 	}
@@ -270,9 +270,9 @@ func (m *SyncManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
 	}
 }
 
-// Held reports an event that the [Policy] holds again without a call of Judge. It blocks like
+// NotifyHeld reports an event that the [Policy] holds again without a call of Judge. It blocks like
 // [SyncManager.Removed]. The states of a held announcement are followed.
-func (m *SyncManager) Held(event graspsync.Event) {
+func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
@@ -313,7 +313,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	case v.Decision == graspsync.Hold:
 		m.telemetry.say("event held", in, "by", "the policy")
 		m.ingest.sources.add(event.ID, heldSource{})
-		m.Held(event)
+		m.NotifyHeld(event)
 	case v.Decision == graspsync.Reject:
 		m.telemetry.rejected(in, IsRejected, v)
 	case v.Decision == graspsync.Later:
@@ -338,10 +338,10 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	return waitedFor(deps)
 }
 
-// Refused reports an event of a client that the relay itself refused, with the text of its answer.
+// NotifyRefused reports an event of a client that the relay itself refused, with the text of its answer.
 // It is logged, recorded for [SyncManager.EventState], and counted as rejected under the reason of
 // the blocking rule or "refused by the relay". It never blocks.
-func (m *SyncManager) Refused(event graspsync.Event, reason string) {
+func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
 	}
@@ -520,7 +520,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 // during the iteration is omitted.
 func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
 	return func(yield func(RepoStatus, error) bool) {
-		refs, err := m.Refs(ctx)
+		refs, err := m.RepoRefs(ctx)
 		if err != nil {
 			yield(RepoStatus{}, err)
 			return
@@ -537,9 +537,9 @@ func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, er
 	}
 }
 
-// Refs returns the sorted addresses of the followed repositories. It blocks until Run has answered.
+// RepoRefs returns the sorted addresses of the followed repositories. It blocks until Run has answered.
 // The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) Refs(ctx context.Context) ([]graspsync.RepoRef, error) {
+func (m *SyncManager) RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error) {
 	q := &refsQuestion{}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking for the repositories: %w", err)
@@ -566,10 +566,10 @@ func (q *reposQuestion) handle(_ context.Context, l *loop) {
 	}
 }
 
-// Outlines returns the states of those repositories that are followed, without the parts that
+// RepoSummaries returns the states of those repositories that are followed, without the parts that
 // RepoStatus reads from the Store: Ours and Coverage are 0, and Maintainers is empty. It blocks
 // Run, so ask only for displayed repositories. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
+func (m *SyncManager) RepoSummaries(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
 	q := &reposQuestion{refs: refs}
 	if err := m.ask(ctx, q); err != nil {
 		return nil, fmt.Errorf("asking about repositories: %w", err)
@@ -602,7 +602,7 @@ func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err 
 	defer m.telemetry.recovered(&err, "store")
 	seen := make(map[graspsync.EventID]struct{})
 	for _, f := range fs {
-		for st, err := range m.store.Stamps(ctx, f) {
+		for st, err := range m.store.Keys(ctx, f) {
 			if err != nil {
 				return 0, err
 			}

@@ -112,11 +112,11 @@ type countingStore struct {
 	layer1 int
 }
 
-func (s *countingStore) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (s *countingStore) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	if len(f.Kinds) == 2 && f.Kinds[0] == graspsync.KindAnnouncement {
 		s.layer1++
 	}
-	return s.Store.Stamps(ctx, f)
+	return s.Store.Keys(ctx, f)
 }
 
 // The set of all ids was copied for each sync of each relay.

@@ -115,7 +115,7 @@ func (w *narrowWorld) asksForForeign() bool {
 // With layer 1 narrowed the states of our repositories come, old ones and new ones,
 // also of those that are held, and nobody else's are asked for. Configured otherwise
 // after a restart we do not believe to have what was never asked for.
-func TestNarrowLayer1(t *testing.T) {
+func TestHostedStatesOnly(t *testing.T) {
 	racetest.Amounts(t)
 	for name, behavior := range map[string]relaytest.Behavior{
 		"NIP-77": {}, "pages": {Negentropy: relaytest.NegNotice, Cap: 50},
@@ -131,7 +131,7 @@ func TestNarrowLayer1(t *testing.T) {
 					st := w.owner.State(at(0), "repo0", nil, "away")
 					w.hub.Publish(st)
 					time.Sleep(5 * time.Minute)
-					w.run(relaysync.Config{State: kept, NarrowLayer1: narrow})
+					w.run(relaysync.Config{State: kept, HostedStatesOnly: narrow})
 					after(2 * time.Minute)
 					require.True(t, w.relay("wss://hub.example").Synced)
 					w.here(st)
@@ -148,7 +148,7 @@ func TestNarrowLayer1(t *testing.T) {
 					require.Equal(t, "state only", st.Level)
 					require.Equal(t, states, st.Confirmed)
 				}
-				w.run(relaysync.Config{State: kept, NarrowLayer1: true})
+				w.run(relaysync.Config{State: kept, HostedStatesOnly: true})
 				after(10 * time.Minute)
 				require.True(t, w.relay("wss://hub.example").Synced)
 				w.here(w.ours...)

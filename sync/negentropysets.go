@@ -136,14 +136,14 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	}
 	// Read held events first, because an event that is released in between must be found at least
 	// once.
-	var held []graspsync.Stamp
+	var held []graspsync.EventKey
 	if s.holder != nil {
 		if held, err = s.held(ctx, f); err != nil {
 			return nil, fmt.Errorf("reading what is held: %w", err)
 		}
 	}
 	var items []negentropy.Item
-	add := func(st graspsync.Stamp) error {
+	add := func(st graspsync.EventKey) error {
 		if len(items) >= s.most {
 			return errSetTooLarge
 		}
@@ -153,7 +153,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 		items = append(items, negentropy.Item{CreatedAt: uint64(st.CreatedAt), ID: st.ID})
 		return nil
 	}
-	for st, err := range s.store.Stamps(ctx, f) {
+	for st, err := range s.store.Keys(ctx, f) {
 		if err == nil {
 			err = add(st)
 		}
@@ -177,7 +177,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 }
 
 // held calls the Holder, whose panic is counted for the Policy.
-func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.Stamp, err error) {
+func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.EventKey, err error) {
 	defer s.counters.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)
 }

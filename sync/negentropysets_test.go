@@ -21,14 +21,14 @@ type slowStamps struct {
 	reads int
 }
 
-func (s *slowStamps) Stamps(ctx context.Context, _ nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
+func (s *slowStamps) Keys(ctx context.Context, _ nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	s.reads++
-	return func(yield func(graspsync.Stamp, error) bool) {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		select {
 		case <-time.After(time.Second):
-			yield(graspsync.Stamp{CreatedAt: 1}, nil)
+			yield(graspsync.EventKey{CreatedAt: 1}, nil)
 		case <-ctx.Done():
-			yield(graspsync.Stamp{}, ctx.Err())
+			yield(graspsync.EventKey{}, ctx.Err())
 		}
 	}
 }

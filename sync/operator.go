@@ -94,11 +94,11 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 	return err
 }
 
-// Reconsider must be called after a change of [Config.Rules]. When it returns, blocked relays are
+// RulesChanged must be called after a change of [Config.Rules]. When it returns, blocked relays are
 // disconnected. The hosted repositories are updated later, after the Store was read again. Events
-// that wait for one of lifted ([graspsync.OnLifted], [graspsync.OnAsked]) are judged or requested
+// that wait for one of lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are judged or requested
 // again. The error is that of ctx, or [ErrNotRunning].
-func (m *SyncManager) Reconsider(ctx context.Context, lifted ...graspsync.Dependency) error {
+func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Dependency) error {
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-func newBook(t *testing.T) *rules.Book {
+func newBook(t *testing.T) *rules.RuleSet {
 	b, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
 	require.NoError(t, err)
 	return b
 }
 
-func set(t *testing.T, b *rules.Book, a rules.Action, s rules.Subject) {
+func set(t *testing.T, b *rules.RuleSet, a rules.Action, s rules.Subject) {
 	t.Helper()
 	require.NoError(t, b.Set(t.Context(), rules.Rule{Action: a, Subject: s}))
 }
@@ -42,7 +42,7 @@ func TestBlockedRelay(t *testing.T) {
 		for _, u := range []*relaytest.Relay{a, boot} {
 			set(t, book, rules.Block, rules.OfHost(u.URL().HostPort()))
 		}
-		require.NoError(t, r.manager.Reconsider(t.Context()))
+		require.NoError(t, r.manager.RulesChanged(t.Context()))
 		after(0)
 		require.Equal(t, [3]int{0, 1, 0}, [3]int{a.Connections().Open, b.Connections().Open, boot.Connections().Open})
 		dials := a.Connections().Dials
@@ -57,7 +57,7 @@ func TestBlockedRelay(t *testing.T) {
 		for _, u := range []*relaytest.Relay{a, boot} {
 			require.NoError(t, book.Unset(t.Context(), rules.OfHost(u.URL().HostPort())))
 		}
-		require.NoError(t, r.manager.Reconsider(t.Context(), rules.Lifted(rules.OfHost(a.URL().HostPort()))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfHost(a.URL().HostPort()))))
 		after(time.Minute)
 		require.Equal(t, [3]int{1, 1, 1}, [3]int{a.Connections().Open, b.Connections().Open, boot.Connections().Open})
 		require.True(t, r.has(issue))
@@ -100,11 +100,11 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		}
 
 		require.NoError(t, book.Unset(t.Context(), rules.OfAuthor(mallory.PubKey())))
-		require.NoError(t, r.manager.Reconsider(t.Context(), rules.Lifted(rules.OfAuthor(mallory.PubKey()))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfAuthor(mallory.PubKey()))))
 		after(time.Minute)
 		require.Equal(t, []bool{true, true, true, false, true, false, false}, which())
 		set(t, book, rules.Allow, rules.OfRepository(bob.Ref("bad")))
-		require.NoError(t, r.manager.Reconsider(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
 		after(time.Minute)
 		require.Equal(t, []bool{true, true, true, true, true, true, true}, which())
 		require.Equal(t, 4, r.manager.Status().Repos)
@@ -112,7 +112,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		// One that is here is followed no more once it is blocked, though it is stored.
 		set(t, book, rules.Block, rules.OfRepository(bob.Ref("bad")))
 		set(t, book, rules.Block, rules.OfAuthor(mallory.PubKey()))
-		require.NoError(t, r.manager.Reconsider(t.Context()))
+		require.NoError(t, r.manager.RulesChanged(t.Context()))
 		after(time.Minute)
 		require.Equal(t, 2, r.manager.Status().Repos)
 		_, err := r.manager.RepoStatus(t.Context(), bob.Ref("bad"))
@@ -123,7 +123,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		require.Equal(t, 2, r.manager.Status().Repos)
 		require.False(t, r.has(late))
 		require.NoError(t, book.Unset(t.Context(), rules.OfRepository(bob.Ref("bad"))))
-		require.NoError(t, r.manager.Reconsider(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
+		require.NoError(t, r.manager.RulesChanged(t.Context(), rules.Lifted(rules.OfRepository(bob.Ref("bad")))))
 		after(time.Minute)
 		require.True(t, r.has(late))
 		require.Equal(t, 3, r.manager.Status().Repos)

@@ -68,7 +68,7 @@ func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.policy.canTell(a.Ref.Identifier) {
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			keys = append(keys, pending.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)), pending.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			keys = append(keys, pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)), pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
 		}
 	}
 	return keys
@@ -89,8 +89,8 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner or its maintainers may count now
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
-			awaited(pending.KeyOf(graspsync.OnSay(a.Ref.Identifier, who)))
-			awaited(pending.KeyOf(graspsync.OnWanted(a.Ref.Identifier, who)))
+			awaited(pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)))
+			awaited(pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
 		}
 	}
 }

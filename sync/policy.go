@@ -21,13 +21,13 @@ import (
 // repositories are followed. Lists must be a pure function of the announcement, because the manager
 // also calls it for announcements whose signature was not checked. An announcement that Lists
 // refuses is rejected without a call of Judge, unless [View].Knows its author under the identifier,
-// or Heard contains the author or is nil. A Policy whose Judge accepts other announcements must
-// therefore return nil from Heard.
+// or RecognizedAuthors contains the author or is nil. A Policy whose Judge accepts other announcements must
+// therefore return nil from RecognizedAuthors.
 //
 // A Policy that extends another Policy embeds it. The embedded Policy does not call methods of the
 // outer one: [GRASPPolicy] judges announcements by its own Lists. To host other repositories, set
 // [GRASPPolicy].Hosts. A type that overrides Lists must override Judge too, as the examples do.
-// Authority and Heard depend on the announcements that were accepted.
+// Authority and RecognizedAuthors depend on the announcements that were accepted.
 type Policy interface {
 	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
@@ -35,12 +35,12 @@ type Policy interface {
 	// It returns nil if the Policy cannot tell. Then the status cannot explain why a state moves
 	// refs or does not.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
-	// Heard returns the authors whose announcements with this identifier are accepted now. The
+	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted now. The
 	// value is true for authors whose states are accepted too. When an author is added, events that
-	// depend on the author are judged again. Heard returns nil if the Policy cannot tell. Then
+	// depend on the author are judged again. RecognizedAuthors returns nil if the Policy cannot tell. Then
 	// every announcement with the identifier causes all events that depend on any of its known
 	// authors to be judged again.
-	Heard(identifier string, view View) map[graspsync.PubKey]bool
+	RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool
 }
 
 // A Holder stores the events that a [Policy] holds. An event must be durable in the Holder before
@@ -51,7 +51,7 @@ type Holder interface {
 	// Reconciliation counts these events as known. The manager calls Held before it reads the
 	// Store, so that an event that is released between the two calls is found in at least one of
 	// them.
-	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error)
+	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.EventKey, error)
 	// HeldForUser reports whether a client of this relay submitted an event that has been held
 	// since before this process started. held is false for an event that is not held.
 	HeldForUser(id graspsync.EventID) (byUser, held bool)
@@ -70,7 +70,7 @@ type Holder interface {
 // another process would not know of them. An event that refers to a removed event is therefore not
 // accepted, and waits until the removed event is stored again.
 type View interface {
-	Standing
+	AnnouncementView
 	// Announcements returns the accepted announcements with this identifier, of all owners, in no
 	// particular order. The caller must not change them. Their Event is nil.
 	Announcements(identifier string) []*nip34.Announcement
@@ -91,8 +91,8 @@ type View interface {
 	Wrote(ctx context.Context, author graspsync.PubKey) (bool, error)
 }
 
-// Standing is the part of a [View] that answers from memory, without reading the Store.
-type Standing interface {
+// AnnouncementView is the part of a [View] that answers from memory, without reading the Store.
+type AnnouncementView interface {
 	// Announced reports whether an accepted announcement makes the repository a hosted one.
 	Announced(ref graspsync.RepoRef) bool
 	// Left reports whether the newest announcement of the repository is stored and no longer lists
@@ -105,9 +105,9 @@ type Standing interface {
 	// Waiting returns the held announcements that would make a repository with this identifier
 	// hosted. It returns none if the Policy holds nothing. The caller must not change them.
 	Waiting(identifier string) []*nip34.Announcement
-	// Generation returns a value that changes whenever Waiting, Family or Announcements would
+	// Revision returns a value that changes whenever Waiting, Family or Announcements would
 	// return something else for this identifier.
-	Generation(identifier string) Generation
+	Revision(identifier string) Revision
 	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
 	// may report true for some other keys. It is false for most keys, so that most events of
 	// strangers can be rejected with no further work.
@@ -116,9 +116,9 @@ type Standing interface {
 	Root(id graspsync.EventID) bool
 }
 
-// A Generation identifies a version of the announcements of an identifier. The zero Generation is
+// A Revision identifies a version of the announcements of an identifier. The zero Revision is
 // for a [View] that cannot tell versions apart.
-type Generation struct {
+type Revision struct {
 	// Stored and Waiting identify the stored and the held announcements, and are nil if there are
 	// none. They must be comparable, and differ between two Views with different announcements. A
 	// pointer to a value that is allocated at each change is enough.

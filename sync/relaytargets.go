@@ -52,7 +52,7 @@ func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 	return ""
 }
 
-// relayTargets derives the relays of repositories ([nip34.Family.Targets]), once per identifier.
+// relayTargets derives the relays of repositories ([nip34.AnnouncementSet.Targets]), once per identifier.
 type relayTargets struct {
 	index  *eventIndex
 	most   int // maximum number of relays of a repository

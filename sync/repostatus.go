@@ -26,7 +26,7 @@ type RepoStatus struct {
 	// [Config].Lacking.
 	Git string `json:"git,omitempty"`
 
-	// Items are the repository and its roots at each relay. With [Config].NarrowLayer1 its states
+	// Items are the repository and its roots at each relay. With [Config].HostedStatesOnly its states
 	// are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
@@ -53,7 +53,7 @@ type Maintainer struct {
 // MaintainerRole is the role of a [Maintainer].
 type MaintainerRole string
 
-// Roles of a [Maintainer], see [nip34.Say]. Authors of the last three roles may not change refs.
+// Roles of a [Maintainer], see [nip34.MemberKind]. Authors of the last three roles may not change refs.
 const (
 	RoleRoot        MaintainerRole = "root"
 	RoleMember      MaintainerRole = "member"
@@ -65,7 +65,7 @@ const (
 // UnledReason is the reason why no author may change the refs of a repository.
 type UnledReason string
 
-// Values of [RepoStatus].Unled, see [nip34.Walk].
+// Values of [RepoStatus].Unled, see [nip34.LeadSearch].
 const (
 	UnledUnannounced UnledReason = "unannounced"
 	UnledNoRole      UnledReason = "no role"
@@ -75,10 +75,10 @@ const (
 )
 
 var (
-	roles = map[nip34.Say]MaintainerRole{
+	roles = map[nip34.MemberKind]MaintainerRole{
 		nip34.Root: RoleRoot, nip34.Member: RoleMember, nip34.Silent: RoleUnannounced, nip34.Unanswered: RoleUnanswered, nip34.Resigned: RoleResigned,
 	}
-	unled = map[nip34.Walk]UnledReason{
+	unled = map[nip34.LeadSearch]UnledReason{
 		nip34.Unannounced: UnledUnannounced, nip34.NoSay: UnledNoRole, nip34.Leadless: UnledLeadless, nip34.Ambiguous: UnledAmbiguous,
 		nip34.Circular: UnledCircular,
 	}

@@ -95,7 +95,7 @@ func (r *rig) save(events ...*nostr.Event) {
 		require.NoError(r.t, err)
 		require.Equal(r.t, graspsync.Stored, out[0].Result)
 		if r.manager != nil {
-			r.manager.Stored(eventtest.Of(ev))
+			r.manager.NotifyStored(eventtest.Of(ev))
 		}
 	}
 }

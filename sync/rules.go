@@ -8,13 +8,13 @@ import (
 )
 
 // Rules are the decisions of an operator that come before the [Policy]: blocked events,
-// repositories and relays. They may change at any time. Then [SyncManager.Reconsider] must be
+// repositories and relays. They may change at any time. Then [SyncManager.RulesChanged] must be
 // called. All methods may be called concurrently and must not block, because they are called for
 // every event and every relay. Package rules contains an implementation.
 type Rules interface {
 	// Blocks returns the reason why an event is blocked, as a constant text with a prefix of
-	// NIP-01, or "" if it is not blocked. The event is judged again when Reconsider is called with
-	// one of the dependencies in until, which [graspsync.OnLifted] creates.
+	// NIP-01, or "" if it is not blocked. The event is judged again when RulesChanged is called with
+	// one of the dependencies in until, which [graspsync.OnRuleRemoved] creates.
 	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
 	// BlocksRepository reports whether a repository is not hosted, regardless of its announcement.
 	BlocksRepository(ref graspsync.RepoRef) bool

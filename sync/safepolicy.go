@@ -77,7 +77,7 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 	if p.of.Lists(a) {
 		return v, false
 	}
-	heard := p.of.Heard(a.Ref.Identifier, p.view)
+	heard := p.of.RecognizedAuthors(a.Ref.Identifier, p.view)
 	if _, is := heard[a.Ref.Owner]; heard == nil || is || len(heard) >= nip34.WaitingBounds().Each {
 		return v, false // with so many maintainers only Judge knows who has room
 	}
@@ -104,7 +104,7 @@ func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 
 func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err error) {
 	defer p.telemetry.recovered(&err, "policy")
-	return p.of.Heard(identifier, p.view), nil
+	return p.of.RecognizedAuthors(identifier, p.view), nil
 }
 
 // canTell reports whether the Policy knows the authors that count under an identifier.

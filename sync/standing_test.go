@@ -44,7 +44,7 @@ func TestModeratedRepository(t *testing.T) {
 		r := start(t, net, store, relaysync.Config{})
 		after(time.Minute)
 		require.NoError(t, store.Remove(t.Context(), eventtest.Of(ann)))
-		r.manager.Removed(eventtest.Of(ann))
+		r.manager.NotifyRemoved(eventtest.Of(ann))
 		after(time.Minute)
 		r = sameAfterARestart(r, graspsync.Depend,
 			x.Issue(at(0), owner.Ref("repo"), "spam"), x.Comment(at(0), issue, "spam"),

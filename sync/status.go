@@ -143,7 +143,7 @@ type RelayStatus struct {
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 	Synced   bool                `json:"synced"`
 
-	// Items are repositories and root events (layer 1). With [Config].NarrowLayer1 the states of
+	// Items are repositories and root events (layer 1). With [Config].HostedStatesOnly the states of
 	// each repository are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`

@@ -12,7 +12,7 @@ import (
 
 // Errors that a [Store] wraps.
 var (
-	// ErrIncomplete is wrapped by the last error of [Store.Stamps] and [Store.Events] if a Store
+	// ErrIncomplete is wrapped by the last error of [Store.Keys] and [Store.Events] if a Store
 	// yielded everything that it could read and may contain more. An example is a backend that
 	// returns only a limited number of events with the same created_at.
 	ErrIncomplete = errors.New("not all that is stored could be read")
@@ -62,9 +62,9 @@ type Store interface {
 	Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error)
 	// Has reports for each id, in the same order, whether the event is stored.
 	Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error)
-	// Stamps yields created_at and id of every stored event that matches, each once, in any order.
+	// Keys yields created_at and id of every stored event that matches, each once, in any order.
 	// If it cannot yield all of them, the last pair has an error.
-	Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error]
+	Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error]
 	// Events yields every stored event that matches, under the same rules. The caller must not
 	// change the events.
 	Events(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Event, error]

@@ -194,7 +194,7 @@ func (d *threads) add(a *threadReply, c *indexChange) {
 	n.is(a)
 	if old := d.nodes[n.keys()[0]]; old != nil {
 		// A new version keeps the replies to the old one.
-		if (graspsync.Stamp{CreatedAt: n.at, ID: n.id}).Newer(graspsync.Stamp{CreatedAt: old.at, ID: old.id}) {
+		if (graspsync.EventKey{CreatedAt: n.at, ID: n.id}).Newer(graspsync.EventKey{CreatedAt: old.at, ID: old.id}) {
 			d.unlink(old)
 			old.is(a)
 			d.link(old)

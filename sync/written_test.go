@@ -92,7 +92,7 @@ func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 		require.Equal(t, relaysync.OmitUnresolvable, relay.Reason)
 		repo, err := m.RepoFollowState(ctx, graspsync.RepoRef{Owner: owner.PubKey(), Identifier: "repo"})
 		require.NoError(t, err)
-		require.Contains(t, repo.LeftOut, relaysync.LeftOut{What: onion.String(), Reason: relaysync.OmitUnresolvable})
+		require.Contains(t, repo.LeftOut, relaysync.Excluded{What: onion.String(), Reason: relaysync.OmitUnresolvable})
 		require.NotContains(t, fmt.Sprint(repo.LeftOut), "honest.example")
 		cancel()
 		<-ended

@@ -144,7 +144,7 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 // awaited returns the rule that must be lifted before an event is judged again, if an earlier
 // process refused it and the reason was not kept. Rules of authors come first, because an event may
 // name several repositories.
-func awaited(book *rules.Book, e *relaysync.EventState) (rules.Rule, bool) {
+func awaited(book *rules.RuleSet, e *relaysync.EventState) (rules.Rule, bool) {
 	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Reason != "" {
 		return rules.Rule{}, false
 	}

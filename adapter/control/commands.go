@@ -204,7 +204,7 @@ func followed(c Control) func(any, error) (any, error) {
 }
 
 func describe(ctx context.Context, c Control, args []string) (any, error) {
-	var a rules.About
+	var a rules.ServerInfo
 	switch args[0] {
 	case "name":
 		a.Name = &args[1]

@@ -19,7 +19,7 @@ import (
 // Logger are required.
 type Config struct {
 	// Rules is the operator's rules. The parts must apply them, see [Enforce].
-	Rules *rules.Book
+	Rules *rules.RuleSet
 	// Sync is what follows other relays.
 	Sync *relaysync.SyncManager
 	// Store has the events.
@@ -77,7 +77,7 @@ func (c Config) validate() error {
 // Enforce returns configurations that apply rules, before the parts are made: blocked subjects are
 // not accepted, requested, connected to or served, and the bootstrap relays of the rules are
 // followed. Policy is required, because purgatory asks it which repositories are hosted.
-func Enforce(book *rules.Book, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
+func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)
 	sync.Bootstrap = book.Bootstrap(sync.Bootstrap)

@@ -55,7 +55,7 @@ func (c Control) By(by string) Control { return Control{c.control, by} }
 // control is the common part of all Controls of a server.
 type control struct {
 	// read-only
-	rules     *rules.Book
+	rules     *rules.RuleSet
 	sync      *relaysync.SyncManager
 	store     relaysync.Store
 	removes   func(context.Context, graspsync.Event) error
@@ -103,7 +103,7 @@ var (
 )
 
 // Rules returns the rules.
-func (c Control) Rules() *rules.Book { return c.rules }
+func (c Control) Rules() *rules.RuleSet { return c.rules }
 
 // Block stops accepting, requesting and connecting to a subject: connections to a relay end, the
 // repositories of an author go out of service, and held events are dropped. Stored events stay
@@ -242,13 +242,13 @@ func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 }
 
 func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
-	ids, failed := c.purgatory.Forgive(ctx, ref)
-	if len(ids) > 0 { // also after an error, because Forgive returns each id once
+	ids, failed := c.purgatory.ForgetExpired(ctx, ref)
+	if len(ids) > 0 { // also after an error, because ForgetExpired returns each id once
 		asked := make([]graspsync.Dependency, len(ids))
 		for i, id := range ids {
-			asked[i] = graspsync.OnAsked(id)
+			asked[i] = graspsync.OnOperatorRequest(id)
 		}
-		failed = errors.Join(failed, c.sync.Reconsider(ctx, asked...))
+		failed = errors.Join(failed, c.sync.RulesChanged(ctx, asked...))
 	}
 	err := c.purgatory.Refetch(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
@@ -280,7 +280,7 @@ func (c Control) Maintain(ctx context.Context, ref graspsync.RepoRef) (done purg
 }
 
 // Describe changes the description of the server. Nil fields stay as they are.
-func (c Control) Describe(ctx context.Context, a rules.About) error {
+func (c Control) Describe(ctx context.Context, a rules.ServerInfo) error {
 	var said []string
 	for _, t := range []struct {
 		name string
@@ -341,14 +341,14 @@ func (c Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	for _, s := range subjects {
 		lifted = append(lifted, rules.Lifted(s)) // events that are still blocked are refused again
 	}
-	err := c.sync.Reconsider(ctx, lifted...)
+	err := c.sync.RulesChanged(ctx, lifted...)
 	_, derr := c.dismiss(ctx)
 	return errors.Join(err, derr, c.announce(ctx, subjects))
 }
 
 // dismiss drops held events that are blocked.
 func (c Control) dismiss(ctx context.Context) (n int, err error) {
-	return c.purgatory.Dismiss(ctx, func(ev graspsync.Event) bool {
+	return c.purgatory.Drop(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.rules.Event(ev)
 		return blocked
 	})
@@ -376,7 +376,7 @@ func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
 		if err != nil {
 			return fmt.Errorf("reading announcements: %w", err)
 		}
-		c.purgatory.Arrived(ev)
+		c.purgatory.NotifyStored(ev)
 	}
 	return nil
 }

@@ -274,8 +274,8 @@ func TestPurgeOfARepository(t *testing.T) {
 		_, err := s.store.Save(t.Context(), all)
 		require.NoError(t, err)
 		for _, in := range all {
-			s.manager.Stored(in.Event)
-			s.purgatory.Arrived(in.Event)
+			s.manager.NotifyStored(in.Event)
+			s.purgatory.NotifyStored(in.Event)
 		}
 		synctest.Wait()
 

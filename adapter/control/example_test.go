@@ -59,8 +59,8 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 		return nil, nil, err
 	}
 	host := purgatoryadapter.Host{
-		Store: s.store, Release: purgatoryadapter.Save(s.store, s.manager.Stored), Lists: policy.Lists,
-		Held: s.manager.Held, Removed: s.manager.Removed, Postponed: s.manager.Postponed,
+		Store: s.store, Release: purgatoryadapter.Save(s.store, s.manager.NotifyStored), Lists: policy.Lists,
+		Held: s.manager.NotifyHeld, Removed: s.manager.NotifyRemoved, Postponed: s.manager.NotifyDeferred,
 	}
 	s.purgatory, err = purgatory.Open(ctx, host.Relay(), git, git, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *server) remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.store.Remove(ctx, e); err != nil {
 		return err
 	}
-	s.manager.Removed(e)
-	s.purgatory.Departed(e)
+	s.manager.NotifyRemoved(e)
+	s.purgatory.NotifySuperseded(e)
 	return nil
 }
 

@@ -23,7 +23,7 @@ type Explanation struct {
 // Explainer is an [explain.Explainer] of a server with rules. All fields are required.
 type Explainer struct {
 	explain.Explainer
-	Rules *rules.Book
+	Rules *rules.RuleSet
 	Store relaysync.Store
 }
 

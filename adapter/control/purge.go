@@ -241,7 +241,7 @@ func some(errs []error) error {
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
-	for s, err := range p.store.Stamps(ctx, f) {
+	for s, err := range p.store.Keys(ctx, f) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("searching events to remove: %w", err))
 			break
@@ -318,7 +318,7 @@ func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
 }
 
 func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) error {
-	n, err := p.purgatory.Dismiss(ctx, which)
+	n, err := p.purgatory.Drop(ctx, which)
 	p.done.Events, p.done.Waiting = p.done.Events+n, p.done.Waiting+n
 	return err
 }

@@ -92,13 +92,13 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 // needs. All whole events would not fit in memory.
 func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	type entry struct {
-		graspsync.Stamp
+		graspsync.EventKey
 		author graspsync.PubKey
 		kind   int
 	}
 	var all []entry
 	err := b.s.walkBy(ctx, f, &walk{client: true, yield: func(e graspsync.Event) bool {
-		all = append(all, entry{e.Stamp(), e.PubKey, e.Kind})
+		all = append(all, entry{e.Key(), e.PubKey, e.Kind})
 		return true
 	}})
 	if err != nil {

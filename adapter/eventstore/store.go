@@ -126,15 +126,15 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 // PageSize returns the maximum number of events of one query of the backend, also for clients.
 func (s *Store) PageSize() int { return s.traits.Page }
 
-// Stamps implements [relaysync.Store]. Backends give whole events, so it costs as
+// Keys implements [relaysync.Store]. Backends give whole events, so it costs as
 // much as Events.
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		err := s.walk(ctx, filter, func(e graspsync.Event) bool {
-			return yield(e.Stamp(), nil)
+			return yield(e.Key(), nil)
 		})
 		if err != nil {
-			yield(graspsync.Stamp{}, fmt.Errorf("reading stamps: %w", err))
+			yield(graspsync.EventKey{}, fmt.Errorf("reading stamps: %w", err))
 		}
 	}
 }
@@ -508,7 +508,7 @@ func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsy
 }
 
 func newer(a, b graspsync.Event) bool {
-	return a.Stamp().Newer(b.Stamp())
+	return a.Key().Newer(b.Key())
 }
 
 // removes reports whether an event is a deletion, or a request to vanish that names this service.
@@ -559,21 +559,21 @@ func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
 }
 
 // versionOf parses a record of a version.
-func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.Stamp, ok bool) {
+func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.EventKey, ok bool) {
 	a, e := r.Tags.Find("a"), r.Tags.Find("e")
 	if r.Kind != kindVersion || a == nil || e == nil {
 		return addr, v, false
 	}
 	addr, err := graspsync.ParseAddress(a[1])
 	id, err2 := graspsync.ParseEventID(e[1])
-	return addr, graspsync.Stamp{CreatedAt: r.CreatedAt, ID: id}, err == nil && err2 == nil
+	return addr, graspsync.EventKey{CreatedAt: r.CreatedAt, ID: id}, err == nil && err2 == nil
 }
 
 // removeVersions records a version that a deletion names by id, and removes the older versions of
 // its address.
 func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	addr, ok := e.Address()
-	if !ok || !t.Names(e) || !t.AddVersion(addr, e.Stamp()) {
+	if !ok || !t.Names(e) || !t.AddVersion(addr, e.Key()) {
 		return nil
 	}
 	versions, err := s.versions(ctx, addr)

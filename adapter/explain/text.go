@@ -263,7 +263,7 @@ var omitted = map[relaysync.OmitReason]string{
 	relaysync.OmitWindow:       "it is followed within seconds",
 }
 
-func (t *text) leftOut(all []relaysync.LeftOut) {
+func (t *text) leftOut(all []relaysync.Excluded) {
 	for _, l := range all {
 		what := l.What
 		if l.Count > 0 {

@@ -89,6 +89,6 @@ func TestLeftOut(t *testing.T) {
 		relaysync.OmitUnresolvable, relaysync.OmitPlaintext, relaysync.OmitBeyond, relaysync.OmitUnusable, relaysync.OmitUnnamed,
 		relaysync.OmitNoRoom, relaysync.OmitTooLarge, relaysync.OmitRefused, relaysync.OmitFailing, relaysync.OmitUndialed, relaysync.OmitWindow,
 	} {
-		require.NotContains(t, told(func(x *text) { x.leftOut([]relaysync.LeftOut{{What: "it", Reason: r, Limit: 16}}) }), ": .", r)
+		require.NotContains(t, told(func(x *text) { x.leftOut([]relaysync.Excluded{{What: "it", Reason: r, Limit: 16}}) }), ": .", r)
 	}
 }

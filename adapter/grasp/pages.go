@@ -56,14 +56,14 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.next.ServeHTTP(w, r)
 		return
 	case r.URL.Path != "/":
-		_ = gitserve.WriteMissing(w, gitserve.Root(r)) // fails only if the client has disconnected
+		_ = gitserve.WriteMissing(w, gitserve.BasePath(r)) // fails only if the client has disconnected
 		return
 	}
-	root, info := strings.TrimSuffix(gitserve.Root(r), "/"), *f.relay.Info
+	root, info := strings.TrimSuffix(gitserve.BasePath(r), "/"), *f.relay.Info
 	f.commands.About(&info.Name, &info.Description, &info.Icon)
 	_ = gitserve.WritePage(w, http.StatusOK, frontPage, struct {
 		Name, Description, Contact, Criteria, Curation, Host, URL string
-	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.Origin(r) + root})
+	}{info.Name, info.Description, info.Contact, f.criteria, f.curation, r.Host + root, gitserve.BaseURL(r) + root})
 }
 
 // names serves the key of the relay's operator as the NIP-05 name "_".

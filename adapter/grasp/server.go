@@ -50,7 +50,7 @@ type Server struct {
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	s := &Server{identity: identity, paths: identity.Paths()}
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
-	s.outside = gitserve.Everywhere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.outside = gitserve.AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // fails only if the client has disconnected
 	}))
 	slices.SortStableFunc(s.paths, func(a, b string) int { return len(b) - len(a) })
@@ -73,7 +73,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	whole := s.parts.Config
 	var embed func()
 	if s.sync, embed, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
-		GateDirect: true, Egress: whole.Egress, Sync: whole.Sync, Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk,
+		ApplyPolicyToClients: true, Egress: whole.Egress, Sync: whole.Sync, Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk,
 	}); err != nil {
 		return nil, err
 	}
@@ -86,9 +86,9 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
 	withheld{whole.Rules}.wire(relay)
-	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.parts.Arrived, e) })
+	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.parts.NotifyStored, e) })
 	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
-		told(s.parts.Departed, e)
+		told(s.parts.NotifySuperseded, e)
 		return nil
 	})
 	if cfg.Criteria == "" {
@@ -172,7 +172,7 @@ func (s *Server) inside(site http.Handler) http.Handler {
 				return
 			}
 		}
-		switch taken := strings.TrimSuffix(gitserve.Root(r), "/"); {
+		switch taken := strings.TrimSuffix(gitserve.BasePath(r), "/"); {
 		case s.whole:
 			site.ServeHTTP(w, r)
 		case slices.Contains(s.paths, taken):

@@ -14,7 +14,7 @@ import (
 // withheld hides deletions and requests to vanish that rules block from clients. They stay stored,
 // because otherwise the removed events would come back. They are hidden, because anybody can write
 // any content into them.
-type withheld struct{ book *rules.Book }
+type withheld struct{ book *rules.RuleSet }
 
 type query = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error)
 

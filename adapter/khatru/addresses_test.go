@@ -39,7 +39,7 @@ func TestDeletionOfThousandsOfAddresses(t *testing.T) {
 					return q(ctx, f)
 				}
 			}
-			s, _, m := embed(t, relay, db, Config{GateDirect: true})
+			s, _, m := embed(t, relay, db, Config{ApplyPolicyToClients: true})
 			m.verdict = graspsync.Verdict{Decision: graspsync.Accept}
 			var tags []nostr.Tag
 			left := make(map[string]bool)

@@ -98,7 +98,7 @@ func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expectLog(t, "ERROR event could not be judged")
 		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
-		s, err := New(relay, newSlice(t), identity, Config{GateDirect: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
+		s, err := New(relay, newSlice(t), identity, Config{ApplyPolicyToClients: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
 			Policy: policy, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestConversationsOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, reader := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("reader")
 		at := nostr.Timestamp(time.Now().Add(-time.Hour).Unix())
-		s, err := New(relay, newSlice(t), identity, Config{GateDirect: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
+		s, err := New(relay, newSlice(t), identity, Config{ApplyPolicyToClients: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
 			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),
 		}})
 		require.NoError(t, err)

@@ -7,7 +7,7 @@
 //	go s.Run(ctx)
 //
 // New adds hooks to the relay. They report published events to the [relaysync.SyncManager] and
-// refuse events that a stored deletion covers. With Config.GateDirect they also refuse events that
+// refuse events that a stored deletion covers. With Config.ApplyPolicyToClients they also refuse events that
 // the policy does not accept. If the relay has neither StoreEvent nor QueryEvents hooks, New adds
 // hooks for the backend; see [eventstoreadapter.Store.Backend].
 //

@@ -45,7 +45,7 @@ func ExampleNew_friends() {
 	}
 	relay := khatru.NewRelay()
 	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-		GateDirect: true, // the policy also judges published events
+		ApplyPolicyToClients: true, // the policy also judges published events
 		Sync: relaysync.Config{Policy: friendsPolicy{
 			relaysync.NewGRASPPolicy(identity), map[graspsync.PubKey]bool{friend.PubKey(): true},
 		}},

@@ -27,7 +27,7 @@ func ExampleNew_mixed() {
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
 		return ev.Kind == nostr.KindReaction, "blocked: no reactions"
 	})
-	// Without GateDirect the policy judges only events of other relays.
+	// Without ApplyPolicyToClients the policy judges only events of other relays.
 	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{})
 	if err != nil {
 		panic(err)

@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true})
+	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{ApplyPolicyToClients: true})
 	if err != nil {
 		fmt.Println(err)
 	}

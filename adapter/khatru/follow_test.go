@@ -166,7 +166,7 @@ func TestRefusedDeletionDeletesNothing(t *testing.T) {
 			if name == "hooks of the relay" {
 				relay, db, _, _ = withTwo(t)
 			}
-			s, _, m := embed(t, relay, db, Config{GateDirect: true})
+			s, _, m := embed(t, relay, db, Config{ApplyPolicyToClients: true})
 			if name == "a query hook that comes later" { // khatru finds targets with it
 				relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
 			}

@@ -27,7 +27,7 @@ import (
 // deaf is a policy without recognized authors.
 type deaf struct{ relaysync.Policy }
 
-func (deaf) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
+func (deaf) RecognizedAuthors(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
 
 // A state that arrived before the announcement that makes its author a maintainer was not judged
 // again when that announcement was held, because the policy behind the hooks did not return
@@ -72,12 +72,12 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 			require.NoError(t, db.Init())
 			policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 			s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-				GateDirect: true, Transport: net,
+				ApplyPolicyToClients: true, Transport: net,
 				Sync: relaysync.Config{Policy: wrap(policy), Holder: policy, Verifier: relaytest.CheapVerifier{}, Bootstrap: []graspsync.RelayURL{u}},
 			})
 			require.NoError(t, err)
 			host := purgatoryadapter.Host{
-				Store: s.Store(), Release: s.Release, Held: s.Manager().Held, Removed: s.Manager().Removed, Postponed: s.Manager().Postponed, Lists: policy.Lists,
+				Store: s.Store(), Release: s.Release, Held: s.Manager().NotifyHeld, Removed: s.Manager().NotifyRemoved, Postponed: s.Manager().NotifyDeferred, Lists: policy.Lists,
 			}
 			git := fetchtest.New()
 			waits, err := purgatory.Open(t.Context(), host.Relay(), git, git, state.NewMemory(),

@@ -25,7 +25,7 @@ import (
 // holder is a Holder without events.
 type holder struct{}
 
-func (holder) Held(context.Context, nostr.Filter) ([]graspsync.Stamp, error) { return nil, nil }
+func (holder) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) { return nil, nil }
 
 func (holder) HeldForUser(graspsync.EventID) (byUser, held bool) { return false, false }
 
@@ -39,7 +39,7 @@ const held = "purgatory: won't be served until git data arrives"
 // nothing is stored or broadcast until the release.
 func TestHeldDirectEvent(t *testing.T) {
 	relay := khatru.NewRelay()
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
 	server := httptest.NewServer(relay)
 	defer server.Close()
 	defer run(t, s)()
@@ -87,7 +87,7 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 		return e.ID == refused.ID, "blocked: not any more"
 	})
 	expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
 	defer run(t, s)()
 	unstorable := signed(t, nostr.GeneratePrivateKey(), 1)
 	unstorable.Sig = "none"
@@ -106,7 +106,7 @@ func TestHoldingWantsReplaceHooks(t *testing.T) {
 	relay := khatru.NewRelay()
 	db := newSlice(t)
 	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	_, err := build(relay, db, Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	_, err := build(relay, db, Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
 	require.ErrorIs(t, err, errReplace)
 }
 

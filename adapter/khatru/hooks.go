@@ -148,7 +148,7 @@ func (s *Sync) wire() {
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
 	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
 		if parsed, err := graspsync.ParseEvent(e); err == nil { // invalid events are unknown to the SyncManager
-			s.core.Manager.Removed(parsed)
+			s.core.Manager.NotifyRemoved(parsed)
 		}
 		return nil
 	})))

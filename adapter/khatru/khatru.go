@@ -31,11 +31,11 @@ type Config struct {
 	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
 	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// GateDirect applies the policy to published events too. Without it,
+	// ApplyPolicyToClients applies the policy to published events too. Without it,
 	// clients can store events that sync would refuse, and sync then also accepts events that refer
 	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
 	// reason.
-	GateDirect bool
+	ApplyPolicyToClients bool
 	// Free returns the bytes that are free on the disk of the backend. It is called at most once a
 	// second. Below MinFree, published events are refused and synced events are retried later;
 	// deletions (kinds 5 and 62) are stored down to a quarter of MinFree. If Free fails, nothing is
@@ -92,13 +92,13 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	if relay == nil {
 		return nil, errors.New("khatru adapter: relay is nil")
 	}
-	if cfg.Sync.Holder != nil && cfg.GateDirect && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
+	if cfg.Sync.Holder != nil && cfg.ApplyPolicyToClients && len(relay.StoreEvent) > 0 && len(relay.ReplaceEvent) == 0 {
 		return nil, errReplace
 	}
 	s, tell := &Sync{relay: relay}, cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
 		s.core.AddRemoved(e)
-		s.core.Manager.Departed(e) // Manager is set: nothing is saved before New returns
+		s.core.Manager.NotifySuperseded(e) // Manager is set: nothing is saved before New returns
 		if tell != nil {
 			tell(e)
 		}
@@ -108,7 +108,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 		return nil, fmt.Errorf("khatru adapter: %w", err)
 	}
 	s.core = embedding.New(embedding.Config{
-		Store: store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.GateDirect, Free: cfg.Free, MinFree: cfg.MinFree,
+		Store: store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.ApplyPolicyToClients, Free: cfg.Free, MinFree: cfg.MinFree,
 		Hooks: embedding.Hooks{
 			Admit: s.admit, AsksDeletions: func() bool { return len(relay.OverwriteDeletionOutcome) > 1 }, // the first hook is ours
 			MayDelete: s.mayDelete, Query: s.query, Stored: s.imported, Removed: s.followRemoved,

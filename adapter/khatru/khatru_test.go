@@ -54,27 +54,27 @@ func (m *fakeManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (m *fakeManager) Stored(e graspsync.Event) {
+func (m *fakeManager) NotifyStored(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stored = append(m.stored, e.ID.String())
 }
 
-func (m *fakeManager) Removed(e graspsync.Event) {
+func (m *fakeManager) NotifyRemoved(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.removed = append(m.removed, e.ID.String())
 }
 
-func (m *fakeManager) Departed(graspsync.Event) {}
+func (m *fakeManager) NotifySuperseded(graspsync.Event) {}
 
-func (m *fakeManager) NotReleased(id graspsync.EventID, o graspsync.Outcome) {
+func (m *fakeManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.notReleased = append(m.notReleased, o.Result.String()+" "+id.String())
 }
 
-func (m *fakeManager) Refused(e graspsync.Event, reason string) {
+func (m *fakeManager) NotifyRefused(e graspsync.Event, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refused = append(m.refused, reason+" "+e.ID.String())
@@ -232,10 +232,10 @@ func TestDirectBareD(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestGateDirect(t *testing.T) {
+func TestApplyPolicyToClients(t *testing.T) {
 	relay := khatru.NewRelay()
 	expectLog(t, "ERROR event could not be judged")
-	s, store, m := embed(t, relay, newSlice(t), Config{GateDirect: true})
+	s, store, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true})
 	for _, tt := range []struct {
 		verdict graspsync.Verdict
 		err     error
@@ -396,7 +396,7 @@ func TestNewErrors(t *testing.T) {
 func TestNewAndRun(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
-	s, err := New(khatru.NewRelay(), newSlice(t), identity, Config{GateDirect: true})
+	s, err := New(khatru.NewRelay(), newSlice(t), identity, Config{ApplyPolicyToClients: true})
 	require.NoError(t, err)
 	stop := run(t, s)
 	reg := prometheus.NewRegistry()

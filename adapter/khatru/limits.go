@@ -17,7 +17,7 @@ const defaultLimit = 500
 
 // Limit makes the relay return no more than most stored events for a filter. Without it, clients that
 // ask for more than a page of the backend would receive fewer events than the document promises. It
-// returns the limitation fields of the NIP-11 document, including the date limit of GateDirect;
+// returns the limitation fields of the NIP-11 document, including the date limit of ApplyPolicyToClients;
 // gate.Gate.Limits returns further fields. Call it before other hooks are added.
 func Limit(relay *khatru.Relay, most int) map[string]any {
 	fewest := min(defaultLimit, most)

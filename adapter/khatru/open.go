@@ -25,7 +25,7 @@ func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, 
 		return nil, fmt.Errorf("khatru adapter: %w", err)
 	}
 	s, err := New(relay, backend, set.Identity, Config{
-		GateDirect: true, Egress: set.Egress,
+		ApplyPolicyToClients: true, Egress: set.Egress,
 		Sync: relaysync.Config{Bootstrap: set.Bootstrap, AllowPlaintext: set.Plaintext, Logger: set.Logger, State: set.Records},
 	})
 	if err != nil {

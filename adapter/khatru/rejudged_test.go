@@ -69,7 +69,7 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				require.NoError(t, err)
 				policy := &roomy{Policy: relaysync.NewGRASPPolicy(identity)}
 				s, err := New(relay, newSlice(t), identity, Config{
-					GateDirect: true, Transport: relaytest.NewNetwork(),
+					ApplyPolicyToClients: true, Transport: relaytest.NewNetwork(),
 					Sync: relaysync.Config{Policy: policy, Holder: holder{}, Verifier: relaytest.CheapVerifier{}, Logger: logged(t)},
 				})
 				require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 				require.EqualValues(t, 1, policy.judged.Load())
 				require.Empty(t, content(t, s.Store()))
 				policy.full.Store(true)
-				s.Manager().Postponed(eventtest.Of(ev))
+				s.Manager().NotifyDeferred(eventtest.Of(ev))
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Greater(t, say(""), 1)

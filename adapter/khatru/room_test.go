@@ -44,7 +44,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 				var d drive
 				d.free.Store(1 << 30)
 				expectLog(t, saidNoRoom, "ERROR event could not be judged")
-				s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Free: d.Free, Sync: relaysync.Config{Holder: holds}})
+				s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Free: d.Free, Sync: relaysync.Config{Holder: holds}})
 				publish := func(e *nostr.Event) error {
 					_, err := relay.AddEvent(t.Context(), e)
 					return err

@@ -83,13 +83,13 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 
 // Reconciled returns time and id of every event that matches a filter, for a reconciliation
 // (NIP-77). It ignores the limit. It returns nothing for a search, because backends cannot search.
-func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Stamp, error) {
+func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.EventKey, error) {
 	if f.Search != "" {
 		return nil, ctx.Err()
 	}
 	f.Limit, f.LimitZero = 0, false
-	var all []graspsync.Stamp
-	for stamp, err := range s.Stamps(ctx, FromFilter(f)) {
+	var all []graspsync.EventKey
+	for stamp, err := range s.Keys(ctx, FromFilter(f)) {
 		if err != nil {
 			return nil, err
 		}

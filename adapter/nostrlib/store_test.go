@@ -142,7 +142,7 @@ func TestQuery(t *testing.T) {
 		ask(nostr.Filter{IDs: []nostr.ID{{1}}}, 10) // boltdb counts all events for this filter
 		all, err := s.Reconciled(t.Context(), nostr.Filter{Limit: 1})
 		require.NoError(t, err)
-		require.ElementsMatch(t, []graspsync.Stamp{
+		require.ElementsMatch(t, []graspsync.EventKey{
 			{CreatedAt: start, ID: graspsync.EventID(early.ID)}, {CreatedAt: start + 1, ID: graspsync.EventID(late.ID)},
 		}, all, name)
 		n, err := s.Count(t.Context(), nostr.Filter{Since: start + 1})

@@ -82,8 +82,8 @@ func (r *rig) start() {
 	}))
 	require.NoError(r.t, err)
 	host := purgatoryadapter.Host{
-		Store: r.store, Lists: r.policy.Lists, Held: r.manager.Held, Removed: r.manager.Removed, Postponed: r.manager.Postponed,
-		Release: purgatoryadapter.Save(failing{r.store, &r.failing}, r.manager.Stored, r.broadcast),
+		Store: r.store, Lists: r.policy.Lists, Held: r.manager.NotifyHeld, Removed: r.manager.NotifyRemoved, Postponed: r.manager.NotifyDeferred,
+		Release: purgatoryadapter.Save(failing{r.store, &r.failing}, r.manager.NotifyStored, r.broadcast),
 	}
 	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
 		purgatory.Config{Identity: identity, Observe: r.observe(host.Observe), Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})

@@ -55,8 +55,8 @@ func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.Pu
 	return pr, true, nil
 }
 
-// Ration implements [gitserve.Authority].
-func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
+// AdmitPullRefs implements [gitserve.Authority].
+func (a Authority) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	var pulls []*nip34.PullRequest
 	for _, id := range ids {
 		pr, _, err := a.pull(ctx, id)
@@ -67,7 +67,7 @@ func (a Authority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string
 			pulls = append(pulls, pr)
 		}
 	}
-	return a.Purgatory.Ration(ctx, ref, dir, pulls, bytes)
+	return a.Purgatory.AdmitPullRefs(ctx, ref, dir, pulls, bytes)
 }
 
 // PullBytes implements [gitserve.Authority].
@@ -108,7 +108,7 @@ func (a Authority) AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []
 
 // AwaitServed implements [gitserve.Authority].
 func (a Authority) AwaitServed(ctx context.Context, ref graspsync.RepoRef) error {
-	return a.Purgatory.Settled(ctx, ref)
+	return a.Purgatory.WaitServed(ctx, ref)
 }
 
 // Describe returns the content of a repository page, for [gitserve.Config].

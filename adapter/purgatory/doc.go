@@ -3,7 +3,7 @@
 //
 //	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-//		GateDirect: true, Sync: policy.Configure(relaysync.Config{}),
+//		ApplyPolicyToClients: true, Sync: policy.Configure(relaysync.Config{}),
 //	})
 //	host := purgatoryadapter.Host{
 //		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed,

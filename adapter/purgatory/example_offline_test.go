@@ -52,8 +52,8 @@ func testNothingBeforeItsData(t *testing.T) {
 		manager, err := relaysync.New(policy.Store(store), net, identity, policy.Configure(relaysync.Config{Bootstrap: []graspsync.RelayURL{hub}}))
 		require.NoError(t, err)
 		host := purgatoryadapter.Host{
-			Store: store, Release: purgatoryadapter.Save(store, manager.Stored), Lists: policy.Lists,
-			Held: manager.Held, Removed: manager.Removed, Postponed: manager.Postponed,
+			Store: store, Release: purgatoryadapter.Save(store, manager.NotifyStored), Lists: policy.Lists,
+			Held: manager.NotifyHeld, Removed: manager.NotifyRemoved, Postponed: manager.NotifyDeferred,
 		}
 		waiting, err := purgatory.Open(t.Context(), host.Relay(), git, git, state.NewMemory(),
 			purgatory.Config{Identity: identity, Observe: host.Observe})

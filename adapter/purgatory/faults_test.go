@@ -72,7 +72,10 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 			},
 			"deleted": func() error { _, err := relay.Deleted(t.Context(), eventtest.Of(pr)); return err },
 			"tip":     func() error { _, _, err := authority.Tip(t.Context(), ref, id); return err },
-			"ration":  func() error { _, err := authority.Ration(t.Context(), ref, "", []graspsync.EventID{id}, 1); return err },
+			"ration": func() error {
+				_, err := authority.AdmitPullRefs(t.Context(), ref, "", []graspsync.EventID{id}, 1)
+				return err
+			},
 		} {
 			require.ErrorIs(t, do(), errDisk, what)
 		}

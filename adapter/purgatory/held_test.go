@@ -19,14 +19,14 @@ func (holds) Submit(context.Context, graspsync.Event, graspsync.Source) (purgato
 	return purgatory.Answer{Decision: purgatory.Held}, nil
 }
 
-func (holds) Arrived(graspsync.Event)  {}
-func (holds) Departed(graspsync.Event) {}
+func (holds) NotifyStored(graspsync.Event)     {}
+func (holds) NotifySuperseded(graspsync.Event) {}
 
-func (holds) Held(f nostr.Filter) []graspsync.Stamp {
+func (holds) Held(f nostr.Filter) []graspsync.EventKey {
 	if len(f.Kinds) == 0 {
 		return nil
 	}
-	return []graspsync.Stamp{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}
+	return []graspsync.EventKey{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}
 }
 
 func (holds) Announcements(string) []*nip34.Announcement       { return nil }
@@ -47,7 +47,7 @@ func TestTrapP3_HeldIsKnown(t *testing.T) {
 	p.Join(holds{})
 	got, err := p.Held(t.Context(), nostr.Filter{Kinds: []int{graspsync.KindState}})
 	require.NoError(t, err)
-	require.Equal(t, []graspsync.Stamp{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}, got)
+	require.Equal(t, []graspsync.EventKey{{CreatedAt: 5, ID: graspsync.EventID{1}}, {CreatedAt: 6, ID: graspsync.EventID{2}}}, got)
 	got, err = p.Held(t.Context(), nostr.Filter{})
 	require.NoError(t, err)
 	require.Empty(t, got)

@@ -182,15 +182,15 @@ func TestWhatWasGivenUpIsForgiven(t *testing.T) {
 				r.start()
 				after(10 * time.Minute)
 			}
-			ids, err := r.waits.Forgive(t.Context(), owner.Ref("repo"))
+			ids, err := r.waits.ForgetExpired(t.Context(), owner.Ref("repo"))
 			require.NoError(t, err)
 			require.Len(t, ids, c.ids, "the state, and the announcement unless it can be revived")
 			for _, id := range ids {
-				require.NoError(t, r.manager.Reconsider(t.Context(), graspsync.OnAsked(id)))
+				require.NoError(t, r.manager.RulesChanged(t.Context(), graspsync.OnOperatorRequest(id)))
 			}
 			after(10 * time.Minute)
 			require.Equal(t, len(events), r.all(events))
-			again, err := r.waits.Forgive(t.Context(), owner.Ref("repo"))
+			again, err := r.waits.ForgetExpired(t.Context(), owner.Ref("repo"))
 			require.NoError(t, err)
 			require.Empty(t, again)
 		})
@@ -218,7 +218,7 @@ type heard struct {
 	arrived int
 }
 
-func (h *heard) Arrived(graspsync.Event) { h.arrived++ }
+func (h *heard) NotifyStored(graspsync.Event) { h.arrived++ }
 
 func TestStoreTellsOfWhatItStoredWithoutSayingSo(t *testing.T) {
 	policy, told := purgatoryadapter.NewPolicy(nil), &heard{}

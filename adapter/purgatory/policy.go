@@ -27,7 +27,7 @@ var errInnerHolds = errors.New("the inner policy held an event, but only purgato
 // Purgatory is the part of a [purgatory.Purgatory] that a [Policy] uses.
 type Purgatory interface {
 	Submit(ctx context.Context, event graspsync.Event, src graspsync.Source) (purgatory.Answer, error)
-	Held(filter nostr.Filter) []graspsync.Stamp
+	Held(filter nostr.Filter) []graspsync.EventKey
 	Announcements(identifier string) []*nip34.Announcement
 	Remembered(identifier string) []*nip34.Announcement
 	AllAnnouncements() []*nip34.Announcement
@@ -37,8 +37,8 @@ type Purgatory interface {
 	EventsOf(author graspsync.PubKey) []graspsync.Event
 	Generation(identifier string) any
 	Knows(identifier string, who graspsync.PubKey) bool
-	Arrived(event graspsync.Event)
-	Departed(event graspsync.Event)
+	NotifyStored(event graspsync.Event)
+	NotifySuperseded(event graspsync.Event)
 }
 
 var _ Purgatory = (*purgatory.Purgatory)(nil)
@@ -166,23 +166,23 @@ func (p *Policy) leaves(ev graspsync.Event) bool {
 
 // again returns dependencies after which a refused event is judged again. For an announcement that
 // does not list this server it is a listing of its author, else another stored event of its author.
-// A malformed event has none. An expired event waits for [purgatory.Purgatory.Forgive], because
+// A malformed event has none. An expired event waits for [purgatory.Purgatory.ForgetExpired], because
 // otherwise each event of its author would cause another fetch.
 func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
-		return []graspsync.Dependency{graspsync.OnWanted(a.Ref.Identifier, a.Ref.Owner)}
+		return []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner)}
 	}
 	if strings.HasPrefix(reason, "invalid:") {
 		return nil
 	}
-	if strings.HasPrefix(reason, "blocked:") { // [purgatory.Purgatory.Forgive]
-		return []graspsync.Dependency{graspsync.OnAsked(ev.ID)}
+	if strings.HasPrefix(reason, "blocked:") { // [purgatory.Purgatory.ForgetExpired]
+		return []graspsync.Dependency{graspsync.OnOperatorRequest(ev.ID)}
 	}
 	return []graspsync.Dependency{graspsync.OnAuthor(ev.PubKey)}
 }
 
 // Held implements [relaysync.Holder].
-func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
+func (p *Policy) Held(_ context.Context, filter nostr.Filter) ([]graspsync.EventKey, error) {
 	where, err := p.joined()
 	if err != nil {
 		return nil, err
@@ -224,13 +224,13 @@ func (p *Policy) Authority(ref graspsync.RepoRef, view relaysync.View) *nip34.Au
 	return p.inner.Authority(ref, &waitingView{view, where, p.inner.Lists})
 }
 
-// Heard implements [relaysync.Policy], including held announcements.
-func (p *Policy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
+// RecognizedAuthors implements [relaysync.Policy], including held announcements.
+func (p *Policy) RecognizedAuthors(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
 	where, err := p.joined()
 	if err != nil {
 		return nil
 	}
-	return p.inner.Heard(identifier, &waitingView{view, where, p.inner.Lists})
+	return p.inner.RecognizedAuthors(identifier, &waitingView{view, where, p.inner.Lists})
 }
 
 // waitingView is a view with held announcements in addition to accepted ones.
@@ -269,19 +269,19 @@ func has(all []*nip34.Announcement, ref graspsync.RepoRef) bool {
 	return false
 }
 
-// Announced implements [relaysync.Standing].
+// Announced implements [relaysync.AnnouncementView].
 func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Family implements [relaysync.Standing]. It includes expired announcements for a while, so that
+// Family implements [relaysync.AnnouncementView]. It includes expired announcements for a while, so that
 // the next state of their maintainers makes purgatory hold them again.
 func (v *waitingView) Family(identifier string) []*nip34.Announcement {
 	stored := v.View.Family(identifier)
 	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
 }
 
-// Waiting implements [relaysync.Standing]. It includes expired announcements, which can still be
+// Waiting implements [relaysync.AnnouncementView]. It includes expired announcements, which can still be
 // served, but no repository that is already served.
 func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	for _, a := range v.where.Remembered(identifier) {
@@ -323,14 +323,14 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	return ""
 }
 
-// Generation implements [relaysync.Standing].
-func (v *waitingView) Generation(identifier string) relaysync.Generation {
-	g := v.View.Generation(identifier)
+// Revision implements [relaysync.AnnouncementView].
+func (v *waitingView) Revision(identifier string) relaysync.Revision {
+	g := v.View.Revision(identifier)
 	g.Waiting = v.where.Generation(identifier)
 	return g
 }
 
-// Knows implements [relaysync.Standing], including relations through held events.
+// Knows implements [relaysync.AnnouncementView], including relations through held events.
 func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 	return v.where.Knows(identifier, who) || v.View.Knows(identifier, who)
 }

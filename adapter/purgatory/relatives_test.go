@@ -178,8 +178,8 @@ func TestRelativesAreDeleted(t *testing.T) {
 			require.Equal(t, graspsync.Accept, v.Decision)
 			_, err = r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
-			r.manager.Stored(eventtest.Of(ev))
-			r.waits.Arrived(eventtest.Of(ev))
+			r.manager.NotifyStored(eventtest.Of(ev))
+			r.waits.NotifyStored(eventtest.Of(ev))
 			after(time.Minute)
 		}
 		remove(helper.Deletion(at(0), answer))
@@ -211,7 +211,7 @@ func TestServedOwnersShareWhatTheyList(t *testing.T) {
 			ev := here(k, time.Hour, people...)
 			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
 			require.NoError(t, err)
-			r.manager.Stored(eventtest.Of(ev))
+			r.manager.NotifyStored(eventtest.Of(ev))
 			for _, p := range people {
 				answers = append(answers, elsewhere(p, time.Hour, k))
 			}

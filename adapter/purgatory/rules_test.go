@@ -74,7 +74,7 @@ func TestMalformedIsFinal(t *testing.T) {
 		after(time.Minute)
 		_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(at(time.Hour), "repo", us))}})
 		require.NoError(t, err)
-		r.manager.Stored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
+		r.manager.NotifyStored(eventtest.Of(owner.Hosted(at(time.Hour), "repo", us)))
 		v, err := r.manager.Judge(t.Context(), eventtest.Of(stranger.PullRequest(at(0), owner.Ref("repo"), "x", "bad")))
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Reject, v.Decision)

@@ -23,7 +23,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 	if where := s.policy.waits.Load(); where != nil {
 		for i := range min(len(out), len(events)) {
 			if out[i].Result == graspsync.Stored || out[i].Result == graspsync.Duplicate { // Duplicate: an earlier Save stored it but failed
-				(*where).Arrived(events[i].Event)
+				(*where).NotifyStored(events[i].Event)
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func (s telling) Save(ctx context.Context, events []graspsync.Incoming) ([]grasp
 func (s telling) Remove(ctx context.Context, event graspsync.Event) error {
 	err := s.Store.Remove(ctx, event)
 	if where := s.policy.waits.Load(); where != nil && err == nil {
-		(*where).Departed(event)
+		(*where).NotifySuperseded(event)
 	}
 	return err
 }

@@ -64,10 +64,10 @@ func (s *shelf) Remembered(identifier string) (out []*nip34.Announcement) {
 	return slices.DeleteFunc(slices.Clone(s.remembered), func(a *nip34.Announcement) bool { return a.Ref.Identifier != identifier })
 }
 
-func (s *shelf) Held(nostr.Filter) (out []graspsync.Stamp) {
+func (s *shelf) Held(nostr.Filter) (out []graspsync.EventKey) {
 	for _, ev := range s.events {
 		id, _ := graspsync.ParseEventID(ev.ID)
-		out = append(out, graspsync.Stamp{CreatedAt: ev.CreatedAt, ID: id})
+		out = append(out, graspsync.EventKey{CreatedAt: ev.CreatedAt, ID: id})
 	}
 	return out
 }
@@ -98,8 +98,8 @@ func (s *shelf) event(id graspsync.EventID) *nostr.Event {
 // held is a shelf as a purgatory.
 type held struct{ *shelf }
 
-func (held) Arrived(graspsync.Event)  {}
-func (held) Departed(graspsync.Event) {}
+func (held) NotifyStored(graspsync.Event)     {}
+func (held) NotifySuperseded(graspsync.Event) {}
 
 func (h held) Event(id graspsync.EventID) graspsync.Event { return eventtest.Of(h.event(id)) }
 
@@ -151,7 +151,7 @@ func (s *shelf) Family(identifier string) []*nip34.Announcement { return s.Annou
 
 func (s *shelf) Waiting(string) []*nip34.Announcement { return nil }
 
-func (s *shelf) Generation(string) relaysync.Generation { return relaysync.Generation{} }
+func (s *shelf) Revision(string) relaysync.Revision { return relaysync.Revision{} }
 
 // asInner is an inner policy that exposes its view.
 type asInner struct {
@@ -163,7 +163,7 @@ type asInner struct {
 
 func (*asInner) Authority(graspsync.RepoRef, relaysync.View) *nip34.Authority { return nil }
 
-func (*asInner) Heard(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
+func (*asInner) RecognizedAuthors(string, relaysync.View) map[graspsync.PubKey]bool { return nil }
 
 func (p *asInner) Judge(_ context.Context, _ graspsync.Event, _ graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	p.view = view
@@ -290,7 +290,7 @@ func TestVerdictsOfPurgatory(t *testing.T) {
 	url, err := graspsync.ParseRelayURL("wss://x.example")
 	require.NoError(t, err)
 	author := []graspsync.Dependency{graspsync.OnAuthor(owner.PubKey())}
-	asked := []graspsync.Dependency{graspsync.OnAsked(eventtest.Of(ev).ID)}
+	asked := []graspsync.Dependency{graspsync.OnOperatorRequest(eventtest.Of(ev).ID)}
 	accept := graspsync.Verdict{Decision: graspsync.Accept, Reason: "it is welcome"}
 	for _, c := range []struct {
 		answer purgatory.Answer

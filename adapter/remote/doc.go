@@ -27,5 +27,5 @@
 // - If the relay disconnects because of one event, the others are published again in parts, and that event is retried ever more rarely. Messages that are longer than its NIP-11 document allows are not sent.
 // - Only authors can delete events. Announcements that nobody lists any more stay.
 // - The relay is not told where an event came from.
-// - Has and Stamps transfer whole events.
+// - Has and Keys transfer whole events.
 package remoteadapter

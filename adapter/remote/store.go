@@ -218,13 +218,13 @@ func (s *Store) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error
 	return out, nil
 }
 
-// Stamps implements [relaysync.Store].
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+// Keys implements [relaysync.Store].
+func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		for ev, err := range s.Events(ctx, filter) {
-			var st graspsync.Stamp
+			var st graspsync.EventKey
 			if err == nil {
-				st = ev.Stamp()
+				st = ev.Key()
 			}
 			if !yield(st, err) || err != nil {
 				return

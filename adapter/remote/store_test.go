@@ -125,7 +125,7 @@ func TestCappedRelay(t *testing.T) {
 			own.Publish(owner.Issue(at(time.Duration(i/7)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
 		}
 		count := func() (n int, err error) {
-			for _, err := range s.Stamps(t.Context(), nostr.Filter{Kinds: []int{1621}}) {
+			for _, err := range s.Keys(t.Context(), nostr.Filter{Kinds: []int{1621}}) {
 				if err != nil {
 					return n, err
 				}

@@ -28,7 +28,7 @@ type Config struct {
 	// answered concurrently, within 10 s each. Without it the page has no question box.
 	Explain func(ctx context.Context, question string) (string, error)
 	// Rules returns the operator's rules in the order of display, for example [RulesOf] a
-	// [rules.Book]. It must not block, and is called while the page is viewed. Without it the page
+	// [rules.RuleSet]. It must not block, and is called while the page is viewed. Without it the page
 	// has no rules.
 	Rules func() []Rule
 	// Links are further links for operators, such as the metrics, relative to the page.
@@ -48,8 +48,8 @@ type Rule struct {
 	Reason  string
 }
 
-// RulesOf returns the rules of a [rules.Book] for [Config].Rules.
-func RulesOf(book *rules.Book) func() []Rule {
+// RulesOf returns the rules of a [rules.RuleSet] for [Config].Rules.
+func RulesOf(book *rules.RuleSet) func() []Rule {
 	return func() (out []Rule) {
 		for _, r := range book.All() {
 			out = append(out, Rule{string(r.Action), string(r.Subject.Kind), r.Subject.Name, r.By, r.Since, r.Reason})
@@ -65,8 +65,8 @@ type Link struct{ Text, Href string }
 // only [Page.Run] calls Status.
 type Sync interface {
 	Status() relaysync.Status
-	Refs(ctx context.Context) ([]graspsync.RepoRef, error)
-	Outlines(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
+	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)
+	RepoSummaries(ctx context.Context, refs ...graspsync.RepoRef) ([]relaysync.RepoStatus, error)
 	RepoStatus(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error)
 }
 

@@ -30,9 +30,9 @@ func (s *server) Status() relaysync.Status {
 	return s.status
 }
 
-func (s *server) Refs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
+func (s *server) RepoRefs(context.Context) ([]graspsync.RepoRef, error) { return s.refs, nil }
 
-func (s *server) Outlines(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
+func (s *server) RepoSummaries(_ context.Context, refs ...graspsync.RepoRef) (out []relaysync.RepoStatus, err error) {
 	s.outlines.Add(1)
 	for _, ref := range refs {
 		r, err := s.of(ref)

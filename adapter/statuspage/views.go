@@ -289,7 +289,7 @@ const (
 )
 
 func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any, error) {
-	all, err := ask(ctx, p.shared, "refs", holdList, p.cfg.Sync.Refs)
+	all, err := ask(ctx, p.shared, "refs", holdList, p.cfg.Sync.RepoRefs)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 	}
 	refs, d.Paging = pageOf(refs, len(all), q)
 	rows, err := ask(ctx, p.shared, "outlines?"+q.Encode(), holdList, func(ctx context.Context) ([]relaysync.RepoStatus, error) {
-		return p.cfg.Sync.Outlines(ctx, refs...)
+		return p.cfg.Sync.RepoSummaries(ctx, refs...)
 	})
 	if err != nil {
 		return nil, err

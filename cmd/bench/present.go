@@ -81,7 +81,7 @@ func measurePresent(r *run) error {
 // the bytes for the missing events, with a page of ids in each REQ.
 func needed(r *run, s relaysync.Store, d *dataset) (int64, error) {
 	ours, theirs, sizes := vector.New(), vector.New(), make(map[string]int64)
-	for stamp, err := range s.Stamps(r.ctx, nostr.Filter{}) {
+	for stamp, err := range s.Keys(r.ctx, nostr.Filter{}) {
 		if err != nil {
 			return 0, err
 		}

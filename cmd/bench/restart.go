@@ -93,7 +93,7 @@ func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Ev
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		began := time.Now()
-		m.Stored(events[i%len(events)])
+		m.NotifyStored(events[i%len(events)])
 		stored = append(stored, time.Since(began))
 		began = time.Now()
 		nobody()

@@ -71,7 +71,7 @@ func spelled(e admin.Entry) string {
 }
 
 // forgotten returns the last command about each subject, if it should be in force and is not.
-func forgotten(entries []admin.Entry, book *rules.Book, configured []graspsync.RelayURL) (lost []admin.Entry) {
+func forgotten(entries []admin.Entry, book *rules.RuleSet, configured []graspsync.RelayURL) (lost []admin.Entry) {
 	last := make(map[string]int)
 	for i, e := range entries {
 		if about := about(e); about != "" {
@@ -113,7 +113,7 @@ func subject(e admin.Entry) string {
 }
 
 // holds reports whether the decision of a command is in force.
-func holds(e admin.Entry, book *rules.Book, configured []graspsync.RelayURL) bool {
+func holds(e admin.Entry, book *rules.RuleSet, configured []graspsync.RelayURL) bool {
 	switch e.Command {
 	case "block", "allow", "remove":
 		s, err := rules.ParseSubject(e.Args[0], e.Args[1])

@@ -23,7 +23,7 @@ import (
 
 // operator is the decisions of the operator, and the log of their commands.
 type operator struct {
-	book  *rules.Book
+	book  *rules.RuleSet
 	kept  *state.DB // records of book
 	audit *admin.Log
 	log   *slog.Logger
@@ -48,7 +48,7 @@ func openOperator(ctx context.Context, records state.Store, opt options, log *sl
 	if o.kept, err = state.Open(rulesDir(opt), state.Config{Logger: log}); err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	moved, err := rules.Move(ctx, records, o.kept)
+	moved, err := rules.Migrate(ctx, records, o.kept)
 	if err != nil {
 		return nil, err
 	}

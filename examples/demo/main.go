@@ -160,7 +160,7 @@ func (w *world) compare(ctx context.Context) string {
 
 func (w *world) difference(ctx context.Context) (missing, foreign int) {
 	missing = len(w.wanted)
-	for st, err := range w.server.Sync().Store().Stamps(ctx, nostr.Filter{}) {
+	for st, err := range w.server.Sync().Store().Keys(ctx, nostr.Filter{}) {
 		if w.check(err); w.wanted[st.ID.String()] {
 			missing--
 		} else {

@@ -296,8 +296,8 @@ func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[grasps
 	}
 }
 
-// Depart implements [purgatory.Repositories].
-func (f *Fake) Depart(ctx context.Context, ref graspsync.RepoRef) error {
+// Retire implements [purgatory.Repositories].
+func (f *Fake) Retire(ctx context.Context, ref graspsync.RepoRef) error {
 	f.mu.Lock()
 	err := f.failure("depart")
 	f.mu.Unlock()
@@ -319,8 +319,8 @@ func (f *Fake) Depart(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// Sweep implements [purgatory.Repositories].
-func (f *Fake) Sweep(_ context.Context, before time.Time) error {
+// DeleteRetired implements [purgatory.Repositories].
+func (f *Fake) DeleteRetired(_ context.Context, before time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("sweep"); err != nil {
@@ -335,9 +335,9 @@ func (f *Fake) Sweep(_ context.Context, before time.Time) error {
 	return nil
 }
 
-// Erase implements [purgatory.Repositories].
-func (f *Fake) Erase(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := f.Depart(ctx, ref); err != nil {
+// Delete implements [purgatory.Repositories].
+func (f *Fake) Delete(ctx context.Context, ref graspsync.RepoRef) error {
+	if err := f.Retire(ctx, ref); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -381,8 +381,8 @@ func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]n
 	return f.missing(f.dirs[dir].objects, nil, ids), nil
 }
 
-// Probe implements [purgatory.GitFetcher].
-func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+// Stat implements [purgatory.GitFetcher].
+func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("probe"); err != nil {
@@ -397,8 +397,8 @@ func (f *Fake) Probe(_ context.Context, dir string, ids []nip34.ObjectID) (map[n
 	return kinds, fmt.Sprint(f.changes), nil
 }
 
-// Weigh implements [purgatory.GitFetcher].
-func (f *Fake) Weigh(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, _ error) {
+// DiskUsage implements [purgatory.GitFetcher].
+func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("weigh"); err != nil {
@@ -450,7 +450,7 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.Ref
 		return fmt.Errorf("%w in %s", ErrLocked, dir)
 	}
 	if unfit := f.unfit(r, changes); unfit != "" {
-		return fmt.Errorf("%w: %s", purgatory.ErrUnfit, unfit)
+		return fmt.Errorf("%w: %s", purgatory.ErrInvalidRefs, unfit)
 	}
 	for _, c := range changes {
 		if r.refs.At[c.Name] != c.Old {
@@ -500,8 +500,8 @@ func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
 	return ""
 }
 
-// Share implements [purgatory.GitFetcher].
-func (f *Fake) Share(_ context.Context, from, to string, ids []nip34.ObjectID) error {
+// CopyObjects implements [purgatory.GitFetcher].
+func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("share"); err != nil {
@@ -563,8 +563,8 @@ func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(gra
 	return func() {}, nil
 }
 
-// Take implements [purgatory.GitFetcher].
-func (f *Fake) Take(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
+// ImportPacks implements [purgatory.GitFetcher].
+func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("take"); err != nil {

@@ -85,7 +85,7 @@ func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []n
 	err := f.failure("fetch")
 	s, ok := f.servers[from]
 	if !ok {
-		s = &Server{Err: purgatory.ErrBroken}
+		s = &Server{Err: purgatory.ErrServerUnusable}
 	}
 	server := *s
 	f.mu.Unlock()

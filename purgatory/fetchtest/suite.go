@@ -206,14 +206,14 @@ func testCleanup(t *testing.T, s Setup) {
 
 func testProbe(t *testing.T, s Setup) {
 	ids := []nip34.ObjectID{s.First, s.Second, s.Absent}
-	kinds, before, err := s.Git.Probe(t.Context(), s.Dir, ids)
+	kinds, before, err := s.Git.Stat(t.Context(), s.Dir, ids)
 	require.NoError(t, err)
 	require.NotContains(t, kinds, s.Absent)
-	_, same, err := s.Git.Probe(t.Context(), s.Dir, nil)
+	_, same, err := s.Git.Stat(t.Context(), s.Dir, nil)
 	require.NoError(t, err)
 	require.Equal(t, before, same, "nothing has changed")
 	s.bring(t, s.Second)
-	kinds, after, err := s.Git.Probe(t.Context(), s.Dir, ids)
+	kinds, after, err := s.Git.Stat(t.Context(), s.Dir, ids)
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{s.First: purgatory.Commit, s.Second: purgatory.Commit}, kinds)
 	require.NotEqual(t, before, after)
@@ -221,9 +221,9 @@ func testProbe(t *testing.T, s Setup) {
 
 func testShare(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
-	require.NoError(t, s.Git.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
+	require.NoError(t, s.Git.CopyObjects(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Second}))
 	require.Empty(t, s.missing(t, s.Other, s.First, s.Second))
-	require.NoError(t, s.Git.Share(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}), "what is not complete is left out")
+	require.NoError(t, s.Git.CopyObjects(t.Context(), s.Dir, s.Other, []nip34.ObjectID{s.Absent}), "what is not complete is left out")
 	require.Len(t, s.missing(t, s.Other, s.Absent), 1)
 }
 

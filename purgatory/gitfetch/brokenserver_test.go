@@ -22,7 +22,7 @@ func TestOneMissingRepositoryIsNotABrokenServer(t *testing.T) {
 		})
 		err := attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), o.clone(t), oid(t, strings.Repeat("a", 40)))
 		require.ErrorIs(t, err, purgatory.ErrNotServed, status)
-		require.NotErrorIs(t, err, purgatory.ErrBroken, status)
+		require.NotErrorIs(t, err, purgatory.ErrServerUnusable, status)
 	}
 }
 
@@ -38,10 +38,10 @@ func TestRedirectToABrokenServer(t *testing.T) {
 		require.NoError(t, err)
 		err = attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), from, oid(t, strings.Repeat("a", 40)))
 		require.Error(t, err)
-		require.NotErrorIs(t, err, purgatory.ErrBroken, to)
+		require.NotErrorIs(t, err, purgatory.ErrServerUnusable, to)
 	}
 	broken, err := graspsync.ParseCloneURL("http://10.0.0.1/repo.git")
 	require.NoError(t, err)
 	err = attempt(t.Context(), fetcher(t), bare(t, nip34.SHA1), broken, oid(t, strings.Repeat("a", 40)))
-	require.ErrorIs(t, err, purgatory.ErrBroken)
+	require.ErrorIs(t, err, purgatory.ErrServerUnusable)
 }

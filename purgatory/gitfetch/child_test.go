@@ -68,7 +68,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, New: tip}}, name))
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
 	other := bare(t, nip34.SHA1)
-	require.NoError(t, f.Share(t.Context(), here, other, []nip34.ObjectID{tip}))
+	require.NoError(t, f.CopyObjects(t.Context(), here, other, []nip34.ObjectID{tip}))
 	gitIn(t, here, "loose", "hash-object", "-w", "--stdin")
 	k := keeping(t, f, here, tip)
 	k.how.Prune = true
@@ -76,7 +76,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	theirs := configured(t, sample(t))
 	_, err := f.Refs(t.Context(), theirs)
 	require.NoError(t, err)
-	_, _, err = f.Probe(t.Context(), theirs, []nip34.ObjectID{tip})
+	_, _, err = f.Stat(t.Context(), theirs, []nip34.ObjectID{tip})
 	require.NoError(t, err)
 	allowed := []string{
 		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",
@@ -105,7 +105,7 @@ func TestTrapG12_WordsDecideNothing(t *testing.T) {
 			require.NoError(t, err)
 			err = attempt(t.Context(), fetcher(t), sample(t), u, oid(t, strings.Repeat("a", 40)))
 			require.Error(t, err)
-			for _, class := range []error{purgatory.ErrBroken, purgatory.ErrLimit, purgatory.ErrNotServed} {
+			for _, class := range []error{purgatory.ErrServerUnusable, purgatory.ErrLimit, purgatory.ErrNotServed} {
 				require.NotErrorIs(t, err, class)
 			}
 		})

@@ -61,7 +61,7 @@ func classified(err error, from graspsync.CloneURL) error {
 	case elsewhere(err, from):
 	case errors.As(err, &dns) && dns.IsNotFound, errors.As(err, &cert),
 		errors.Is(err, egress.ErrAddress), errors.Is(err, egress.ErrOwn), errors.Is(err, egress.ErrPlaintext):
-		return fmt.Errorf("%w: %w", purgatory.ErrBroken, err)
+		return fmt.Errorf("%w: %w", purgatory.ErrServerUnusable, err)
 	}
 	return err
 }

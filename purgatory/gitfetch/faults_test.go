@@ -205,16 +205,20 @@ func TestEachFaultOfTheDiskIsTold(t *testing.T) {
 			}
 			return q.Promote(t.Context())
 		},
-		"take":  func(f *gitfetch.Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
-		"share": func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), there, here, ids[2:]) },
-		"link":  func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
+		"take":  func(f *gitfetch.Fetcher, here string) error { return f.ImportPacks(t.Context(), here, aside, ids[2:]) },
+		"share": func(f *gitfetch.Fetcher, here string) error { return f.CopyObjects(t.Context(), there, here, ids[2:]) },
+		"link": func(f *gitfetch.Fetcher, here string) error {
+			return f.CopyObjects(t.Context(), inPacks, here, ids[2:])
+		},
 		"more": func(f *gitfetch.Fetcher, here string) error { // of a partly existing history
 			git(t, here, "fetch", "-q", there, ids[0].String()+":refs/heads/part")
-			return f.Share(t.Context(), inPacks, here, ids[2:])
+			return f.CopyObjects(t.Context(), inPacks, here, ids[2:])
 		},
-		"apart, take":  func(f *gitfetch.Fetcher, here string) error { return f.Take(t.Context(), here, aside, ids[2:]) },
-		"apart, share": func(f *gitfetch.Fetcher, here string) error { return f.Share(t.Context(), inPacks, here, ids[2:]) },
-		"gather":       func(f *gitfetch.Fetcher, here string) error { return gathered(t, f, here, o, ids) },
+		"apart, take": func(f *gitfetch.Fetcher, here string) error { return f.ImportPacks(t.Context(), here, aside, ids[2:]) },
+		"apart, share": func(f *gitfetch.Fetcher, here string) error {
+			return f.CopyObjects(t.Context(), inPacks, here, ids[2:])
+		},
+		"gather": func(f *gitfetch.Fetcher, here string) error { return gathered(t, f, here, o, ids) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[string]bool)

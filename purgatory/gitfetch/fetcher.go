@@ -85,9 +85,9 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Probe implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of
+// Stat implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of
 // packs, their marks, and folders of loose objects.
-func (f *Fetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
 	if err != nil {
 		return nil, "", fmt.Errorf("looking up objects: %w", err)

@@ -130,7 +130,7 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	ran := time.Now()
 	out, err := g.runNow(ctx, c)
 	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // most of its time was spent waiting
-		err = fmt.Errorf("%w: %w", purgatory.ErrCrowded, err)
+		err = fmt.Errorf("%w: %w", purgatory.ErrGitBusy, err)
 	}
 	return out, err
 }
@@ -163,7 +163,7 @@ func (g *program) acquire(ctx context.Context, dir string, walk bool) (release f
 		slot, err := of.Acquire(ctx, who, 1)
 		if err != nil {
 			release()
-			return nil, fmt.Errorf("waiting to run git: %w: %w", purgatory.ErrCrowded, err)
+			return nil, fmt.Errorf("waiting to run git: %w: %w", purgatory.ErrGitBusy, err)
 		}
 		held = append(held, slot)
 	}
@@ -239,7 +239,7 @@ func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	defer stopwatch.Waits(ctx)()
 	slot, err := g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
 	if err != nil {
-		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", purgatory.ErrCrowded, err)
+		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", purgatory.ErrGitBusy, err)
 	}
 	return slot, nil
 }

@@ -89,7 +89,7 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	pack, tip := variants(t, blob, base, data, 10, 0)
 	from := indexed(t, here, pack)
 	came, before := onDisk(t, from), onDisk(t, here)
-	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
+	require.NoError(t, f.ImportPacks(t.Context(), here, from, []nip34.ObjectID{tip}))
 	t.Logf("%d bytes, %d with their base: the repository grew by %d", len(pack), came, onDisk(t, here)-before)
 	require.LessOrEqual(t, onDisk(t, here)-before, came+64<<10)
 	require.Empty(t, leftovers(t, here))
@@ -106,7 +106,7 @@ func TestJunkBesideDeltasIsRefused(t *testing.T) {
 	here, blob, base, data := film(t)
 	pack, tip := variants(t, blob, base, data, 10, 2000)
 	before := onDisk(t, here)
-	err := f.Take(t.Context(), here, indexed(t, here, pack), []nip34.ObjectID{tip})
+	err := f.ImportPacks(t.Context(), here, indexed(t, here, pack), []nip34.ObjectID{tip})
 	require.ErrorIs(t, err, purgatory.ErrLimit)
 	var limit *gitfetch.LimitError
 	require.ErrorAs(t, err, &limit)

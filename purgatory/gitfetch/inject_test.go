@@ -127,8 +127,8 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 	beside := filepath.Join(root, "zQ7 other")
 	require.NoError(t, os.CopyFS(beside, os.DirFS(bare(t, nip34.SHA1))))
 	before = outside()
-	require.NoError(t, f.Share(t.Context(), inside, beside, ids[2:]))
-	require.NoError(t, f.Share(t.Context(), beside, inside, ids[:1]))
+	require.NoError(t, f.CopyObjects(t.Context(), inside, beside, ids[2:]))
+	require.NoError(t, f.CopyObjects(t.Context(), beside, inside, ids[:1]))
 	complete(t, f, beside, ids)
 	require.NoError(t, f.Cleanup(t.Context(), beside))
 

@@ -421,8 +421,8 @@ func (o *store) kept(dir string, idLen int) (packIndexes, error) {
 	return o.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }
 
-// Weigh implements [purgatory.GitFetcher]. Git counts deltas as stored, without indexes.
-func (f *Fetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
+// DiskUsage implements [purgatory.GitFetcher]. Git counts deltas as stored, without indexes.
+func (f *Fetcher) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	var in bytes.Buffer
 	for _, id := range ids {
 		fmt.Fprintf(&in, "%s\n", id)

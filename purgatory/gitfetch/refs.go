@@ -204,7 +204,7 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 		var failed *childError
 		switch {
 		case errors.As(err, &failed) && unfit(failed.stderr):
-			return fmt.Errorf("%w: %w", purgatory.ErrUnfit, err)
+			return fmt.Errorf("%w: %w", purgatory.ErrInvalidRefs, err)
 		case errors.As(err, &failed) && changed(failed.stderr):
 			return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
 		}
@@ -228,7 +228,7 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 // to an operator.
 func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
-	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrUnfit) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrInvalidRefs) {
 		return err
 	}
 	removed, lerr := barerepo.RemoveOldLocks(r.disk.files, dir, staleAfter, staleAfter)

@@ -323,7 +323,7 @@ func TestUnfitRefs(t *testing.T) {
 	tip := history(t, dir, "main", 1)[0]
 	tree := oid(t, strings.TrimSpace(git(t, dir, "rev-parse", tip.String()+"^{tree}")))
 	f := fetcher(t)
-	kinds, _, err := f.Probe(t.Context(), dir, []nip34.ObjectID{tip, tree})
+	kinds, _, err := f.Stat(t.Context(), dir, []nip34.ObjectID{tip, tree})
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{tip: purgatory.Commit, tree: purgatory.Tree}, kinds)
 	a, b := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b")
@@ -331,7 +331,7 @@ func TestUnfitRefs(t *testing.T) {
 		{{Name: a, New: tree}},
 		{{Name: a, New: tip}, {Name: b, New: tip}},
 	} {
-		require.ErrorIs(t, f.UpdateRefs(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrUnfit)
+		require.ErrorIs(t, f.UpdateRefs(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrInvalidRefs)
 		refs, err := f.Refs(t.Context(), dir)
 		require.NoError(t, err)
 		require.Len(t, refs.At, 1)

@@ -12,19 +12,19 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Share implements [purgatory.GitFetcher]. It creates hard links to the files of the first
+// CopyObjects implements [purgatory.GitFetcher]. It creates hard links to the files of the first
 // repository in a quarantine of the other, which uses no disk space and keeps the repositories
 // independent. If the packs contain many other objects, it makes one pack of the needed objects.
-func (f *Fetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, to, filepath.Join(from, "objects"), ids, false); err != nil {
 		return fmt.Errorf("sharing objects: %w", err)
 	}
 	return nil
 }
 
-// Take implements [purgatory.GitFetcher]. The objects were indexed and checked on arrival. Their
+// ImportPacks implements [purgatory.GitFetcher]. The objects were indexed and checked on arrival. Their
 // history is walked like after a fetch.
-func (f *Fetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
+func (f *Fetcher) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, dir, from, ids, true); err != nil {
 		return fmt.Errorf("taking objects: %w", err)
 	}

@@ -27,18 +27,18 @@ func TestShare(t *testing.T) {
 	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	ids := history(t, from, "main", 5)
 	f := fetcher(t)
-	require.NoError(t, f.Share(t.Context(), from, to, ids[2:3]))
+	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[2:3]))
 	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
 	require.NotContains(t, missing, ids[2])
 	main := ref(t, "refs/heads/main")
 	require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
-	require.NoError(t, f.Share(t.Context(), from, to, ids[4:]))
+	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[4:]))
 	complete(t, f, to, ids)
 	require.NoError(t, f.Cleanup(t.Context(), to))
 	git(t, to, "fsck", "--strict")
 	require.Empty(t, leftovers(t, to))
-	require.NoError(t, f.Share(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
+	require.NoError(t, f.CopyObjects(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
 	require.Empty(t, leftovers(t, from))
 }
 
@@ -88,7 +88,7 @@ func TestShareTakesNoRoom(t *testing.T) {
 	main := ref(t, "refs/heads/main")
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
 		to := at(owner)
-		require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, tip)}))
+		require.NoError(t, f.CopyObjects(t.Context(), from, to, []nip34.ObjectID{oid(t, tip)}))
 		complete(t, f, to, []nip34.ObjectID{oid(t, tip)})
 		require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
 		require.NoError(t, f.Cleanup(t.Context(), to))
@@ -115,9 +115,9 @@ func TestWhichPacksAreShared(t *testing.T) {
 			loosen(t, dir, loose)
 			ids := []nip34.ObjectID{oid(t, fmt.Sprintf("%x", o.id())), oid(t, fmt.Sprintf("%x", loose.id()))}
 			one, both := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-			require.NoError(t, f.Share(t.Context(), dir, one, ids[:1]))
+			require.NoError(t, f.CopyObjects(t.Context(), dir, one, ids[:1]))
 			require.Equal(t, c.both > 2, slices.Contains(bases(t, one), base))
-			require.NoError(t, f.Share(t.Context(), dir, both, ids))
+			require.NoError(t, f.CopyObjects(t.Context(), dir, both, ids))
 			complete(t, f, both, ids)
 			require.Empty(t, leftovers(t, both))
 		})
@@ -131,13 +131,13 @@ func TestSharingLeavesOut(t *testing.T) {
 	ids := history(t, from, "main", 3)
 	f := fetcher(t)
 	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
-	require.NoError(t, f.Share(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
+	require.NoError(t, f.CopyObjects(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
 	*f.Free() = func(string) (uint64, error) { return 0, nil }
-	require.ErrorIs(t, f.Share(t.Context(), from, to, ids[2:]), gitfetch.ErrDisk)
+	require.ErrorIs(t, f.CopyObjects(t.Context(), from, to, ids[2:]), gitfetch.ErrDisk)
 	require.Empty(t, leftovers(t, to))
 	*f.Free() = func(string) (uint64, error) { return 1 << 40, nil }
 	was := bases(t, to)
-	require.NoError(t, f.Share(t.Context(), from, to, ids[2:]))
+	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[2:]))
 	came := slices.DeleteFunc(bases(t, to), func(base string) bool { return slices.Contains(was, base) })
 	require.Len(t, came, 1)
 	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
@@ -156,7 +156,7 @@ func TestSharedPackThatGoes(t *testing.T) {
 		ids = append(ids, oid(t, fmt.Sprintf("%x", made[0].id())))
 	}
 	*f.Files() = &vanishing{path: filepath.Join(from, "objects", "pack", bases(t, from)[2]+".pack")}
-	require.NoError(t, f.Share(t.Context(), from, to, ids))
+	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids))
 	missing, err := f.Missing(t.Context(), to, ids)
 	require.NoError(t, err)
 	require.Len(t, missing, 1)

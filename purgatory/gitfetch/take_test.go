@@ -39,7 +39,7 @@ func TestTake(t *testing.T) {
 	ids := history(t, there, "main", 5)
 	junk := history(t, there, "junk", 1)[0]
 	from := folder(t, there, here, ids[4].String()+"\n"+junk.String()+"\n")
-	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
+	require.NoError(t, f.ImportPacks(t.Context(), here, from, ids[4:]))
 	complete(t, f, here, ids)
 	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{junk})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestTake(t *testing.T) {
 	packs, err := filepath.Glob(from + "/pack/*.idx")
 	require.NoError(t, err)
 	require.Len(t, packs, 1)
-	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]), "again")
+	require.NoError(t, f.ImportPacks(t.Context(), here, from, ids[4:]), "again")
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "fsck", "--strict")
 	complete(t, f, here, ids)
@@ -60,9 +60,9 @@ func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
 	f := fetcher(t)
 	ids := history(t, there, "main", 5)
-	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
+	require.NoError(t, f.ImportPacks(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
-	require.NoError(t, f.Take(t.Context(), here, from, ids[4:]))
+	require.NoError(t, f.ImportPacks(t.Context(), here, from, ids[4:]))
 	git(t, here, "gc", "--quiet", "--prune=now")
 	complete(t, f, here, ids[4:])
 }
@@ -75,10 +75,10 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	git(t, here, "fetch", "-q", there, "main")
 	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
 	empty := bare(t, nip34.SHA1)
-	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), purgatory.ErrNotServed)
-	require.ErrorIs(t, f.Take(t.Context(), empty, from+"/nowhere", ids[4:]), os.ErrNotExist)
+	require.ErrorIs(t, f.ImportPacks(t.Context(), empty, from, ids[4:]), purgatory.ErrNotServed)
+	require.ErrorIs(t, f.ImportPacks(t.Context(), empty, from+"/nowhere", ids[4:]), os.ErrNotExist)
 	*f.Free() = func(string) (uint64, error) { return 0, nil }
-	require.ErrorIs(t, f.Take(t.Context(), empty, from, ids[4:]), gitfetch.ErrDisk)
+	require.ErrorIs(t, f.ImportPacks(t.Context(), empty, from, ids[4:]), gitfetch.ErrDisk)
 	require.Empty(t, leftovers(t, empty))
 	require.Empty(t, keeps(t, empty))
 	packs, err := filepath.Glob(empty + "/objects/pack/*")
@@ -92,7 +92,7 @@ func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
 	f := fetcher(t)
 	*f.Files() = &faultyFiles{apart: true}
 	ids := history(t, there, "main", 2)
-	require.NoError(t, f.Take(t.Context(), here, folder(t, there, here, ids[1].String()+"\n"), ids[1:]))
+	require.NoError(t, f.ImportPacks(t.Context(), here, folder(t, there, here, ids[1].String()+"\n"), ids[1:]))
 	complete(t, f, here, ids)
 }
 
@@ -103,7 +103,7 @@ func TestTakeJustWhatIsNeeded(t *testing.T) {
 	tip := history(t, there, "main", 5)[4]
 	from := folder(t, there, here, tip.String()+"\n")
 	*f.Started() = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
-	require.NoError(t, f.Take(t.Context(), here, from, []nip34.ObjectID{tip}))
+	require.NoError(t, f.ImportPacks(t.Context(), here, from, []nip34.ObjectID{tip}))
 	came, err := filepath.Glob(from + "/pack/*.pack")
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(here, "objects", "pack", filepath.Base(came[0])))

@@ -58,7 +58,7 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 		{"aligned", func() error {
 			return f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main)
 		}},
-		{"shared", func() error { return f.Share(t.Context(), here, other, []nip34.ObjectID{tip}) }},
+		{"shared", func() error { return f.CopyObjects(t.Context(), here, other, []nip34.ObjectID{tip}) }},
 		{"maintained", func() error {
 			require.NoError(t, f.Cleanup(t.Context(), here))
 			require.True(t, k.maintain().Pruned)

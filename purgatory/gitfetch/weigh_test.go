@@ -28,7 +28,7 @@ func TestWeigh(t *testing.T) {
 	base, pull, update := commit(300<<10), commit(100<<10), commit(50<<10)
 	f := fetcher(t)
 	weigh := func(id nip34.ObjectID, but ...nip34.ObjectID) int64 {
-		n, err := f.Weigh(t.Context(), filepath.Join(dir, ".git"), []nip34.ObjectID{id}, but)
+		n, err := f.DiskUsage(t.Context(), filepath.Join(dir, ".git"), []nip34.ObjectID{id}, but)
 		require.NoError(t, err)
 		return n
 	}
@@ -37,6 +37,6 @@ func TestWeigh(t *testing.T) {
 	require.InDelta(t, 450<<10, weigh(update), 20<<10)
 	require.Zero(t, weigh(pull, update), "a branch has it")
 	require.Zero(t, weigh(pull, base, pull))
-	_, err := f.Weigh(t.Context(), filepath.Join(dir, ".git"), []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}, nil)
+	_, err := f.DiskUsage(t.Context(), filepath.Join(dir, ".git"), []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}, nil)
 	require.Error(t, err)
 }

@@ -23,13 +23,13 @@ type Authority interface {
 	// update of a pull request.
 	Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (tip nip34.ObjectID, known bool, err error)
 
-	// Ration returns the refs of events that a push may not create, with reasons. It is called
+	// AdmitPullRefs returns the refs of events that a push may not create, with reasons. It is called
 	// before git creates them. dir is the folder of the repository. bytes is the size of the data
-	// for all these refs together, 0 if unknown. Ration may remove other refs to make room. It
+	// for all these refs together, 0 if unknown. AdmitPullRefs may remove other refs to make room. It
 	// returns nil if there are no limits.
-	Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
+	AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (refused map[graspsync.EventID]string, err error)
 	// PullBytes returns the size of pull requests of other authors in the repositories of an owner,
-	// as far as known. They do not count for the owner. It returns 0 if Ration removes nothing.
+	// as far as known. They do not count for the owner. It returns 0 if AdmitPullRefs removes nothing.
 	PullBytes(owner graspsync.PubKey) int64
 
 	// BeforePush is called before git moves refs. The next holder of the lock must not move these
@@ -115,7 +115,7 @@ func otherwise(state *nip34.State, c *command) string {
 	return fmt.Sprintf("%s: state %s (%s) %s: %s", refusedState, state.ID, state.CreatedAt.Time().UTC().Format(time.DateTime), is, do)
 }
 
-// ration calls Authority.Ration for the refs of events that a push creates, and sets the reason of
+// ration calls Authority.AdmitPullRefs for the refs of events that a push creates, and sets the reason of
 // refused commands. now has the current refs. If the push also changes branches or tags, the size
 // of the data for events is unknown.
 func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string, commands []*command, now map[nip34.RefName]nip34.ObjectID, bytes int64) (refused bool, err error) {
@@ -135,7 +135,7 @@ func ration(ctx context.Context, a Authority, ref graspsync.RepoRef, dir string,
 	if len(ids) == 0 {
 		return false, nil
 	}
-	over, err := a.Ration(ctx, ref, dir, ids, bytes)
+	over, err := a.AdmitPullRefs(ctx, ref, dir, ids, bytes)
 	if err != nil {
 		return false, fmt.Errorf("checking the pull request quota: %w", err)
 	}

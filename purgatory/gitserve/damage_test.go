@@ -55,12 +55,12 @@ func TestWhoseTimeIsOverHasNothingDone(t *testing.T) {
 	r := newRepositories(t)
 	x, y := owner.Ref("x"), owner.Ref("y")
 	require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
-	require.NoError(t, r.Depart(t.Context(), x))
+	require.NoError(t, r.Retire(t.Context(), x))
 	over := errors.New("it is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
 	require.Error(t, r.Create(ctx, y, nip34.SHA1))
-	require.Error(t, r.Sweep(ctx, time.Now().Add(time.Hour)))
+	require.Error(t, r.DeleteRetired(ctx, time.Now().Add(time.Hour)))
 	require.NoError(t, r.Create(t.Context(), x, nip34.SHA1), "it was kept")
 	require.Error(t, r.Remove(ctx, x))
 	_, unlock, err := r.Lock(t.Context(), x)
@@ -76,18 +76,18 @@ func TestDepartedSinceNobodyKnows(t *testing.T) {
 	x := owner.Ref("x")
 	for _, text := range []string{"", "yesterday", "gone"} {
 		require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
-		require.NoError(t, r.Depart(t.Context(), x))
+		require.NoError(t, r.Retire(t.Context(), x))
 		at := filepath.Join(r.Dir(), departed, filepath.FromSlash(hashed(x)))
 		note := filepath.Join(at, "departed")
 		require.NoError(t, os.Remove(note))
 		if text != "gone" {
 			require.NoError(t, os.WriteFile(note, []byte(text), 0o600))
 		}
-		require.Error(t, r.Sweep(t.Context(), time.Now().Add(-time.Minute)), text)
+		require.Error(t, r.DeleteRetired(t.Context(), time.Now().Add(-time.Minute)), text)
 		require.DirExists(t, at)
-		require.NoError(t, r.Sweep(t.Context(), time.Now().Add(-time.Minute)), "it is known by now")
+		require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(-time.Minute)), "it is known by now")
 		require.DirExists(t, at)
-		require.NoError(t, r.Sweep(t.Context(), time.Now().Add(2*time.Second)))
+		require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(2*time.Second)))
 		require.NoDirExists(t, at)
 	}
 }

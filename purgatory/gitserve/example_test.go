@@ -27,7 +27,7 @@ func (mirror) Tip(context.Context, graspsync.RepoRef, graspsync.EventID) (nip34.
 	return nip34.ObjectID{}, false, nil
 }
 
-func (mirror) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+func (mirror) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
 	return nil, nil
 }
 

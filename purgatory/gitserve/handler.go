@@ -86,11 +86,11 @@ const leastStaging = 4
 // refused.
 func (h *Handler) Close() { h.tasks.close() }
 
-// Before serves repositories and passes all other requests to next, see [Everywhere]. It needs
+// Before serves repositories and passes all other requests to next, see [AllowCORS]. It needs
 // paths as clients sent them, so it must not be behind an [http.ServeMux], which changes some
 // paths.
 func (h *Handler) Before(next http.Handler) http.Handler {
-	return Everywhere(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, _, ok := parsePath(r.URL); ok {
 			h.serve(w, r)
 			return
@@ -99,10 +99,10 @@ func (h *Handler) Before(next http.Handler) http.Handler {
 	}))
 }
 
-// Everywhere adds the CORS headers that GRASP-01 requires to each answer of next. Clients that send
-// or accept JSON get errors as JSON. Everywhere answers preflight requests itself, because khatru
+// AllowCORS adds the CORS headers that GRASP-01 requires to each answer of next. Clients that send
+// or accept JSON get errors as JSON. AllowCORS answers preflight requests itself, because khatru
 // would allow only the requested method.
-func Everywhere(next http.Handler) http.Handler {
+func AllowCORS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if everywhere(w); r.Method == http.MethodOptions {
 			w.WriteHeader(http.StatusNoContent)
@@ -200,7 +200,7 @@ func parsePath(u *url.URL) (ref graspsync.RepoRef, rest string, ok bool) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	Everywhere(http.HandlerFunc(h.serve)).ServeHTTP(w, r)
+	AllowCORS(http.HandlerFunc(h.serve)).ServeHTTP(w, r)
 }
 
 // serve answers all requests but preflight requests.
@@ -253,7 +253,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	dir, done, err := h.use(ctx, ref) // keeps the repository from being removed
 	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
-		_ = WriteMissing(w, Root(r)) // fails only if the client disconnected
+		_ = WriteMissing(w, BasePath(r)) // fails only if the client disconnected
 		return
 	}
 	if err != nil {

@@ -103,7 +103,7 @@ type rationer struct {
 	bytes int64
 }
 
-func (a *rationer) Ration(_ context.Context, _ graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
+func (a *rationer) AdmitPullRefs(_ context.Context, _ graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	refused := make(map[graspsync.EventID]string)
 	for _, id := range ids {
 		a.asked = append(a.asked, id.String())
@@ -116,7 +116,7 @@ func (a *rationer) Ration(_ context.Context, _ graspsync.RepoRef, dir string, id
 	return refused, err
 }
 
-// Ration was not called for a ref pushed after its event. It must be called in either order.
+// AdmitPullRefs was not called for a ref pushed after its event. It must be called in either order.
 func TestRefsOfEventsAreRationed(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	a := &rationer{authority: r.authority, over: map[string]string{event: "rate-limited: too many"}}

@@ -108,9 +108,9 @@ func WriteMissing(w http.ResponseWriter, root string) error {
 	return WritePage(w, http.StatusNotFound, missingPage, root)
 }
 
-// Origin returns the scheme and host of a request URL. Clients can forge them, which affects only
+// BaseURL returns the scheme and host of a request URL. Clients can forge them, which affects only
 // their own answer.
-func Origin(r *http.Request) string {
+func BaseURL(r *http.Request) string {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + r.Host
 	}
@@ -166,8 +166,8 @@ func originalPath(r *http.Request) string {
 	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
 }
 
-// Root returns the path prefix that an outer handler removed, with a trailing slash.
-func Root(r *http.Request) string {
+// BasePath returns the path prefix that an outer handler removed, with a trailing slash.
+func BasePath(r *http.Request) string {
 	return strings.TrimSuffix(originalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
 }
 
@@ -211,7 +211,7 @@ func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.R
 	owner := nip34.NPub(ref.Owner)
 	p := pageOf{
 		Title: shown(ref.Identifier), Owner: owner, Identifier: shown(ref.Identifier), Path: ref.Identifier,
-		Clone: Origin(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
+		Clone: BaseURL(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
 		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
 	}
 	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // only a link

@@ -62,7 +62,7 @@ func TestPlainNames(t *testing.T) {
 	require.Equal(t, all, owned(t, r))
 
 	for _, name := range []string{"theirs", "a b"} {
-		require.NoError(t, r.Depart(t.Context(), owner.Ref(name)))
+		require.NoError(t, r.Retire(t.Context(), owner.Ref(name)))
 		for _, who := range []graspsync.PubKey{owner.PubKey(), {}} {
 			left, err := graspsync.RepoRef{}, error(nil)
 			for left, err = range r.Departed(t.Context(), who) {
@@ -79,9 +79,9 @@ func TestPlainNames(t *testing.T) {
 	require.FileExists(t, filepath.Join(theirs, "refs", "heads", "main"), "it is back")
 	require.Equal(t, all, owned(t, r))
 	for _, name := range all {
-		require.NoError(t, r.Depart(t.Context(), owner.Ref(name)))
+		require.NoError(t, r.Retire(t.Context(), owner.Ref(name)))
 	}
-	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(time.Hour)))
+	require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(time.Hour)))
 	left, err := os.ReadDir(filepath.Join(folder, departed))
 	require.NoError(t, err)
 	require.Empty(t, left)

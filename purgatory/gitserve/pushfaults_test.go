@@ -53,11 +53,11 @@ func (a faultyAuthority) AfterPush(ctx context.Context, ref graspsync.RepoRef, n
 	return a.rationer.AfterPush(ctx, ref, names)
 }
 
-func (a faultyAuthority) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
+func (a faultyAuthority) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
 	if err := a.f.step("ration", ref.Identifier); err != nil {
 		return nil, err
 	}
-	return a.rationer.Ration(ctx, ref, dir, ids, bytes)
+	return a.rationer.AdmitPullRefs(ctx, ref, dir, ids, bytes)
 }
 
 // pushed is a server that receives each kind of push.

@@ -461,9 +461,9 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 	return ref, err == nil && r.at(ref) == at, nil
 }
 
-// Depart implements [purgatory.Repositories]. A git process that is reading the repository
+// Retire implements [purgatory.Repositories]. A git process that is reading the repository
 // continues.
-func (r *Repositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
+func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef) error {
 	_, unlock, err := r.Lock(ctx, ref)
 	if errors.Is(err, purgatory.ErrNoRepository) {
 		return nil
@@ -497,8 +497,8 @@ func (r *Repositories) depart(at string) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// Sweep implements [purgatory.Repositories].
-func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
+// DeleteRetired implements [purgatory.Repositories].
+func (r *Repositories) DeleteRetired(ctx context.Context, before time.Time) error {
 	var errs []error
 	for at, err := range r.folders(departed, graspsync.PubKey{}) {
 		if err := ctx.Err(); err != nil {
@@ -539,9 +539,9 @@ func (r *Repositories) Sweep(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// Erase implements [purgatory.Repositories].
-func (r *Repositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := r.Depart(ctx, ref); err != nil {
+// Delete implements [purgatory.Repositories].
+func (r *Repositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
+	if err := r.Retire(ctx, ref); err != nil {
 		return err
 	}
 	at := path.Join(departed, r.at(ref))

@@ -309,7 +309,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 		ended <- text
 	}()
 	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
-	require.NoError(t, r.repos.Depart(t.Context(), owner.Ref("x")))
+	require.NoError(t, r.repos.Retire(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")
 }
@@ -365,11 +365,11 @@ func TestDepart(t *testing.T) {
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, r.Depart(short, x), context.DeadlineExceeded, "somebody pushes")
+	require.ErrorIs(t, r.Retire(short, x), context.DeadlineExceeded, "somebody pushes")
 	unlock()
 	for _, ref := range []graspsync.RepoRef{x, y} {
-		require.NoError(t, r.Depart(t.Context(), ref))
-		require.NoError(t, r.Depart(t.Context(), ref), "it is not there")
+		require.NoError(t, r.Retire(t.Context(), ref))
+		require.NoError(t, r.Retire(t.Context(), ref), "it is not there")
 		_, _, err = r.Lock(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 	}
@@ -380,7 +380,7 @@ func TestDepart(t *testing.T) {
 	r, err = gitserve.Open(dir, gitserve.RepositoriesConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(-time.Hour)))
+	require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(-time.Hour)))
 	require.NoError(t, r.Create(t.Context(), x, nip34.SHA1))
 	at, unlock, err := r.Lock(t.Context(), x)
 	require.NoError(t, err)
@@ -388,7 +388,7 @@ func TestDepart(t *testing.T) {
 	git(t, at, "fsck", "--strict")
 	require.NoFileExists(t, filepath.Join(at, "departed"))
 	unlock()
-	require.NoError(t, r.Sweep(t.Context(), time.Now().Add(time.Hour)))
+	require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(time.Hour)))
 	entries, err := os.ReadDir(filepath.Join(dir, "departed"))
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -399,8 +399,8 @@ func TestDepart(t *testing.T) {
 	require.Empty(t, git(t, at, "for-each-ref"), "it was made anew")
 	unlock()
 
-	require.NoError(t, r.Erase(t.Context(), x))
-	require.NoError(t, r.Erase(t.Context(), x), "it is not there")
+	require.NoError(t, r.Delete(t.Context(), x))
+	require.NoError(t, r.Delete(t.Context(), x), "it is not there")
 	entries, err = os.ReadDir(filepath.Join(dir, "departed"))
 	require.NoError(t, err)
 	require.Empty(t, entries)

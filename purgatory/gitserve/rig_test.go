@@ -143,7 +143,7 @@ func (a *authority) BeforePush(ref graspsync.RepoRef, names []nip34.RefName) {
 	}
 }
 
-func (*authority) Ration(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+func (*authority) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
 	return nil, nil
 }
 
@@ -183,8 +183,8 @@ func (a replaceable) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsyn
 	return a.of().Tip(ctx, ref, id)
 }
 
-func (a replaceable) Ration(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
-	return a.of().Ration(ctx, ref, dir, ids, bytes)
+func (a replaceable) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
+	return a.of().AdmitPullRefs(ctx, ref, dir, ids, bytes)
 }
 
 func (a replaceable) PullBytes(owner graspsync.PubKey) int64 { return a.of().PullBytes(owner) }

@@ -261,78 +261,78 @@ func (c *MockRepositoriesCreateCall) DoAndReturn(f func(context.Context, graspsy
 	return c
 }
 
-// Depart mocks base method.
-func (m *MockRepositories) Depart(ctx context.Context, ref graspsync.RepoRef) error {
+// Delete mocks base method.
+func (m *MockRepositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Depart", ctx, ref)
+	ret := m.ctrl.Call(m, "Delete", ctx, ref)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
-// Depart indicates an expected call of Depart.
-func (mr *MockRepositoriesMockRecorder) Depart(ctx, ref any) *MockRepositoriesDepartCall {
+// Delete indicates an expected call of Delete.
+func (mr *MockRepositoriesMockRecorder) Delete(ctx, ref any) *MockRepositoriesDeleteCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Depart", reflect.TypeOf((*MockRepositories)(nil).Depart), ctx, ref)
-	return &MockRepositoriesDepartCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Delete", reflect.TypeOf((*MockRepositories)(nil).Delete), ctx, ref)
+	return &MockRepositoriesDeleteCall{Call: call}
 }
 
-// MockRepositoriesDepartCall wrap *gomock.Call
-type MockRepositoriesDepartCall struct {
+// MockRepositoriesDeleteCall wrap *gomock.Call
+type MockRepositoriesDeleteCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesDepartCall) Return(arg0 error) *MockRepositoriesDepartCall {
+func (c *MockRepositoriesDeleteCall) Return(arg0 error) *MockRepositoriesDeleteCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesDepartCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDepartCall {
+func (c *MockRepositoriesDeleteCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDeleteCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesDepartCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDepartCall {
+func (c *MockRepositoriesDeleteCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDeleteCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
-// Erase mocks base method.
-func (m *MockRepositories) Erase(ctx context.Context, ref graspsync.RepoRef) error {
+// DeleteRetired mocks base method.
+func (m *MockRepositories) DeleteRetired(ctx context.Context, before time.Time) error {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Erase", ctx, ref)
+	ret := m.ctrl.Call(m, "DeleteRetired", ctx, before)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
-// Erase indicates an expected call of Erase.
-func (mr *MockRepositoriesMockRecorder) Erase(ctx, ref any) *MockRepositoriesEraseCall {
+// DeleteRetired indicates an expected call of DeleteRetired.
+func (mr *MockRepositoriesMockRecorder) DeleteRetired(ctx, before any) *MockRepositoriesDeleteRetiredCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Erase", reflect.TypeOf((*MockRepositories)(nil).Erase), ctx, ref)
-	return &MockRepositoriesEraseCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "DeleteRetired", reflect.TypeOf((*MockRepositories)(nil).DeleteRetired), ctx, before)
+	return &MockRepositoriesDeleteRetiredCall{Call: call}
 }
 
-// MockRepositoriesEraseCall wrap *gomock.Call
-type MockRepositoriesEraseCall struct {
+// MockRepositoriesDeleteRetiredCall wrap *gomock.Call
+type MockRepositoriesDeleteRetiredCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesEraseCall) Return(arg0 error) *MockRepositoriesEraseCall {
+func (c *MockRepositoriesDeleteRetiredCall) Return(arg0 error) *MockRepositoriesDeleteRetiredCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesEraseCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesEraseCall {
+func (c *MockRepositoriesDeleteRetiredCall) Do(f func(context.Context, time.Time) error) *MockRepositoriesDeleteRetiredCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesEraseCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesEraseCall {
+func (c *MockRepositoriesDeleteRetiredCall) DoAndReturn(f func(context.Context, time.Time) error) *MockRepositoriesDeleteRetiredCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -492,6 +492,44 @@ func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, grasps
 	return c
 }
 
+// Retire mocks base method.
+func (m *MockRepositories) Retire(ctx context.Context, ref graspsync.RepoRef) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Retire", ctx, ref)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// Retire indicates an expected call of Retire.
+func (mr *MockRepositoriesMockRecorder) Retire(ctx, ref any) *MockRepositoriesRetireCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Retire", reflect.TypeOf((*MockRepositories)(nil).Retire), ctx, ref)
+	return &MockRepositoriesRetireCall{Call: call}
+}
+
+// MockRepositoriesRetireCall wrap *gomock.Call
+type MockRepositoriesRetireCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockRepositoriesRetireCall) Return(arg0 error) *MockRepositoriesRetireCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockRepositoriesRetireCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRetireCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockRepositoriesRetireCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRetireCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Staged mocks base method.
 func (m *MockRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	m.ctrl.T.Helper()
@@ -526,44 +564,6 @@ func (c *MockRepositoriesStagedCall) Do(f func(graspsync.RepoRef, graspsync.Even
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockRepositoriesStagedCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockRepositoriesStagedCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Sweep mocks base method.
-func (m *MockRepositories) Sweep(ctx context.Context, before time.Time) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Sweep", ctx, before)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Sweep indicates an expected call of Sweep.
-func (mr *MockRepositoriesMockRecorder) Sweep(ctx, before any) *MockRepositoriesSweepCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Sweep", reflect.TypeOf((*MockRepositories)(nil).Sweep), ctx, before)
-	return &MockRepositoriesSweepCall{Call: call}
-}
-
-// MockRepositoriesSweepCall wrap *gomock.Call
-type MockRepositoriesSweepCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesSweepCall) Return(arg0 error) *MockRepositoriesSweepCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesSweepCall) Do(f func(context.Context, time.Time) error) *MockRepositoriesSweepCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesSweepCall) DoAndReturn(f func(context.Context, time.Time) error) *MockRepositoriesSweepCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -666,6 +666,121 @@ func (c *MockGitFetcherCleanupCall) DoAndReturn(f func(context.Context, string) 
 	return c
 }
 
+// CopyObjects mocks base method.
+func (m *MockGitFetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "CopyObjects", ctx, from, to, ids)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// CopyObjects indicates an expected call of CopyObjects.
+func (mr *MockGitFetcherMockRecorder) CopyObjects(ctx, from, to, ids any) *MockGitFetcherCopyObjectsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "CopyObjects", reflect.TypeOf((*MockGitFetcher)(nil).CopyObjects), ctx, from, to, ids)
+	return &MockGitFetcherCopyObjectsCall{Call: call}
+}
+
+// MockGitFetcherCopyObjectsCall wrap *gomock.Call
+type MockGitFetcherCopyObjectsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockGitFetcherCopyObjectsCall) Return(arg0 error) *MockGitFetcherCopyObjectsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockGitFetcherCopyObjectsCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherCopyObjectsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockGitFetcherCopyObjectsCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherCopyObjectsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// DiskUsage mocks base method.
+func (m *MockGitFetcher) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "DiskUsage", ctx, dir, ids, but)
+	ret0, _ := ret[0].(int64)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// DiskUsage indicates an expected call of DiskUsage.
+func (mr *MockGitFetcherMockRecorder) DiskUsage(ctx, dir, ids, but any) *MockGitFetcherDiskUsageCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "DiskUsage", reflect.TypeOf((*MockGitFetcher)(nil).DiskUsage), ctx, dir, ids, but)
+	return &MockGitFetcherDiskUsageCall{Call: call}
+}
+
+// MockGitFetcherDiskUsageCall wrap *gomock.Call
+type MockGitFetcherDiskUsageCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockGitFetcherDiskUsageCall) Return(arg0 int64, arg1 error) *MockGitFetcherDiskUsageCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockGitFetcherDiskUsageCall) Do(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherDiskUsageCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockGitFetcherDiskUsageCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherDiskUsageCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// ImportPacks mocks base method.
+func (m *MockGitFetcher) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "ImportPacks", ctx, dir, from, ids)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// ImportPacks indicates an expected call of ImportPacks.
+func (mr *MockGitFetcherMockRecorder) ImportPacks(ctx, dir, from, ids any) *MockGitFetcherImportPacksCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "ImportPacks", reflect.TypeOf((*MockGitFetcher)(nil).ImportPacks), ctx, dir, from, ids)
+	return &MockGitFetcherImportPacksCall{Call: call}
+}
+
+// MockGitFetcherImportPacksCall wrap *gomock.Call
+type MockGitFetcherImportPacksCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockGitFetcherImportPacksCall) Return(arg0 error) *MockGitFetcherImportPacksCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockGitFetcherImportPacksCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherImportPacksCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockGitFetcherImportPacksCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherImportPacksCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Maintain mocks base method.
 func (m *MockGitFetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
 	m.ctrl.T.Helper()
@@ -740,46 +855,6 @@ func (c *MockGitFetcherMissingCall) Do(f func(context.Context, string, []nip34.O
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockGitFetcherMissingCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) ([]nip34.ObjectID, error)) *MockGitFetcherMissingCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Probe mocks base method.
-func (m *MockGitFetcher) Probe(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Probe", ctx, dir, ids)
-	ret0, _ := ret[0].(map[nip34.ObjectID]purgatory.ObjectKind)
-	ret1, _ := ret[1].(string)
-	ret2, _ := ret[2].(error)
-	return ret0, ret1, ret2
-}
-
-// Probe indicates an expected call of Probe.
-func (mr *MockGitFetcherMockRecorder) Probe(ctx, dir, ids any) *MockGitFetcherProbeCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Probe", reflect.TypeOf((*MockGitFetcher)(nil).Probe), ctx, dir, ids)
-	return &MockGitFetcherProbeCall{Call: call}
-}
-
-// MockGitFetcherProbeCall wrap *gomock.Call
-type MockGitFetcherProbeCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherProbeCall) Return(kinds map[nip34.ObjectID]purgatory.ObjectKind, stamp string, err error) *MockGitFetcherProbeCall {
-	c.Call = c.Call.Return(kinds, stamp, err)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherProbeCall) Do(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherProbeCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherProbeCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherProbeCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -900,78 +975,42 @@ func (c *MockGitFetcherRepairCall) DoAndReturn(f func(context.Context, string) e
 	return c
 }
 
-// Share mocks base method.
-func (m *MockGitFetcher) Share(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
+// Stat mocks base method.
+func (m *MockGitFetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Share", ctx, from, to, ids)
-	ret0, _ := ret[0].(error)
-	return ret0
+	ret := m.ctrl.Call(m, "Stat", ctx, dir, ids)
+	ret0, _ := ret[0].(map[nip34.ObjectID]purgatory.ObjectKind)
+	ret1, _ := ret[1].(string)
+	ret2, _ := ret[2].(error)
+	return ret0, ret1, ret2
 }
 
-// Share indicates an expected call of Share.
-func (mr *MockGitFetcherMockRecorder) Share(ctx, from, to, ids any) *MockGitFetcherShareCall {
+// Stat indicates an expected call of Stat.
+func (mr *MockGitFetcherMockRecorder) Stat(ctx, dir, ids any) *MockGitFetcherStatCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Share", reflect.TypeOf((*MockGitFetcher)(nil).Share), ctx, from, to, ids)
-	return &MockGitFetcherShareCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Stat", reflect.TypeOf((*MockGitFetcher)(nil).Stat), ctx, dir, ids)
+	return &MockGitFetcherStatCall{Call: call}
 }
 
-// MockGitFetcherShareCall wrap *gomock.Call
-type MockGitFetcherShareCall struct {
+// MockGitFetcherStatCall wrap *gomock.Call
+type MockGitFetcherStatCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherShareCall) Return(arg0 error) *MockGitFetcherShareCall {
-	c.Call = c.Call.Return(arg0)
+func (c *MockGitFetcherStatCall) Return(kinds map[nip34.ObjectID]purgatory.ObjectKind, stamp string, err error) *MockGitFetcherStatCall {
+	c.Call = c.Call.Return(kinds, stamp, err)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherShareCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherShareCall {
+func (c *MockGitFetcherStatCall) Do(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherStatCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherShareCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherShareCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Take mocks base method.
-func (m *MockGitFetcher) Take(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Take", ctx, dir, from, ids)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Take indicates an expected call of Take.
-func (mr *MockGitFetcherMockRecorder) Take(ctx, dir, from, ids any) *MockGitFetcherTakeCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Take", reflect.TypeOf((*MockGitFetcher)(nil).Take), ctx, dir, from, ids)
-	return &MockGitFetcherTakeCall{Call: call}
-}
-
-// MockGitFetcherTakeCall wrap *gomock.Call
-type MockGitFetcherTakeCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherTakeCall) Return(arg0 error) *MockGitFetcherTakeCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherTakeCall) Do(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherTakeCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherTakeCall) DoAndReturn(f func(context.Context, string, string, []nip34.ObjectID) error) *MockGitFetcherTakeCall {
+func (c *MockGitFetcherStatCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error)) *MockGitFetcherStatCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -1010,45 +1049,6 @@ func (c *MockGitFetcherUpdateRefsCall) Do(f func(context.Context, string, []purg
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockGitFetcherUpdateRefsCall) DoAndReturn(f func(context.Context, string, []purgatory.RefChange, nip34.RefName) error) *MockGitFetcherUpdateRefsCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Weigh mocks base method.
-func (m *MockGitFetcher) Weigh(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Weigh", ctx, dir, ids, but)
-	ret0, _ := ret[0].(int64)
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
-}
-
-// Weigh indicates an expected call of Weigh.
-func (mr *MockGitFetcherMockRecorder) Weigh(ctx, dir, ids, but any) *MockGitFetcherWeighCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Weigh", reflect.TypeOf((*MockGitFetcher)(nil).Weigh), ctx, dir, ids, but)
-	return &MockGitFetcherWeighCall{Call: call}
-}
-
-// MockGitFetcherWeighCall wrap *gomock.Call
-type MockGitFetcherWeighCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockGitFetcherWeighCall) Return(arg0 int64, arg1 error) *MockGitFetcherWeighCall {
-	c.Call = c.Call.Return(arg0, arg1)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockGitFetcherWeighCall) Do(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockGitFetcherWeighCall) DoAndReturn(f func(context.Context, string, []nip34.ObjectID, []nip34.ObjectID) (int64, error)) *MockGitFetcherWeighCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -40,7 +40,7 @@ var _ relaysync.Store = (*Store)(nil)
 
 type entry struct {
 	event  graspsync.Event
-	stamp  graspsync.Stamp
+	stamp  graspsync.EventKey
 	number uint64 // order of insertion
 }
 
@@ -127,12 +127,12 @@ func newEntry(event graspsync.Event) (*entry, error) {
 	if nostr.IsEphemeralKind(event.Kind) {
 		return nil, fmt.Errorf("%w: kind %d", ErrEphemeral, event.Kind)
 	}
-	return &entry{event: event, stamp: event.Stamp()}, nil
+	return &entry{event: event, stamp: event.Key()}, nil
 }
 
 // newer reports whether version a replaces version b: it is later, or as old with a lower id
 // (NIP-01).
-func newer(a, b graspsync.Stamp) bool {
+func newer(a, b graspsync.EventKey) bool {
 	if a.CreatedAt != b.CreatedAt {
 		return a.CreatedAt > b.CreatedAt
 	}
@@ -167,7 +167,7 @@ func (s *Store) removeVersions(deleted graspsync.Event) {
 	if !ok {
 		return
 	}
-	s.tombs.AddVersion(addr, deleted.Stamp())
+	s.tombs.AddVersion(addr, deleted.Key())
 	if old := s.addresses[addr]; old != nil && s.tombs.Cover(old.event) {
 		s.remove(old)
 	}
@@ -276,12 +276,12 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 	return s.tombs.Cover(event), nil
 }
 
-// Stamps implements [relaysync.Store].
-func (s *Store) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+// Keys implements [relaysync.Store].
+func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		for e, err := range s.matches(ctx, filter) {
 			if err != nil {
-				yield(graspsync.Stamp{}, err)
+				yield(graspsync.EventKey{}, err)
 				return
 			}
 			if !yield(e.stamp, nil) {

@@ -106,7 +106,7 @@ func (s subject) deleted(e *nostr.Event, want bool) error {
 	return nil
 }
 
-// finds checks that Stamps and Events return exactly want for a filter.
+// finds checks that Keys and Events return exactly want for a filter.
 func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	wanted := make(map[graspsync.EventID]*nostr.Event, len(want))
 	for _, e := range want {
@@ -129,10 +129,10 @@ func (s subject) finds(f nostr.Filter, want []*nostr.Event) error {
 	return nil
 }
 
-func (s subject) stamps(f nostr.Filter) ([]graspsync.Stamp, error) {
-	var stamps []graspsync.Stamp
+func (s subject) stamps(f nostr.Filter) ([]graspsync.EventKey, error) {
+	var stamps []graspsync.EventKey
 	var failure error
-	for stamp, err := range s.Stamps(s.ctx, f) {
+	for stamp, err := range s.Keys(s.ctx, f) {
 		if failure != nil {
 			return nil, errors.New("a pair follows an error")
 		}
@@ -144,8 +144,8 @@ func (s subject) stamps(f nostr.Filter) ([]graspsync.Stamp, error) {
 }
 
 // events returns the stamps of the events that Events returns.
-func (s subject) events(f nostr.Filter) ([]graspsync.Stamp, error) {
-	var stamps []graspsync.Stamp
+func (s subject) events(f nostr.Filter) ([]graspsync.EventKey, error) {
+	var stamps []graspsync.EventKey
 	var failure error
 	for e, err := range s.Events(s.ctx, f) {
 		if failure != nil {
@@ -157,12 +157,12 @@ func (s subject) events(f nostr.Filter) ([]graspsync.Stamp, error) {
 		if parsed, err := graspsync.ParseEvent(e.Event); err != nil || parsed != e {
 			return nil, fmt.Errorf("event %s is given as another one than it is", e.ID)
 		}
-		stamps = append(stamps, e.Stamp())
+		stamps = append(stamps, e.Key())
 	}
 	return stamps, failure
 }
 
-func compare(got []graspsync.Stamp, wanted map[graspsync.EventID]*nostr.Event) error {
+func compare(got []graspsync.EventKey, wanted map[graspsync.EventID]*nostr.Event) error {
 	seen := make(map[graspsync.EventID]bool, len(got))
 	for _, stamp := range got {
 		e := wanted[stamp.ID]

@@ -58,7 +58,7 @@ type reader struct {
 }
 
 func (r *reader) run() error {
-	if err := read(r, "Stamps", r.Stamps, func(s graspsync.Stamp) graspsync.EventID { return s.ID }); err != nil {
+	if err := read(r, "Stamps", r.Keys, func(s graspsync.EventKey) graspsync.EventID { return s.ID }); err != nil {
 		return err
 	}
 	return read(r, "Events", r.Events, func(e graspsync.Event) graspsync.EventID { return e.ID })

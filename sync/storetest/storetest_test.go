@@ -80,14 +80,14 @@ func (b broken) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.
 	return func(yield func(graspsync.Event, error) bool) { b.events(yield, all) }
 }
 
-func (b broken) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+func (b broken) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		for e, err := range b.Events(ctx, f) {
 			if err != nil {
-				yield(graspsync.Stamp{}, err)
+				yield(graspsync.EventKey{}, err)
 				return
 			}
-			if !yield(graspsync.Stamp{CreatedAt: e.CreatedAt, ID: idOf(e.Event)}, nil) {
+			if !yield(graspsync.EventKey{CreatedAt: e.CreatedAt, ID: idOf(e.Event)}, nil) {
 				return
 			}
 		}
@@ -426,10 +426,10 @@ func (l locked) Save(ctx context.Context, in []graspsync.Incoming) ([]graspsync.
 	return l.Store.Save(ctx, in)
 }
 
-func (l locked) Stamps(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	return func(yield func(graspsync.Stamp, error) bool) {
+func (l locked) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	return func(yield func(graspsync.EventKey, error) bool) {
 		defer l.hold()()
-		l.Store.Stamps(ctx, f)(yield)
+		l.Store.Keys(ctx, f)(yield)
 	}
 }
 

@@ -83,44 +83,6 @@ func (c *MockPolicyAuthorityCall) DoAndReturn(f func(graspsync.RepoRef, relaysyn
 	return c
 }
 
-// Heard mocks base method.
-func (m *MockPolicy) Heard(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Heard", identifier, view)
-	ret0, _ := ret[0].(map[graspsync.PubKey]bool)
-	return ret0
-}
-
-// Heard indicates an expected call of Heard.
-func (mr *MockPolicyMockRecorder) Heard(identifier, view any) *MockPolicyHeardCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Heard", reflect.TypeOf((*MockPolicy)(nil).Heard), identifier, view)
-	return &MockPolicyHeardCall{Call: call}
-}
-
-// MockPolicyHeardCall wrap *gomock.Call
-type MockPolicyHeardCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockPolicyHeardCall) Return(arg0 map[graspsync.PubKey]bool) *MockPolicyHeardCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockPolicyHeardCall) Do(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyHeardCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockPolicyHeardCall) DoAndReturn(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyHeardCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
 // Judge mocks base method.
 func (m *MockPolicy) Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
 	m.ctrl.T.Helper()
@@ -198,6 +160,44 @@ func (c *MockPolicyListsCall) DoAndReturn(f func(*nip34.Announcement) bool) *Moc
 	return c
 }
 
+// RecognizedAuthors mocks base method.
+func (m *MockPolicy) RecognizedAuthors(identifier string, view relaysync.View) map[graspsync.PubKey]bool {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "RecognizedAuthors", identifier, view)
+	ret0, _ := ret[0].(map[graspsync.PubKey]bool)
+	return ret0
+}
+
+// RecognizedAuthors indicates an expected call of RecognizedAuthors.
+func (mr *MockPolicyMockRecorder) RecognizedAuthors(identifier, view any) *MockPolicyRecognizedAuthorsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "RecognizedAuthors", reflect.TypeOf((*MockPolicy)(nil).RecognizedAuthors), identifier, view)
+	return &MockPolicyRecognizedAuthorsCall{Call: call}
+}
+
+// MockPolicyRecognizedAuthorsCall wrap *gomock.Call
+type MockPolicyRecognizedAuthorsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockPolicyRecognizedAuthorsCall) Return(arg0 map[graspsync.PubKey]bool) *MockPolicyRecognizedAuthorsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockPolicyRecognizedAuthorsCall) Do(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyRecognizedAuthorsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockPolicyRecognizedAuthorsCall) DoAndReturn(f func(string, relaysync.View) map[graspsync.PubKey]bool) *MockPolicyRecognizedAuthorsCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // MockHolder is a mock of Holder interface.
 type MockHolder struct {
 	ctrl     *gomock.Controller
@@ -223,10 +223,10 @@ func (m *MockHolder) EXPECT() *MockHolderMockRecorder {
 }
 
 // Held mocks base method.
-func (m *MockHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.Stamp, error) {
+func (m *MockHolder) Held(ctx context.Context, filter nostr.Filter) ([]graspsync.EventKey, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Held", ctx, filter)
-	ret0, _ := ret[0].([]graspsync.Stamp)
+	ret0, _ := ret[0].([]graspsync.EventKey)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -244,19 +244,19 @@ type MockHolderHeldCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockHolderHeldCall) Return(arg0 []graspsync.Stamp, arg1 error) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) Return(arg0 []graspsync.EventKey, arg1 error) *MockHolderHeldCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) Do(f func(context.Context, nostr.Filter) ([]graspsync.EventKey, error)) *MockHolderHeldCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.Stamp, error)) *MockHolderHeldCall {
+func (c *MockHolderHeldCall) DoAndReturn(f func(context.Context, nostr.Filter) ([]graspsync.EventKey, error)) *MockHolderHeldCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -593,44 +593,6 @@ func (c *MockViewFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *
 	return c
 }
 
-// Generation mocks base method.
-func (m *MockView) Generation(identifier string) relaysync.Generation {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Generation", identifier)
-	ret0, _ := ret[0].(relaysync.Generation)
-	return ret0
-}
-
-// Generation indicates an expected call of Generation.
-func (mr *MockViewMockRecorder) Generation(identifier any) *MockViewGenerationCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Generation", reflect.TypeOf((*MockView)(nil).Generation), identifier)
-	return &MockViewGenerationCall{Call: call}
-}
-
-// MockViewGenerationCall wrap *gomock.Call
-type MockViewGenerationCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockViewGenerationCall) Return(arg0 relaysync.Generation) *MockViewGenerationCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockViewGenerationCall) Do(f func(string) relaysync.Generation) *MockViewGenerationCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockViewGenerationCall) DoAndReturn(f func(string) relaysync.Generation) *MockViewGenerationCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
 // Knows mocks base method.
 func (m *MockView) Knows(identifier string, who graspsync.PubKey) bool {
 	m.ctrl.T.Helper()
@@ -785,6 +747,44 @@ func (c *MockViewNearCall) DoAndReturn(f func(context.Context, []graspsync.Event
 	return c
 }
 
+// Revision mocks base method.
+func (m *MockView) Revision(identifier string) relaysync.Revision {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Revision", identifier)
+	ret0, _ := ret[0].(relaysync.Revision)
+	return ret0
+}
+
+// Revision indicates an expected call of Revision.
+func (mr *MockViewMockRecorder) Revision(identifier any) *MockViewRevisionCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Revision", reflect.TypeOf((*MockView)(nil).Revision), identifier)
+	return &MockViewRevisionCall{Call: call}
+}
+
+// MockViewRevisionCall wrap *gomock.Call
+type MockViewRevisionCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockViewRevisionCall) Return(arg0 relaysync.Revision) *MockViewRevisionCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockViewRevisionCall) Do(f func(string) relaysync.Revision) *MockViewRevisionCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockViewRevisionCall) DoAndReturn(f func(string) relaysync.Revision) *MockViewRevisionCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Root mocks base method.
 func (m *MockView) Root(id graspsync.EventID) bool {
 	m.ctrl.T.Helper()
@@ -900,32 +900,32 @@ func (c *MockViewWroteCall) DoAndReturn(f func(context.Context, graspsync.PubKey
 	return c
 }
 
-// MockStanding is a mock of Standing interface.
-type MockStanding struct {
+// MockAnnouncementView is a mock of AnnouncementView interface.
+type MockAnnouncementView struct {
 	ctrl     *gomock.Controller
-	recorder *MockStandingMockRecorder
+	recorder *MockAnnouncementViewMockRecorder
 	isgomock struct{}
 }
 
-// MockStandingMockRecorder is the mock recorder for MockStanding.
-type MockStandingMockRecorder struct {
-	mock *MockStanding
+// MockAnnouncementViewMockRecorder is the mock recorder for MockAnnouncementView.
+type MockAnnouncementViewMockRecorder struct {
+	mock *MockAnnouncementView
 }
 
-// NewMockStanding creates a new mock instance.
-func NewMockStanding(ctrl *gomock.Controller) *MockStanding {
-	mock := &MockStanding{ctrl: ctrl}
-	mock.recorder = &MockStandingMockRecorder{mock}
+// NewMockAnnouncementView creates a new mock instance.
+func NewMockAnnouncementView(ctrl *gomock.Controller) *MockAnnouncementView {
+	mock := &MockAnnouncementView{ctrl: ctrl}
+	mock.recorder = &MockAnnouncementViewMockRecorder{mock}
 	return mock
 }
 
 // EXPECT returns an object that allows the caller to indicate expected use.
-func (m *MockStanding) EXPECT() *MockStandingMockRecorder {
+func (m *MockAnnouncementView) EXPECT() *MockAnnouncementViewMockRecorder {
 	return m.recorder
 }
 
 // Announced mocks base method.
-func (m *MockStanding) Announced(ref graspsync.RepoRef) bool {
+func (m *MockAnnouncementView) Announced(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Announced", ref)
 	ret0, _ := ret[0].(bool)
@@ -933,37 +933,37 @@ func (m *MockStanding) Announced(ref graspsync.RepoRef) bool {
 }
 
 // Announced indicates an expected call of Announced.
-func (mr *MockStandingMockRecorder) Announced(ref any) *MockStandingAnnouncedCall {
+func (mr *MockAnnouncementViewMockRecorder) Announced(ref any) *MockAnnouncementViewAnnouncedCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Announced", reflect.TypeOf((*MockStanding)(nil).Announced), ref)
-	return &MockStandingAnnouncedCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Announced", reflect.TypeOf((*MockAnnouncementView)(nil).Announced), ref)
+	return &MockAnnouncementViewAnnouncedCall{Call: call}
 }
 
-// MockStandingAnnouncedCall wrap *gomock.Call
-type MockStandingAnnouncedCall struct {
+// MockAnnouncementViewAnnouncedCall wrap *gomock.Call
+type MockAnnouncementViewAnnouncedCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingAnnouncedCall) Return(arg0 bool) *MockStandingAnnouncedCall {
+func (c *MockAnnouncementViewAnnouncedCall) Return(arg0 bool) *MockAnnouncementViewAnnouncedCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingAnnouncedCall) Do(f func(graspsync.RepoRef) bool) *MockStandingAnnouncedCall {
+func (c *MockAnnouncementViewAnnouncedCall) Do(f func(graspsync.RepoRef) bool) *MockAnnouncementViewAnnouncedCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingAnnouncedCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockStandingAnnouncedCall {
+func (c *MockAnnouncementViewAnnouncedCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockAnnouncementViewAnnouncedCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Family mocks base method.
-func (m *MockStanding) Family(identifier string) []*nip34.Announcement {
+func (m *MockAnnouncementView) Family(identifier string) []*nip34.Announcement {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Family", identifier)
 	ret0, _ := ret[0].([]*nip34.Announcement)
@@ -971,75 +971,37 @@ func (m *MockStanding) Family(identifier string) []*nip34.Announcement {
 }
 
 // Family indicates an expected call of Family.
-func (mr *MockStandingMockRecorder) Family(identifier any) *MockStandingFamilyCall {
+func (mr *MockAnnouncementViewMockRecorder) Family(identifier any) *MockAnnouncementViewFamilyCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Family", reflect.TypeOf((*MockStanding)(nil).Family), identifier)
-	return &MockStandingFamilyCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Family", reflect.TypeOf((*MockAnnouncementView)(nil).Family), identifier)
+	return &MockAnnouncementViewFamilyCall{Call: call}
 }
 
-// MockStandingFamilyCall wrap *gomock.Call
-type MockStandingFamilyCall struct {
+// MockAnnouncementViewFamilyCall wrap *gomock.Call
+type MockAnnouncementViewFamilyCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingFamilyCall) Return(arg0 []*nip34.Announcement) *MockStandingFamilyCall {
+func (c *MockAnnouncementViewFamilyCall) Return(arg0 []*nip34.Announcement) *MockAnnouncementViewFamilyCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingFamilyCall) Do(f func(string) []*nip34.Announcement) *MockStandingFamilyCall {
+func (c *MockAnnouncementViewFamilyCall) Do(f func(string) []*nip34.Announcement) *MockAnnouncementViewFamilyCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockStandingFamilyCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Generation mocks base method.
-func (m *MockStanding) Generation(identifier string) relaysync.Generation {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Generation", identifier)
-	ret0, _ := ret[0].(relaysync.Generation)
-	return ret0
-}
-
-// Generation indicates an expected call of Generation.
-func (mr *MockStandingMockRecorder) Generation(identifier any) *MockStandingGenerationCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Generation", reflect.TypeOf((*MockStanding)(nil).Generation), identifier)
-	return &MockStandingGenerationCall{Call: call}
-}
-
-// MockStandingGenerationCall wrap *gomock.Call
-type MockStandingGenerationCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockStandingGenerationCall) Return(arg0 relaysync.Generation) *MockStandingGenerationCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockStandingGenerationCall) Do(f func(string) relaysync.Generation) *MockStandingGenerationCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingGenerationCall) DoAndReturn(f func(string) relaysync.Generation) *MockStandingGenerationCall {
+func (c *MockAnnouncementViewFamilyCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockAnnouncementViewFamilyCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Knows mocks base method.
-func (m *MockStanding) Knows(identifier string, who graspsync.PubKey) bool {
+func (m *MockAnnouncementView) Knows(identifier string, who graspsync.PubKey) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Knows", identifier, who)
 	ret0, _ := ret[0].(bool)
@@ -1047,37 +1009,37 @@ func (m *MockStanding) Knows(identifier string, who graspsync.PubKey) bool {
 }
 
 // Knows indicates an expected call of Knows.
-func (mr *MockStandingMockRecorder) Knows(identifier, who any) *MockStandingKnowsCall {
+func (mr *MockAnnouncementViewMockRecorder) Knows(identifier, who any) *MockAnnouncementViewKnowsCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockStanding)(nil).Knows), identifier, who)
-	return &MockStandingKnowsCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Knows", reflect.TypeOf((*MockAnnouncementView)(nil).Knows), identifier, who)
+	return &MockAnnouncementViewKnowsCall{Call: call}
 }
 
-// MockStandingKnowsCall wrap *gomock.Call
-type MockStandingKnowsCall struct {
+// MockAnnouncementViewKnowsCall wrap *gomock.Call
+type MockAnnouncementViewKnowsCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingKnowsCall) Return(arg0 bool) *MockStandingKnowsCall {
+func (c *MockAnnouncementViewKnowsCall) Return(arg0 bool) *MockAnnouncementViewKnowsCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockStandingKnowsCall {
+func (c *MockAnnouncementViewKnowsCall) Do(f func(string, graspsync.PubKey) bool) *MockAnnouncementViewKnowsCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockStandingKnowsCall {
+func (c *MockAnnouncementViewKnowsCall) DoAndReturn(f func(string, graspsync.PubKey) bool) *MockAnnouncementViewKnowsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Left mocks base method.
-func (m *MockStanding) Left(ref graspsync.RepoRef) bool {
+func (m *MockAnnouncementView) Left(ref graspsync.RepoRef) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Left", ref)
 	ret0, _ := ret[0].(bool)
@@ -1085,37 +1047,75 @@ func (m *MockStanding) Left(ref graspsync.RepoRef) bool {
 }
 
 // Left indicates an expected call of Left.
-func (mr *MockStandingMockRecorder) Left(ref any) *MockStandingLeftCall {
+func (mr *MockAnnouncementViewMockRecorder) Left(ref any) *MockAnnouncementViewLeftCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Left", reflect.TypeOf((*MockStanding)(nil).Left), ref)
-	return &MockStandingLeftCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Left", reflect.TypeOf((*MockAnnouncementView)(nil).Left), ref)
+	return &MockAnnouncementViewLeftCall{Call: call}
 }
 
-// MockStandingLeftCall wrap *gomock.Call
-type MockStandingLeftCall struct {
+// MockAnnouncementViewLeftCall wrap *gomock.Call
+type MockAnnouncementViewLeftCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingLeftCall) Return(arg0 bool) *MockStandingLeftCall {
+func (c *MockAnnouncementViewLeftCall) Return(arg0 bool) *MockAnnouncementViewLeftCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingLeftCall) Do(f func(graspsync.RepoRef) bool) *MockStandingLeftCall {
+func (c *MockAnnouncementViewLeftCall) Do(f func(graspsync.RepoRef) bool) *MockAnnouncementViewLeftCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingLeftCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockStandingLeftCall {
+func (c *MockAnnouncementViewLeftCall) DoAndReturn(f func(graspsync.RepoRef) bool) *MockAnnouncementViewLeftCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Revision mocks base method.
+func (m *MockAnnouncementView) Revision(identifier string) relaysync.Revision {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Revision", identifier)
+	ret0, _ := ret[0].(relaysync.Revision)
+	return ret0
+}
+
+// Revision indicates an expected call of Revision.
+func (mr *MockAnnouncementViewMockRecorder) Revision(identifier any) *MockAnnouncementViewRevisionCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Revision", reflect.TypeOf((*MockAnnouncementView)(nil).Revision), identifier)
+	return &MockAnnouncementViewRevisionCall{Call: call}
+}
+
+// MockAnnouncementViewRevisionCall wrap *gomock.Call
+type MockAnnouncementViewRevisionCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockAnnouncementViewRevisionCall) Return(arg0 relaysync.Revision) *MockAnnouncementViewRevisionCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockAnnouncementViewRevisionCall) Do(f func(string) relaysync.Revision) *MockAnnouncementViewRevisionCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockAnnouncementViewRevisionCall) DoAndReturn(f func(string) relaysync.Revision) *MockAnnouncementViewRevisionCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Root mocks base method.
-func (m *MockStanding) Root(id graspsync.EventID) bool {
+func (m *MockAnnouncementView) Root(id graspsync.EventID) bool {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Root", id)
 	ret0, _ := ret[0].(bool)
@@ -1123,37 +1123,37 @@ func (m *MockStanding) Root(id graspsync.EventID) bool {
 }
 
 // Root indicates an expected call of Root.
-func (mr *MockStandingMockRecorder) Root(id any) *MockStandingRootCall {
+func (mr *MockAnnouncementViewMockRecorder) Root(id any) *MockAnnouncementViewRootCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Root", reflect.TypeOf((*MockStanding)(nil).Root), id)
-	return &MockStandingRootCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Root", reflect.TypeOf((*MockAnnouncementView)(nil).Root), id)
+	return &MockAnnouncementViewRootCall{Call: call}
 }
 
-// MockStandingRootCall wrap *gomock.Call
-type MockStandingRootCall struct {
+// MockAnnouncementViewRootCall wrap *gomock.Call
+type MockAnnouncementViewRootCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingRootCall) Return(arg0 bool) *MockStandingRootCall {
+func (c *MockAnnouncementViewRootCall) Return(arg0 bool) *MockAnnouncementViewRootCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingRootCall) Do(f func(graspsync.EventID) bool) *MockStandingRootCall {
+func (c *MockAnnouncementViewRootCall) Do(f func(graspsync.EventID) bool) *MockAnnouncementViewRootCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingRootCall) DoAndReturn(f func(graspsync.EventID) bool) *MockStandingRootCall {
+func (c *MockAnnouncementViewRootCall) DoAndReturn(f func(graspsync.EventID) bool) *MockAnnouncementViewRootCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // Waiting mocks base method.
-func (m *MockStanding) Waiting(identifier string) []*nip34.Announcement {
+func (m *MockAnnouncementView) Waiting(identifier string) []*nip34.Announcement {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Waiting", identifier)
 	ret0, _ := ret[0].([]*nip34.Announcement)
@@ -1161,31 +1161,31 @@ func (m *MockStanding) Waiting(identifier string) []*nip34.Announcement {
 }
 
 // Waiting indicates an expected call of Waiting.
-func (mr *MockStandingMockRecorder) Waiting(identifier any) *MockStandingWaitingCall {
+func (mr *MockAnnouncementViewMockRecorder) Waiting(identifier any) *MockAnnouncementViewWaitingCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Waiting", reflect.TypeOf((*MockStanding)(nil).Waiting), identifier)
-	return &MockStandingWaitingCall{Call: call}
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Waiting", reflect.TypeOf((*MockAnnouncementView)(nil).Waiting), identifier)
+	return &MockAnnouncementViewWaitingCall{Call: call}
 }
 
-// MockStandingWaitingCall wrap *gomock.Call
-type MockStandingWaitingCall struct {
+// MockAnnouncementViewWaitingCall wrap *gomock.Call
+type MockAnnouncementViewWaitingCall struct {
 	*gomock.Call
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockStandingWaitingCall) Return(arg0 []*nip34.Announcement) *MockStandingWaitingCall {
+func (c *MockAnnouncementViewWaitingCall) Return(arg0 []*nip34.Announcement) *MockAnnouncementViewWaitingCall {
 	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockStandingWaitingCall) Do(f func(string) []*nip34.Announcement) *MockStandingWaitingCall {
+func (c *MockAnnouncementViewWaitingCall) Do(f func(string) []*nip34.Announcement) *MockAnnouncementViewWaitingCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStandingWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockStandingWaitingCall {
+func (c *MockAnnouncementViewWaitingCall) DoAndReturn(f func(string) []*nip34.Announcement) *MockAnnouncementViewWaitingCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

@@ -159,6 +159,44 @@ func (c *MockStoreHasCall) DoAndReturn(f func(context.Context, []graspsync.Event
 	return c
 }
 
+// Keys mocks base method.
+func (m *MockStore) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Keys", ctx, filter)
+	ret0, _ := ret[0].(iter.Seq2[graspsync.EventKey, error])
+	return ret0
+}
+
+// Keys indicates an expected call of Keys.
+func (mr *MockStoreMockRecorder) Keys(ctx, filter any) *MockStoreKeysCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Keys", reflect.TypeOf((*MockStore)(nil).Keys), ctx, filter)
+	return &MockStoreKeysCall{Call: call}
+}
+
+// MockStoreKeysCall wrap *gomock.Call
+type MockStoreKeysCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockStoreKeysCall) Return(arg0 iter.Seq2[graspsync.EventKey, error]) *MockStoreKeysCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockStoreKeysCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.EventKey, error]) *MockStoreKeysCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockStoreKeysCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.EventKey, error]) *MockStoreKeysCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
 // Remove mocks base method.
 func (m *MockStore) Remove(ctx context.Context, event graspsync.Event) error {
 	m.ctrl.T.Helper()
@@ -232,44 +270,6 @@ func (c *MockStoreSaveCall) Do(f func(context.Context, []graspsync.Incoming) ([]
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockStoreSaveCall) DoAndReturn(f func(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error)) *MockStoreSaveCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Stamps mocks base method.
-func (m *MockStore) Stamps(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.Stamp, error] {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Stamps", ctx, filter)
-	ret0, _ := ret[0].(iter.Seq2[graspsync.Stamp, error])
-	return ret0
-}
-
-// Stamps indicates an expected call of Stamps.
-func (mr *MockStoreMockRecorder) Stamps(ctx, filter any) *MockStoreStampsCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Stamps", reflect.TypeOf((*MockStore)(nil).Stamps), ctx, filter)
-	return &MockStoreStampsCall{Call: call}
-}
-
-// MockStoreStampsCall wrap *gomock.Call
-type MockStoreStampsCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockStoreStampsCall) Return(arg0 iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockStoreStampsCall) Do(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockStoreStampsCall) DoAndReturn(f func(context.Context, nostr.Filter) iter.Seq2[graspsync.Stamp, error]) *MockStoreStampsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

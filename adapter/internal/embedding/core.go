@@ -46,12 +46,12 @@ const (
 // Manager is the part of a [relaysync.SyncManager] that a Core uses.
 type Manager interface {
 	Run(ctx context.Context) error
-	Stored(event graspsync.Event)
-	Removed(event graspsync.Event)
-	Departed(event graspsync.Event)
-	Refused(event graspsync.Event, reason string)
+	NotifyStored(event graspsync.Event)
+	NotifyRemoved(event graspsync.Event)
+	NotifySuperseded(event graspsync.Event)
+	NotifyRefused(event graspsync.Event, reason string)
 	HeldFrom(id graspsync.EventID) graspsync.Source
-	NotReleased(id graspsync.EventID, o graspsync.Outcome)
+	NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome)
 	Ready() <-chan struct{}
 	Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error)
 	Collector(namespace string) prometheus.Collector
@@ -276,7 +276,7 @@ func (c *Core) Remove(ctx context.Context, e graspsync.Event) error {
 	}
 	c.AddRemoved(e)
 	c.FollowRemovals(context.WithoutCancel(ctx))
-	c.Manager.Removed(e)
+	c.Manager.NotifyRemoved(e)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
 	ctx = synced(ctx)
 	if o := s.admit(ctx, in); o.Result != 0 {
-		m.NotReleased(e.ID, o)
+		m.NotifyReleaseFailed(e.ID, o)
 		return o, nil
 	}
 	if full := s.env.Room.Of(e.Event); full != nil {
@@ -70,9 +70,9 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 		return graspsync.Outcome{}, err
 	}
 	if r := outcomes[0].Result; r == graspsync.Stored || r == graspsync.Duplicate {
-		m.Stored(e)
+		m.NotifyStored(e)
 	} else {
-		m.NotReleased(e.ID, outcomes[0]) // ignored if the event is retried
+		m.NotifyReleaseFailed(e.ID, outcomes[0]) // ignored if the event is retried
 	}
 	return outcomes[0], nil
 }

@@ -55,7 +55,7 @@ func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 		}
 	}
 	if msg != "" {
-		v.Manager.Refused(e, msg)
+		v.Manager.NotifyRefused(e, msg)
 		return msg
 	}
 	if v.Gate && !v.Holding { // a holding policy judges after all hooks
@@ -76,7 +76,7 @@ func (v *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 // Overhear records for EventState that a hook refused a published event.
 func (v *Core) Overhear(ctx context.Context, e graspsync.Event, msg string) {
 	if !IsSynced(ctx) && !nostr.IsEphemeralKind(e.Kind) {
-		v.Manager.Refused(e, Reason(msg))
+		v.Manager.NotifyRefused(e, Reason(msg))
 	}
 }
 
@@ -126,7 +126,7 @@ func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 	}
 	if err != nil {
 		v.Log.Error("event could not be judged", "err", err)
-		v.Manager.Refused(e, MsgJudge)
+		v.Manager.NotifyRefused(e, MsgJudge)
 		return graspsync.Verdict{}, MsgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {

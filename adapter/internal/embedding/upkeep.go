@@ -51,7 +51,7 @@ func (u *Upkeep) Track(e *nostr.Event) { u.expiry.Track(e) }
 // executed, so that the client receives OK later.
 func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.Track(e.Event)
-	u.env.Manager.Stored(e)
+	u.env.Manager.NotifyStored(e)
 	u.Undo(ctx, e)
 	if u.deletes(e) {
 		if err := u.env.Store.Execute(ctx, e); err != nil {
@@ -194,7 +194,7 @@ func (u *Upkeep) removeExpired(ctx context.Context, ids []string) (left []string
 			continue
 		}
 		gone[e.Event.ID] = struct{}{}
-		u.env.Manager.Removed(e)
+		u.env.Manager.NotifyRemoved(e)
 		u.env.Hooks.Removed(ctx, e)
 	}
 	return left, first

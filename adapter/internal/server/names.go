@@ -12,7 +12,7 @@ import (
 // Host.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := identity.Origin(gitserve.Origin(r))
+		u := identity.Origin(gitserve.BaseURL(r))
 		if u.Scheme == "" {
 			next.ServeHTTP(w, r)
 			return

@@ -41,7 +41,7 @@ type Config struct {
 	Egress       egress.Config
 	Membership   nip34.Membership
 	GRASPLists   bool
-	Rules        *rules.Book
+	Rules        *rules.RuleSet
 	Audit        func(admin.Entry)
 	Logger       *slog.Logger
 	Sync         relaysync.Config
@@ -215,8 +215,8 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.relay = relay
 	c := s.Config
 	host := purgatoryadapter.Host{
-		Store: relay.Store, Release: relay.Release, Held: relay.Manager.Held, Removed: s.removed,
-		Postponed: relay.Manager.Postponed, Lists: s.policy.Lists,
+		Store: relay.Store, Release: relay.Release, Held: relay.Manager.NotifyHeld, Removed: s.removed,
+		Postponed: relay.Manager.NotifyDeferred, Lists: s.policy.Lists,
 	}
 	tell := c.Purgatory.Observe
 	c.Purgatory.Observe = func(o purgatory.Observation) {
@@ -264,27 +264,27 @@ func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.So
 // Purgatory returns the purgatory, or nil before Join has opened it.
 func (s *Parts) Purgatory() *purgatory.Purgatory { return s.waits.Load() }
 
-// Arrived reports a stored event to the purgatory. Before Join it does nothing, because
+// NotifyStored reports a stored event to the purgatory. Before Join it does nothing, because
 // purgatory.Open reads all events.
-func (s *Parts) Arrived(e graspsync.Event) {
+func (s *Parts) NotifyStored(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
-		p.Arrived(e)
+		p.NotifyStored(e)
 	}
 }
 
-// Departed reports a removed event to the purgatory. Moderation and expiry store no event that
+// NotifySuperseded reports a removed event to the purgatory. Moderation and expiry store no event that
 // would report it.
-func (s *Parts) Departed(e graspsync.Event) {
+func (s *Parts) NotifySuperseded(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
-		p.Departed(e)
+		p.NotifySuperseded(e)
 	}
 }
 
 // removed reports a held event that will not be served. A hook may have refused its author after
 // its git data arrived.
 func (s *Parts) removed(e graspsync.Event) {
-	s.relay.Manager.Removed(e)
-	s.Departed(e)
+	s.relay.Manager.NotifyRemoved(e)
+	s.NotifySuperseded(e)
 }
 
 // Explain returns why an event or repository is stored, missing or blocked.

@@ -77,13 +77,13 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 
 // OpenRules opens the decisions of the operator in records of their own, so that blocks survive the
 // loss of the server's records. Opened contains both records.
-func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.Book, Opened, error) {
+func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet, Opened, error) {
 	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	_, err = rules.Move(ctx, s.Records, decided) // earlier versions stored rules in the server's records
-	var book *rules.Book
+	_, err = rules.Migrate(ctx, s.Records, decided) // earlier versions stored rules in the server's records
+	var book *rules.RuleSet
 	if err == nil {
 		book, err = rules.Open(ctx, decided, rules.Config{})
 	}

@@ -18,7 +18,7 @@ import (
 
 // routes returns a mux with git requests for our handler, behind the hooks of the GraspServer. The
 // router of the relay serves everything else, except pages of blocked repositories.
-func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.Book, identity nip34.Identity) *http.ServeMux {
+func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.RuleSet, identity nip34.Identity) *http.ServeMux {
 	base, mux := server.Named(identity, gs.Relay.Router()), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
 		hooks := []hook{gs.OnRead} // a push also lists refs

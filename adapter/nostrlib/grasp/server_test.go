@@ -384,7 +384,7 @@ func TestConfig(t *testing.T) {
 		"Relay":              {&grasp.GraspServer{RepositoryDir: p.dir}, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},
 		"RepositoryDir":      {&grasp.GraspServer{Relay: p.relay}, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},
 		"State is nil":       {p.grasp, p.db, identity, graspadapter.Config{}, graspadapter.ErrConfig},
-		"Sync.Rules":         {p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory(), Sync: relaysync.Config{Rules: &rules.Book{}}}, graspadapter.ErrConfig},
+		"Sync.Rules":         {p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory(), Sync: relaysync.Config{Rules: &rules.RuleSet{}}}, graspadapter.ErrConfig},
 		"path":               {p.grasp, p.db, below, graspadapter.Config{State: state.NewMemory()}, graspadapter.ErrConfig},
 		"no backend":         {p.grasp, nil, identity, graspadapter.Config{State: state.NewMemory()}, nil},
 		"git":                {p.grasp, p.db, identity, graspadapter.Config{State: state.NewMemory(), Fetch: gitfetch.Config{Git: "no such git"}}, gitfetch.ErrGit},

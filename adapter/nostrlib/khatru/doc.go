@@ -1,6 +1,6 @@
 // Package khatruadapter embeds graspsync in a relay on fiatjaf.com/nostr/khatru.
 //
-//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{GateDirect: true})
+//	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{ApplyPolicyToClients: true})
 //	if err != nil {
 //		return err
 //	}
@@ -11,7 +11,7 @@
 //
 // New replaces relay.UseEventstore(db, max); Config.MaxQuery is max. Its hooks report published
 // events to the [relaysync.SyncManager] and refuse events that a stored deletion covers. With
-// Config.GateDirect they also refuse events that the policy does not accept.
+// Config.ApplyPolicyToClients they also refuse events that the policy does not accept.
 //
 // # Hooks
 //

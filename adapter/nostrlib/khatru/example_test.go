@@ -78,8 +78,8 @@ func Example() {
 	first, err := graspsync.ParseRelayURL("ws://" + theirs.Addr().String())
 	check(err)
 	syncer, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
-		GateDirect: true,
-		Egress:     egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		ApplyPolicyToClients: true,
+		Egress:               egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		Sync: relaysync.Config{
 			AllowPlaintext: true, Bootstrap: []graspsync.RelayURL{first},
 			Times: relaysync.Times{BatchWindow: time.Millisecond},

@@ -178,7 +178,7 @@ func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	if err := s.store.Remove(context.WithoutCancel(ctx), stored); err != nil {
 		return s.failed(err)
 	}
-	s.core.Manager.Removed(stored)
+	s.core.Manager.NotifyRemoved(stored)
 	s.tell(s.gone, stored)
 	return nil
 }

@@ -34,11 +34,11 @@ type Config struct {
 	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
 	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// GateDirect applies the policy to published events too. Without it,
+	// ApplyPolicyToClients applies the policy to published events too. Without it,
 	// clients can store events that sync would refuse, and sync then also accepts events that refer
 	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
 	// reason.
-	GateDirect bool
+	ApplyPolicyToClients bool
 	// MaxQuery is the maximum number of stored events for a filter of a client, like the
 	// maxQueryLimit of UseEventstore. PageSize of Store limits it too. It limits neither
 	// reconciliations (NIP-77) nor a QueryStored hook of the relay. Defaults to 500.
@@ -123,7 +123,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	tell := cfg.Store.Removed
 	cfg.Store.Removed = func(e graspsync.Event) {
 		s.core.AddRemoved(e)
-		s.core.Manager.Departed(e) // Manager is set: nothing is saved before New returns
+		s.core.Manager.NotifySuperseded(e) // Manager is set: nothing is saved before New returns
 		if tell != nil {
 			tell(e)
 		}
@@ -134,7 +134,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	}
 	s.withheld = withheld{names: cfg.Withholds, store: s.store}
 	s.core = embedding.New(embedding.Config{
-		Store: s.store.Store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.GateDirect, Free: cfg.Free, MinFree: cfg.MinFree,
+		Store: s.store.Store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.ApplyPolicyToClients, Free: cfg.Free, MinFree: cfg.MinFree,
 		Hooks: embedding.Hooks{
 			Admit: s.admit, AsksDeletions: func() bool { return s.theirs.allowDeleting != nil }, MayDelete: s.mayDelete, Query: s.queryElsewhere,
 			Stored: s.imported, Removed: s.tellRemoved, Send: s.send,

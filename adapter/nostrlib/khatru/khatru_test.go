@@ -280,7 +280,7 @@ func TestHold(t *testing.T) {
 	relay.OnEventSaved = func(context.Context, nostr.Event) { saved++ }
 	stored := 0
 	relay.StoreEvent = func(context.Context, nostr.Event) error { stored++; return nil }
-	s, _, m := embed(t, relay, newSlice(t), Config{GateDirect: true, Sync: relaysync.Config{Holder: holder{}}})
+	s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
 	m.verdict = graspsync.Verdict{Decision: graspsync.Hold, Reason: "purgatory: wait"}
 	c, key := dial(t, serve(t, relay)), nostr.Generate()
 	e := signed(t, key, 30617, nostr.Tag{"d", "repo"})

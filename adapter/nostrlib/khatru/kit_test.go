@@ -102,19 +102,19 @@ func (m *fakeManager) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (m *fakeManager) Stored(e graspsync.Event) {
+func (m *fakeManager) NotifyStored(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stored = append(m.stored, e.ID)
 }
 
-func (m *fakeManager) Removed(e graspsync.Event) {
+func (m *fakeManager) NotifyRemoved(e graspsync.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.removed = append(m.removed, e.ID)
 }
 
-func (m *fakeManager) Refused(e graspsync.Event, reason string) {
+func (m *fakeManager) NotifyRefused(e graspsync.Event, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refused = append(m.refused, reason+" "+e.ID.String())
@@ -126,11 +126,11 @@ func (m *fakeManager) gone() []graspsync.EventID {
 	return append([]graspsync.EventID{}, m.removed...)
 }
 
-func (m *fakeManager) Departed(graspsync.Event) {}
+func (m *fakeManager) NotifySuperseded(graspsync.Event) {}
 
 func (m *fakeManager) HeldFrom(graspsync.EventID) graspsync.Source { return m.source }
 
-func (m *fakeManager) NotReleased(_ graspsync.EventID, o graspsync.Outcome) {
+func (m *fakeManager) NotifyReleaseFailed(_ graspsync.EventID, o graspsync.Outcome) {
 	m.notReleased = append(m.notReleased, o.Result)
 }
 

@@ -56,7 +56,7 @@ func (w withheld) context(ctx context.Context, f nostr.Filter) context.Context {
 // reconciled returns the events of a reconciliation without hidden events. Most events are read as
 // time and id only, so a second query finds the hidden ones. It runs afterwards, because events
 // that arrive in between are not in the first result.
-func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.Stamp, error) {
+func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.EventKey, error) {
 	stamps, err := w.store.Reconciled(ctx, f)
 	if err != nil || len(stamps) == 0 || !w.from(ctx, f) {
 		return stamps, err
@@ -71,7 +71,7 @@ func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.S
 			hidden[e.ID] = struct{}{}
 		}
 	}
-	return slices.DeleteFunc(stamps, func(s graspsync.Stamp) bool {
+	return slices.DeleteFunc(stamps, func(s graspsync.EventKey) bool {
 		_, is := hidden[s.ID]
 		return is
 	}), nil

@@ -221,7 +221,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a deleted repository is served", "purgatory/remover.go",
-		"if err = p.repos.Depart(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		"if err = p.repos.Retire(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
 		nil, "",
 	},
 	{

@@ -52,11 +52,11 @@ type Entry struct {
 	// Repos are the repositories that it names: an announcement its own, a state the
 	// one of its author, a pull request those of its a tags.
 	Repos    []graspsync.RepoRef
-	Version  graspsync.Stamp // of an announcement or state
-	ByUser   bool            // it was submitted, not synced
-	Size     int64           // bytes
-	Seen     time.Time       // when it came
-	Deadline time.Time       // when it expires
+	Version  graspsync.EventKey // of an announcement or state
+	ByUser   bool               // it was submitted, not synced
+	Size     int64              // bytes
+	Seen     time.Time          // when it came
+	Deadline time.Time          // when it expires
 	// Soft: it has expired once; its repository is gone, and a state event revives
 	// it. Deadline is when that ends.
 	Soft bool

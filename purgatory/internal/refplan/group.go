@@ -12,7 +12,7 @@ import (
 // them.
 type Group struct {
 	Identifier string
-	Family     *nip34.Family // the maintainers of each
+	Family     *nip34.AnnouncementSet // the maintainers of each
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
 	Waiting    map[graspsync.RepoRef]Entry // held announcements
 	All        []*nip34.Announcement       // the newest of each repository
@@ -68,7 +68,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 	switch served := g.Accepted[a.Ref]; {
 	case served == nil:
 		g.All = append(g.All, a)
-	case served.Stamp().Newer(a.Stamp()):
+	case served.Key().Newer(a.Key()):
 		g.Over = append(g.Over, Ended{e, Replaced})
 		return
 	}
@@ -102,7 +102,7 @@ func (g *Group) Wrote(r *Repository) int {
 }
 
 // Older compares versions, the oldest first.
-func Older(a, b graspsync.Stamp) int {
+func Older(a, b graspsync.EventKey) int {
 	switch {
 	case b.Newer(a):
 		return -1
@@ -118,7 +118,7 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	var newest *nip34.State
 	consider := func(s *nip34.State) {
 		if r.IsMember(s.Ref.Owner) && len(s.Refs) > 0 &&
-			(newest == nil || s.Stamp().Newer(newest.Stamp())) {
+			(newest == nil || s.Key().Newer(newest.Key())) {
 			newest = s
 		}
 	}
@@ -178,7 +178,7 @@ func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 // NewestStored returns the newest stored state of a maintainer; nil if there is none.
 func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	for _, s := range g.Stored {
-		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Stamp().Newer(newest.Stamp())) {
+		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Key().Newer(newest.Key())) {
 			newest = s
 		}
 	}
@@ -190,7 +190,7 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
-		if !r.IsUnfit(h.State) && r.IsMember(h.Author) && (newest == nil || h.Version.Newer(newest.Stamp())) {
+		if !r.IsUnfit(h.State) && r.IsMember(h.Author) && (newest == nil || h.Version.Newer(newest.Key())) {
 			newest = h.State
 		}
 	}
@@ -206,7 +206,7 @@ func (g *Group) Authoritative(r *Repository) *nip34.State {
 		if !r.IsMember(h.Author) || !r.Here(h.State) || (len(h.State.Refs) == 0 && !r.Active) {
 			continue
 		}
-		if newest == nil || h.Version.Newer(newest.Stamp()) {
+		if newest == nil || h.Version.Newer(newest.Key()) {
 			newest = h.State
 		}
 	}
@@ -252,7 +252,7 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	}
 	var newest *nip34.State
 	for _, h := range g.States {
-		if r.IsMember(h.Author) && !r.IsUnfit(h.State) && (newest == nil || h.Version.Newer(newest.Stamp())) {
+		if r.IsMember(h.Author) && !r.IsUnfit(h.State) && (newest == nil || h.Version.Newer(newest.Key())) {
 			newest = h.State
 		}
 	}
@@ -273,7 +273,7 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	}
 	return slices.ContainsFunc(g.States, func(h Entry) bool {
 		return r.IsMember(h.Author) && h.State.Refs[name] == r.Refs.At[name] && // or neither has it
-			(r.Decides == nil || h.Version.Newer(r.Decides.Stamp()))
+			(r.Decides == nil || h.Version.Newer(r.Decides.Key()))
 	})
 }
 

@@ -83,7 +83,7 @@ func (r *Repository) As(g *Group) bool {
 // whose refs are those of this or a newer state.
 func (r *Repository) Releases(h Entry) bool {
 	return r.Active && r.IsMember(h.Author) && r.Here(h.State) &&
-		r.Decides != nil && !h.Version.Newer(r.Decides.Stamp())
+		r.Decides != nil && !h.Version.Newer(r.Decides.Key())
 }
 
 // Related reports whether two repositories have a common maintainer, whose states are about both.

@@ -74,7 +74,7 @@ func TestPartsReconcile(t *testing.T) {
 	}
 }
 
-// All ids before Settled are known or in Need, whenever a session ends.
+// All ids before WaitServed are known or in Need, whenever a session ends.
 func TestSettled(t *testing.T) {
 	cut := 0
 	for seed := range uint64(200) {

@@ -642,20 +642,20 @@ func (r *RejectedIndex) Len() int {
 // Stamps returns the known events that match a filter. For a filter with only kinds and times it
 // compares all ids, else the whole events. Tags are matched outside the lock because every incoming
 // event waits for it.
-func (r *RejectedIndex) Stamps(f nostr.Filter) (out []graspsync.Stamp) {
+func (r *RejectedIndex) Stamps(f nostr.Filter) (out []graspsync.EventKey) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
 		return r.stampsByKind(f)
 	}
 	match := filters.Compile([]nostr.Filter{f})
 	for _, ev := range r.whole() {
 		if match.Match(ev.Event) {
-			out = append(out, ev.Stamp())
+			out = append(out, ev.Key())
 		}
 	}
 	return out
 }
 
-func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.Stamp) {
+func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.EventKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -664,7 +664,7 @@ func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.Stamp) {
 		case f.Kinds != nil && !slices.Contains(f.Kinds, int(e.kind)):
 		case f.Since != nil && e.createdAt < *f.Since, f.Until != nil && e.createdAt > *f.Until:
 		case r.counts(e, now):
-			out = append(out, graspsync.Stamp{CreatedAt: e.createdAt, ID: e.id})
+			out = append(out, graspsync.EventKey{CreatedAt: e.createdAt, ID: e.id})
 		}
 	}
 	return out

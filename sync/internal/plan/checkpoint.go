@@ -19,7 +19,7 @@ type Kept struct {
 	// endian) of SHA-256(salt ‖ kind byte ‖ value). Kind and value are 1 and nothing for layer 1, 2
 	// and the address (30617:...) for a repository, 3 and the 32 bytes of the id for a root event,
 	// 4 and the address for the states of a repository, 5 and nothing for layer 1 with
-	// NarrowLayer1. So layer 1 with states and without are different items.
+	// HostedStatesOnly. So layer 1 with states and without are different items.
 	Items []uint64
 }
 

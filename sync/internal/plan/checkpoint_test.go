@@ -42,7 +42,7 @@ func TestHashOfItems(t *testing.T) {
 // without, nor the other way around: they have but repositories and roots in common.
 func TestHashOfNarrowItems(t *testing.T) {
 	u, c := relayURL(t, "a"), defaults()
-	c.NarrowLayer1 = true
+	c.HostedStatesOnly = true
 	p := newPlan(c)
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
 	settle(p, start, u, connect(t, p, start, u))

@@ -17,7 +17,7 @@ import (
 
 func narrowPlan() *Plan {
 	c := defaults()
-	c.NarrowLayer1 = true
+	c.HostedStatesOnly = true
 	return newPlan(c)
 }
 

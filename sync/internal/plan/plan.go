@@ -33,8 +33,8 @@ type Config struct {
 	MaxNamed       int           // ids to fetch, per relay
 	NamedIDs       int           // ids per query
 	RotateRoots    int           // untracked root events per pass
-	// NarrowLayer1 limits layer 1 to announcements. The states of each repository are an item.
-	NarrowLayer1 bool
+	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an item.
+	HostedStatesOnly bool
 	// Salt is part of the hashes in [Kept]. It hides the items from readers of the disk, and
 	// prevents collisions on purpose.
 	Salt []byte
@@ -70,7 +70,7 @@ func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
 		core:          c,
-		repos:         newRepoSyncIndex(cfg.NarrowLayer1, cfg.Salt),
+		repos:         newRepoSyncIndex(cfg.HostedStatesOnly, cfg.Salt),
 		owners:        newOwners(cfg.MaxRelays),
 		relays:        &relaySyncIndex{byURL: make(map[graspsync.RelayURL]*relayState)},
 		subscriptions: &subscriptions{core: c},
@@ -437,7 +437,7 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 }
 
 // onClockJumped makes times conservative. After a step back, recorded times are later than the
-// created_at of new events, so requests start earlier. Marks start again with the next Settled.
+// created_at of new events, so requests start earlier. Marks start again with the next WaitServed.
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)

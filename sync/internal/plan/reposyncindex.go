@@ -29,11 +29,11 @@ const (
 	LevelFull
 )
 
-// Item is a unit of sync with a relay: layer 1, a repository, its states with NarrowLayer1, or a
+// Item is a unit of sync with a relay: layer 1, a repository, its states with HostedStatesOnly, or a
 // root event. It is a small number for an address or id, because many relays share an item.
 type Item uint32
 
-// Layer1 is the item for announcements and states, or for announcements with [Config].NarrowLayer1.
+// Layer1 is the item for announcements and states, or for announcements with [Config].HostedStatesOnly.
 // Every relay has it.
 const Layer1 Item = 0
 
@@ -42,7 +42,7 @@ type itemKind uint8
 const (
 	itemFree itemKind = iota
 	itemLayer1
-	itemStates // of a repository, with NarrowLayer1 only
+	itemStates // of a repository, with HostedStatesOnly only
 	itemRepo
 	itemRoot
 	itemDescendant // without an itemStatus
@@ -61,7 +61,7 @@ type itemInfo struct {
 type repo struct {
 	ref    graspsync.RepoRef
 	item   Item
-	states Item // 0 without NarrowLayer1
+	states Item // 0 without HostedStatesOnly
 	level  Level
 	relays []*relayState
 	roots  dense.Set[Item]
@@ -76,7 +76,7 @@ type repo struct {
 // repoSyncIndex contains the wanted repositories with their relays and root events. It assigns the
 // items.
 type repoSyncIndex struct {
-	narrow      bool   // NarrowLayer1
+	narrow      bool   // HostedStatesOnly
 	salt        []byte // of hashes
 	infos       []itemInfo
 	hashes      []uint64         // cached hashes of items; 0: not computed

@@ -119,7 +119,7 @@ func (s *player) configure(words []string) error {
 			return err
 		}
 		if name == "narrow" {
-			s.cfg.NarrowLayer1 = n == 1
+			s.cfg.HostedStatesOnly = n == 1
 			continue
 		}
 		if name == "every" {

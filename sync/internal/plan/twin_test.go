@@ -25,7 +25,7 @@ func TestWorlds(t *testing.T) {
 		if w.daily {
 			daily++
 		}
-		if w.plan.cfg.NarrowLayer1 {
+		if w.plan.cfg.HostedStatesOnly {
 			narrow++
 		}
 		alive += w.alive
@@ -123,7 +123,7 @@ func TestDeterminism(t *testing.T) {
 			w := newWorld(t, &randSource{rand.New(rand.NewPCG(7, 7)), 250})
 			w.unchecked = true
 			c := w.plan.cfg
-			c.NarrowLayer1 = narrow
+			c.HostedStatesOnly = narrow
 			w.plan = newPlan(c)
 			w.run()
 			if i == 0 {

@@ -332,7 +332,7 @@ func (w *world) restart() {
 	w.restarts++
 	cfg := w.plan.cfg
 	if w.src.n(2) == 0 {
-		cfg.NarrowLayer1 = !cfg.NarrowLayer1
+		cfg.HostedStatesOnly = !cfg.HostedStatesOnly
 	}
 	w.plan = newPlan(cfg)
 	w.lastEpoch, w.lastBatch, w.lastLive = 0, 0, 0

@@ -170,7 +170,7 @@ func (w *world) dropRepos() {
 // filter a key. nil if the relay is not wanted at all.
 func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	listed := w.bootstrap[u]
-	narrow := w.plan.cfg.NarrowLayer1
+	narrow := w.plan.cfg.HostedStatesOnly
 	keys := map[string]bool{"announcements": true}
 	if !narrow {
 		keys = keysOf(filters.Layer1())
