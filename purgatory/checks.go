@@ -122,13 +122,13 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	begins, ends, err := p.departures.keep(ctx, missing, len(there))
 	switch {
 	case begins:
-		p.cfg.Logger.Error("most repositories have no announcement, and none of them leaves before the operator confirms that: are the events lost?",
+		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store",
 			"count", len(missing), "of", len(there))
 	case ends:
-		p.cfg.Logger.Info("repositories without an announcement leave again: those that were kept are announced, or have left", "of", len(there))
+		p.cfg.Logger.Info("retirement of repositories without announcement resumed", "of", len(there))
 	}
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("records of kept repositories could not be written", keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Warn("saving records of kept repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 		}
 	}
 	if count > 0 {
-		p.cfg.Logger.Warn("repositories are announced and not there: they are restored or made again, and what they lack is hunted for", "count", count)
+		p.cfg.Logger.Warn("announced repositories are missing on disk, recreating and fetching them", "count", count)
 	}
 }
 
@@ -166,7 +166,7 @@ func (p *Purgatory) sweep(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		if err := p.repos.DeleteRetired(ctx, time.Now().Add(-p.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("repositories that have departed could not be removed", keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Warn("removing retired repositories failed", keyError, graspsync.Printable(err.Error()))
 		}
 		select {
 		case <-timer.C:

@@ -166,7 +166,7 @@ func (f failing) Maintain(ctx context.Context, how purgatory.Maintenance) (purga
 	if _, err := f.runs.Maintain(ctx, how); err != nil || !how.Prune {
 		return purgatory.Maintained{}, err
 	}
-	return purgatory.Maintained{}, errors.New("it took too long")
+	return purgatory.Maintained{}, errors.New("time limit exceeded")
 }
 
 // What could not be looked for in the time that there is was looked for again a minute later:

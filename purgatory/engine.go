@@ -319,7 +319,7 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	}
 	e.p.table.setHopeless(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
-	e.p.cfg.Logger.Debug("hunt queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
+	e.p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 
 // stepQueue passes an input to the SyncQueue and performs its effects.
@@ -410,7 +410,7 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
 				if err := e.p.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
-					e.p.cfg.Logger.Warn("a deadline could not be kept", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
+					e.p.cfg.Logger.Warn("saving a deadline failed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
 			}
 		})
@@ -445,7 +445,7 @@ func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.p.pending.postpone(msg.entry.ID, now)
 	if e.p.report.lines.May(line{who: msg.entry.ID.String(), what: "expiry"}, now) {
-		e.p.cfg.Logger.Warn("an entry could not be expired", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
+		e.p.cfg.Logger.Warn("expiring an event failed", keyEvent, msg.entry.ID.String(), keyError, graspsync.Printable(msg.err.Error()))
 	}
 }
 
@@ -487,7 +487,7 @@ func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 	}
 	e.wg.Go(func() {
 		if _, err := e.p.Submit(ctx, ev, graspsync.Source{Kind: graspsync.CatchUp}); err != nil && ctx.Err() == nil {
-			e.p.cfg.Logger.Warn("what was pushed for an event could not be taken", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
+			e.p.cfg.Logger.Warn("importing staged data failed", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
 		}
 	})
 }

@@ -232,7 +232,7 @@ func (fs *fetchSessions) discard(gone ...*fetchSession) {
 			continue
 		}
 		if err := s.quarantine.Discard(); err != nil {
-			fs.cfg.Logger.Warn("a quarantine could not be removed", keyError, graspsync.Printable(err.Error()))
+			fs.cfg.Logger.Warn("removing a quarantine failed", keyError, graspsync.Printable(err.Error()))
 		}
 		fs.mu.Lock()
 		s.quarantine, s.bytes = nil, 0

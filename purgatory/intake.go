@@ -142,7 +142,7 @@ func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	defer cancel()
 	g, err := p.reader.gatherAll(ctx, st.Ref.Identifier, refplan.Reasons{})
 	if err != nil {
-		p.cfg.Logger.Debug("repositories are made anew later", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Debug("recreating repositories postponed", keyEvent, state.ID.String(), keyError, graspsync.Printable(err.Error()))
 		return
 	}
 	refs := g.Sources(g.Repository(st.Ref), maxSources, shuffled)
@@ -153,7 +153,7 @@ func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 			continue
 		}
 		if err := p.remake(ctx, ref, format); err != nil {
-			p.cfg.Logger.Debug("a repository is made anew later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Debug("recreating a repository postponed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }

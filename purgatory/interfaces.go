@@ -223,13 +223,13 @@ var (
 	// ErrServerUnusable is wrapped by errors of [Quarantine.Fetch] for a failure of the whole server that
 	// lasts: an unknown name, TLS, or an address that is not public. Its URLs are not requested for a
 	// while.
-	ErrServerUnusable = errors.New("server is of no use")
+	ErrServerUnusable = errors.New("server is unusable")
 	// ErrLimit is wrapped by errors of [Quarantine.Fetch] if an answer exceeds a limit. The same
 	// objects are not requested from the server before the next day.
-	ErrLimit = errors.New("beyond a limit")
+	ErrLimit = errors.New("limit exceeded")
 	// ErrSlow is wrapped in addition to ErrLimit if the limit is the time. The server is asked again
 	// in minutes, because the cause may be our own connection.
-	ErrSlow = errors.New("it took too long")
+	ErrSlow = errors.New("time limit exceeded")
 	// ErrBusy is wrapped by errors of [Quarantine.Fetch], in a [BusyError], if a server asks for a
 	// pause.
 	ErrBusy = errors.New("server is busy")
@@ -241,7 +241,7 @@ var (
 	ErrChanged = errors.New("ref was changed by somebody else")
 	// ErrGitBusy is wrapped by errors of all methods of [GitFetcher] and [Quarantine] if all git
 	// slots were busy until the time was up. It says nothing about the repository.
-	ErrGitBusy = errors.New("others had all places")
+	ErrGitBusy = errors.New("all git slots are busy")
 )
 
 // BusyError is wrapped by errors of [Quarantine.Fetch] if a server asks for a pause. Its URLs are

@@ -212,7 +212,7 @@ func (p *Purgatory) maintainAll(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("not all repositories are known that are to be maintained", keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Warn("listing repositories for maintenance failed", keyError, graspsync.Printable(err.Error()))
 	}
 }
 
@@ -229,7 +229,7 @@ func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (to
 	m.pass.looseRefs += done.LooseRefs
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRepository) && m.lines.May(ref, time.Now()) {
-		p.cfg.Logger.Warn("a repository could not be maintained", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Warn("maintaining a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 	}
 	return time.Since(began)
 }

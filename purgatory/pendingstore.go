@@ -41,7 +41,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 		}
 		if err != nil {
 			p.report.unreadable.Add(1)
-			p.cfg.Logger.Error("what waited can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Error("reading held events failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return nil
 		}
 		var gone []string
@@ -180,7 +180,7 @@ func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	if err := p.putPast(ctx, keyLeft+hashed(ref), data, err); err != nil {
 		return err
 	}
-	p.warn(e, "departures could not be forgotten", p.leave(ctx, now, ref, endedHold{until, e.Version}))
+	p.warn(e, "removing retirement records failed", p.leave(ctx, now, ref, endedHold{until, e.Version}))
 	return nil
 }
 
@@ -334,7 +334,7 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	soft := h.Entry
 	p.mu.Unlock()
 	// Should this fail, it expires softly again after a crash, for the same time.
-	p.warn(&e, "a soft expiry could not be kept", p.write(ctx, soft))
+	p.warn(&e, "saving a soft expiry failed", p.write(ctx, soft))
 	p.step("expired softly")
 	p.report.ended(e, Expired)
 	return nil
@@ -366,7 +366,7 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	}
 	p.step("expired")
 	if e.Class != refplan.Relative {
-		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
+		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
 	}
 	p.take(e.ID)
 	if e.Soft { // that was told when it expired softly
@@ -526,7 +526,7 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []gra
 		p.table.touch(e.Repos[0])
 	}
 	if p.forgive(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
-		p.warn(&e, "ids could not be forgotten", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
+		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
 	}
 	return e, refusal, replaced, evicted, nil
 }
@@ -626,7 +626,7 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	defer cancel()
 	p.report.drop("displaced")
 	if old.Class == refplan.Relative {
-		p.warn(&old, "a departure could not be kept", p.noteLeft(ctx, &old))
+		p.warn(&old, "saving a retirement failed", p.noteLeft(ctx, &old))
 	}
 	p.strike(ctx, old)
 	if !old.Soft { // else it was told when it expired softly
@@ -654,7 +654,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 			err = p.keep.Delete(ctx, keyEntry+old.ID.String())
 		}
 	}
-	p.warn(&old, "an event that gave way could not be struck off", err)
+	p.warn(&old, "removing an evicted event failed", err)
 }
 
 // write writes an event to the disk. The caller holds its lock.
@@ -690,7 +690,7 @@ func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitt
 	if !changed {
 		return
 	}
-	p.warn(&e, "a sign of life could not be kept", p.rewrite(ctx, e.ID))
+	p.warn(&e, "extending the hold of an announcement failed", p.rewrite(ctx, e.ID))
 	if revived {
 		p.report.began(e)
 	}

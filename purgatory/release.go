@@ -458,7 +458,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 			continue
 		}
 		if err := p.alignOther(ctx, g, ref, r); err != nil {
-			p.cfg.Logger.Debug("refs follow later", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Debug("ref update postponed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
@@ -513,7 +513,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	for _, o := range g.Sources(r.Repository, maxSources, shuffled) {
 		got, err := p.shareFrom(ctx, g, o, r, ids)
 		if errors.Is(err, errOccupied) {
-			p.cfg.Logger.Debug("objects are shared later", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Debug("copying objects postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
 			r.occupied = true
 			continue
 		}
@@ -625,7 +625,7 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repos
 	case ctx.Err() != nil || errors.Is(err, ErrGitBusy):
 		return 0, false, err
 	default: // it takes long, or something that it needs is not there: nothing else waits for that
-		p.cfg.Logger.Debug("what another repository has could not be weighed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+		p.cfg.Logger.Debug("measuring shared objects failed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
 		return 0, false, nil
 	}
 	for _, h := range g.Pulls {
@@ -667,7 +667,7 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 				p.pending.noteSlow(h.ID)
 				err = errors.New(err.Error())
 			}
-			r.trouble = errors.Join(r.trouble, fmt.Errorf("taking what was pushed: %w", err))
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
 			continue
 		}
 		p.repos.Unstage(r.Ref, h.ID)
@@ -962,7 +962,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 		if err != nil {
 			p.table.touch(ref)
 			p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Late: true}})
-			p.cfg.Logger.Error("a repository could not be repaired", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Error("repairing a repository failed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 	return nil
@@ -977,7 +977,7 @@ func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ e
 		ref, rerr := graspsync.ParseRepoRef(j.Repo)
 		if err = errors.Join(err, rerr); err != nil {
 			p.report.unreadable.Add(1)
-			p.cfg.Logger.Error("a journal can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+			p.cfg.Logger.Error("reading a release journal failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 			return p.keep.Delete(ctx, keyAligning+key)
 		}
 		p.refUpdater.doubt(ref, j)

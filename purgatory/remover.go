@@ -47,7 +47,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 		defer cancel()
 		if err = p.repos.Retire(waiting, ref); err == nil {
 			p.report.drop("departed")
-			p.cfg.Logger.Info("repository out of service", keyRepo, graspsync.Printable(ref.String()))
+			p.cfg.Logger.Info("repository retired", keyRepo, graspsync.Printable(ref.String()))
 		}
 	}
 	if err != nil {

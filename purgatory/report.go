@@ -103,7 +103,7 @@ var answersOfDependencies = []error{
 // has the stack.
 func (s *report) panicked(r any, whose string) {
 	s.countPanic(whose)
-	s.cfg.Logger.Error("panic contained", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
+	s.cfg.Logger.Error("panic recovered", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
 // observe calls the observer. A panic of the observer has no effect.
@@ -149,7 +149,7 @@ func (s *report) unusable(ev *nostr.Event, n int) {
 	}
 	for u := range nip34.UnusableURLs(ev) {
 		if u.List == "clone" {
-			s.cfg.Logger.Info("clone URLs of an event can't be used", keyEvent, ev.ID, "count", n,
+			s.cfg.Logger.Info("clone URLs of an event are unusable", keyEvent, ev.ID, "count", n,
 				keyURL, graspsync.Printable(u.Value), keyError, graspsync.Printable(u.Err.Error()))
 			return
 		}
@@ -186,7 +186,7 @@ func (s *report) fetched(f FetchEnded) {
 
 // refused records why an event is not held.
 func (s *report) refused(e refplan.Entry, reason string) {
-	s.cfg.Logger.Debug("event can't wait for git data", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
+	s.cfg.Logger.Debug("event cannot be held", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
 	s.addEnding(endingOf(e, IsNotHeld, reason))
 }
 
@@ -205,7 +205,7 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.cfg.Logger.Log(context.Background(), level, "event hold ended", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "reason", why.String(), "waited", waited)
 	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
-		s.cfg.Logger.Info("git data never came: an event is given up", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
+		s.cfg.Logger.Info("event expired, its git data never arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
 	s.addEnding(endingOf(e, EventCode(why.String()), ""))

@@ -380,7 +380,7 @@ func (sv *servers) start(ctx context.Context) (end func()) {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
 		if err := sv.buffer.Flush(last); err != nil {
-			sv.cfg.Logger.Warn("what was learned of servers could not be kept", keyError, graspsync.Printable(err.Error()))
+			sv.cfg.Logger.Warn("saving records of git servers failed", keyError, graspsync.Printable(err.Error()))
 		}
 		cancel()
 		wg.Wait()
@@ -405,7 +405,7 @@ func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue
 			return ref, h, err
 		}, sv.huntedRecord))
 	if err != nil {
-		return nil, nil, fmt.Errorf("recalling what was kept of hunting: %w", err)
+		return nil, nil, fmt.Errorf("reading records of git fetches: %w", err)
 	}
 	return repos, domains, nil
 }
@@ -433,7 +433,7 @@ func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix
 			}
 		}
 		sv.report.unreadable.Add(1)
-		sv.cfg.Logger.Error("what was kept of hunting can't be read", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+		sv.cfg.Logger.Error("reading records of git fetches failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
 		return false, sv.keep.Delete(ctx, key)
 	})
 }

@@ -58,7 +58,7 @@ func TestRejectionsBelongToTheIdentity(t *testing.T) {
 				after(5 * time.Minute)
 				require.Equal(t, c.takes, r.has(ann))
 				require.NotEqual(t, asked, len(a.Requests(wire.TypeReq))+len(a.Requests(wire.TypeNegOpen)))
-				require.Equal(t, c.forgets, len(logs.find("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise")) == 1)
+				require.Equal(t, c.forgets, len(logs.find("rejected events forgotten, because the server's name or policy changed")) == 1)
 				r.stop()
 
 				// Whose it is is known from then on, also after kill -9.
@@ -66,7 +66,7 @@ func TestRejectionsBelongToTheIdentity(t *testing.T) {
 				cfg.State, cfg.Logger = copied(t, kept), logs.logger()
 				r = startAs(t, c.then, net, net, store, cfg)
 				after(time.Minute)
-				require.Empty(t, logs.find("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise"))
+				require.Empty(t, logs.find("rejected events forgotten, because the server's name or policy changed"))
 				r.stop()
 			})
 		})

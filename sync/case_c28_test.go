@@ -60,8 +60,8 @@ func TestCaseC28_EventThatARelayLost(t *testing.T) {
 		r := playGap(t, relaytest.NewNetwork(), relaysync.Config{Logger: logs.logger()}, 0)
 		defer r.stop()
 		after(20 * time.Hour)
-		require.NotEmpty(t, logs.find("catch-up found an event that was missed"))
-		require.NotEmpty(t, logs.find("peer lacks events that we have"))
+		require.NotEmpty(t, logs.find("catch-up found a missed event"))
+		require.NotEmpty(t, logs.find("relay lacks stored events"))
 		require.Empty(t, logs.loud())
 	})
 }

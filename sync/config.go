@@ -234,7 +234,7 @@ func (c Config) validate() error {
 		bad("WaitingBytes", c.fixed.WaitingBytes, "a positive number")
 	}
 	if c.Health.MaxRecords > c.fixed.MaxRelays {
-		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, so many relays are known", c.fixed.MaxRelays))
+		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, the number of known relays", c.fixed.MaxRelays))
 	}
 	if c.Holder != nil && c.Policy == nil {
 		errs = append(errs, errors.New("Holder is set without a Policy: the default one holds nothing"))

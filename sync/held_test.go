@@ -167,7 +167,7 @@ func TestHeldAndNobodyToTell(t *testing.T) {
 		s := r.manager.Status().Events
 		require.Zero(t, s.Held)
 		require.NotZero(t, s.Failed)
-		said := log.find("events could not be saved, and are tried again")
+		said := log.find("saving events failed, will retry")
 		require.NotEmpty(t, said)
 		require.Contains(t, said[0].attrs["error"], "Config.Holder is not set")
 		after(time.Hour)

@@ -106,8 +106,8 @@ func TestLogLevels(t *testing.T) {
 				after(time.Minute)
 				r.stop()
 			}},
-		{"catch-up found a gap", "catch-up found an event that was missed", slog.LevelInfo, []string{"relay", "event"}, 1, gap(0)},
-		{"daily found a gap", "daily pass found an event that was missed", slog.LevelError, []string{"relay", "event"}, 1, gap(26 * time.Hour)},
+		{"catch-up found a gap", "catch-up found a missed event", slog.LevelInfo, []string{"relay", "event"}, 1, gap(0)},
+		{"daily found a gap", "daily pass found a missed event", slog.LevelError, []string{"relay", "event"}, 1, gap(26 * time.Hour)},
 		{"connected", "connected", slog.LevelInfo, []string{"relay"}, 1, play(relaytest.Behavior{}, time.Minute)},
 		{"connection failed", "connection failed", slog.LevelInfo, []string{"relay", "attempt", "backoff", "error"}, 1,
 			play(relaytest.Behavior{Down: true}, 4*time.Second)},
@@ -116,7 +116,7 @@ func TestLogLevels(t *testing.T) {
 		{"relay dead", "relay dead", slog.LevelInfo, []string{"relay", "attempt", "since"}, 1,
 			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
 		{"batch confirmed", "batch confirmed", slog.LevelInfo, []string{"relay", "items"}, 0, play(relaytest.Behavior{}, time.Minute)},
-		{"confirmed state forgotten", "confirmed state forgotten", slog.LevelInfo, []string{"relay", "daily"}, 1,
+		{"confirmed state dropped", "confirmed state dropped", slog.LevelInfo, []string{"relay", "daily"}, 1,
 			play(relaytest.Behavior{}, 26*time.Hour)},
 		{"attempt skipped by backoff", "attempt skipped by backoff", slog.LevelDebug, []string{"relay", "backoff"}, 0,
 			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
@@ -129,13 +129,13 @@ func TestLogLevels(t *testing.T) {
 				after(30 * time.Second)
 				r.stop()
 			}},
-		{"peer lacks events", "peer lacks events that we have", slog.LevelInfo, []string{"relay", "repo", "count"}, 1,
+		{"peer lacks events", "relay lacks stored events", slog.LevelInfo, []string{"relay", "repo", "count"}, 1,
 			play(relaytest.Behavior{}, 20*time.Hour)},
 		{"fetching failed", "fetching history failed", slog.LevelInfo, []string{"relay", "items", "error"}, 0,
 			play(relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
-		{"rate limit", "relay limits us", slog.LevelInfo, []string{"relay", "reason"}, 1,
+		{"rate limit", "relay limit reached", slog.LevelInfo, []string{"relay", "reason"}, 1,
 			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
-		{"learned", "relay taught a limit", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
+		{"learned", "relay limit learned", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
 			play(relaytest.Behavior{Negentropy: relaytest.NegNotice}, time.Minute)},
 	} {
 		t.Run(s.name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestLogsOfAWithholdingRelay(t *testing.T) {
 		}
 		after(26 * time.Hour)
 		require.GreaterOrEqual(t, r.relay("wss://a.example").Gaps, uint64(200), "they are counted")
-		require.LessOrEqual(t, len(logs.find("daily pass found an event that was missed")), 3)
+		require.LessOrEqual(t, len(logs.find("daily pass found a missed event")), 3)
 	})
 }
 
@@ -303,7 +303,7 @@ func (blocksAll) BlocksRelay(graspsync.RelayURL) bool     { return false }
 // With another domain nothing that is stored is ours any more, and nothing said so.
 func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
 	racetest.Amounts(t)
-	const line = "announcements are stored, and none lists us: is this our domain?"
+	const line = "no stored announcement lists this server, check the domain"
 	for _, c := range []struct{ ours, blocked bool }{{}, {ours: true}, {blocked: true}} {
 		ours := c.ours || c.blocked
 		bubble(t, func(t *testing.T) {

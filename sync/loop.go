@@ -279,7 +279,7 @@ func (msg rateLimit) handle(ctx context.Context, l *loop) {
 		l.m.health.RateLimited(c.url, msg.until)
 		l.m.logFailing(c, graspsync.Printable(msg.reason))
 		if msg.log {
-			l.m.cfg.Logger.Info("relay limits us", keyRelay, c.url.String(), keyReason, graspsync.Printable(msg.reason))
+			l.m.cfg.Logger.Info("relay limit reached", keyRelay, c.url.String(), keyReason, graspsync.Printable(msg.reason))
 		}
 	}
 	l.step(ctx, plan.RateLimited{Relay: c.url, Epoch: c.epoch, Until: msg.until})
@@ -427,7 +427,7 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Confirmed:
 		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
-		l.m.cfg.Logger.Info("confirmed state forgotten", keyRelay, e.Relay.String(), "daily", e.Daily)
+		l.m.cfg.Logger.Info("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
 		l.passStarted(e)
 	case plan.Incomplete:
 		l.incomplete = true
@@ -504,7 +504,7 @@ func (l *loop) sayWaiting(now time.Time) {
 		}
 	}
 	if waiting > 0 {
-		l.m.cfg.Logger.Info("relays wait for their next attempt, by what happened before this start",
+		l.m.cfg.Logger.Info("relay backoffs restored",
 			"relays", waiting, "next", next.UTC().Format(time.RFC3339), keyRelay, relay.String())
 	}
 }
@@ -625,7 +625,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 		return
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
-		l.m.cfg.Logger.Warn("the clock was set", "by", by)
+		l.m.cfg.Logger.Warn("clock changed", "by", by)
 		l.settling = settleRound{} // it began at another time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}

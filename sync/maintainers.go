@@ -110,7 +110,7 @@ func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 			return
 		}
 		if err != nil {
-			w.cfg.Logger.Warn("announcements that nobody lists any more could not be removed", "left", len(some), keyErr, err)
+			w.cfg.Logger.Warn("removing unlisted announcements failed", "left", len(some), keyErr, err)
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	})
 	w.known.Forget(a.ID)
 	w.telemetry.drop("unlisted", 1)
-	w.cfg.Logger.Debug("an announcement that nobody lists any more was removed", keyEvent, a.ID.String())
+	w.cfg.Logger.Debug("unlisted announcement removed", keyEvent, a.ID.String())
 	w.self.removed(ev)
 	w.reprocess.withdrawn(ev)
 	return nil

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNotReady is returned by Judge before the Store has been read.
-var ErrNotReady = errors.New("the store has not been read yet")
+var ErrNotReady = errors.New("the store is still being read")
 
 // ErrRunning is returned by a second call of Run.
 var ErrRunning = errors.New("already run")
@@ -153,7 +153,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	m.followHeld(ctx)
 	m.loop.run(ctx)
 	late := time.AfterFunc(endsWithin, func() {
-		m.cfg.Logger.Warn("Run can't return yet: a call of the Store, the Policy or an observer does not, though its context has ended")
+		m.cfg.Logger.Warn("Run waits for a call of Store, Policy or observer that ignores its ended context")
 	})
 	m.wg.Wait()
 	late.Stop()
@@ -181,7 +181,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 		return nil
 	}()
 	if err != nil {
-		m.cfg.Logger.Warn("held announcements could not be read", keyErr, err)
+		m.cfg.Logger.Warn("reading held announcements failed", keyErr, err)
 	}
 }
 
@@ -266,7 +266,7 @@ func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outc
 	m.telemetry.outcome(src.Kind, o.Result)
 	m.telemetry.observe(EventRejected{ID: id, Source: src, Reason: "released and " + o.Result.String()})
 	if o.Result == graspsync.Refused {
-		m.cfg.Logger.Warn("an event that was held is refused by the store", keyEvent, id.String(), keyErr, o.Err)
+		m.cfg.Logger.Warn("held event refused by the store", keyEvent, id.String(), keyErr, o.Err)
 	}
 }
 

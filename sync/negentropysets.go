@@ -139,7 +139,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	var held []graspsync.EventKey
 	if s.holder != nil {
 		if held, err = s.held(ctx, f); err != nil {
-			return nil, fmt.Errorf("reading what is held: %w", err)
+			return nil, fmt.Errorf("reading held events: %w", err)
 		}
 	}
 	var items []negentropy.Item
@@ -158,7 +158,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 			err = add(st)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading what is stored: %w", err)
+			return nil, fmt.Errorf("reading the store: %w", err)
 		}
 	}
 	for _, st := range held {

@@ -145,10 +145,10 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 		s.Readings++
 		s.Complete, s.LastError = true, ""
 	})
-	o.cfg.Logger.Debug("own relay was read", keyRelay, o.cfg.OwnRelay.String(), "events", r.Events)
+	o.cfg.Logger.Debug("own relay read", keyRelay, o.cfg.OwnRelay.String(), "events", r.Events)
 	if r.Gaps > 0 {
 		o.telemetry.drop("own_feed_seconds", r.Gaps)
-		o.cfg.Logger.Warn("own relay has seconds that hold more than a page", keyRelay, o.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
+		o.cfg.Logger.Warn("own relay has more events in a second than fit into a page", keyRelay, o.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
 	}
 	o.telemetry.observe(OwnFeedRead{Events: r.Events})
 }
@@ -252,6 +252,6 @@ func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 func (o *ownConn) wrongID(ev graspsync.Event) {
 	o.own.telemetry.drop("own_feed_ids", 1)
 	if o.own.telemetry.mayLog(o.own.cfg.OwnRelay, classHostile) {
-		o.own.cfg.Logger.Warn("own relay gave an event whose id is wrong", keyRelay, o.own.cfg.OwnRelay.String(), keyEvent, ev.ID)
+		o.own.cfg.Logger.Warn("own relay sent an event with a wrong id", keyRelay, o.own.cfg.OwnRelay.String(), keyEvent, ev.ID)
 	}
 }

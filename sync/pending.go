@@ -35,7 +35,7 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 		ids = ids[n:]
 		has, err := g.store.has(ctx, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("asking what is stored: %w", err)
+			return nil, fmt.Errorf("reading the store: %w", err)
 		}
 		for i, id := range chunk {
 			if !has[i] {

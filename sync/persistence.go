@@ -100,7 +100,7 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 		last, stop := context.WithTimeout(ctx, lastWords)
 		defer stop()
 		if err := r.memory.Flush(last); err != nil {
-			r.cfg.Logger.Error("not all that is to survive a restart could be written", keyErr, err)
+			r.cfg.Logger.Error("saving persistent state failed", keyErr, err)
 		}
 		cancel()
 		wg.Wait()
@@ -114,7 +114,7 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil && running.Err() == nil { // else nobody needs them
-		r.cfg.Logger.Error("what was kept over the restart could not be read", keyErr, err)
+		r.cfg.Logger.Error("reading persistent state failed", keyErr, err)
 	}
 	basis, read := loaded.Chunks[basisName]
 	based = slices.EqualFunc(basis, [][]byte{r.basis}, bytes.Equal)
@@ -133,13 +133,13 @@ func (r *persistence) recall(running context.Context) (based bool) {
 	if chunks := loaded.Chunks[rejectedName]; chunks != nil {
 		dropped, err := r.rejected.Restore(chunks)
 		if err != nil {
-			r.cfg.Logger.Warn("a part of what is remembered of rejected events could not be read", keyErr, err)
+			r.cfg.Logger.Warn("reading a part of the rejected events failed", keyErr, err)
 		}
 		r.telemetry.drop("remembered", dropped.Remembered)
 	}
 	if chunks := loaded.Chunks[transportName]; chunks != nil {
 		if err := r.importTransport(chunks); err != nil {
-			r.cfg.Logger.Error("what the transport kept could not be given back to it", keyErr, err)
+			r.cfg.Logger.Error("restoring the state of the transport failed", keyErr, err)
 		}
 	}
 	r.salt, r.facts, r.aside, r.kept = loaded.Salt, loaded.Facts, loaded.SetAside, loaded.Kept
@@ -160,7 +160,7 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 // week.
 func (r *persistence) disown(loaded *memory.Loaded) {
 	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
-		r.cfg.Logger.Info("what was rejected is forgotten, and all is compared again: this server was another one, or judged otherwise",
+		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed",
 			"relays", len(loaded.Kept))
 	}
 	r.memory.Chunks(rejectedName, nil)
@@ -290,7 +290,7 @@ func (r *persistence) confirmed() {
 func (r *persistence) export(ctx context.Context) error {
 	first := r.memory.SaveChunks(ctx, rejectedName, r.rejected.Export())
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
-		r.cfg.Logger.Warn("the transport did not say what is to be kept", keyErr, err)
+		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {
 		_ = r.memory.SaveChunks(ctx, transportName, chunks) // not waited for; the plan does not depend on it
 	}

@@ -464,7 +464,7 @@ func (c *relayConn) perform(actions []session.Action) {
 func (c *relayConn) strike(a session.Strike) {
 	c.stats.strikes.Add(1)
 	if c.m.telemetry.mayLog(c.url, classHostile) {
-		c.m.cfg.Logger.Debug("relay broke the rules", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
+		c.m.cfg.Logger.Debug("relay violated the protocol", keyRelay, c.url.String(), keyReason, graspsync.Printable(a.Reason))
 	}
 	if a.Last {
 		c.end(fmt.Errorf("%w: %s", errHostile, a.Reason))
@@ -493,7 +493,7 @@ var errHostile = errors.New("hostile relay")
 // notice logs a NOTICE, at most once per minute.
 func (c *relayConn) notice(text string) {
 	if c.m.telemetry.mayLog(c.url, classNotice) {
-		c.m.cfg.Logger.Info("relay says", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
+		c.m.cfg.Logger.Info("relay notice", keyRelay, c.url.String(), keyReason, graspsync.Printable(text))
 	}
 }
 
@@ -532,7 +532,7 @@ func (c *relayConn) loadSet(a session.LoadSet) {
 		defer cancel()
 		set, err := c.m.sets.load(ctx, a.Filter)
 		if err != nil {
-			c.m.cfg.Logger.Warn("what we have could not be read to be compared with a relay", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Warn("reading stored ids for reconciliation failed", keyRelay, c.url.String(), keyErr, err)
 		}
 		return loadedSet{a.Query, set, err}
 	})
@@ -790,7 +790,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
 	c.m.telemetry.drop("poison", 1)
 	if c.m.telemetry.mayLog(c.url, classAside) {
-		c.m.cfg.Logger.Info("relay refuses a value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
+		c.m.cfg.Logger.Info("relay refused a filter value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
 	c.current(now)
 }
@@ -825,7 +825,7 @@ func (c *relayConn) compared(r session.Report) {
 		defer cancel()
 		events, err := c.m.reader.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
-			c.m.cfg.Logger.Debug("looking up what a relay lacks failed", keyRelay, c.url.String(), keyErr, err)
+			c.m.cfg.Logger.Debug("reading events for reconciliation failed", keyRelay, c.url.String(), keyErr, err)
 		}
 		c.m.inbox.put(lackingEvents{conn: c, events: events})
 	})
@@ -842,7 +842,7 @@ func (c *relayConn) refusedLive(reason string) {
 func (c *relayConn) learned(fact string, value int, reason string) {
 	c.m.telemetry.learnedFact(fact)
 	if c.m.telemetry.mayLog(c.url, classLearned) {
-		c.m.cfg.Logger.Info("relay taught a limit", keyRelay, c.url.String(),
+		c.m.cfg.Logger.Info("relay limit learned", keyRelay, c.url.String(),
 			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
 	}
 	c.m.telemetry.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
@@ -858,11 +858,11 @@ func (c *relayConn) gap(in graspsync.Incoming) {
 	if lasting {
 		c.stats.lasting.Add(1)
 		if c.m.telemetry.mayLog(c.url, classLastingGap) {
-			c.m.cfg.Logger.Error("daily pass found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
+			c.m.cfg.Logger.Error("daily pass found a missed event", keyRelay, c.url.String(), keyEvent, id.String())
 		}
 		return
 	}
 	if c.m.telemetry.mayLog(c.url, classGap) {
-		c.m.cfg.Logger.Info("catch-up found an event that was missed", keyRelay, c.url.String(), keyEvent, id.String())
+		c.m.cfg.Logger.Info("catch-up found a missed event", keyRelay, c.url.String(), keyEvent, id.String())
 	}
 }

@@ -101,6 +101,6 @@ func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now tim
 	if count == 0 {
 		return
 	}
-	m.cfg.Logger.Info("peer lacks events that we have", keyRelay, u.String(),
+	m.cfg.Logger.Info("relay lacks stored events", keyRelay, u.String(),
 		"repo", graspsync.Printable(ref.String()), "count", count, "repos", repos)
 }

@@ -87,7 +87,7 @@ func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
 		r.stop()
 		r = r.again(relaysync.Config{State: kept, Logger: logs.logger()})
 		after(5 * time.Second)
-		const line = "relays wait for their next attempt, by what happened before this start"
+		const line = "relay backoffs restored"
 		lines := logs.find(line)
 		require.Len(t, lines, 1)
 		require.Equal(t, slog.LevelInfo, lines[0].level)

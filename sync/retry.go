@@ -163,7 +163,7 @@ func (w *writer) troubled(err error) {
 	if !w.saidAt.IsZero() && now.Sub(w.saidAt) < sayTrouble {
 		return
 	}
-	w.cfg.Logger.Warn("events could not be saved, and are tried again", "failures", w.unsaid,
+	w.cfg.Logger.Warn("saving events failed, will retry", "failures", w.unsaid,
 		"unsaved", w.rejected.Unsaved()+1, keyErr, err)
 	w.telemetry.observe(StoreFailed{Err: err})
 	w.saidAt, w.unsaid, w.said = now, 0, true
@@ -179,6 +179,6 @@ func (w *writer) savedAgain() {
 	w.retrySoon()
 	if w.said {
 		w.said = false
-		w.cfg.Logger.Info("events can be saved again", "unsaved", w.rejected.Unsaved())
+		w.cfg.Logger.Info("saving events succeeded again", "unsaved", w.rejected.Unsaved())
 	}
 }

@@ -35,7 +35,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	}
 	if missed != nil {
 		m.telemetry.drop("scans", 1)
-		m.cfg.Logger.Warn("not all that is stored could be read", keyErr, missed)
+		m.cfg.Logger.Warn("reading the store ended early", keyErr, missed)
 	}
 	m.inbox.put(planInput{plan.Authors(authors.sorted())})
 	change, ok := m.self.replaceAll(snap)
@@ -46,7 +46,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	if first {
 		close(m.ready)
 		if announcements > 0 && m.index.announcedRepos() == 0 {
-			m.cfg.Logger.Warn("announcements are stored, and none lists us: is this our domain?",
+			m.cfg.Logger.Warn("no stored announcement lists this server, check the domain",
 				"announcements", announcements, "us", m.identity.String())
 		}
 	}
@@ -67,7 +67,7 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 	m.inbox.put(threadSearchResult{of, err})
 }
 
-var errScanOvertaken = errors.New("too much changed while the store was read")
+var errScanOvertaken = errors.New("too many changes while the store was read")
 
 // authorSample contains the authors of stored events, whose deletions are requested. If there are
 // too many, it is a random sample, in which authors with more events are more likely.

@@ -24,7 +24,7 @@ type Signer interface {
 // signTimeout is the time limit for one signature. A remote signer may be slow.
 const signTimeout = 15 * time.Second
 
-var errSigned = errors.New("the Signer did not sign what it was given")
+var errSigned = errors.New("the Signer changed the event")
 
 // signAuth creates the answer to a challenge of the relay that was dialed as u. The answer names
 // only this URL, so that the relay cannot use it to authenticate at another relay.

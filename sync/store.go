@@ -15,7 +15,7 @@ var (
 	// ErrIncomplete is wrapped by the last error of [Store.Keys] and [Store.Events] if a Store
 	// yielded everything that it could read and may contain more. An example is a backend that
 	// returns only a limited number of events with the same created_at.
-	ErrIncomplete = errors.New("not all that is stored could be read")
+	ErrIncomplete = errors.New("reading the store ended early")
 	// ErrCannotRemove is wrapped by the error of [Store.Remove] if the Store can never remove an
 	// event.
 	ErrCannotRemove = errors.New("the store can't remove events")

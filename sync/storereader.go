@@ -111,7 +111,7 @@ func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, tak
 			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
 		}
 		if err != nil {
-			return fmt.Errorf("asking what is stored: %w", err)
+			return fmt.Errorf("reading the store: %w", err)
 		}
 		for i, id := range chunk {
 			if has[i] {

@@ -55,7 +55,7 @@ func TestTrapT12_SyncedIsCounted(t *testing.T) {
 
 // A Store that goes on when its context has ended keeps Run waiting: nothing said for what.
 func TestRunSaysThatItIsKeptWaiting(t *testing.T) {
-	const kept = "Run can't return yet: a call of the Store, the Policy or an observer does not, though its context has ended"
+	const kept = "Run waits for a call of Store, Policy or observer that ignores its ended context"
 	for delay, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
 		bubble(t, func(t *testing.T) {
 			net, logs := relaytest.NewNetwork(), newCapture()

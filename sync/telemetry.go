@@ -67,7 +67,7 @@ const (
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // it may be the embedder's logger that panics
-	r.log.Error("panic while an event was taken in", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+	r.log.Error("panic while processing an event", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
 // contain runs code of a connection. A panic is a bug of ours or of the Transport. It becomes an

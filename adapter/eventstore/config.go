@@ -20,7 +20,7 @@ var (
 	ErrFilter = errors.New("filter not supported")
 	// ErrTooMuch means that a client's question would read too many events. A narrower question has
 	// an answer.
-	ErrTooMuch = errors.New("too much would have to be read: ask for less")
+	ErrTooMuch = errors.New("too many events match, use a narrower filter")
 	// ErrUnstorable is the reason for refused events: an ephemeral kind, malformed, or too large
 	// for the backend to store unchanged.
 	ErrUnstorable = errors.New("event can't be stored")

@@ -526,7 +526,7 @@ func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
 func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	targets, err := s.targets(ctx, e)
 	if err != nil {
-		return fmt.Errorf("looking up what is to be removed: %w", err)
+		return fmt.Errorf("reading the events to remove: %w", err)
 	}
 	for _, e := range targets {
 		if !t.Cover(e) {
@@ -678,7 +678,7 @@ func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]grasps
 	}
 	targets, err := s.targets(ctx, deletion)
 	if err != nil {
-		return nil, fmt.Errorf("looking up what is to be removed: %w", err)
+		return nil, fmt.Errorf("reading the events to remove: %w", err)
 	}
 	return targets, nil
 }

@@ -96,7 +96,7 @@ func TestPolicyThatHoldsAndHasNoHolder(t *testing.T) {
 	require.NoError(t, err)
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
-		expectLog(t, "ERROR event could not be judged")
+		expectLog(t, "ERROR judging an event failed")
 		policy := &keeps{Policy: relaysync.NewGRASPPolicy(identity)}
 		s, err := New(relay, newSlice(t), identity, Config{ApplyPolicyToClients: true, Transport: relaytest.NewNetwork(), Sync: relaysync.Config{
 			Policy: policy, Verifier: relaytest.CheapVerifier{}, Logger: logged(t),

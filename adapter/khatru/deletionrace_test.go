@@ -51,7 +51,7 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		relay.ReplaceEvent = append(relay.ReplaceEvent, db.ReplaceEvent)
 		relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
 		var s *Sync
-		expectLog(t, "ERROR an event that may be deleted could not be removed; it will be", "ERROR stored deletions could not be executed")
+		expectLog(t, "ERROR removing a deleted event failed, will retry", "ERROR applying stored deletions failed")
 		s, store, _ = embed(t, relay, db, Config{})
 		stop := run(t, s)
 		time.Sleep(time.Second)

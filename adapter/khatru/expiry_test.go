@@ -36,7 +36,7 @@ func TestExpiry(t *testing.T) {
 		}
 		relay.DeleteEvent = append(relay.DeleteEvent, func(context.Context, *nostr.Event) error { panic("index is gone") })
 		// Room for two: the third is found when they are gone.
-		expectLog(t, "ERROR hook of the relay failed DeleteEvent")
+		expectLog(t, "ERROR relay hook failed DeleteEvent")
 		s, store, m := embed(t, relay, db, Config{})
 		s.core.Upkeep = embedding.NewUpkeep(s.core, 2)
 		stop := run(t, s)
@@ -86,7 +86,7 @@ func TestExpiryOfFailingStore(t *testing.T) {
 		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(150 * time.Second).Unix())})
 		require.NoError(t, db.SaveEvent(t.Context(), e))
 		db.fail(errors.New("boom"))
-		expectLog(t, "ERROR expired events could not be removed", "ERROR deletions could not be looked up", "ERROR stored deletions could not be executed")
+		expectLog(t, "ERROR removing expired events failed", "ERROR reading deletions failed", "ERROR applying stored deletions failed")
 		s, _, m := embed(t, relay, db, Config{})
 		stop := run(t, s)
 		time.Sleep(61 * time.Second)
@@ -138,7 +138,7 @@ func TestExpiryOfOneThatStays(t *testing.T) {
 		}
 		others = all[1:]
 		db.id.Store(&all[0])
-		expectLog(t, "ERROR expired events could not be removed")
+		expectLog(t, "ERROR removing expired events failed")
 		s, _, m := embed(t, relay, db, Config{})
 		s.core.Upkeep = embedding.NewUpkeep(s.core, 3)
 		stop := run(t, s)

@@ -149,7 +149,7 @@ func TestFollowingHooksThatFail(t *testing.T) {
 	relay.StoreEvent = append(relay.StoreEvent,
 		func(context.Context, *nostr.Event) error { return errors.New("search is down") },
 		func(context.Context, *nostr.Event) error { panic("a hook of the embedder's") })
-	expectLog(t, "ERROR hook of the relay failed StoreEvent")
+	expectLog(t, "ERROR relay hook failed StoreEvent")
 	_, store, _ := embed(t, relay, db, Config{})
 	one, two := event(alice, 1, start), event(alice, 1, start)
 	outcomes := importEvents(t, store, one, two)

@@ -46,7 +46,7 @@ func TestImport(t *testing.T) {
 			panic("a hook of the embedder's")
 		}
 	})
-	expectLog(t, "ERROR hook of the relay failed OnEventSaved")
+	expectLog(t, "ERROR relay hook failed OnEventSaved")
 	s, store, m := embed(t, relay, newSlice(t), Config{})
 	d := nostr.Tag{"d", "repo"}
 	one, like := event(alice, 1, start), event(alice, 7, start)
@@ -99,7 +99,7 @@ func TestImportFails(t *testing.T) {
 func TestStalledClient(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
-		expectLog(t, "WARN a client that does not read still blocks a broadcast")
+		expectLog(t, "WARN broadcast blocked by a client that does not read")
 		s, store, _ := embed(t, relay, newSlice(t), Config{})
 		release, stalled := make(chan struct{}), make(chan struct{})
 		stall := sync.OnceFunc(func() { close(stalled) })

@@ -234,7 +234,7 @@ func TestDirectBareD(t *testing.T) {
 
 func TestApplyPolicyToClients(t *testing.T) {
 	relay := khatru.NewRelay()
-	expectLog(t, "ERROR event could not be judged")
+	expectLog(t, "ERROR judging an event failed")
 	s, store, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true})
 	for _, tt := range []struct {
 		verdict graspsync.Verdict

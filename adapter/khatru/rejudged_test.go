@@ -63,7 +63,7 @@ func TestHooksAreAskedWhenASubmissionIsJudgedAgain(t *testing.T) {
 					expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 				case "error: the list can't be read":
 					expectLog(t, "WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events",
-						"WARN events could not be saved, and are tried again")
+						"WARN saving events failed, will retry")
 				}
 				identity, err := nip34.ParseIdentity("grasp.example.com")
 				require.NoError(t, err)

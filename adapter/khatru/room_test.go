@@ -22,7 +22,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-const saidNoRoom = "WARN no room on the disk: events are not stored"
+const saidNoRoom = "WARN disk is nearly full, storing no events"
 
 const roomPeriod = time.Second // time for which free space is cached
 
@@ -43,7 +43,7 @@ func TestClientsWithoutRoom(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var d drive
 				d.free.Store(1 << 30)
-				expectLog(t, saidNoRoom, "ERROR event could not be judged")
+				expectLog(t, saidNoRoom, "ERROR judging an event failed")
 				s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Free: d.Free, Sync: relaysync.Config{Holder: holds}})
 				publish := func(e *nostr.Event) error {
 					_, err := relay.AddEvent(t.Context(), e)
@@ -119,7 +119,7 @@ func TestSyncWithoutRoom(t *testing.T) {
 		})
 		var d drive
 		d.free.Store(1 << 29)
-		expectLog(t, saidNoRoom, "WARN events could not be saved, and are tried again",
+		expectLog(t, saidNoRoom, "WARN saving events failed, will retry",
 			"WARN hook refused a synced event, khatruadapter.IsSynced lets it accept such events")
 		s, err := New(relay, db, identity, Config{Transport: net, Free: d.Free, Sync: relaysync.Config{
 			Verifier: relaytest.CheapVerifier{}, Logger: logged(t),

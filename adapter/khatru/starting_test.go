@@ -15,7 +15,7 @@ import (
 
 // A published event waits for the first read of the store, for a limited time.
 func TestPublishedWhileStarting(t *testing.T) {
-	expectLog(t, "ERROR event could not be judged")
+	expectLog(t, "ERROR judging an event failed")
 	s, _, m := embed(t, khatru.NewRelay(), newSlice(t), Config{ApplyPolicyToClients: true})
 	synctest.Test(t, func(t *testing.T) {
 		m.ready, m.err = make(chan struct{}), relaysync.ErrNotReady

@@ -16,7 +16,7 @@ import (
 
 // Errors of Save and Flush.
 var (
-	ErrFull    = errors.New("too many changes wait to be written")
+	ErrFull    = errors.New("too many unsaved changes")
 	ErrTooLong = errors.New("value is too long")
 	ErrEnded   = errors.New("the writer has ended")
 )

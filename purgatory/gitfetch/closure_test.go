@@ -352,7 +352,7 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	require.NoError(t, q.Discard())
 
 	_, err = q.Fetch(t.Context(), o.clone(t), nil)
-	require.Error(t, err, "nothing was asked for")
+	require.Error(t, err, "no objects requested")
 	require.Len(t, o.seen(), 4)
 }
 

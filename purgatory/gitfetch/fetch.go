@@ -52,7 +52,7 @@ const (
 	maxRequests = 4
 )
 
-var errNothing = errors.New("nothing was asked for")
+var errNothing = errors.New("no objects requested")
 
 // Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects that the server
 // does not serve are skipped. An error leaves the quarantine unchanged.

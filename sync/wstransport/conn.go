@@ -418,7 +418,7 @@ type strikes struct {
 // drop counts a message that could not be parsed. It returns an error if there are too many.
 func (c *conn) drop(err error, size int) error {
 	c.stats.dropped.Add(uint64(size))
-	c.t.cfg.Logger.Debug("dropped a message of a relay", keyRelay, c.relay, keyError, err, keySize, size)
+	c.t.cfg.Logger.Debug("relay message dropped", keyRelay, c.relay, keyError, err, keySize, size)
 	if errors.Is(err, wire.ErrUnknown) {
 		c.stats.unknown.Add(1)
 		c.t.stats.unknown.Add(1)

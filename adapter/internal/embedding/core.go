@@ -30,7 +30,7 @@ var (
 	// ErrRejected is wrapped if a hook of the relay or a rule refuses an event.
 	ErrRejected = errors.New("rejected by the relay")
 	// ErrHook is wrapped if a hook of the relay panics.
-	ErrHook = errors.New("hook of the relay failed")
+	ErrHook = errors.New("relay hook failed")
 )
 
 const (
@@ -181,7 +181,7 @@ func (c *Core) Run(ctx context.Context) error {
 	select {
 	case <-broadcasting:
 	case <-grace.C:
-		c.Log.Warn("a client that does not read still blocks a broadcast")
+		c.Log.Warn("broadcast blocked by a client that does not read")
 	}
 	return err
 }
@@ -313,7 +313,7 @@ func (c *Core) Call(name string, hook func() error) {
 		err = perr
 	}
 	if err != nil {
-		c.Log.Error("hook of the relay failed", "hook", name, "err", err)
+		c.Log.Error("relay hook failed", "hook", name, "err", err)
 	}
 }
 

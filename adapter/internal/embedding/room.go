@@ -96,7 +96,7 @@ func (r *Room) look(now time.Time) {
 	r.left, r.err = left, err
 	if r.said && err == nil && left >= r.least {
 		r.said = false
-		r.log.Info("there is room on the disk again", "free", left, "events", r.kept)
+		r.log.Info("disk has enough free space again", "free", left, "events", r.kept)
 		r.kept = 0
 	}
 }
@@ -112,6 +112,6 @@ func (r *Room) say(now time.Time) {
 	if r.err != nil {
 		more = append(more, "err", r.err)
 	}
-	r.log.Warn("no room on the disk: events are not stored", more...)
+	r.log.Warn("disk is nearly full, storing no events", more...)
 	r.kept, r.saidAt, r.said = 0, now, true
 }

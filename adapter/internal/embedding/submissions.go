@@ -95,12 +95,12 @@ func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	}
 	deleted, err := v.Store.Deleted(ctx, e)
 	if err != nil {
-		v.Log.Error("deletions could not be looked up", "err", err)
+		v.Log.Error("reading deletions failed", "err", err)
 		return MsgLookup
 	}
 	if deleted {
 		if _, err := v.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // also removes older versions
-			v.Log.Error("older versions of a deleted event could not be removed", "err", err)
+			v.Log.Error("removing older versions of a deleted event failed", "err", err)
 		}
 		v.FollowRemovals(ctx)
 		return MsgDeleted
@@ -125,7 +125,7 @@ func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 		return graspsync.Verdict{}, MsgRoom
 	}
 	if err != nil {
-		v.Log.Error("event could not be judged", "err", err)
+		v.Log.Error("judging an event failed", "err", err)
 		v.Manager.NotifyRefused(e, MsgJudge)
 		return graspsync.Verdict{}, MsgJudge
 	}

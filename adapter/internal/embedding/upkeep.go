@@ -55,7 +55,7 @@ func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.Undo(ctx, e)
 	if u.deletes(e) {
 		if err := u.env.Store.Execute(ctx, e); err != nil {
-			u.env.Log.Error("deletion could not be executed; it will be", "err", err)
+			u.env.Log.Error("applying a deletion failed, will retry", "err", err)
 			u.executeAgain()
 		}
 	}
@@ -71,7 +71,7 @@ func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 		err = u.env.Remove(ctx, e)
 	}
 	if err != nil {
-		u.env.Log.Error("an event that may be deleted could not be removed; it will be", "event", e.ID, "err", err)
+		u.env.Log.Error("removing a deleted event failed, will retry", "event", e.ID, "err", err)
 		u.executeAgain()
 	}
 }
@@ -100,7 +100,7 @@ func (u *Upkeep) runDeletions(ctx context.Context) {
 		}
 		again = nil
 		if err := u.finishDeletions(ctx); err != nil && ctx.Err() == nil {
-			u.env.Log.Error("stored deletions could not be executed", "err", err)
+			u.env.Log.Error("applying stored deletions failed", "err", err)
 			again = time.After(unfinishedPause)
 		}
 		u.env.FollowRemovals(ctx)
@@ -143,7 +143,7 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 		}
 		if err != nil {
 			u.expiry.Again(nostr.Now(), left, unread)
-			u.env.Log.Error("expired events could not be removed", "left", len(left), "err", err)
+			u.env.Log.Error("removing expired events failed", "left", len(left), "err", err)
 			wait = expiryRetry
 		}
 		timer.Reset(wait)

@@ -134,7 +134,7 @@ func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error
 
 // failed logs why storing an event failed and returns the message for the client.
 func (s *Sync) failed(err error) error {
-	s.core.Log.Error("event could not be stored", "err", err)
+	s.core.Log.Error("storing an event failed", "err", err)
 	return errors.New(msgStore)
 }
 

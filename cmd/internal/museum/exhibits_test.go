@@ -431,7 +431,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what takes long never comes", "purgatory/gitfetch/fetch.go",
-		"took >= r.cfg.earned(bytes)", "took >= r.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "it took too long",
+		"took >= r.cfg.earned(bytes)", "took >= r.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "time limit exceeded",
 	},
 	{
 		"what is large never comes", "purgatory/fetchrequest.go",
