@@ -208,12 +208,12 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 		w.start()
 		wait(time.Second)
 		require.True(t, w.git.Has(repoOf(alice)))
-		require.Contains(t, said.String(), "announced and not there")
+		require.Contains(t, said.String(), "missing on disk")
 		w.stop()
 		said.Reset()
 		w.start()
 		wait(time.Second)
-		require.NotContains(t, said.String(), "announced and not there")
+		require.NotContains(t, said.String(), "missing on disk")
 	})
 }
 
@@ -230,13 +230,13 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 		w.start()
 		wait(time.Second)
 		require.True(t, w.git.Has(repoOf(bob)))
-		require.Contains(t, said.String(), "announced and not there")
+		require.Contains(t, said.String(), "missing on disk")
 		require.Contains(t, said.String(), "count=1")
 		w.stop()
 		said.Reset()
 		w.start()
 		wait(time.Second)
-		require.NotContains(t, said.String(), "announced and not there")
+		require.NotContains(t, said.String(), "missing on disk")
 	})
 }
 

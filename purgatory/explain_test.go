@@ -43,7 +43,7 @@ func TestExplainWaiting(t *testing.T) {
 		require.Equal(t, []int{1, 1}, []int{data.Servers[0].Wanted, data.Servers[0].Missing})
 		require.Empty(t, data.Servers[0].Error)
 		require.WithinDuration(t, time.Now(), data.Servers[0].Asked, 3*time.Second)
-		require.Contains(t, data.Servers[1].Error, "of no use")
+		require.Contains(t, data.Servers[1].Error, "unusable")
 		require.Greater(t, time.Until(data.Servers[1].Until), 30*time.Second, "it is left alone")
 		require.Greater(t, time.Until(data.Next), time.Second)
 		require.Equal(t, 1, data.Attempts)

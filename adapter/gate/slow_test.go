@@ -237,5 +237,5 @@ func TestMetrics(t *testing.T) {
 	problems, err := testutil.CollectAndLint(g.Collector("ngit"))
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Equal(t, 3+4+2+2+3, testutil.CollectAndCount(g.Collector("ngit")))
+	require.Equal(t, 3+5+3+2+3, testutil.CollectAndCount(g.Collector("ngit")))
 }

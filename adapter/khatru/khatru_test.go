@@ -258,9 +258,10 @@ func TestApplyPolicyToClients(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		}
 	}
+	_, err := relay.AddEvent(t.Context(), event(alice, 20001, start))
+	require.ErrorContains(t, err, embedding.MsgJudge, "ephemeral events are judged too")
 	judged := m.judged
-	assert.Equal(t, 7, judged)
-	_, _ = relay.AddEvent(t.Context(), event(alice, 20001, start)) // not stored
+	assert.Equal(t, 8, judged)
 	m.verdict = graspsync.Verdict{}
 	assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, event(alice, 1, start))))
 	assert.Equal(t, judged, m.judged, "synced events were judged before")
