@@ -146,3 +146,25 @@ func TestDeletedRelativeIsNotReleased(t *testing.T) {
 type onlyHers struct{ *relay }
 
 func (r onlyHers) Lists(a *nip34.Announcement) bool { return a.Ref.Owner.String() != bob.Hex() }
+
+// The ref of a stored pull request stayed for up to two hours after the event was deleted. It stays if the event is stored again.
+func TestDeletedPullRequestLeavesNoRef(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		w.serveAlice()
+		var evs []*nostrEvent
+		for i := range 3 {
+			evs = append(evs, proposes(carol, now()-10, 2+i, ""))
+		}
+		w.stored(evs...)
+		wait(time.Second)
+		w.relay.remove(evs[0].ID)
+		w.relay.remove(evs[1].ID)
+		w.relay.put(evs[1])
+		w.p.NotifySuperseded(eventtest.Of(evs[1]))
+		w.p.NotifySuperseded(eventtest.Of(evs[0]))
+		wait(time.Second)
+		require.False(t, w.hasRef(evs[0]))
+		require.True(t, w.hasRef(evs[1]))
+		require.True(t, w.hasRef(evs[2]))
+	})
+}

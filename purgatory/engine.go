@@ -28,9 +28,11 @@ type engine struct {
 	// deleters are the authors of deletions, which may be about their repositories. One goroutine
 	// searches these while leaving.
 	deleters map[graspsync.PubKey]bool
-	leaving  bool
-	asking   map[syncqueue.RequestID]*request
-	p        *Purgatory
+	// deletedPulls are deleted pull requests, whose refs the same goroutine removes.
+	deletedPulls []*nip34.PullRequest
+	leaving      bool
+	asking       map[syncqueue.RequestID]*request
+	p            *Purgatory
 }
 
 const (
@@ -38,6 +40,10 @@ const (
 	retryMost   = 5 * time.Minute
 	expiryPause = 10 * time.Second // before a failed expiry is tried again
 	expiryMost  = time.Hour        // maximum of it
+	// maxDeletedPulls is the maximum number of deleted pull requests whose refs are still to be removed. Authors of
+	// deletions wait for dropsAtOnce of them.
+	maxDeletedPulls = 10_000
+	dropsAtOnce     = 100
 )
 
 func newEngine(p *Purgatory, seed uint64) *engine {
@@ -196,6 +202,12 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	}
 }
 
+func (msg deletedPull) handle(_ context.Context, e *engine) {
+	if len(e.deletedPulls) < maxDeletedPulls { // else the hourly check removes its refs
+		e.deletedPulls = append(e.deletedPulls, msg.pull)
+	}
+}
+
 // handle has the missing data of a repository fetched as if it were new.
 func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
@@ -246,16 +258,20 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	e.wholes(ctx, now, msg.found.Complete)
 }
 
-// leave searches the repositories of the authors of deletions.
+// leave searches the repositories of the authors of deletions, and removes the refs of deleted pull requests.
 func (e *engine) leave(ctx context.Context) {
-	if e.leaving || len(e.deleters) == 0 {
+	if e.leaving || len(e.deleters)+len(e.deletedPulls) == 0 {
 		return
 	}
-	owners := e.deleters
-	e.deleters, e.leaving = make(map[graspsync.PubKey]bool), true
+	n := min(len(e.deletedPulls), dropsAtOnce)
+	owners, pulls := e.deleters, e.deletedPulls[:n]
+	e.deleters, e.deletedPulls, e.leaving = make(map[graspsync.PubKey]bool), e.deletedPulls[n:], true
 	e.wg.Go(func() {
 		for owner := range owners {
 			e.p.ownedBy(ctx, owner)
+		}
+		for _, pr := range pulls {
+			e.p.dropDeleted(ctx, pr)
 		}
 		e.p.inbox.put(departureEnd{})
 	})

@@ -299,8 +299,8 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	}
 }
 
-// NotifySuperseded reports that an event is not stored any more. A repository may be hosted no longer, or
-// another state may decide.
+// NotifySuperseded reports that an event is not stored any more. A repository may be hosted no longer,
+// another state may decide, or the ref of a pull request is removed.
 func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():
@@ -309,6 +309,10 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
 			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})
+		}
+	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
+		if pr, err := nip34.ParsePullRequest(ev); err == nil {
+			p.inbox.tell(deletedPull{pr})
 		}
 	}
 }

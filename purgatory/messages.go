@@ -6,6 +6,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
@@ -26,6 +27,8 @@ type (
 	}
 	// storedEvent: the relay has stored or deleted an event.
 	storedEvent struct{ event graspsync.Event }
+	// deletedPull: a pull request is not stored any more.
+	deletedPull struct{ pull *nip34.PullRequest }
 	// refetchRequest: an operator wants the missing data of a repository fetched from these servers
 	// now.
 	refetchRequest struct {

@@ -254,6 +254,22 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 	return err
 }
 
+// dropDeleted removes the refs of a pull request from the repositories that it names, unless it is stored again or waits.
+// After a failure the hourly check removes them.
+func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
+	waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer cancel()
+	unknown, err := p.relay.lacks(waiting, []graspsync.EventID{pr.ID})
+	for _, ref := range pr.Repos {
+		if len(unknown) > 0 && !p.pending.waitsFor(pr.ID, ref) {
+			err = errors.Join(err, p.dropRefs(waiting, ref, pr.ID))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Logger.Warn("the refs of a deleted pull request could not be removed", keyEvent, pr.ID.String(), keyError, graspsync.Printable(err.Error()))
+	}
+}
+
 // dropOrphans removes the refs of pull requests whose events are unknown. Such events were evicted or deleted, or a
 // push was not reported. A ref stays until a later check, because lost events may come again by sync. It is
 // called without the lock of the repository.

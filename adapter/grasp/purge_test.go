@@ -10,7 +10,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -26,9 +25,7 @@ func TestRefOfAnEventThatIsGoneIsRemoved(t *testing.T) {
 	require.Empty(t, c.publish(pull))
 	c.git(work, "push", "-q", owner.CloneURL("ws://"+c.addr, "repo"), "HEAD:refs/nostr/"+pull.ID)
 	c.eventually("served", func() bool { return c.serves(pull) })
-	ev, err := graspsync.ParseEvent(pull)
-	require.NoError(t, err)
-	require.NoError(t, c.server.Sync().Remove(t.Context(), ev))
+	require.NoError(t, c.db.DeleteEvent(t.Context(), pull))
 	refs := func() string { return c.git(work, "ls-remote", owner.CloneURL("ws://"+c.addr, "repo")) }
 	require.Contains(t, refs(), pull.ID)
 	for range 2 {
