@@ -69,7 +69,7 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		if err == nil {
 			l, err = h.repos.quota.begin(ctx, p.ref, theirs, h.auth.PullBytes)
 		}
-		defer func() { l.end() }()
+		defer func() { l.end(false) }()
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		}
 	}
 	if told {
-		l.end()
+		l.end(true)
 		p.body.close() // frees the disk space while the client waits
 		h.settled(ctx, p.transfer, p.ref, p.alive)
 	}

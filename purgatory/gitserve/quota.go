@@ -138,8 +138,8 @@ func (r *reservation) add(bytes int64) *usage {
 	return u
 }
 
-// end releases a reservation. The owner is measured before the next push.
-func (r *reservation) end() {
+// end releases a reservation. arrived reports whether the data is stored. The owner is measured before the next push.
+func (r *reservation) end(arrived bool) {
 	if r == nil || r.bytes == 0 {
 		return
 	}
@@ -147,7 +147,7 @@ func (r *reservation) end() {
 	defer r.q.mu.Unlock()
 	bytes := r.bytes
 	u := r.add(0)
-	if u.measured = (time.Time{}); r.pulls {
+	if u.measured = (time.Time{}); arrived && r.pulls {
 		u.pulls += bytes // until they are measured
 	}
 }

@@ -91,6 +91,32 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	require.Contains(t, out, refusedOwner)
 }
 
+// The bytes of a refused pull request counted for a minute, so that a stranger whose pushes were all refused kept other pull
+// requests out.
+func TestRefusedPullRequestTakesNoRoom(t *testing.T) {
+	const mib = 1 << 20
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib}, gitserve.Config{})
+	tip, _ := r.file(t, "f", random(t, 3*mib))
+	r.says(map[string]string{"refs/heads/main": tip})
+	out, err := try(t, r.work, "push", "-f", r.repo(), "main")
+	require.NoError(t, err, out)
+	pull := func(n, size int) (string, error) {
+		git(t, r.work, "switch", "-q", "-C", "theirs", tip)
+		theirs, _ := r.file(t, fmt.Sprint("theirs", n), random(t, size))
+		r.tips[stranger(n)] = theirs
+		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
+	}
+	out, err = pull(0, 3*mib/2)
+	require.NoError(t, err, out)
+	for n := range 3 {
+		out, err = pull(1+n, 3*mib)
+		require.Error(t, err)
+		require.Contains(t, out, refusedPulls)
+	}
+	out, err = pull(4, 1000)
+	require.NoError(t, err, out)
+}
+
 // Fetched data has the same limits as pushed data, and an error reports them.
 func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	const mib = 1 << 20

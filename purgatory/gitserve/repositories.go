@@ -669,9 +669,9 @@ func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls
 		err = l.charge(bytes)
 	}
 	if err == nil {
-		return l.end, nil
+		return func() { l.end(true) }, nil
 	}
-	l.end()
+	l.end(false)
 	if full := fullError(""); errors.As(err, &full) {
 		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
 	}
