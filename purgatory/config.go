@@ -127,6 +127,10 @@ type Limits struct {
 	// requests between two prunes of a repository. More are refused until the next prune, which is due
 	// when half of the bytes has come. Defaults to 1 GiB.
 	MaxPullBytes int64
+	// MaxOwnerPullBytes is the maximum number of bytes of such pull requests in all repositories of an owner.
+	// MaxPullBytes is lower by the part of it that the other repositories of the owner use, so that none of
+	// them uses all of the rest. Defaults to no limit.
+	MaxOwnerPullBytes int64
 	// MaxHunts is the maximum number of requests to git servers in flight. One owner has at most half of
 	// them. Other requests wait, round-robin by owner. Defaults to 10.
 	MaxHunts int
@@ -170,6 +174,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.Check, time.Hour)
 	def(&c.Times.Grace, 14*24*time.Hour)
 	def(&c.Limits.MaxPullBytes, 1<<30)
+	def(&c.Limits.MaxOwnerPullBytes, manyBytes)
 	def(&c.Limits.MaxEntries, 10_000)
 	def(&c.Limits.MaxBytes, 64<<20)
 	def(&c.fixed.MaxPerAuthor, 100)

@@ -82,7 +82,8 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 	if p.needed = u.needed; len(pulls) == 0 {
 		return p, nil
 	}
-	if most := x.cfg.Limits.MaxPullBytes; bytes > most || bytes > 0 && u.came+bytes > most {
+	most := x.most(r.Ref)
+	if bytes > most || bytes > 0 && u.came+bytes > most {
 		for _, pr := range pulls {
 			p.refused[pr.ID] = struct{}{}
 		}
@@ -243,7 +244,7 @@ func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.Object
 // admit reports whether a pull request that needs so many bytes may have a ref, and removes others from
 // the plan until it has room. It changes nothing if there is no room.
 func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
-	most := s.x.cfg.Limits.MaxPullBytes
+	most := s.x.most(s.r.Ref)
 	if need > most || s.full && !s.hasOf(pr.Author) {
 		return false, nil
 	}
@@ -578,6 +579,14 @@ func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int6
 // pruneFailed notes that a prune has failed: it is left alone as long as after one that has not.
 func (x *prQuota) pruneFailed(ref graspsync.RepoRef, began time.Time) {
 	x.table.changeUsage(ref, func(u *prUsage) { u.pruned, u.took = began, time.Since(began) })
+}
+
+// most returns the maximum number of bytes of pull requests in a repository. Each repository of an owner gets the same
+// part of the bytes that the others leave, because strangers must not keep pull requests out of all of them.
+func (x *prQuota) most(ref graspsync.RepoRef) int64 {
+	most, all, u := x.cfg.Limits.MaxPullBytes, x.cfg.Limits.MaxOwnerPullBytes, x.table.usage(ref)
+	left := all - x.ofOwner(ref.Owner) + u.needed + u.came
+	return int64(float64(most) * float64(max(0, left)) / float64(all))
 }
 
 // ofOwner is [Purgatory.PullBytes].

@@ -200,3 +200,51 @@ func TestChurnOfStrangersIsBounded(t *testing.T) {
 		})
 	}
 }
+
+// Strangers filled the room that an owner has for pull requests, in a few of the owner's repositories, and pull requests to
+// all the others were refused.
+func TestCaseH5_PullRequestsToOneRepositoryLeaveRoomInTheOthers(t *testing.T) {
+	racetest.Amounts(t)
+	const kib = 1 << 10
+	r := unstarted(t)
+	r.configure = func(_ *khatru.Relay, cfg *grasp.Config) { cfg.Repositories.MaxOwnerBytes = 4000 * kib }
+	r.start()
+	defer r.stop()
+	owner, n := relaytest.NewKey("owner"), 0
+	work := make([]string, 8)
+	for i := range work {
+		work[i] = t.TempDir()
+		name := fmt.Sprint("repo", i)
+		r.git(work[i], "init", "-q", "-b", "main")
+		tip, _ := r.write(work[i], "readme", name)
+		require.Empty(t, r.publish(owner.Hosted(nostr.Now()-100, name, "ws://"+r.addr),
+			owner.State(nostr.Now()-90, name, map[string]string{"refs/heads/main": tip}, "main")))
+		r.git(work[i], "push", "-q", owner.CloneURL("ws://"+r.addr, name), "main")
+	}
+	r.eventually("all are served", func() bool { return len(r.served()) == 2*len(work) })
+	proposes := func(i int, size int) (out string, err error) {
+		n++
+		name := fmt.Sprint("repo", i)
+		r.git(work[i], "switch", "-q", "-C", "change", "main")
+		tip, _ := r.write(work[i], "change", incompressible(size))
+		ev := relaytest.NewKey(fmt.Sprint("author", n)).PullRequest(nostr.Now(), owner.Ref(name), "x", tip)
+		require.Empty(t, r.publish(ev))
+		return r.try(work[i], "push", "-q", owner.CloneURL("ws://"+r.addr, name), "change:refs/nostr/"+ev.ID)
+	}
+	pushed := 0
+	for _, size := range []int{800, 400, 200, 100, 50, 20, 8, 3, 1} {
+		for i := range 6 {
+			for range 3 {
+				if _, err := proposes(i, size*kib); err != nil {
+					break
+				}
+				pushed++
+			}
+		}
+	}
+	require.Greater(t, pushed, 3)
+	for i := 6; i < len(work); i++ {
+		out, err := proposes(i, kib)
+		require.NoError(t, err, out)
+	}
+}

@@ -111,6 +111,9 @@ func (c *Config) setDefaults() error {
 	if most := c.Repositories.MaxOwnerBytes; c.Purgatory.Limits.MaxPullBytes == 0 && most > 0 {
 		c.Purgatory.Limits.MaxPullBytes = min(manyBytes, max(1, most/pullShare))
 	}
+	if c.Purgatory.Limits.MaxOwnerPullBytes == 0 {
+		c.Purgatory.Limits.MaxOwnerPullBytes = c.Repositories.MaxOwnerBytes
+	}
 	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
 	}
