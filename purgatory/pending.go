@@ -213,11 +213,8 @@ func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
 }
 
 // relatives returns the held announcements of listed maintainers.
-func (p *pendingEvents) relatives(identifier string) (out []refplan.Entry) {
-	for _, e := range p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative }) {
-		out = append(out, e)
-	}
-	return out
+func (p *pendingEvents) relatives(identifier string) []refplan.Entry {
+	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative })
 }
 
 // under returns the states and pull requests of a group that a survey has to judge, and the repositories for which pull

@@ -20,7 +20,6 @@ import (
 
 var (
 	seedKey = strings.Repeat("ab", 32)
-	seedRef = graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: "r:1"}
 )
 
 // signedBy is an event of an author; its signature is of no interest on the disk.

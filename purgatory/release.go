@@ -353,10 +353,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
-	var known []refplan.Entry
-	for _, h := range g.States {
-		known = append(known, h)
-	}
+	known := slices.Clone(g.States)
 	pulls := r.Refused != nil // else it is not their turn
 	for _, h := range g.Pulls {
 		if pulls {

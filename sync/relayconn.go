@@ -39,7 +39,7 @@ type relayConn struct {
 	room     chan struct{} // one slot: read-ahead messages were taken
 	liveness liveness
 	spent    atomic.Bool     // the allowance of the relay's host is used up
-	ctx      context.Context // of the connection, ended by hangup
+	ctx      context.Context //nolint:containedctx // of the connection, ended by hangup
 	hangup   context.CancelFunc
 
 	// owned by the goroutine

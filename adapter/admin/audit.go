@@ -154,6 +154,7 @@ func (l *Log) Recent(most int) (out []Entry, err error) {
 	return out[max(0, len(out)-most):], nil
 }
 
+// Close closes the file.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,12 +55,12 @@ func TestBodiesThatCome(t *testing.T) {
 			err = r.Context().Err()
 		}
 		_, _ = fmt.Fprint(w, n, err)
-	}), 50*time.Millisecond))
+	}), time.Second))
 	defer s.Close()
 	in, out := io.Pipe()
 	go func() {
 		for range 20 {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(60 * time.Millisecond)
 			_, _ = out.Write(make([]byte, 1000))
 		}
 		_ = out.Close()

@@ -46,11 +46,11 @@ func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, er
 	return refs, nil
 }
 
-func (r *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
-	if format, err = r.format(ctx, dir); err != nil {
+func (o *store) gitRead(ctx context.Context, dir string) (format nip34.ObjectFormat, all map[string]nip34.ObjectID, err error) {
+	if format, err = o.format(ctx, dir); err != nil {
 		return 0, nil, err
 	}
-	out, err := r.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
+	out, err := o.git.run(ctx, child{dir: dir, args: []string{"for-each-ref", "--format=%(objectname) %(refname)"}})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -105,11 +105,11 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgator
 
 // checkChanges refuses null ids, which would delete refs, and ids of another format, which git
 // would look up as names.
-func (r *store) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	format, err := r.format(ctx, dir)
+	format, err := o.format(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func addFolders(to map[string]bool, name string) {
 
 // remove deletes refs. It first writes their old values to the reflog of HEAD, because git deletes
 // the reflog of a ref with the ref.
-func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -168,10 +168,10 @@ func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefC
 	for i, c := range changes {
 		refs[i] = barerepo.Moved{Name: c.Name, Old: c.Old}
 	}
-	if err := barerepo.LogRemoved(r.disk.files, dir, refs, time.Now()); err != nil {
+	if err := barerepo.LogRemoved(o.disk.files, dir, refs, time.Now()); err != nil {
 		return fmt.Errorf("logging deleted refs: %w", err)
 	}
-	if err := r.transact(ctx, dir, changes); err != nil {
+	if err := o.transact(ctx, dir, changes); err != nil {
 		return fmt.Errorf("deleting refs: %w", err)
 	}
 	return nil
@@ -179,7 +179,7 @@ func (r *store) remove(ctx context.Context, dir string, changes []purgatory.RefC
 
 // transact applies all changes in one run of update-ref, atomically, and makes them durable. An
 // event must not be stored without its refs.
-func (r *store) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -196,8 +196,8 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 		}
 	}
 	b.WriteString("prepare\x00commit\x00")
-	err := r.despiteLocks(ctx, dir, func() error {
-		_, err := r.git.run(ctx, child{
+	err := o.despiteLocks(ctx, dir, func() error {
+		_, err := o.git.run(ctx, child{
 			dir: dir, stdin: bytes.NewReader(b.Bytes()),
 			args: []string{"update-ref", "--no-deref", "--stdin", "-z", "-m", "graspsync"},
 		})
@@ -217,7 +217,7 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 	for i, c := range changes {
 		names[i] = c.Name
 	}
-	if err := barerepo.SyncRefs(dir, names, r.disk.sync); err != nil {
+	if err := barerepo.SyncRefs(dir, names, o.disk.sync); err != nil {
 		return fmt.Errorf("syncing refs: %w", err)
 	}
 	return nil
@@ -226,12 +226,12 @@ func (r *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 // despiteLocks repeats do after a failure if it can remove old lock files. The caller holds the
 // lock of the repository, so old lock files belong to killed processes. Young lock files may belong
 // to an operator.
-func (r *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
+func (o *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
 	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrInvalidRefs) {
 		return err
 	}
-	removed, lerr := barerepo.RemoveOldLocks(r.disk.files, dir, staleAfter, staleAfter)
+	removed, lerr := barerepo.RemoveOldLocks(o.disk.files, dir, staleAfter, staleAfter)
 	if removed == 0 || lerr != nil {
 		return errors.Join(err, lerr)
 	}
@@ -266,30 +266,30 @@ func unfit(stderr string) bool {
 
 // setHead points HEAD to a branch through a lock file, like git. It does not run git, because the
 // name is untrusted.
-func (r *store) setHead(dir string, head nip34.RefName) (err error) {
+func (o *store) setHead(dir string, head nip34.RefName) (err error) {
 	if !strings.HasPrefix(head.String(), "refs/heads/") {
 		return fmt.Errorf("%s is no branch", head)
 	}
 	want := "ref: " + head.String() + "\n"
 	path := filepath.Join(dir, "HEAD")
-	if now, err := r.disk.files.ReadFile(path); err == nil && string(now) == want {
+	if now, err := o.disk.files.ReadFile(path); err == nil && string(now) == want {
 		return nil
 	}
 	mode := fs.FileMode(0o644)
-	if info, err := r.disk.files.Lstat(path); err == nil && info.Mode().IsRegular() {
+	if info, err := o.disk.files.Lstat(path); err == nil && info.Mode().IsRegular() {
 		mode = info.Mode().Perm()
 	}
 	lock := path + ".lock"
-	file, err := r.disk.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := o.disk.files.OpenFile(lock, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.WriteString(want)
 	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, r.disk.files.Remove(lock))
+		return errors.Join(err, o.disk.files.Remove(lock))
 	}
-	if err := r.disk.files.Rename(lock, path); err != nil {
-		return errors.Join(err, r.disk.files.Remove(lock))
+	if err := o.disk.files.Rename(lock, path); err != nil {
+		return errors.Join(err, o.disk.files.Remove(lock))
 	}
-	return r.disk.sync(dir)
+	return o.disk.sync(dir)
 }

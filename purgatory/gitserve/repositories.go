@@ -455,7 +455,7 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 	}
 	name, err := strconv.Unquote(strings.TrimSpace(string(text)))
 	if err != nil {
-		return ref, false, nil // an operator changed the text
+		return ref, false, nil //nolint:nilerr // an operator changed the text
 	}
 	ref, err = graspsync.ParseRepoRef(name)
 	return ref, err == nil && r.at(ref) == at, nil

@@ -63,7 +63,7 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 		return o, nil
 	}
 	if full := s.env.Room.Of(e.Event); full != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil // the outcome contains the error
+		return graspsync.Outcome{Result: graspsync.Failed, Err: full}, nil //nolint:nilerr // the outcome contains the error
 	}
 	outcomes, err := s.save(ctx, []graspsync.Incoming{in})
 	if err != nil {

@@ -34,39 +34,39 @@ const startGrace = 10 * time.Second
 // Reject returns why a published event is refused before a holding policy judges it, or "". unread
 // is the parse error of e, and odd returns a problem that is specific to the relay's library.
 // Refusals are recorded for EventState.
-func (v *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
+func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
 	if unread == nil {
-		msg = v.Blocked(e)
+		msg = c.Blocked(e)
 	}
 	switch ephemeral := nostr.IsEphemeralKind(kind); {
 	case ephemeral: // not recorded
-		if msg == "" && unread == nil && v.Gate {
-			msg = v.accepts(ctx, e)
+		if msg == "" && unread == nil && c.Gate {
+			msg = c.accepts(ctx, e)
 		}
 		return msg
 	case msg != "":
-	case v.Questions.Closed():
+	case c.Questions.Closed():
 		return MsgEnding
 	case unread != nil:
 		return "invalid: " + unread.Error()
 	default:
 		if msg = odd(); msg == "" {
-			msg = v.refuses(ctx, e)
+			msg = c.refuses(ctx, e)
 		}
 	}
 	if msg != "" {
-		v.Manager.NotifyRefused(e, msg)
+		c.Manager.NotifyRefused(e, msg)
 		return msg
 	}
-	if v.Gate && !v.Holding { // a holding policy judges after all hooks
-		return v.accepts(ctx, e)
+	if c.Gate && !c.Holding { // a holding policy judges after all hooks
+		return c.accepts(ctx, e)
 	}
 	return ""
 }
 
 // accepts returns why the policy does not accept a published event, or "".
-func (v *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
-	verdict, msg := v.Verdict(ctx, e)
+func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
+	verdict, msg := c.Verdict(ctx, e)
 	if verdict.Decision == graspsync.Accept {
 		return ""
 	}
@@ -74,9 +74,9 @@ func (v *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 }
 
 // Overhear records for EventState that a hook refused a published event.
-func (v *Core) Overhear(ctx context.Context, e graspsync.Event, msg string) {
+func (c *Core) Overhear(ctx context.Context, e graspsync.Event, msg string) {
 	if !IsSynced(ctx) && !nostr.IsEphemeralKind(e.Kind) {
-		v.Manager.NotifyRefused(e, Reason(msg))
+		c.Manager.NotifyRefused(e, Reason(msg))
 	}
 }
 
@@ -86,28 +86,28 @@ func Reason(msg string) string {
 }
 
 // refuses returns why a published event is refused independently of the policy, or "".
-func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
+func (c *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	if len(e.Tags) > wire.MaxTags { // other servers would not sync it
 		return MsgTags
 	}
-	if v.Room.Of(e.Event) != nil {
+	if c.Room.Of(e.Event) != nil {
 		return MsgRoom
 	}
-	deleted, err := v.Store.Deleted(ctx, e)
+	deleted, err := c.Store.Deleted(ctx, e)
 	if err != nil {
-		v.Log.Error("reading deletions failed", "err", err)
+		c.Log.Error("reading deletions failed", "err", err)
 		return MsgLookup
 	}
 	if deleted {
-		if _, err := v.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // also removes older versions
-			v.Log.Error("removing older versions of a deleted event failed", "err", err)
+		if _, err := c.Store.Save(ctx, []graspsync.Incoming{{Event: e}}); err != nil { // also removes older versions
+			c.Log.Error("removing older versions of a deleted event failed", "err", err)
 		}
-		v.FollowRemovals(ctx)
+		c.FollowRemovals(ctx)
 		return MsgDeleted
 	}
-	msg, err = v.Undeletable(ctx, e)
+	msg, err = c.Undeletable(ctx, e)
 	if err != nil {
-		v.Log.Error("targets of a deletion could not be looked up", "err", err)
+		c.Log.Error("targets of a deletion could not be looked up", "err", err)
 		return MsgLookup
 	}
 	return msg
@@ -115,24 +115,24 @@ func (v *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 
 // Verdict judges a published event that no hook refuses. msg is the message for the client unless
 // the decision is Accept.
-func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
+func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
-	verdict, err := v.Manager.Judge(ctx, e)
-	if errors.Is(err, relaysync.ErrNotReady) && v.started(ctx) {
-		verdict, err = v.Manager.Judge(ctx, e)
+	verdict, err := c.Manager.Judge(ctx, e)
+	if errors.Is(err, relaysync.ErrNotReady) && c.started(ctx) {
+		verdict, err = c.Manager.Judge(ctx, e)
 	}
 	if errors.Is(err, ErrRoom) { // the disk filled up after the hooks ran
 		return graspsync.Verdict{}, MsgRoom
 	}
 	if err != nil {
-		v.Log.Error("judging an event failed", "err", err)
-		v.Manager.NotifyRefused(e, MsgJudge)
+		c.Log.Error("judging an event failed", "err", err)
+		c.Manager.NotifyRefused(e, MsgJudge)
 		return graspsync.Verdict{}, MsgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
 		// A stored event is a duplicate even if the policy now refuses it. For example, the targets
 		// of a stored deletion are gone.
-		if has, err := v.Store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
+		if has, err := c.Store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
 			return graspsync.Verdict{Decision: graspsync.Accept}, ""
 		}
 	}
@@ -151,11 +151,11 @@ func (v *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 }
 
 // started waits up to startGrace until the store has been read, and reports whether it has.
-func (v *Core) started(ctx context.Context) bool {
+func (c *Core) started(ctx context.Context) bool {
 	patience := time.NewTimer(startGrace)
 	defer patience.Stop()
 	select {
-	case <-v.Manager.Ready():
+	case <-c.Manager.Ready():
 		return true
 	case <-patience.C:
 	case <-ctx.Done():

@@ -130,7 +130,7 @@ func collecting(on Disk, dir string) (bool, error) {
 	text, host, _ := strings.Cut(strings.TrimSpace(string(note)), " ")
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid <= 0 {
-		return false, nil
+		return false, nil //nolint:nilerr // another process may have removed it
 	}
 	if own, err := os.Hostname(); err == nil && host != own {
 		return false, nil

@@ -37,21 +37,21 @@ type (
 	}
 	// Snapshot contains everything that is wanted.
 	Snapshot Changes
-	// Connected: a dial has succeeded.
+	// Connected means that a dial has succeeded.
 	Connected struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
 		Limits relaylimits.Requests
 	}
-	// DialFailed: a dial has failed.
+	// DialFailed means that a dial has failed.
 	DialFailed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		RetryAt time.Time
-		// NotDialed: no attempt reached the relay, for a local reason.
+		// NotDialed means that no attempt reached the relay, for a local reason.
 		NotDialed bool
 	}
-	// Lost: a connection has ended.
+	// Lost means that a connection has ended.
 	Lost struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
@@ -60,7 +60,7 @@ type (
 		// Cursors is the progress of the batches in progress.
 		Cursors map[BatchID][]Cursor
 	}
-	// Done: a batch has ended and all its events are settled.
+	// Done means that a batch has ended and all its events are settled.
 	Done struct {
 		Relay  graspsync.RelayURL
 		Epoch  uint64
@@ -68,24 +68,24 @@ type (
 		Result Result
 		// Cursors of the queries of a failed batch, in order.
 		Cursors []Cursor
-		// Reconciled: NIP-77 was used.
+		// Reconciled means that NIP-77 was used.
 		Reconciled bool
-		// Disproved: items that NIP-77 confirmed may be incomplete.
+		// Disproved means that items that NIP-77 confirmed may be incomplete.
 		Disproved bool `json:",omitempty"`
-		// Unsaved: it failed because an event could not be saved.
+		// Unsaved means that it failed because an event could not be saved.
 		Unsaved bool
-		// Late: it failed only because its time was over.
+		// Late means that it failed only because its time was over.
 		Late bool
 	}
 	// Saving reports that nothing can be saved, or that saving works again.
 	Saving struct{ Nothing bool }
-	// Skipped: live events since a moment were dropped and must be fetched.
+	// Skipped means that live events since a moment were dropped and must be fetched.
 	Skipped struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
 		Since time.Time
 	}
-	// LiveClosed: the relay closed a subscription, or a Last one yielded.
+	// LiveClosed means that the relay closed a subscription, or a Last one yielded.
 	LiveClosed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
@@ -113,11 +113,11 @@ type (
 	}
 	// Restore contains the result of [Plan.Kept] before a restart. It is the first input.
 	Restore struct{ Relays []Kept }
-	// Settled: everything received before At is durable or rejected.
+	// Settled means that everything received before At is durable or rejected.
 	Settled struct{ At time.Time }
-	// ClockJumped: the wall clock was changed by this time, back if negative.
+	// ClockJumped means that the wall clock was changed by this time, back if negative.
 	ClockJumped struct{ By time.Duration }
-	// RateLimited: the relay accepts no new requests before Until.
+	// RateLimited means that the relay accepts no new requests before Until.
 	RateLimited struct {
 		Relay graspsync.RelayURL
 		Epoch uint64
@@ -125,7 +125,7 @@ type (
 	}
 	// Authors are authors of stored events.
 	Authors []graspsync.PubKey
-	// Tick: the time of [Plan.NextWake] has come.
+	// Tick means that the time of [Plan.NextWake] has come.
 	Tick struct{}
 )
 
@@ -148,14 +148,14 @@ type RootChange struct {
 type Result uint8
 
 const (
-	// Complete: all events of the relay were fetched.
+	// Complete means that all events of the relay were fetched.
 	Complete Result = iota
-	// Gaps: some events could not be fetched, or their absence could not be proven. The items count
+	// Gaps means that some events could not be fetched, or their absence could not be proven. The items count
 	// as confirmed until the next pass.
 	Gaps
-	// Failed: it ended early; the rest is requested again.
+	// Failed means that it ended early; the rest is requested again.
 	Failed
-	// Refused: the relay refuses the request. It is repeated rarely.
+	// Refused means that the relay refuses the request. It is repeated rarely.
 	Refused
 )
 
@@ -197,7 +197,7 @@ type (
 		Relay graspsync.RelayURL
 		Epoch uint64
 	}
-	// Forget: nothing is wanted from the relay any more.
+	// Forget means that nothing is wanted from the relay any more.
 	Forget struct{ Relay graspsync.RelayURL }
 	// OpenLive opens a subscription. Start and OpenLive are the AddFilters of the design.
 	OpenLive struct {
@@ -205,7 +205,7 @@ type (
 		Epoch   uint64
 		Live    LiveID
 		Filters standing.Filters
-		// Last: a subscription of layer 4. It is opened only if the relay has a spare place, and
+		// Last marks a subscription of layer 4, which is opened only if the relay has a spare place, and
 		// yields to others.
 		Last bool `json:",omitempty"`
 	}
@@ -227,18 +227,18 @@ type (
 		Epoch uint64
 		Batch BatchID
 	}
-	// Confirmed: items were fetched and are followed live now.
+	// Confirmed means that items were fetched and are followed live now.
 	Confirmed struct {
 		Relay graspsync.RelayURL
 		Items int
 		Gaps  bool
 	}
-	// Reset: the confirmed items of a relay are fetched again.
+	// Reset means that the confirmed items of a relay are fetched again.
 	Reset struct {
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// Incomplete: dropped items may have room now. Send a Snapshot.
+	// Incomplete means that dropped items may have room now. Send a Snapshot.
 	Incomplete struct{}
 	// Dropped counts items that a bound kept out.
 	Dropped struct {
