@@ -21,7 +21,6 @@ type Answer struct {
 	Reason   string // for a client, in the words of an OK message (NIP-01)
 }
 
-// The reasons of an Answer.
 const (
 	reasonSuperseded = "duplicate: a newer version waits"
 	reasonOlder      = "duplicate: a newer version is served"

@@ -11,15 +11,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// checkRetry is the wait after the repositories could not be listed, and between two searches for
+// checkRetry is the wait after a failed listing of the repositories, and between two searches for
 // lost announcements.
 const checkRetry = time.Minute
 
-// sweepPeriod is the time between two deletions of folders that are out of service.
+// sweepPeriod is the time between two deletions of retired folders.
 const sweepPeriod = time.Hour
 
-// check surveys every announced or served repository once in a period, spread over it. The period
-// varies, so that servers that were started together do not ask others together.
+// check surveys every announced or served repository once per period, spread over the period. The
+// period is random, so that servers started together do not send their requests together.
 func (p *Purgatory) check(ctx context.Context) {
 	p.findLost(ctx)
 	timer := time.NewTimer(p.cfg.fixed.Check/10 + rand.N(p.cfg.fixed.Check/10+1))
@@ -40,8 +40,8 @@ func (p *Purgatory) check(ctx context.Context) {
 			timer.Reset(checkRetry)
 			continue
 		}
-		// Only what nobody announced when all was listed may leave in this round: a store that
-		// loses its events later in the round must not have the others leave one by one.
+		// Only a repository without announcement in this listing may leave in this round. Otherwise
+		// repositories would leave one by one if the store loses events during the round.
 		left := make(map[string]map[graspsync.RepoRef]bool)
 		for ref, ours := range announced {
 			if ours {
@@ -74,10 +74,9 @@ func (p *Purgatory) check(ctx context.Context) {
 	}
 }
 
-// findLost surveys the repositories that are announced but not in service, and logs their number: a
-// folder may be lost, and clients would find no repository for up to an hour. While most
-// repositories have no announcement, it returns only after the operator has confirmed that, or the
-// events are back.
+// findLost surveys and logs the repositories that are announced but not in service, because a
+// folder may be lost and the next check may be an hour away. While most repositories have no
+// announcement, findLost blocks until the operator confirms their removal or their events return.
 func (p *Purgatory) findLost(ctx context.Context) {
 	for {
 		announced, there, err := p.listRepositories(ctx)
@@ -96,8 +95,8 @@ func (p *Purgatory) findLost(ctx context.Context) {
 	}
 }
 
-// judge keeps all repositories in service if more than least, and more than half, of them have no
-// announcement at all: their events may be lost.
+// judge keeps all repositories in service if more than least of them, and more than half, have no
+// announcement, because the store may have lost events.
 func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.RepoRef]bool, least int) error {
 	missing := maps.Clone(there)
 	maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool {
@@ -105,7 +104,7 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 		return known
 	})
 	many := func() bool { return len(missing) > least && 2*len(missing) > len(there) }
-	if many() { // the relay may not have given all
+	if many() { // the listing may be incomplete
 		for ref := range missing {
 			accepted, err := p.reader.accepted(ctx, ref)
 			if err != nil {
@@ -116,7 +115,7 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 			}
 		}
 	}
-	if !many() { // those that are kept stay, or strangers who announce others would have them leave
+	if !many() { // kept repositories stay kept, even if strangers announce more
 		maps.DeleteFunc(missing, func(ref graspsync.RepoRef, _ bool) bool { return !p.departures.keeps(ref) })
 	}
 	begins, ends, err := p.departures.keep(ctx, missing, len(there))
@@ -148,8 +147,8 @@ func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	}
 }
 
-// listRepositories returns the announced repositories, each with whether it lists this service, and
-// the repositories in service.
+// listRepositories returns the announced repositories and the repositories in service. An announced
+// repository has the value true if its announcement lists this service.
 func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[graspsync.RepoRef]bool, err error) {
 	if there, err = p.inService(ctx); err == nil {
 		announced, err = p.reader.announcedRefs(ctx)
@@ -160,7 +159,7 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 	return announced, there, err
 }
 
-// sweep deletes folders that are out of service for [Times].Departed.
+// sweep deletes folders that were retired more than [Times].Departed ago.
 func (p *Purgatory) sweep(ctx context.Context) {
 	timer := time.NewTicker(sweepPeriod)
 	defer timer.Stop()
@@ -176,8 +175,8 @@ func (p *Purgatory) sweep(ctx context.Context) {
 	}
 }
 
-// ownedBy surveys the repositories of the author of a deletion. The author may have deleted an
-// announcement, or a state that decides.
+// ownedBy surveys the repositories of the author of a deletion, who may have deleted an
+// announcement or a deciding state.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -191,7 +190,6 @@ func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {
 	}
 }
 
-// inService returns the repositories in service.
 func (p *Purgatory) inService(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()

@@ -12,25 +12,26 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// departures keeps repositories in service whose announcements are missing, if these are so many that
-// the events may be lost, until the operator confirms that they may leave. A restart does not end that.
+// departures keeps repositories without announcement in service until the operator confirms their
+// removal, if there are so many that the store may have lost events. The records survive a restart.
 type departures struct {
 	store state.Store // set by New, read-only
 
-	recorded map[graspsync.RepoRef]bool // the records in the store; owned by the checks
+	recorded map[graspsync.RepoRef]bool // repositories with a record in the store; owned by the checks
 
 	mu sync.Mutex
 	// guarded by mu
-	judged bool                       // it is known whether events are lost
-	kept   map[graspsync.RepoRef]bool // until the operator confirms
-	of     int                        // repositories in service
+	judged bool                       // keep was called since the start
+	kept   map[graspsync.RepoRef]bool // until the operator confirms their removal
+	of     int                        // number of repositories in service
 }
 
-// departuresLeast is how many repositories may leave in one check, even if they are most of those in
-// service. At a start none may, because nobody has seen their announcements leave.
+// departuresLeast is the number of repositories that may leave in one check, even if they are most
+// of the repositories in service. After a start the number is 0, because their announcements may
+// have been lost before.
 const departuresLeast = 1
 
-// load reads the records of before a restart.
+// load reads the records of an earlier process.
 func (d *departures) load(ctx context.Context) error {
 	d.recorded, d.kept = make(map[graspsync.RepoRef]bool), make(map[graspsync.RepoRef]bool)
 	return readEach(ctx, d.store, keyKept, func(key string, value []byte) error {
@@ -43,8 +44,9 @@ func (d *departures) load(ctx context.Context) error {
 	})
 }
 
-// keep has none of these repositories leave, of so many that are in service, and records that. It
-// reports whether the first of them are kept now, or the last are kept no more.
+// keep replaces the set of kept repositories and its records; of is the number of repositories in
+// service. begins reports whether the set was empty before and is not now, ends whether the last
+// record was deleted.
 func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, of int) (begins, ends bool, err error) {
 	d.mu.Lock()
 	begins = len(refs) > 0 && (!d.judged || len(d.kept) == 0)
@@ -79,21 +81,21 @@ func (d *departures) keep(ctx context.Context, refs map[graspsync.RepoRef]bool, 
 	return begins, had && len(d.recorded) == 0, err
 }
 
-// keeps reports whether a repository is not to leave.
+// keeps reports whether a repository must stay in service.
 func (d *departures) keeps(ref graspsync.RepoRef) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.kept[ref]
 }
 
-// unconfirmed is how many repositories are kept.
+// unconfirmed returns the number of kept repositories.
 func (d *departures) unconfirmed() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.kept)
 }
 
-// confirm returns the repositories that were kept. They may leave now.
+// confirm ends the keeping, and returns the repositories that were kept.
 func (d *departures) confirm() []graspsync.RepoRef {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +104,7 @@ func (d *departures) confirm() []graspsync.RepoRef {
 	return refs
 }
 
-// err is [Purgatory.Ready].
+// err implements [Purgatory.Ready].
 func (d *departures) err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

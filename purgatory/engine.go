@@ -25,10 +25,10 @@ type engine struct {
 	releases *workQueue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
 	faults   *localFaults
-	// deleters are the authors of deletions, which may be about their repositories. One goroutine
-	// searches these while leaving.
+	// deleters are authors of deletions, which may concern their repositories. One goroutine
+	// searches for these while leaving is true.
 	deleters map[graspsync.PubKey]bool
-	// deletedPulls are deleted pull requests, whose refs the same goroutine removes.
+	// deletedPulls are deleted pull requests. The same goroutine removes their refs.
 	deletedPulls []*nip34.PullRequest
 	leaving      bool
 	asking       map[syncqueue.RequestID]*request
@@ -38,10 +38,10 @@ type engine struct {
 const (
 	retryFirst  = time.Second
 	retryMost   = 5 * time.Minute
-	expiryPause = 10 * time.Second // before a failed expiry is tried again
-	expiryMost  = time.Hour        // maximum of it
-	// maxDeletedPulls is the maximum number of deleted pull requests whose refs are still to be removed. Authors of
-	// deletions wait for dropsAtOnce of them.
+	expiryPause = 10 * time.Second // wait before a failed expiry is retried
+	expiryMost  = time.Hour        // maximum of that wait
+	// maxDeletedPulls is the maximum number of queued deleted pull requests. dropsAtOnce of them
+	// are handled in one batch, for which authors of deletions wait.
 	maxDeletedPulls = 10_000
 	dropsAtOnce     = 100
 )
@@ -84,10 +84,10 @@ func (e *engine) want(entry refplan.Entry) {
 		return
 	}
 	why := refplan.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
-	if entry.Class == refplan.Announcement || entry.Class == refplan.Relative { // it may name servers of what waits already
+	if entry.Class == refplan.Announcement || entry.Class == refplan.Relative { // it may name servers for events that are held already
 		why = refplan.Reasons{Owners: map[graspsync.PubKey]bool{entry.Author: entry.ByUser}}
 	}
-	if entry.Class == refplan.Relative && entry.For == entry.Author { // we may have been killed before that was looked at
+	if entry.Class == refplan.Relative && entry.For == entry.Author { // the process may have been killed before the release
 		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
@@ -95,7 +95,6 @@ func (e *engine) want(entry refplan.Entry) {
 	}
 }
 
-// survey has the repositories with an identifier surveyed.
 func (e *engine) survey(identifier string, why refplan.Reasons) {
 	e.surveys.want(identifier, why, quick)
 }
@@ -175,7 +174,7 @@ func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
 }
 
-// handle surveys the identifiers that a stored or deleted event is about.
+// handle surveys the identifiers that a stored or deleted event concerns.
 func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	author := msg.event.PubKey
 	_, waits := e.p.pending.get(msg.event.ID)
@@ -197,7 +196,7 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 		e.p.table.touch(a.Ref)
 		e.survey(a.Ref.Identifier, refplan.Reasons{
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
-			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list us
+			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list this service
 		})
 	}
 }
@@ -208,7 +207,7 @@ func (msg deletedPull) handle(_ context.Context, e *engine) {
 	}
 }
 
-// handle has the missing data of a repository fetched as if it were new.
+// handle fetches the missing data of a repository as if the repository were new.
 func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.p.servers.renewed(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
@@ -216,7 +215,7 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.survey(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
-// handle surveys the identifier that has a place.
+// handle surveys the identifier whose turn it is.
 func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	why, ok := e.surveys.begin(t.identifier, quick, t.place)
 	if !ok {
@@ -228,7 +227,7 @@ func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	})
 }
 
-// handle releases the repository that has a place.
+// handle releases the repository whose turn it is.
 func (t releaseTurn) handle(ctx context.Context, e *engine) {
 	why, ok := e.releases.begin(t.ref, t.in, t.place)
 	if !ok {
@@ -240,7 +239,7 @@ func (t releaseTurn) handle(ctx context.Context, e *engine) {
 	})
 }
 
-// handle has the repositories released that a survey has found.
+// handle queues releases of the repositories that a survey has found.
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.surveys.end(msg.identifier)
@@ -258,7 +257,8 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	e.wholes(ctx, now, msg.found.Complete)
 }
 
-// leave searches the repositories of the authors of deletions, and removes the refs of deleted pull requests.
+// leave starts the search for repositories of authors of deletions, and the removal of refs of
+// deleted pull requests.
 func (e *engine) leave(ctx context.Context) {
 	if e.leaving || len(e.deleters)+len(e.deletedPulls) == 0 {
 		return
@@ -289,13 +289,13 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	case msg.err == nil:
 		e.releases.succeeded(msg.ref)
 	case ctx.Err() != nil:
-	case long && in == quick: // a repository that needs more time does not wait for that
+	case long && in == quick: // a repository that needs more time gets it without a wait
 		e.releases.setSlow(msg.ref, true)
 		e.releases.want(msg.ref, msg.why, slow)
 	default:
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
 		e.releases.failed(msg.ref, msg.why, now)
-		if long || msg.result.walked { // else it is not known
+		if long || msg.result.walked { // else the speed is unknown
 			e.releases.setSlow(msg.ref, long)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // errNotOurs is returned for events that never wait.
 var errNotOurs = errors.New("events of this kind do not wait for git data")
 
-// errNotText is returned for an event that JSON can't hold: it would be another one
-// after a restart.
+// errNotText is returned for an event that is not valid UTF-8, because JSON would change it at a
+// restart.
 var errNotText = errors.New("not all of the event is UTF-8")
 
 func waits(kind int) bool {
@@ -37,7 +37,7 @@ func isText(ev *nostr.Event) bool {
 	return utf8.ValidString(ev.Content)
 }
 
-// entryOf makes an entry of an event that may have to wait.
+// entryOf parses an event. It returns an error if events of this kind are never held.
 func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 	e := refplan.Entry{Event: ev.Event, ByUser: byUser, Size: int64(sizeOf(ev.Event))}
 	if waits(ev.Kind) && !isText(ev.Event) {
@@ -51,7 +51,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 		}
 		e.Class, e.ID, e.Author, e.Version = refplan.Announcement, a.ID, a.Ref.Owner, a.Key()
 		e.Repos, e.Announces = []graspsync.RepoRef{a.Ref}, a
-		e.Size += int64(a.Size()) // all are kept parsed
+		e.Size += int64(a.Size()) // the parsed announcements stay in memory
 	case graspsync.KindState:
 		s, err := nip34.ParseState(ev)
 		if err != nil {
@@ -77,7 +77,7 @@ func entryOf(ev graspsync.Event, byUser bool) (refplan.Entry, error) {
 	return e, nil
 }
 
-// sizeOf is about what an event takes up, in bytes.
+// sizeOf returns the approximate size of an event in memory, in bytes.
 func sizeOf(ev *nostr.Event) int {
 	n := 512 + len(ev.Content)
 	for _, t := range ev.Tags {

@@ -10,15 +10,16 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// maxFamilies is the number of families that are kept, maxFamilyListings that of the announcements and listings which
-// they have together. The bounds of package nip34 let one family have about half of these.
+// maxFamilies is the maximum number of cached families, maxFamilyListings that of their
+// announcements and listed maintainers together. The limits of package nip34 allow one family about
+// half of that.
 const (
 	maxFamilies       = 64
 	maxFamilyListings = 500_000
 )
 
-// families are the families that were used last. All repositories with an identifier have the same one, and each state
-// has all of them looked at. The zero value is ready.
+// families is a cache of the announcement sets that were used last. All repositories with the same
+// identifier share a set, and each state event needs it. The zero value is ready.
 type families struct {
 	mu   sync.Mutex
 	kept *limit.Table[familyKey, *nip34.AnnouncementSet] // guarded by mu
@@ -30,7 +31,7 @@ type familyKey struct {
 	of         [sha256.Size]byte
 }
 
-// of returns the family of announcements with an identifier.
+// of returns the set of the announcements in all, which have the given identifier.
 func (f *families) of(rule nip34.Membership, identifier string, all []*nip34.Announcement) *nip34.AnnouncementSet {
 	ids, listings := make([]graspsync.EventID, len(all)), len(all)
 	for i, a := range all {

@@ -10,15 +10,15 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// journal is what refs a repository is about to get: after a crash it is looked at
-// before anybody reads from it.
+// journal is the record of planned ref changes of a repository. After a crash it is checked before
+// the repository is read.
 type journal struct {
 	Repo    string          `json:"repo"`
 	At      time.Time       `json:"at"`
-	Was     string          `json:"was,omitempty"`  // where HEAD pointed to
-	Head    string          `json:"head,omitempty"` // where it is to
+	Was     string          `json:"was,omitempty"`  // target of HEAD before
+	Head    string          `json:"head,omitempty"` // target of HEAD afterwards
 	Changes []journalChange `json:"changes"`
-	Others  string          `json:"others,omitempty"` // what the other branches and tags were; empty if an earlier version wrote it
+	Others  string          `json:"others,omitempty"` // hash of the unchanged branches and tags; empty in records of earlier versions
 }
 
 type journalChange struct {
@@ -36,7 +36,7 @@ func newJournal(ref graspsync.RepoRef, now refplan.Refs, changes []refplan.RefCh
 	return j
 }
 
-// others is a hash of the branches and tags that are not changed.
+// others returns a hash of the branches and tags that do not change.
 func (j journal) others(now refplan.Refs) string {
 	changed := make(map[string]struct{}, len(j.Changes))
 	for _, c := range j.Changes {
@@ -52,10 +52,11 @@ func (j journal) others(now refplan.Refs) string {
 	return hashedText(strings.Join(lines, ""))
 }
 
-// movedSince reports whether somebody else has moved refs since: one that was to be changed is
-// neither what it was nor what it was to be, another branch or tag is not what it was, or HEAD
-// is elsewhere. Whoever does that mends the repository before, or is refused; what a push moved
-// back, and nothing else, while its record could not be struck off would look like a half.
+// movedSince reports whether another writer has moved refs since the journal was written. Then HEAD
+// or a ref in Changes has neither its old nor its new value, or another branch or tag has changed.
+// Other writers repair the repository first or are refused. One case is not detected. If the record
+// could not be deleted, and a push moved only some refs back to their old values, the changes look
+// half done.
 func (j journal) movedSince(now refplan.Refs) bool {
 	if j.Others != "" && j.Others != j.others(now) {
 		return true
@@ -70,8 +71,9 @@ func (j journal) movedSince(now refplan.Refs) bool {
 	})
 }
 
-// undo returns what takes back a part of a transaction, and where HEAD was if it was
-// moved; nothing if all of it was done, or none, or if somebody else has moved refs since.
+// undo returns the changes that revert a partial transaction, and the old target of HEAD if HEAD
+// was moved. It returns nothing if the transaction was applied completely or not at all, or if
+// another writer has moved refs since.
 func (j journal) undo(now refplan.Refs) (back []refplan.RefChange, head nip34.RefName) {
 	if j.movedSince(now) {
 		return nil, nip34.RefName{}
@@ -110,7 +112,7 @@ func parseRef(s string) (nip34.RefName, bool) {
 	return name, false
 }
 
-// parseObject reads an id; what is none is zero.
+// parseObject returns the zero id if s is invalid.
 func parseObject(s string) nip34.ObjectID {
 	id, err := nip34.ParseObjectID(s)
 	if err != nil {

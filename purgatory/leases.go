@@ -61,7 +61,8 @@ func (p *pendingEvents) unpin(g *refplan.Group) {
 	g.Pins = nil
 }
 
-// end keeps releases from using an event until notEnding. It returns false if a release uses it.
+// end keeps releases from using an event until notEnding is called. It returns false if a release
+// uses the event.
 func (p *pendingEvents) end(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

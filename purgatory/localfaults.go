@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// troubleAlone is the number of failures of one repository, while others work, after which its
-	// events expire as usual. The store, git or the disk are not the cause then. 288 attempts are a
-	// day.
+	// troubleAlone is the number of failures of one repository, while other jobs succeed, after
+	// which its events expire as usual. The cause is then not the store, git or the disk. 288
+	// attempts take about a day.
 	troubleAlone = 288
-	// troubleFor is the time for which a failure counts. By then it was tried again, if that was
-	// still wanted.
+	// troubleFor is the time for which a failure counts. If the job was still wanted, it was
+	// retried by then.
 	troubleFor = 2 * retryMost
 )
 
-// localFaults has the last failures of our own store, git and disk. Events that may be complete do
-// not expire meanwhile. Each failed job is repeated until it works.
+// localFaults holds the last failures of our own store, git and disk. Events that may be complete
+// do not expire while such a failure counts. Each failed job is retried until it succeeds.
 type localFaults struct {
 	saved   func() uint64 // number of released events
 	worked  uint64        // number of successful releases, surveys and fetches
@@ -30,12 +30,12 @@ type localFaults struct {
 	fetches map[graspsync.RepoRef]localFault
 }
 
-// localFault is a job that fails repeatedly.
+// localFault is a job that failed at its last attempt.
 type localFault struct {
 	until   time.Time // the failure counts until then
 	storing bool      // the store has failed
-	others  uint64    // saved or worked at the last failure
-	alone   int       // failures while other jobs worked
+	others  uint64    // value of saved or worked at the last failure
+	alone   int       // number of failures while other jobs succeeded
 }
 
 func newLocalFaults(saved func() uint64, hunts time.Duration) *localFaults {
@@ -59,14 +59,14 @@ func (t *localFaults) fetched(now time.Time, ref graspsync.RepoRef, err error) {
 }
 
 func note[K comparable](t *localFaults, in map[K]localFault, until time.Time, of K, err error) {
-	if err == nil || errors.Is(err, errLong) { // to be long is the repository's own
+	if err == nil || errors.Is(err, errLong) { // a timeout is the fault of the repository
 		t.worked++
 		delete(in, of)
 		return
 	}
 	x, again := in[of]
 	storing, others := errors.Is(err, errUnsaved), t.worked
-	if storing { // to look at others takes no store
+	if storing { // releases that store nothing do not need the store
 		others = t.saved()
 	}
 	if again && x.storing == storing && others > x.others {
@@ -76,7 +76,7 @@ func note[K comparable](t *localFaults, in map[K]localFault, until time.Time, of
 	in[of] = x
 }
 
-// lapse forgets failures of jobs that are not repeated any more.
+// lapse removes failures of jobs that are no longer retried.
 func (t *localFaults) lapse(now time.Time) {
 	lapse(t.looks, now)
 	lapse(t.surveys, now)
