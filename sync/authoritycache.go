@@ -11,18 +11,18 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// recognizedAuthors contains the people who count under an identifier. Each result is computed on
-// demand.
+// recognizedAuthors contains the authors whose events are accepted under one identifier. Each
+// result is computed on first use.
 type recognizedAuthors struct {
 	family     *nip34.AnnouncementSet
-	generation Revision // of the announcements; set by authorityCache
+	generation Revision // revision of the announcements; set by authorityCache
 
 	speakers func() map[graspsync.PubKey]struct{}
 	wanted   func() (of map[graspsync.PubKey]graspsync.PubKey, full bool)
 	heard    func() map[graspsync.PubKey]bool
 }
 
-// newRecognizedAuthors takes the owners of served and of waiting repositories.
+// newRecognizedAuthors takes the owners of accepted and of held announcements.
 func newRecognizedAuthors(family *nip34.AnnouncementSet, owners, waiting []graspsync.PubKey) *recognizedAuthors {
 	k := &recognizedAuthors{family: family}
 	k.speakers = sync.OnceValue(func() map[graspsync.PubKey]struct{} { return family.Speakers(slices.Concat(owners, waiting)) })
@@ -46,7 +46,7 @@ func newRecognizedAuthors(family *nip34.AnnouncementSet, owners, waiting []grasp
 	return k
 }
 
-// speaks reports whether who is a member of a repository of ours.
+// speaks reports whether who is a member of the maintainer set of a hosted repository.
 func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
 	if !k.family.Knows(who) {
 		return false
@@ -56,14 +56,14 @@ func (k *recognizedAuthors) speaks(who graspsync.PubKey) bool {
 }
 
 const (
-	// maxAuthorities is the maximum number of cached results, maxAuthorityListings of their
-	// announcements and listings. A result counts for at most half of them, because a large
-	// identifier is needed for each of its events, with and without held announcements.
+	// maxAuthorities is the maximum number of cached results. maxAuthorityListings is the maximum
+	// number of their announcements and listings. One result counts for at most half of the
+	// listings, because a large identifier needs two results, with and without held announcements.
 	maxAuthorities       = 1000
 	maxAuthorityListings = 250_000
 )
 
-// authorityCache contains recent results. It may be used concurrently.
+// authorityCache contains recent results. It is safe for concurrent use.
 type authorityCache struct {
 	mu      sync.Mutex
 	entries *limit.Table[authorityKey, *recognizedAuthors] // guarded by mu; nil: empty
@@ -99,9 +99,10 @@ func (c *authorityCache) put(key authorityKey, k *recognizedAuthors, listings in
 	c.entries.Put(key, limit.Stranger{}, min(int64(listings), maxAuthorityListings/2), k)
 }
 
-// of returns the people who count under an identifier. It reads the generation before the
+// of returns the recognized authors of an identifier. It reads the revision before the
 // announcements, so that a concurrent change makes the result obsolete. ours reports whether an
-// announcement that is not accepted makes a repository ours; nil means that owners do not matter.
+// announcement that is not accepted makes a repository hosted. A nil ours means that owners do not
+// matter.
 func (c *authorityCache) of(rule nip34.Membership, identifier string, view View, ours func(*nip34.Announcement) bool) *recognizedAuthors {
 	generation := view.Revision(identifier)
 	key := authorityKey{identifier, generation.Waiting != nil}
@@ -129,8 +130,8 @@ func (c *authorityCache) of(rule nip34.Membership, identifier string, view View,
 	return k
 }
 
-// ownersAmong returns the owners of our repositories that do not wait: those of accepted
-// announcements, and of other announcements that list us.
+// ownersAmong returns the owners of hosted repositories whose announcements are not held. Their
+// announcements are accepted or list this server.
 func ownersAmong(all, accepted []*nip34.Announcement, waiting []graspsync.PubKey, ours func(*nip34.Announcement) bool) (owners []graspsync.PubKey) {
 	is := make(map[graspsync.PubKey]bool, len(accepted)+len(waiting))
 	for _, a := range accepted {

@@ -9,18 +9,18 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// maxBad is the maximum number of events per relay.
 const maxBad = 512
 
-// badSignatures remembers the events of a relay with a wrong signature, over its connections. An
-// honest relay may have stored such events long ago. So each counts as hostile once, and is not
-// checked or fetched again. The zero value is ready and may be used concurrently.
+// badSignatures contains the events of a relay that had a wrong signature, over all its
+// connections. At most maxBad are kept. An honest relay may have stored such an event long ago, so
+// each event counts as hostile once and is not checked or fetched again. The zero value is ready.
+// It is safe for concurrent use.
 type badSignatures struct {
 	mu   sync.Mutex
 	sigs *limit.Table[graspsync.EventID, string] // the last signature of each event, guarded by mu; may be nil
 }
 
-// add records a copy and reports whether it is the first one of its event.
+// add records a copy and reports whether it is the first bad copy of the event.
 func (b *badSignatures) add(k copyKey) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,6 @@ func (b *badSignatures) has(k copyKey) bool {
 	return known && sig == k.sig
 }
 
-// without returns the ids without known bad copies.
 func (b *badSignatures) without(ids []graspsync.EventID) []graspsync.EventID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +62,7 @@ type repeatFilter struct {
 	slots []uint64
 }
 
-// seen records an event and reports whether it came before.
+// seen records an event and reports whether it was recorded before.
 func (r *repeatFilter) seen(sub string, id graspsync.EventID) bool {
 	const slots = 8 << 10
 	if r.slots == nil {

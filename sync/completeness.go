@@ -10,19 +10,19 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// Bounds per relay.
+// Limits per relay.
 const (
 	lackingIDs    = 2_048 // lacking events of one pass
 	coverageRepos = 1_024 // repositories with their own counts
 	lookupRefs    = 16    // repositories of one event
 )
 
-// lackingAfter is the minimum age of an event that a relay lacks, because newer events may be on
-// their way.
+// lackingAfter is the minimum age of an event that counts as lacking at a relay, because newer
+// events may still arrive.
 const lackingAfter = 10 * time.Minute
 
-// arrivals contains the ids that were stored within lackingAfter, and some older ones. The zero
-// value is empty. It may be used concurrently.
+// arrivals contains the ids of events stored within lackingAfter, and some older ids. The zero
+// value is empty. It is safe for concurrent use.
 type arrivals struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -30,8 +30,8 @@ type arrivals struct {
 	since      time.Time // of young
 }
 
-// mostArrivals bounds each of the two sets. Beyond it the older set is dropped early, and its
-// events may count as lacking.
+// mostArrivals is the maximum size of each of the two sets. If it is exceeded, the older set is
+// dropped early, and its events may count as lacking.
 const mostArrivals = 20_000
 
 func (a *arrivals) add(id graspsync.EventID, now time.Time) {
@@ -66,8 +66,8 @@ func (a *arrivals) age(now time.Time) {
 // peerLacksEvery is the minimum time between two warnings about one relay.
 const peerLacksEvery = 24 * time.Hour
 
-// completeness counts, per repository, the events that a relay lacks and the events that we missed.
-// The zero value is empty.
+// completeness counts, per repository, the events that a relay lacks and the events that only its
+// history delivered. The zero value is empty.
 type completeness struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -80,14 +80,13 @@ type completeness struct {
 	toldAt     time.Time                  // of the last warning
 }
 
-// begin starts a pass.
 func (c *completeness) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen, c.lacks, c.lacksAll = nil, nil, 0
 }
 
-// missed counts an event that we missed.
+// missed counts an event that should have arrived earlier.
 func (c *completeness) missed(refs []graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +101,8 @@ func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	}
 }
 
-// fresh records a reconciliation and returns those of the ids that were not counted in this pass
-// and are not new, up to the bound.
+// fresh records a reconciliation. It returns the ids that were not yet counted in this pass and are
+// not new, up to lackingIDs in total.
 func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +123,7 @@ func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.T
 	return out
 }
 
-// counted adds the result of a look-up: the repositories of each lacking event.
+// counted adds the result of a lookup. events has the repositories of each lacking event.
 func (c *completeness) counted(events [][]graspsync.RepoRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,8 +136,8 @@ func (c *completeness) counted(events [][]graspsync.RepoRef) {
 	}
 }
 
-// worst returns the repository with most lacking events, if a warning is due and no look-up is
-// running.
+// worst returns the repository with the most lacking events. It returns zero while a lookup runs or
+// if no warning is due.
 func (c *completeness) worst(now time.Time) (ref graspsync.RepoRef, count, repos int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +153,6 @@ func (c *completeness) worst(now time.Time) (ref graspsync.RepoRef, count, repos
 	return ref, count, len(c.lacks)
 }
 
-// of returns the counts of one repository.
 func (c *completeness) of(ref graspsync.RepoRef) (lacks, had int, comparedAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,28 +24,27 @@ type Config struct {
 	// AllowPlaintext allows ws:// relays. Their events are signed but visible on the network.
 	// Defaults to false: such relays are ignored and counted.
 	AllowPlaintext bool
-	// HostedStatesOnly asks each relay for announcements, and for the states of only those repositories
-	// that list it. It helps with relays that store very many states of other repositories, and
-	// costs one more filter per hundred repositories of a relay. A relay without room for these
-	// filters is followed by kinds and still sends all new states. After a restart with another
-	// value announcements and states are fetched in full. Defaults to false: one filter
-	// {"kinds":[30617,30618]} asks for both.
+	// HostedStatesOnly requests from each relay only the states of repositories that list the
+	// relay. It helps with relays that store very many states of other repositories, and costs one
+	// more filter per hundred repositories of a relay. A relay without room for these filters is
+	// followed by kinds and still sends all new states. After a restart with another value all
+	// announcements and states are fetched again. Defaults to false: one filter
+	// {"kinds":[30617,30618]} requests both.
 	HostedStatesOnly bool
 	// Policy decides which events are stored. Defaults to [NewGRASPPolicy].
 	Policy Policy
-	// PolicyVersion is a text that must change whenever Policy might decide differently about
-	// rejected events, because of other settings or code. State keeps rejections for the identity
-	// and this version only. After a change they are forgotten, and all relays are compared in
-	// full. Defaults to "".
+	// PolicyVersion must change whenever other settings or code might change the decision of Policy
+	// about rejected events. State keeps rejections only for one identity and version. After a
+	// change they are discarded, and the full history of all relays is compared. Defaults to "".
 	PolicyVersion string
 	// Holder stores the events that Policy holds. It is required if Policy returns
 	// [graspsync.Hold]. Without it such a verdict is logged, and the event is judged again.
 	// Defaults to none.
 	Holder Holder
-	// Lacking returns the repositories without their git data, each with true if a git server may
-	// still have the data. Repositories with held announcements are included. It must be safe for
-	// concurrent use and must not block. Defaults to none: then [Status].Synced is about events
-	// only.
+	// Lacking returns the repositories without complete git data. The value is true if a git server
+	// may still have the data. Repositories with held announcements are included. Lacking must be
+	// safe for concurrent use and must not block. Defaults to nil. Then [Status].Synced ignores git
+	// data.
 	Lacking func() map[graspsync.RepoRef]bool
 	// Rules are the operator's blocks. They are checked before Policy and may change while Run
 	// runs, see [SyncManager.RulesChanged]. Defaults to none.
@@ -68,15 +67,15 @@ type Config struct {
 	// Logger receives log records. Defaults to no logging.
 	Logger *slog.Logger
 	// Observe receives [Observation] values. It is called on one goroutine of Run, in order, and
-	// never after Run has returned. It may call any method of the manager except Run. While it
-	// runs, further observations are queued. If the queue is full, they are dropped and counted
-	// ("observations"). Run waits for a running call, so Observe must return eventually. A panic is
-	// recovered and logged. Defaults to none.
+	// never after Run has returned. It may call any method of the manager except Run. Run waits for
+	// a running call, so Observe must return. While it runs, observations are queued. If the queue
+	// is full, they are dropped and counted ("observations"). A panic is recovered and logged.
+	// Defaults to nil.
 	Observe func(Observation)
-	// OwnRelay is the URL of the own relay if it is another process. Its announcements, root events
-	// and deletions are then read and followed over OwnTransport instead of calls of
-	// [SyncManager.Stored]. It must have verified signatures. It may be an internal address,
-	// because clients use the URL of the identity. Defaults to none.
+	// OwnRelay is the URL of the own relay if the relay is another process. Its announcements, root
+	// events and deletions are then read over OwnTransport, and [SyncManager.NotifyStored] is not
+	// needed. The relay must have verified signatures. The address may be internal, because clients
+	// use the URL of the identity. Defaults to none.
 	OwnRelay graspsync.RelayURL
 	// OwnTransport connects to OwnRelay. A transport for public relays refuses internal and own
 	// addresses, so OwnRelay may need another one. Defaults to the transport for all relays.
@@ -108,9 +107,9 @@ type Limits struct {
 	// most 80 and at most a third of MaxConnections. Defaults to 256.
 	MaxConnections int
 	// MaxRelaysPerRepo is the maximum number of relays followed per announcement: the first
-	// distinct relays that it lists, including this server. The same number of relays listed only
-	// by other maintainers ([nip34.AnnouncementSet.Targets]) is followed in addition. Further relays are
-	// ignored and counted as dropped ("relays_listed", "relays_others"). A large value lets one
+	// distinct relays that it lists, including this server. As many relays that only other
+	// maintainers list ([nip34.AnnouncementSet.Targets]) are followed in addition. Further relays
+	// are ignored and counted as dropped ("relays_listed", "relays_others"). A large value lets one
 	// announcement cause many connections. Defaults to 16, at most 64.
 	MaxRelaysPerRepo int
 	// MaxRootsPerRepo is the maximum number of patches, pull requests and issues followed per

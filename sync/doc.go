@@ -5,13 +5,13 @@
 //
 //	manager, err := relaysync.New(store, transport, identity, relaysync.Config{})
 //	if err != nil { ... }
-//	go manager.Run(ctx)        // until ctx ends
-//	manager.Stored(event)      // for each stored event of a client
+//	go manager.Run(ctx)           // until ctx ends
+//	manager.NotifyStored(event)   // for each stored event of a client
 //
-// A [SyncManager] reads from the events in the [Store] which repositories this server hosts, and
-// which relays their owners and maintainers list. It connects to these relays through the
-// [Transport], fetches missing events, follows new events live, and retries relays that were down.
-// Received events are verified, judged by the [Policy] and saved.
+// A [SyncManager] reads from the [Store] which repositories this server hosts, and which relays
+// their owners and maintainers list. It connects to these relays through the [Transport], fetches
+// missing events, follows new events live, and retries failed relays. Received events are verified,
+// judged by the [Policy] and saved.
 //
 // # Life cycle
 //
@@ -30,7 +30,7 @@
 // # Architecture
 //
 // One goroutine, the loop, owns the plan (internal/plan), which decides which relays are followed
-// and what is fetched. Each connection has a goroutine that runs a state machine
+// and which events are fetched. Each connection has a goroutine that runs a state machine
 // (internal/session). Both are pure. Events of all connections go through one bounded pipeline, so
 // a slow Store slows the reading of relays. Calls go down in this list:
 //
@@ -49,10 +49,10 @@
 // # Limits for relays
 //
 // Cheap checks precede signature checks, and the Policy and the Store get only verified events. An
-// announcement that [Policy].Lists refuses is rejected before its signature is checked if its
-// author is not listed by a hosted repository. Only its id is remembered. If the author is listed
-// later, the announcement is requested again and verified. So a relay with many repositories of
-// other services is read at full speed.
+// announcement that [Policy].Lists refuses is rejected before its signature is checked if no hosted
+// repository lists its author. Only its id is remembered. If the author is listed later, the
+// announcement is requested again and verified. So a relay with many repositories of other services
+// is read at full speed.
 //
 // Each relay host has an allowance of 8 MiB for useless bytes: unrequested, repeated and forged
 // events. A forged event costs 1/2,000 of it, and 64 KiB are restored per minute. A relay that
@@ -63,19 +63,18 @@
 // of them. A host has at most 512 events waiting for their signature check, and hosts take turns. A
 // relay without room is not read.
 //
-// # Events without room
+// # Postponed events
 //
-// Events that the Policy answers with [graspsync.Later] are kept whole while there is memory,
-// shared between relays, and judged again in turn. If one of them finds room, all others are judged
-// again immediately. If only the id of an event is left, it counts as known for an hour, doubling
-// each time, and is then requested again.
+// Events that the Policy answers with [graspsync.Later] are kept whole while there is memory, which
+// all relays share, and are judged again in turn. If one of these events finds room, all are judged
+// again immediately. If only the id of an event is left, it is requested again after an hour. The
+// time doubles with each repetition.
 //
 // # Failures of the Store
 //
-// Events that could not be judged or saved are retried until they can be. The first of them stay in
-// memory within [Limits.InFlight]. For 10,000 more only the ids are kept, which are requested
-// again. Further events are dropped and counted as "unsaved", and their relay counts as incomplete.
-// When events can be saved again, all of them are requested, and relays with dropped events are
-// asked for all events since then. Events on which the Store fails or hangs are isolated and saved
-// alone.
+// Events that could not be judged or saved are retried until they can be. The first such events
+// stay in memory within [Limits.InFlight]. Of 10,000 more only the ids are kept. Further events are
+// dropped and counted as "unsaved", and their relay counts as incomplete. When saving works again,
+// events without their data are requested by id, and relays with dropped events are asked for all
+// events since then. An event on which the Store fails or hangs is isolated and saved alone.
 package sync

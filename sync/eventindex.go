@@ -15,11 +15,11 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// eventIndex contains the stored announcements and root events, and their replies. It reads no
-// Store; [storeReader] fills it. Its changes are inputs of the plan.
+// eventIndex contains the stored announcements and root events, and their replies. It does not read
+// the Store; [storeReader] fills it. Its changes are inputs of the plan.
 //
 // All methods may be called concurrently. Changes must be applied in the order in which stored,
-// removed and replaceAll return them, so only selfSubscriber calls these.
+// removed and replaceAll return them, so only selfSubscriber calls these methods.
 type eventIndex struct {
 	lists func(*nip34.Announcement) bool // read-only
 	us    nip34.Identity                 // read-only; the service of requests to vanish
@@ -36,18 +36,17 @@ type eventIndex struct {
 	complete bool
 	// guarded by mu: identifiers whose announcements have changed since takeNews
 	news    map[string]struct{}
-	tooMany bool // news was too long and is dropped
+	tooMany bool // the list exceeded maxNews and was dropped
 }
 
 var _ AnnouncementView = (*eventIndex)(nil)
 
-// newEventIndex returns an empty index. [storeReader.scan] and [eventIndex.replaceAll] fill it.
-// lists is [Policy.Lists]. panicked may be nil.
+// newEventIndex returns an empty index. lists is [Policy.Lists]. panicked may be nil.
 func newEventIndex(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *eventIndex {
 	return &eventIndex{lists: lists, us: us, panicked: panicked, tables: newIndexTables()}
 }
 
-// Announcements implements [View]. Their Event is nil.
+// Announcements implements [View]. The announcements have no Event.
 func (x *eventIndex) Announcements(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -65,7 +64,7 @@ func (x *eventIndex) Left(ref graspsync.RepoRef) bool {
 	return r != nil && r.ann == nil && r.newest != (graspsync.EventKey{})
 }
 
-// Family implements [AnnouncementView]. Their Event is nil.
+// Family implements [AnnouncementView]. The announcements have no Event.
 func (x *eventIndex) Family(identifier string) []*nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -88,7 +87,7 @@ func (x *eventIndex) relatives(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// related returns the identifiers of such announcements.
+// related returns the identifiers with relatives.
 func (x *eventIndex) related() (out []string) {
 	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.relative {
@@ -133,7 +132,6 @@ func (x *eventIndex) Root(id graspsync.EventID) bool {
 	return root != nil && slices.ContainsFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
 }
 
-// rootTime returns the created_at of a root event, or 0.
 func (x *eventIndex) rootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -149,7 +147,8 @@ func (x *eventIndex) stored(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(x.storing(ev)) })
 }
 
-// contain runs f. A panic costs the event only: it is not followed before the next scan.
+// contain runs f and recovers a panic. The event that caused it is not followed before the next
+// scan.
 func (x *eventIndex) contain(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -161,7 +160,7 @@ func (x *eventIndex) contain(f func()) {
 	f()
 }
 
-// change returns the change of f. A panic makes the index broken.
+// change returns the result of f. After a panic the result is marked as broken.
 func (x *eventIndex) change(f func() indexChange) indexChange {
 	c := indexChange{broken: true}
 	x.contain(func() { c = f() })
@@ -173,7 +172,7 @@ func (x *eventIndex) removed(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(func(t *indexTables, c *indexChange) { t.forget(ev.ID, c) }) })
 }
 
-// descending applies a stored event that may be a reply to an event of ours.
+// descending applies a stored event that may be a reply to an event of a hosted repository.
 func (x *eventIndex) descending(ev graspsync.Event) indexChange {
 	return x.change(func() indexChange { return x.apply(storingNode(ev)) })
 }
@@ -197,7 +196,6 @@ func (x *eventIndex) apply(op indexUpdate) (c indexChange) {
 	return c
 }
 
-// maxNews bounds the identifiers in news.
 const maxNews = 10_000
 
 // note adds the identifiers of a change to news. mu is held.
@@ -211,8 +209,8 @@ func (x *eventIndex) note(c indexChange) {
 	}
 }
 
-// takeNews returns the identifiers whose announcements have changed since the last call, or reports
-// that there are too many.
+// takeNews returns the identifiers whose announcements have changed since the last call. tooMany
+// means that the list was dropped.
 func (x *eventIndex) takeNews() (names map[string]struct{}, tooMany bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -261,7 +259,7 @@ func (x *eventIndex) standing(ev graspsync.Event) indexUpdate {
 	return nil
 }
 
-// listed calls Policy.Lists. sure is false after a panic.
+// listed calls Policy.Lists. sure is false if it panicked.
 func (x *eventIndex) listed(a *nip34.Announcement) (yes, sure bool) {
 	defer func() {
 		if p := recover(); p != nil && x.panicked != nil {
@@ -283,8 +281,8 @@ func (x *eventIndex) listedBy(ev graspsync.Event) *nip34.Announcement {
 	return a
 }
 
-// asBefore keeps the known state of a repository, because the Policy panicked over its
-// announcement. The next scan asks again.
+// asBefore keeps the known state of a repository after a panic of the Policy about its
+// announcement. The next scan calls the Policy again.
 func (x *eventIndex) asBefore(ref graspsync.RepoRef) indexUpdate {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -333,8 +331,7 @@ func storingDeletion(ev graspsync.Event) indexUpdate {
 	}
 }
 
-// withoutEvent returns a copy that does not keep the event in memory, which may have half a
-// megabyte.
+// withoutEvent returns a copy without the event, which may take 500 KB of memory.
 func withoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	b := *a
 	b.Event = nil
@@ -343,7 +340,7 @@ func withoutEvent(a *nip34.Announcement) *nip34.Announcement {
 	return &b
 }
 
-// maxJournal bounds the changes during a scan.
+// maxJournal is the maximum number of changes recorded during a scan.
 const maxJournal = 100_000
 
 // indexScan is a scan of the Store and the changes during the scan.
@@ -353,14 +350,14 @@ type indexScan struct {
 	journal  []indexUpdate // guarded by eventIndex.write
 }
 
-// note records a change. One too many makes the scan useless.
+// note records a change. If the journal is full, the scan becomes useless.
 func (s *indexScan) note(op indexUpdate) {
 	if len(s.journal) <= maxJournal {
 		s.journal = append(s.journal, op)
 	}
 }
 
-// begin starts a scan and ends the journal of any earlier scan.
+// begin starts a scan and makes any earlier scan useless.
 func (x *eventIndex) begin() *indexScan {
 	s := &indexScan{tables: newIndexTables()}
 	x.write.Lock()
@@ -375,7 +372,6 @@ func (x *eventIndex) found(ev graspsync.Event) (op indexUpdate) {
 	return op
 }
 
-// keep applies an update to a scan.
 func (x *eventIndex) keep(s *indexScan, op indexUpdate) { x.contain(func() { op(s.tables, nil) }) }
 
 // descendants returns the known replies, each after the events that it replies to.
@@ -401,7 +397,7 @@ func (x *eventIndex) descendants() []*threadReply {
 	return out
 }
 
-// unseen returns updates for the known events that a scan has not found, by id.
+// unseen returns an update, by id, for each known event that a scan has not found.
 func (x *eventIndex) unseen(s *indexScan) map[graspsync.EventID]indexUpdate {
 	ops := make(map[graspsync.EventID]indexUpdate)
 	x.mu.RLock()
@@ -438,9 +434,9 @@ func (x *eventIndex) finishLocked(s *indexScan) bool {
 }
 
 // replaceAll replaces the index by a scan and the changes since its start, and returns the
-// difference. It returns false and changes nothing if the scan is useless: a later scan has
-// started, too much has changed, or the scan was used before. Changes wait for it, about a second
-// with half a million events. Readers do not wait.
+// difference. It returns false and changes nothing if a later scan has started, too many changes
+// were made, or the scan was used before. Changes block meanwhile, for about a second with half a
+// million events. Readers do not block.
 func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
 	x.write.Lock()
 	defer x.write.Unlock()
@@ -462,14 +458,13 @@ func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
 	return c, true
 }
 
-// size returns the number of known events and repositories.
 func (x *eventIndex) size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
 }
 
-// announcedRepos returns the number of repositories of ours.
+// announcedRepos returns the number of hosted repositories.
 func (x *eventIndex) announcedRepos() (n int) {
 	each(x, maps.All(x.repos()), func(_ graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {
@@ -479,7 +474,7 @@ func (x *eventIndex) announcedRepos() (n int) {
 	return n
 }
 
-// allStep is the number of entries that are read under one lock.
+// allStep is the number of entries that are read before the lock is released.
 const allStep = 100
 
 // all returns the whole index as one change. Concurrent changes may be included or not.
@@ -503,7 +498,7 @@ func (x *eventIndex) all() (c indexChange) {
 	return c
 }
 
-// each visits entries of the index and holds the lock for a few at a time.
+// each visits entries of the index and releases the lock after each allStep entries.
 func each[K comparable, V any](x *eventIndex, all iter.Seq2[K, V], visit func(K, V)) {
 	next, stop := iter.Pull2(all)
 	defer stop()
@@ -525,7 +520,7 @@ func each[K comparable, V any](x *eventIndex, all iter.Seq2[K, V], visit func(K,
 	}
 }
 
-// listing returns the number of repositories of ours that list a relay, and up to three of these.
+// listing returns the number of hosted repositories that list a relay, and up to three of them.
 func (x *eventIndex) listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
 	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
@@ -545,7 +540,7 @@ func (x *eventIndex) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 }
 
 // reposOf returns at most 16 repositories of an event: its own if it is an announcement or a state,
-// those that it tags, and those of the root events and replies that it tags.
+// the repositories that it tags, and those of the root events and replies that it tags.
 func (x *eventIndex) reposOf(ev graspsync.Event) []graspsync.RepoRef {
 	refs := nip34.RepoRefs(ev.Event)
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
@@ -581,8 +576,9 @@ func (x *eventIndex) rootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids
 }
 
-// atDepth returns the ids and addresses at a distance from the repositories in of, nil for all, and
-// their root events. Depth 0 is these themselves.
+// atDepth returns the ids and addresses at a number of references from the repositories in of and
+// their root events. A nil of means all repositories. Depth 0 returns the repositories and root
+// events.
 func (x *eventIndex) atDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
 	x.mu.RLock()
 	t := x.tables

@@ -90,7 +90,8 @@ func headOf(ev graspsync.Event) *EventHead {
 	return h
 }
 
-// event returns an event that has the same address, for comparisons. It returns false if the address is unknown.
+// event returns an event with the same address, for comparisons. It returns false if the address is
+// unknown.
 func (h *EventHead) event(id graspsync.EventID) (graspsync.Event, bool) {
 	if h == nil || h.Author == (graspsync.PubKey{}) || len(h.Identifier) > graspsync.MaxIdentifier {
 		return graspsync.Event{}, false
@@ -108,7 +109,8 @@ const (
 	stateBytes    = 512 // of a state, besides its texts
 )
 
-// eventLog has the last known states of events that are not stored. It may be used concurrently.
+// eventLog contains the last known states of events that are not stored. It is safe for concurrent
+// use.
 type eventLog struct {
 	since time.Time
 	mu    sync.Mutex
@@ -119,7 +121,7 @@ func newEventLog() *eventLog {
 	return &eventLog{since: time.Now(), last: limit.NewTable[graspsync.EventID, EventState](maxStates, maxStateBytes)}
 }
 
-// note records what became of an event. The texts of s must be printable.
+// note records the state of an event. The texts of s must be printable.
 func (l *eventLog) note(in graspsync.Incoming, s EventState) {
 	s.ID, s.Event, s.At = in.Event.ID, headOf(in.Event), time.Now()
 	s.Source, s.Relay = in.Source.Kind.String(), in.Source.Relay
@@ -127,7 +129,7 @@ func (l *eventLog) note(in graspsync.Incoming, s EventState) {
 }
 
 func (l *eventLog) put(s EventState) {
-	who := limit.Stranger{} // all clients are one stranger, because keys are free
+	who := limit.Stranger{} // all clients count as one stranger, because keys cost nothing
 	if !s.Relay.IsZero() {
 		who.ID = s.Relay.HostPort().Host
 	}
@@ -136,7 +138,7 @@ func (l *eventLog) put(s EventState) {
 	l.last.Put(s.ID, who, stateBytes+int64(len(s.Reason)+len(s.Detail)+len(s.Event.Identifier)), s)
 }
 
-// stored records that an event was stored: an older state is void.
+// stored removes an older state of an event, because the event is now stored.
 func (l *eventLog) stored(ev graspsync.Event) {
 	if s, ok := l.get(ev.ID); ok && s.Is != IsGone {
 		l.put(EventState{ID: ev.ID, Is: IsGone, Event: s.Event})
@@ -159,7 +161,7 @@ func (l *eventLog) complete() time.Time {
 	return l.since
 }
 
-// of returns the states of the announcements and states of a repository, the newest first.
+// of returns the states of at most most announcements and states of a repository, the newest first.
 func (l *eventLog) of(ref graspsync.RepoRef, most int) (out []EventState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +175,7 @@ func (l *eventLog) of(ref graspsync.RepoRef, most int) (out []EventState) {
 	return out[:min(len(out), most)]
 }
 
-// ruleOf returns the subject of the rule that must be lifted first, "" if there is none.
+// ruleOf returns the subject of the blocking rule in deps, or "".
 func ruleOf(deps []graspsync.Dependency) string {
 	for _, d := range deps {
 		if d.Await == graspsync.AwaitRuleRemoved {
@@ -198,11 +200,10 @@ func unsaved(o graspsync.Outcome) (s EventState) {
 	return s
 }
 
-// maxNamed is the number of dependencies that a text names.
 const maxNamed = 3
 
-// waitedFor names the dependencies of an event for people. Those of the event itself come before those of
-// events that mention it.
+// waitedFor describes up to maxNamed dependencies of an event. Dependencies of the event itself
+// precede those of events that mention it.
 func waitedFor(deps []graspsync.Dependency) string {
 	named := slices.Clone(deps)
 	slices.SortStableFunc(named, func(a, b graspsync.Dependency) int { return mention(a) - mention(b) })

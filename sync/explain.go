@@ -13,16 +13,16 @@ import (
 )
 
 // EventState returns the state of an event with reasons. It reads the Store and the Holder and
-// works before and after Run. Reasons are kept for the last 20,000 events that were not stored
-// since the start. The arrival of an event is remembered for a week. The error is that of ctx or
-// the Store.
+// works before and after Run. Reasons are kept for the last 20,000 events since the start that were
+// not stored. The arrival of an event is remembered for a week. The error is that of ctx or the
+// Store.
 func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	x := EventState{Now: time.Now(), ID: id}
 	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = IsUnknown, why
 		return x, nil
 	}
-	_, held := m.ingest.policy.heldForUser(id) // first, because an event that is released meanwhile is in both
+	_, held := m.ingest.policy.heldForUser(id) // before the Store, because a released event is briefly in both
 	ev, err := m.readOne(ctx, nostr.Filter{IDs: []string{id.String()}})
 	if err != nil {
 		return EventState{}, fmt.Errorf("explaining event %s: %w", id, err)
@@ -41,7 +41,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	}
 	switch {
 	case held:
-		// The record may be of an earlier state, or of a later one if the hold has just ended.
+		// The record may be of an earlier state, or of a later state if the hold has just ended.
 		x = EventState{Now: x.Now, ID: id, Is: IsHeld, Event: x.Event}
 		if h, is := m.ingest.sources.get(id, false); is {
 			x.Source, x.Relay = h.source.Kind.String(), h.source.Relay
@@ -87,7 +87,7 @@ func (s *EventState) remembered(e pending.State) {
 	s.At = e.Seen
 }
 
-// replaced checks whether a stored event deletes or supersedes an event.
+// replaced sets the state if a stored event deletes or supersedes the event.
 func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	about, known := x.Event.event(x.ID)
 	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
@@ -124,7 +124,6 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	return err
 }
 
-// isDeleted calls [Store].Deleted.
 func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
@@ -151,7 +150,7 @@ func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found grasps
 	return found, nil
 }
 
-// unreadable returns the error of reading the Store if it was never read, else "".
+// unreadable returns the error of reading the Store, or "" if the Store was read once.
 func (m *SyncManager) unreadable() string {
 	if m.isReady() {
 		return ""

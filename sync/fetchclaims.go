@@ -10,27 +10,26 @@ import (
 )
 
 const (
-	// claimIDs is the number of ids that a query claims at a time. The rest is left for other
-	// relays.
+	// claimIDs is the number of ids that a query claims at a time. Other relays may claim the rest.
 	claimIDs = 1_000
 	// claimFor is the time for which claimed ids are not requested from other relays. It is
-	// extended if claimLeast of them arrive in that time, or all.
+	// extended if claimLeast of the events, or all, arrive in that time.
 	claimFor   = 5 * time.Second
 	claimLeast = 50
-	// claimPatience bounds the total wait of one batch for claims of other relays.
+	// claimPatience is the maximum total time that one batch waits for claims of other relays.
 	claimPatience = 15 * time.Second
-	// unclaimed is the time for which the claims of a relay do not count after a claim has lapsed.
-	// It doubles up to unclaimedMost.
+	// unclaimed is the time for which a relay cannot claim ids after one of its claims was too
+	// slow. It doubles up to unclaimedMost.
 	unclaimed     = time.Hour
 	unclaimedMost = 24 * time.Hour
 )
 
 // fetchClaims contains the ids that are requested after reconciliations. If several relays have an
-// event, only one is asked for it. The ids are divided in parts, so that a slow relay delays others
-// for seconds only. It may be used concurrently.
+// event, only one is asked for it. Each claim covers a part of the ids, so that a slow relay delays
+// others for seconds only. It is safe for concurrent use.
 type fetchClaims struct {
 	claimed, lapsed atomic.Uint64 // ids; claims that were too slow
-	room            atomic.Int64  // for ids that relays claim to have; may fall below 0, because each query gets claimFew at least
+	room            atomic.Int64  // for ids that relays claim to have; may be negative, because each query gets at least claimFew
 
 	mu sync.Mutex
 	by map[graspsync.EventID]claimedID // guarded by mu: unsettled ids
@@ -42,7 +41,7 @@ type claimedID struct {
 	came bool
 }
 
-// fetchClaim contains the ids that one query requests.
+// fetchClaim contains the ids that one query has claimed.
 type fetchClaim struct {
 	stats *relayStats // of the relay
 
@@ -68,8 +67,8 @@ func newFetchClaims() *fetchClaims {
 	return c
 }
 
-// take claims ids for a batch. It returns the ids that no other relay is asked for, the others, and
-// a claim that holds one of the others.
+// take claims ids for a batch. free are the ids that no other relay is asked for, busy the others.
+// held is a claim on one of the busy ids.
 func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayStats, now time.Time) (free, busy []graspsync.EventID, held *fetchClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayS
 	}
 	mine := &fetchClaim{stats: stats, ids: free, since: now, over: make(chan struct{})}
 	for _, id := range free {
-		if c.by[id].of == nil { // else the relay has sent the id twice
+		if c.by[id].of == nil { // false if the relay has sent the id twice
 			c.by[id] = claimedID{of: mine}
 			mine.left++
 		}
@@ -126,7 +125,7 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 		return
 	}
 	delete(c.by, id)
-	if !at.came { // or came another way
+	if !at.came { // or the event came another way
 		at.of.missing--
 	}
 	if at.of.left--; at.of.left == 0 {
@@ -164,7 +163,7 @@ func (mine *fetchClaim) end() {
 	}
 }
 
-// wait blocks until a claim has ended or lapsed, or the batch has waited for claimPatience.
+// wait blocks until a claim has ended or was too slow, or the batch has waited for claimPatience.
 func (c *fetchClaims) wait(ctx context.Context, held *fetchClaim, f *relayBatch) error {
 	began := time.Now()
 	defer func() { c.waited(f, time.Since(began)) }()
@@ -191,8 +190,8 @@ func (c *fetchClaims) waited(f *relayBatch, d time.Duration) {
 	f.waited += d
 }
 
-// stands returns the time until a claim must be checked again. A claim of which too few events have
-// arrived is dropped, and its relay loses credit. Arrived events count even if our pipeline is
+// stands returns the time until a claim must be checked again. A claim is dropped if too few of its
+// events have arrived, and its relay loses credit. Arrived events count even if our pipeline is
 // slow.
 func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Time) time.Duration {
 	c.mu.Lock()
@@ -209,7 +208,7 @@ func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Ti
 	return min(held.since.Add(claimFor).Sub(now), claimPatience-f.waited-now.Sub(began))
 }
 
-// lose ignores the claims of a relay for some time.
+// lose starts a time in which the claims of a relay are ignored.
 func (x *claimCredit) lose(now time.Time) {
 	x.penalty = min(max(2*x.penalty, unclaimed), unclaimedMost)
 	x.from = now.Add(x.penalty)
@@ -217,16 +216,16 @@ func (x *claimCredit) lose(now time.Time) {
 
 const (
 	// claimRoom is the maximum number of ids that all relays together may claim to have (NIP-77)
-	// before the events are requested. An id takes 32 bytes, and twice that at the end of a
+	// and that are not requested yet. An id takes 32 bytes, and twice that at the end of a
 	// reconciliation.
 	claimRoom = 1 << 22
-	// claimShare is the room of one reconciliation, twice the ids that it may find, because known
-	// ids are removed late. Without room it is claimFew. The next reconciliation finds the rest.
+	// claimShare is the room of one reconciliation: twice the ids that it may find, because known
+	// ids are removed late. If no room is left, a reconciliation gets claimFew, and the next
+	// reconciliation finds the rest.
 	claimShare = 1 << 17
 	claimFew   = 1 << 12
 )
 
-// takeRoom takes room for one reconciliation and returns the number of ids.
 func (c *fetchClaims) takeRoom() int {
 	if c.room.Add(-claimShare) >= 0 {
 		return claimShare
@@ -235,5 +234,5 @@ func (c *fetchClaims) takeRoom() int {
 	return claimFew
 }
 
-// giveRoom returns room, or takes more if n is negative.
+// giveRoom returns room. A negative n takes room.
 func (c *fetchClaims) giveRoom(n int) { c.room.Add(int64(n)) }

@@ -34,8 +34,8 @@ type RepoFollowState struct {
 	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
 	Is  RepoCode          `json:"is"`
-	// Reason is the reason why a repository with code RepoLeft or RepoRejected is not hosted, as in
-	// an OK message, or the error of reading the Store.
+	// Reason is the cause why a repository with code RepoLeft or RepoRejected is not hosted, in the
+	// words of an OK message, or the error of reading the Store.
 	Reason string `json:"reason,omitempty"`
 	// DeletedBy is the deletion of a deleted repository.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
@@ -75,7 +75,7 @@ type RelayFollowState struct {
 	Now time.Time          `json:"now,omitzero"`
 	URL graspsync.RelayURL `json:"url"`
 	Is  RelayCode          `json:"is"`
-	// Reason is the reason why a relay that is not followed could not be followed, or "".
+	// Reason is the cause why the relay could not be followed, or "".
 	Reason OmitReason `json:"reason,omitempty"`
 	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
@@ -120,7 +120,7 @@ const (
 	maxOmitted = 64
 )
 
-// levelFull is that of [RepoStatus].
+// levelFull is a value of [RepoStatus].Level.
 const levelFull = "full"
 
 // RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The
@@ -170,8 +170,8 @@ func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
 	return m.notOurs(ctx, x)
 }
 
-// refused returns the states of announcements and states of a repository's owner that are not stored. Those that
-// the stored announcement would supersede are left out.
+// refused returns the states of events of a repository's owner that are not stored: announcements
+// and states. It omits announcements that the stored one would supersede.
 func (m *SyncManager) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
 	all := slices.DeleteFunc(m.telemetry.states.of(ref, 2*maxRefused), func(s EventState) bool {
 		return s.Is == IsGone || !stored.IsZero() && s.Event.Kind == stored.Kind && s.Event.CreatedAt.Before(stored.CreatedAt.Time())
@@ -213,7 +213,7 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 	}
 }
 
-// otherAnnouncement finds an announcement that the Policy holds, that waits, or that was not stored.
+// otherAnnouncement finds an announcement that is held, waits, or was not stored.
 func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState, f nostr.Filter) error {
 	held, found, err := m.held(ctx, f)
 	if err != nil {
@@ -267,7 +267,7 @@ func (m *SyncManager) held(ctx context.Context, f nostr.Filter) (newest graspsyn
 	return newest, found, err
 }
 
-// notOurs finds out why a repository without a stored or held announcement is not ours.
+// notOurs explains why a repository without a stored or held announcement is not hosted.
 func (m *SyncManager) notOurs(ctx context.Context, x *RepoFollowState) error {
 	if m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref) {
 		x.Is = RepoBlocked
@@ -362,7 +362,7 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 	return x, nil
 }
 
-// relayQuestion asks what the plan knows of a relay.
+// relayQuestion asks for the plan's state of a relay.
 type relayQuestion struct{ *RelayFollowState }
 
 func (x relayQuestion) handle(_ context.Context, l *loop) {

@@ -20,7 +20,7 @@ import (
 //     service
 //   - announcements of authors listed, directly or indirectly, by an accepted announcement with the
 //     same identifier ([nip34.AnnouncementSet.Wanted], within [nip34.ServedBounds]). The maintainer set
-//     follows from them. They are served and do not make a repository hosted
+//     depends on them. They are served and do not make a repository hosted
 //   - states by members of the maintainer set ([nip34.Authority]) of a repository with an accepted
 //     announcement
 //   - other events that refer to an accepted event (a, A, q, e or E), or to which an accepted event
@@ -30,28 +30,28 @@ import (
 //   - requests to vanish (NIP-62) to this service or all relays by authors of stored events
 //
 // An event that refers only to events that are not stored depends on them. All other events are
-// rejected, as are ephemeral events, and protected events (NIP-70) not submitted by their author's
-// client. Expired events (NIP-40), events from the future and quotas are left to the caller.
+// rejected, including ephemeral events, and protected events (NIP-70) that their author's client
+// did not submit. The caller checks expired events (NIP-40), events from the future and quotas.
 //
-// The decision depends only on the stored events and their maintainer sets now. A comment on a
-// deleted issue, an issue of a removed repository, or a state by a former maintainer waits and is
-// judged again when its dependency returns. Stored events stay until they are deleted. So the
+// The decision depends only on the stored events and their maintainer sets at that time. A comment
+// on a deleted issue, an issue of a removed repository, or a state by a former maintainer waits and
+// is judged again when its dependency returns. Stored events stay until they are deleted. So the
 // stored events of hosted repositories do not depend on the order of arrival.
 //
-// A GRASPPolicy is safe for concurrent use. It only caches the maintainer sets of some identifiers.
+// A GRASPPolicy is safe for concurrent use. Its only state is a cache of maintainer sets.
 type GRASPPolicy struct {
 	// Membership computes the maintainer set. It must not change after the first use, and must
-	// equal that of purgatory.
+	// equal the one that purgatory uses.
 	Membership nip34.Membership
-	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, one per
-	// author of at most 32 KiB, because clients find servers by them. Relays are not asked for
-	// them. It must not change after the first use.
+	// GRASPLists accepts lists of preferred GRASP servers (kind 10317) of all authors, because
+	// clients find servers by them. One list of at most 32 KiB is stored per author. Lists are not
+	// requested from relays. GRASPLists must not change after the first use.
 	GRASPLists bool
 	// Hosts reports whether a repository whose announcement lists this service is hosted, for
 	// example by an allow list. A refused announcement is treated like one that does not list the
-	// service. A maintainer of a hosted repository keeps their role, and their announcement is
-	// stored. Hosts must be a pure function and safe for concurrent use, and must not change after
-	// the first use. Defaults to all.
+	// service. A maintainer of a hosted repository keeps the role, and the announcement of the
+	// maintainer is stored. Hosts must be a pure function, safe for concurrent use, and must not
+	// change after the first use. Defaults to all.
 	Hosts func(a *nip34.Announcement) bool
 
 	identity nip34.Identity
@@ -83,7 +83,7 @@ const (
 	reasonUnrelated = "blocked: not related to a repository of this service"
 )
 
-// reasonsUnlisted are the reasons why an announcement does not make its repository ours.
+// reasonsUnlisted are the reasons why an announcement does not make its repository hosted.
 var reasonsUnlisted = map[nip34.ListingProblem]string{
 	nip34.OmitsService:    "blocked: announcement does not list this service",
 	nip34.OmitsRelay:      "blocked: announcement does not list this service in relays",
@@ -93,9 +93,9 @@ var reasonsUnlisted = map[nip34.ListingProblem]string{
 	nip34.OmitsOwner:      "blocked: announcement's clone URL at this service has the npub of another owner",
 }
 
-// unlisted rejects an announcement that makes no repository ours, and names the missing entries.
-// The announcement is judged again if its author is listed as a maintainer, or its repository
-// becomes ours.
+// unlisted rejects an announcement that does not make its repository hosted, and names the missing
+// entries. The announcement is judged again if its author is listed as a maintainer or its
+// repository becomes hosted.
 func unlisted(identity nip34.Identity, a *nip34.Announcement) (v graspsync.Verdict) {
 	defer func() {
 		v.DependsOn = []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner), graspsync.OnRepo(a.Ref)}
@@ -143,7 +143,7 @@ func reject(reason string) graspsync.Verdict {
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reason}
 }
 
-// waitingFor collects dependencies, without repetitions while there are few.
+// waitingFor collects dependencies. It omits repetitions while the list is short.
 type waitingFor []graspsync.Dependency
 
 func (w *waitingFor) add(d graspsync.Dependency) {
@@ -152,7 +152,7 @@ func (w *waitingFor) add(d graspsync.Dependency) {
 	}
 }
 
-// verdict returns Depend, or Reject without dependencies.
+// verdict returns Depend, or Reject if there is no dependency.
 func (w waitingFor) verdict(reason string) graspsync.Verdict {
 	if len(w) == 0 {
 		return reject(reason)
@@ -161,7 +161,7 @@ func (w waitingFor) verdict(reason string) graspsync.Verdict {
 }
 
 // Lists reports whether the announcement lists this service and Hosts does not refuse it. Judge
-// does not call the Lists method of an embedding Policy.
+// always calls this method, even if an embedding Policy overrides it.
 func (p *GRASPPolicy) Lists(a *nip34.Announcement) bool {
 	return p.identity.Lists(a) && (p.Hosts == nil || p.Hosts(a))
 }
@@ -193,7 +193,7 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 	return p.judgeRelated(ctx, ev, view)
 }
 
-// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store one. A
+// maxGRASPList is the maximum size of a list of GRASP servers, because any key may store a list. A
 // hundred servers take a tenth of it.
 const maxGRASPList = 32 << 10
 
@@ -230,8 +230,8 @@ func (p *GRASPPolicy) judgeAnnouncement(ev graspsync.Event, view View) graspsync
 	return v
 }
 
-// judgeState accepts a state of a member of a repository of ours. Other tags do not matter, because
-// a stranger can tag anything.
+// judgeState accepts a state of a member of a hosted repository. Other tags do not matter, because
+// any author can tag any event.
 func (p *GRASPPolicy) judgeState(ev graspsync.Event, view View) graspsync.Verdict {
 	s, err := nip34.ParseState(ev)
 	if err != nil {
@@ -253,7 +253,6 @@ func (p *GRASPPolicy) RecognizedAuthors(identifier string, view View) map[grasps
 	return p.kinOf(identifier, view).heard()
 }
 
-// judgeVanish accepts the request of an author with stored events.
 func (p *GRASPPolicy) judgeVanish(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	author := ev.PubKey
 	if !p.identity.Vanishes(ev.Event) {
@@ -301,7 +300,7 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 	for _, c := range at {
 		wait.add(graspsync.OnVersion(c))
 	}
-	found, err := view.Events(ctx, ids) // all at once: a stranger may name thousands
+	found, err := view.Events(ctx, ids) // in one call, because an event may name thousands
 	if err != nil {
 		return graspsync.Verdict{}, err
 	}
@@ -321,18 +320,18 @@ func (p *GRASPPolicy) judgeDeletion(ctx context.Context, ev graspsync.Event, vie
 }
 
 const (
-	// maxHops is the maximum number of references between an event and an accepted one. GRASP asks
-	// for a depth of 8, and the referenced events may lead as far again.
+	// maxHops is the maximum number of references between an event and an accepted event. GRASP
+	// requires a depth of 8, and the referenced events may be at the same depth.
 	maxHops = 16
-	// maxNear is the maximum number of stored events in one search. Events of a repository are
-	// found within one or two hops; only events of removed repositories need more.
+	// maxNear is the maximum number of stored events examined in one search. Events of a hosted
+	// repository are found within one or two hops. Only events of removed repositories need more.
 	maxNear = 500
-	// maxAddresses is the maximum number of addresses that are no repositories, those of one query.
+	// maxAddresses is the maximum number of addresses in one query that are not repositories.
 	maxAddresses = 100
 )
 
 // relation is a search from an event along references in both directions, through stored events, to
-// an event of a repository of ours.
+// an event of a hosted repository.
 type relation struct {
 	p    *GRASPPolicy
 	view View
@@ -340,11 +339,11 @@ type relation struct {
 	seen     map[graspsync.EventID]struct{}
 	looked   int        // number of examined events
 	mentions waitingFor // events that would connect an examined event
-	wait     waitingFor // referenced events that are missing or not ours
+	wait     waitingFor // referenced events that are not stored or not related to a hosted repository
 }
 
 // judgeRelated accepts an event that is connected to an accepted event by references. Each event on
-// the path must be stored now, so an event that was stored for a removed one connects nothing.
+// the path must be stored now. A removed event connects nothing.
 func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view View) (graspsync.Verdict, error) {
 	r := relation{p: p, view: view, seen: map[graspsync.EventID]struct{}{ev.ID: {}}}
 	at := []graspsync.Event{ev}
@@ -368,7 +367,8 @@ func (p *GRASPPolicy) judgeRelated(ctx context.Context, ev graspsync.Event, view
 	return graspsync.Verdict{Decision: graspsync.Reject, Reason: reasonUnrelated, DependsOn: r.mentions}, nil
 }
 
-// hop returns the neighbors of events, or reports that one belongs to a repository of ours.
+// hop returns the neighbors of events, or reports that one of the events belongs to a hosted
+// repository.
 func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []graspsync.Event, related bool, err error) {
 	var own, named []graspsync.EventID
 	var addresses []graspsync.Address
@@ -385,7 +385,7 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 			address(a)
 		}
 	}
-	// First the checks without a query.
+	// Checks without a query come first.
 	for _, ev := range at {
 		for _, a := range nip34.Addresses(ev.Event) {
 			if ref, ok := a.Repo(); ok {
@@ -445,8 +445,8 @@ func (r *relation) hop(ctx context.Context, at []graspsync.Event) (next []grasps
 	return next, false, nil
 }
 
-// meet adds a stored event to the next hop, and reports whether it belongs to a repository of ours
-// by its own tags.
+// meet adds a stored event to the next hop. It reports whether the event belongs to a hosted
+// repository by its own tags.
 func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsync.Event, related bool) {
 	if r.looked >= maxNear || ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish {
 		return next, false
@@ -456,7 +456,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		if r.view.Announced(ref) {
 			return next, true
 		}
-		r.wait.add(graspsync.OnRepo(ref)) // the announcement would make it one of ours
+		r.wait.add(graspsync.OnRepo(ref)) // an announcement would make the repository hosted
 	}
 	if s, err := nip34.ParseState(ev); err == nil {
 		if r.p.speaks(s.Ref, r.view) {
@@ -465,7 +465,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 		r.wait.add(graspsync.OnBecomesMaintainer(s.Ref.Identifier, s.Ref.Owner))
 	}
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
-		return next, false // references from outside do not make an event ours
+		return next, false // references from other repositories do not relate an event to a hosted one
 	}
 	return append(next, ev), slices.ContainsFunc(nip34.EventRefs(ev.Event), r.view.Root)
 }
@@ -474,7 +474,7 @@ func (r *relation) meet(next []graspsync.Event, ev graspsync.Event) (_ []graspsy
 func belongsTo(ev graspsync.Event) []graspsync.RepoRef {
 	switch ev.Kind {
 	case graspsync.KindState:
-		return nil // anybody can tag anything
+		return nil // any author can tag any event
 	case graspsync.KindAnnouncement:
 		a, err := nip34.ParseAnnouncement(ev)
 		if err != nil {
@@ -489,7 +489,7 @@ func (p *GRASPPolicy) kinOf(identifier string, view View) *recognizedAuthors {
 	return p.kin.of(p.Membership, identifier, view, p.Lists)
 }
 
-// speaks reports whether an author is a member of a repository of ours with the identifier.
+// speaks reports whether an author is a member of a hosted repository with the identifier.
 func (p *GRASPPolicy) speaks(who graspsync.RepoRef, view View) bool {
 	return knows(view, who) && p.kinOf(who.Identifier, view).speaks(who.Owner)
 }
