@@ -11,7 +11,7 @@
 //	go p.Run(ctx)
 //	answer, err := p.Submit(ctx, event, source) // events that the relay's policy accepts
 //	p.Pushed(ctx, repository, refs)             // after a push
-//	p.Arrived(event)                            // after the relay stored an event
+//	p.NotifyStored(event)                       // after the relay stored an event
 //
 // # Release
 //

@@ -13,56 +13,61 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// EventCode is what became of an event: one of the constants below, or the text of a [EndReason].
+// EventCode is the state of an event: one of the constants below, or the text of an [EndReason].
 type EventCode string
 
-// The codes of an [EventState] besides the end reasons.
+// The codes of an [EventState], in addition to the end reasons.
 const (
 	IsWaiting EventCode = "waits"          // for git data
-	IsSoft    EventCode = "expired softly" // an announcement that a new state or another submission revives
-	IsNotHeld EventCode = "not held"       // Submit refused it, as Reason says
+	IsSoft    EventCode = "expired softly" // an announcement that a new state or a resubmission revives
+	IsNotHeld EventCode = "not held"       // Submit refused it; see Reason
 	IsUnknown EventCode = "unknown"
 )
 
-// EventState is what purgatory knows of one event.
+// EventState is the state of one event.
 type EventState struct {
 	Now    time.Time           `json:"now,omitzero"` // when the state was read
 	ID     graspsync.EventID   `json:"id"`
 	Is     EventCode           `json:"is"`
 	Reason string              `json:"reason,omitempty"`
-	At     time.Time           `json:"at,omitzero"`     // when it ceased to wait
+	At     time.Time           `json:"at,omitzero"`     // end of the hold
 	Class  string              `json:"class,omitempty"` // as in [EntryStatus]
 	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
 	ByUser bool                `json:"by_user"`
-	// Since is when it began to wait. Deadline is the earliest time at which it expires.
+	// Since is the start of the hold. Deadline is the earliest time at which the event expires.
 	Since    time.Time `json:"since,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Data are the states of the repositories of an event that waits. Of an event that has expired they have the servers only.
+	// Data are the states of the repositories of a held event. For an expired event they contain
+	// only the servers.
 	Data []DataState `json:"data,omitempty"`
 
 	more   bool      // there are more repositories
-	gaveUp time.Time // when it expired last, though something else may have happened since
+	gaveUp time.Time // its last expiry, which need not be its last change
 }
 
-// DataState is which git data a repository lacks, and what is done to get it.
+// DataState lists the git data that a repository lacks, and the attempts to fetch it.
 type DataState struct {
 	Now time.Time         `json:"now,omitzero"`
 	Ref graspsync.RepoRef `json:"ref"`
-	// Missing are up to 20 git objects that the repository lacked when it was examined last. More is the number of others.
+	// Missing are up to 20 git objects that the last release found missing. More is the number of
+	// others.
 	Missing []MissingObject `json:"missing,omitempty"`
 	More    int             `json:"more,omitempty"`
-	// Servers are the git servers that may have the objects, and those that were asked for data that was given up.
+	// Servers are the git servers that may have the objects, and servers that were asked for events
+	// which have expired since.
 	Servers []ServerState `json:"servers,omitempty"`
-	// Attempts is the number of incomplete attempts in a row. The next one starts at Next unless one is Running.
+	// Attempts is the number of consecutive incomplete attempts. The next attempt starts at Next
+	// unless one is Running.
 	Attempts int       `json:"attempts"`
 	Running  bool      `json:"running"`
 	Next     time.Time `json:"next,omitzero"`
-	// Waiting are up to 20 events that wait for the data.
+	// Waiting are up to 20 events held for the data.
 	Waiting []EntryStatus `json:"waiting,omitempty"`
-	// Ended are up to 20 events that ceased to wait, the newest first.
+	// Ended are up to 20 events that are no longer held, the newest first.
 	Ended []EventState `json:"ended,omitempty"`
-	// GivenUp are up to 20 events that expired, also before a restart, the newest first. Copies of them from relays
-	// are ignored for a week. GivenUpUnknown is the number of such events whose repository is not known.
+	// GivenUp are up to 20 events that expired, also before a restart, the newest first. Copies
+	// from relays are ignored for a week. GivenUpUnknown is the number of such events without a
+	// recorded repository.
 	GivenUp        []EventState `json:"given_up,omitempty"`
 	GivenUpUnknown int          `json:"given_up_unknown,omitempty"`
 }
@@ -70,25 +75,28 @@ type DataState struct {
 // MissingObject is a git object that a repository lacks.
 type MissingObject struct {
 	ID string `json:"id"`
-	// For are up to 3 refs of waiting states, or ids of pull requests, that name the object. It is empty if a served state does.
+	// For are up to 3 names of the object: refs of held states, or ids of pull requests. It is
+	// empty if a served state names the object.
 	For []string `json:"for,omitempty"`
 }
 
-// ServerState is what one git server was asked for a repository.
+// ServerState is the last request to one git server for a repository, and the next one.
 type ServerState struct {
 	URL graspsync.CloneURL `json:"url"`
-	// Asked is when the last request ended, zero if there is no record of one. Wanted objects were requested, and Missing
-	// of them did not arrive. Error is why the request failed. Local reports whether the failure was ours.
+	// Asked is the end of the last request, zero if none is recorded. Of the Wanted objects,
+	// Missing did not arrive. Error is the cause of a failure. Local is true if our own git or disk
+	// failed.
 	Asked   time.Time `json:"asked,omitzero"`
 	Wanted  int       `json:"wanted,omitempty"`
 	Missing int       `json:"missing,omitempty"`
 	Error   string    `json:"error,omitempty"`
 	Local   bool      `json:"local,omitempty"`
-	// Skipped is why a later request was not sent: a reason of purgatory_dropped_total, or an error.
+	// Skipped is the reason why a later request was not sent: a reason of purgatory_dropped_total,
+	// or an error.
 	Skipped string `json:"skipped,omitempty"`
 	Asking  bool   `json:"asking"` // a request is in flight
 	Queued  bool   `json:"queued"` // other requests come first
-	// Until is when the next request may be sent.
+	// Until is the earliest time of the next request.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -96,7 +104,7 @@ const (
 	maxMissing = 20
 	maxFor     = 3
 	maxListed  = 20
-	maxServers = 64 // with those that were asked for data that was given up
+	maxServers = 64 // with servers asked for expired events
 )
 
 func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
@@ -105,8 +113,8 @@ func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
 	}
 }
 
-// EventState returns what an event waits for, or how that ended. It asks Run for the attempts to get the data, if
-// Run is running. The error is that of ctx.
+// EventState returns the state of an event. If Run is running, it adds the state of the attempts to
+// fetch its data. The error is that of ctx.
 func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
 	out := EventState{ID: id, Is: IsUnknown}
 	e, waits := p.pending.get(id)
@@ -142,7 +150,8 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 	return out, nil
 }
 
-// DataState returns which git data a repository lacks, and what is done to get it. It asks as EventState does.
+// DataState returns the git data that a repository lacks, and the attempts to fetch it, as
+// EventState does.
 func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
 	now := time.Now()
 	out := DataState{Now: now, Ref: ref}
@@ -185,7 +194,6 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	return out, nil
 }
 
-// server returns the state of one git server.
 func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
 	s := p.report.reply(ref, u)
 	s.URL, s.Asking, s.Queued = u, is.Asking, is.Queued
@@ -197,7 +205,7 @@ func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsyn
 	return s
 }
 
-// names returns what names the objects that events wait for.
+// names returns up to maxFor names of each object: refs of held states and ids of pull requests.
 func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 	out := make(map[string][]string)
 	add := func(id, name string) {
@@ -226,7 +234,7 @@ func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 	return out
 }
 
-// gaveUp returns all events that are known to have expired for a repository and are still ignored.
+// gaveUp returns the ids of givenUp.
 func (p *Purgatory) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
 	all, _ := p.givenUp(ref)
 	for _, s := range all {
@@ -235,8 +243,8 @@ func (p *Purgatory) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
 	return ids
 }
 
-// givenUp returns the expired events of a repository that are still ignored, and the number of those whose
-// repositories are not all known.
+// givenUp returns the expired events of a repository that are still ignored. unknown is the number
+// of such events whose repositories are not all recorded.
 func (p *Purgatory) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
 	unknown = p.pending.countExpired()
 	for _, s := range p.report.endingsOf(func(s EventState) bool { return !s.gaveUp.IsZero() && p.pending.hasExpired(s.ID) }) {

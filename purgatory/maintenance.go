@@ -17,35 +17,37 @@ import (
 )
 
 const (
-	// upkeepPeriod is the time between two turns of a repository to which little comes.
-	// To find out that there is nothing to do takes milliseconds.
+	// upkeepPeriod is the time between two maintenance runs of a repository with few changes. A run
+	// that finds nothing to do takes milliseconds.
 	upkeepPeriod = 24 * time.Hour
-	// upkeepPushes is after how many pushes and fetches it is a repository's turn at once:
-	// each leaves a pack, and each pack costs every reader.
+	// upkeepPushes is the number of pushes and fetches after which a repository is due immediately,
+	// because each leaves a pack, and each pack slows down every reader.
 	upkeepPushes = 50
-	// upkeepMost bounds the time for one repository. What can't be done in it is not done.
+	// upkeepMost is the maximum time for one repository. Work beyond it is not done.
 	upkeepMost = time.Hour
-	// upkeepRest bounds the pause after each. Up to there, no more than half of one
-	// processor's time goes there.
+	// upkeepRest is the maximum pause after a run. The pause is as long as the run, so that
+	// maintenance takes at most half of one processor.
 	upkeepRest = time.Minute
-	// upkeepDisplaced is how often it is seen to what has given way, where that is much, and
-	// upkeepShare how many times as long as the last time took it is left alone after that.
+	// upkeepDisplaced is the time between two checks for repositories that need a prune of
+	// displaced pull requests. After a prune, the next one waits upkeepShare times as long as the
+	// last one took.
 	upkeepDisplaced = time.Minute
 	upkeepShare     = 10
-	// displacedGrace is the grace of what nothing names where strangers' data has given way:
-	// longer than any push or fetch takes. What was the owner's is named by logs. Where that
-	// is much others wait for it to go, and it is crowdedGrace: pushes hold the lock, fetches
-	// copy what they need of it, so that only who is reading what gave way is cut off.
+	// displacedGrace is the grace of unnamed objects after pull requests were displaced. It is
+	// longer than any push or fetch takes, and reflogs still name the owner's objects. If many
+	// bytes were displaced and others wait for the room, the grace is crowdedGrace. That is safe
+	// because pushes hold the lock and fetches copy the objects that they need. Only clients that
+	// read displaced data are cut off.
 	displacedGrace = time.Hour
 	crowdedGrace   = time.Minute
-	// maxUpkeep bounds the repositories that wait for their turn.
+	// maxUpkeep is the maximum number of due repositories.
 	maxUpkeep = 100_000
-	// rememberRefs is how long what a ref pointed to can be had back from its log.
+	// rememberRefs is the time for which old targets of a ref can be recovered from its reflog.
 	rememberRefs = 30 * 24 * time.Hour
 )
 
-// maintenance has the repositories that wait for maintenance, and the results. One repository is
-// maintained at a time, round-robin by owner.
+// maintenance holds the due repositories and the results. One repository is maintained at a time,
+// round-robin by owner.
 type maintenance struct {
 	report *report    // read-only
 	table  *repoTable // read-only
@@ -57,10 +59,9 @@ type maintenance struct {
 	// guarded by mu
 	due    map[graspsync.RepoRef]struct{}
 	status MaintenanceStatus
-	pass   struct{ packs, looseRefs int } // of the repositories that were maintained since all were due
+	pass   struct{ packs, looseRefs int } // sums of the current pass over all repositories
 }
 
-// maintenanceTurn is the turn of a repository.
 type maintenanceTurn struct {
 	ref   graspsync.RepoRef
 	place *limit.Slot
@@ -72,7 +73,7 @@ func newMaintenance(report *report, table *repoTable) *maintenance {
 	}
 }
 
-// add has a repository maintained.
+// add makes a repository due.
 func (m *maintenance) add(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	_, due := m.due[ref]
@@ -91,14 +92,14 @@ func (m *maintenance) add(ref graspsync.RepoRef) {
 	}
 }
 
-// brought counts a push or fetch. After many of them the repository is due.
+// brought counts a push or fetch. The repository is due after upkeepPushes.
 func (m *maintenance) brought(ref graspsync.RepoRef) {
 	if m.table.addPush(ref) >= upkeepPushes {
 		m.add(ref)
 	}
 }
 
-// begin records the packs of all repositories, if all have had their turn.
+// begin starts a new pass, if the last one is complete, and publishes its sums.
 func (m *maintenance) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,23 +109,22 @@ func (m *maintenance) begin() {
 	}
 }
 
-// MaintenanceStatus is the maintenance since the start.
+// MaintenanceStatus counts the maintenance since the start.
 type MaintenanceStatus struct {
-	Due     int           `json:"due"` // repositories that wait for their turn
+	Due     int           `json:"due"` // repositories that wait for maintenance
 	Runs    uint64        `json:"runs"`
-	Failed  uint64        `json:"failed"` // of them
-	Pruned  uint64        `json:"pruned"` // of them, in which it was looked for what nothing names
+	Failed  uint64        `json:"failed"` // failed runs
+	Pruned  uint64        `json:"pruned"` // runs that searched unnamed objects
 	Took    time.Duration `json:"-"`      // took_seconds
-	Locked  time.Duration `json:"-"`      // locked_seconds: the longest time that a repository was locked
+	Locked  time.Duration `json:"-"`      // locked_seconds: the longest time for which a repository was locked
 	Removed uint64        `json:"packs_removed"`
 	Freed   int64         `json:"freed_bytes"`
-	// Packs and LooseRefs are those of all repositories together, when all had their turn
-	// last.
+	// Packs and LooseRefs are the sums over all repositories in the last complete pass.
 	Packs     int `json:"packs"`
 	LooseRefs int `json:"loose_refs"`
 }
 
-// MarshalJSON has durations in seconds.
+// MarshalJSON writes durations in seconds.
 func (m MaintenanceStatus) MarshalJSON() ([]byte, error) {
 	type plain MaintenanceStatus // without methods
 	return json.Marshal(struct {
@@ -134,7 +134,7 @@ func (m MaintenanceStatus) MarshalJSON() ([]byte, error) {
 	}{plain(m), seconds.Seconds(m.Took), seconds.Seconds(m.Locked)})
 }
 
-// UnmarshalJSON reads the text of MarshalJSON.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
 	type plain MaintenanceStatus
 	var t struct {
@@ -150,7 +150,6 @@ func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// snapshot returns the status.
 func (m *maintenance) snapshot() MaintenanceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,12 +176,12 @@ func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	st.Freed += done.Freed
 }
 
-// runMaintenance maintains every repository once in a period, and sooner after many pushes.
+// runMaintenance maintains every repository once per period, and sooner after many pushes.
 func (p *Purgatory) runMaintenance(ctx context.Context) {
 	if p.cfg.NoMaintenance {
 		return
 	}
-	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not while everything starts
+	timer := time.NewTimer(upkeepPeriod/24 + rand.N(upkeepPeriod/24)) // not during the start
 	defer timer.Stop()
 	much := time.NewTicker(upkeepDisplaced)
 	defer much.Stop()
@@ -203,7 +202,7 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 	}
 }
 
-// maintainAll has every hosted repository maintained.
+// maintainAll makes every hosted repository due.
 func (p *Purgatory) maintainAll(ctx context.Context) {
 	announced, err := p.reader.announcedRefs(ctx)
 	for ref, ours := range announced {
@@ -216,7 +215,7 @@ func (p *Purgatory) maintainAll(ctx context.Context) {
 	}
 }
 
-// maintainNext maintains the repository whose turn it is.
+// maintainNext maintains a due repository.
 func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (took time.Duration) {
 	m := p.maintenance
 	m.mu.Lock()
@@ -252,11 +251,11 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
 	done, err := p.git.Maintain(ctx, how)
-	if errors.Is(err, ErrNoRepository) { // it was removed before its turn
+	if errors.Is(err, ErrNoRepository) { // the repository was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
 	took := time.Since(began)
-	if how.Prune && done.Pruned && p.quota.pruned(ref, began, came, done.Unnamed) { // pull requests that waited may have room
+	if how.Prune && done.Pruned && p.quota.pruned(ref, began, came, done.Unnamed) { // held pull requests may have room
 		p.touch(ref)
 	} else if how.Prune && err != nil {
 		p.quota.pruneFailed(ref, began)
@@ -269,7 +268,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	return done, err
 }
 
-// touch has a repository released soon.
+// touch asks for a release of a repository soon.
 func (p *Purgatory) touch(ref graspsync.RepoRef) {
 	p.table.touch(ref)
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier})

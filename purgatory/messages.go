@@ -11,84 +11,83 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// message is a message to the engine.
+// message is an input of the engine.
 type message interface {
 	handle(ctx context.Context, e *engine)
 }
 
-// The messages.
 type (
-	// newHold: an event is held now.
+	// newHold reports a new held event.
 	newHold struct{ entry refplan.Entry }
-	// surveyRequest: something may have changed for the events with an identifier.
+	// surveyRequest asks for a survey of an identifier, because something may have changed.
 	surveyRequest struct {
 		identifier string
 		why        refplan.Reasons
 	}
-	// storedEvent: the relay has stored or deleted an event.
+	// storedEvent reports an event that the relay has stored or deleted.
 	storedEvent struct{ event graspsync.Event }
-	// deletedPull: a pull request is not stored any more.
+	// deletedPull reports a pull request that is no longer stored.
 	deletedPull struct{ pull *nip34.PullRequest }
-	// refetchRequest: an operator wants the missing data of a repository fetched from these servers
-	// now.
+	// refetchRequest asks for an immediate fetch of missing data from these servers, for an
+	// operator.
 	refetchRequest struct {
 		ref  graspsync.RepoRef
 		urls []graspsync.CloneURL
 	}
-	// fetchEnd: a request to a git server has ended.
+	// fetchEnd reports the end of a request to a git server.
 	fetchEnd struct {
 		repo    graspsync.RepoRef
 		server  graspsync.HostPort
 		fetched syncqueue.Fetched
 		took    bool  // the received data is part of the repository
-		fault   error // a failure of our own, not of the server
+		fault   error // a failure of our git or disk
 	}
-	// surveyEnd: a survey has found the repositories to release.
+	// surveyEnd reports the result of a survey.
 	surveyEnd struct {
 		identifier string
 		why        refplan.Reasons
 		found      refplan.AffectedRepos
 		err        error
 	}
-	// surveyTurn: an identifier has a place for its survey.
+	// surveyTurn grants an identifier a slot for its survey.
 	surveyTurn struct {
 		identifier string
 		place      *limit.Slot
 	}
-	// releaseTurn: a repository has a place for its release.
+	// releaseTurn grants a repository a slot for its release.
 	releaseTurn struct {
 		ref   graspsync.RepoRef
 		in    lane
 		place *limit.Slot
 	}
-	// releaseEnd: the release of a repository has ended.
+	// releaseEnd reports the result of a release.
 	releaseEnd struct {
 		ref    graspsync.RepoRef
 		why    refplan.Reasons
 		result releaseResult
 		err    error
 	}
-	// departureEnd: all repositories of the authors of deletions were found.
+	// departureEnd reports that engine.leave is done.
 	departureEnd struct{}
-	// queueInquiry: a caller asks for the state of the queue for a repository. answer has room.
+	// queueInquiry asks for the state of a repository in the queue. answer is buffered.
 	queueInquiry struct {
 		ref    graspsync.RepoRef
 		answer chan<- syncqueue.About
 	}
-	// expiryEnd: the expiry of an event has ended.
+	// expiryEnd reports the end of an expiry.
 	expiryEnd struct {
 		entry refplan.Entry
 		err   error
 	}
 )
 
-// departureOf returns the survey for a repository that may not be announced any more.
+// departureOf returns the request to survey a repository that may have lost its announcement.
 func departureOf(ref graspsync.RepoRef) surveyRequest {
 	return surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Left: map[graspsync.RepoRef]bool{ref: true}}}
 }
 
-// inbox is a queue of messages whose senders never wait. It is bounded for messages from outside.
-// If one has no room, all held events are surveyed instead.
+// inbox is a queue of messages. Senders never block. If the queue is full, a message from outside
+// is dropped and all held events are surveyed instead.
 type inbox struct {
 	wake   chan struct{} // one slot
 	report *report
@@ -96,7 +95,7 @@ type inbox struct {
 	mu sync.Mutex
 	// guarded by mu
 	items []message
-	lost  bool // something had no room
+	lost  bool // a message was dropped
 }
 
 // maxInbox is the maximum number of messages from outside.
@@ -104,7 +103,7 @@ const maxInbox = 20_000
 
 func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }
 
-// put is for messages whose number the engine itself bounds.
+// put adds a message without a limit. Its callers are bounded by the engine.
 func (b *inbox) put(item message) {
 	b.mu.Lock()
 	b.items = append(b.items, item)
@@ -112,7 +111,7 @@ func (b *inbox) put(item message) {
 	b.ring()
 }
 
-// offer is for messages from outside. It reports whether there was room.
+// offer adds a message from outside. It reports whether there was room.
 func (b *inbox) offer(item message) bool {
 	b.mu.Lock()
 	room := len(b.items) < maxInbox
@@ -141,15 +140,15 @@ func (b *inbox) take() (items []message, lost bool) {
 	return items, lost
 }
 
-// tell is offer that counts messages without room.
+// tell is offer that counts dropped messages.
 func (b *inbox) tell(item message) {
 	if !b.offer(item) {
 		b.report.drop("inbox")
 	}
 }
 
-// anew reports whether missing data is to be fetched as if it were new, and its urgency. An event
-// of sync is more urgent than one of a client, whose push usually follows.
+// anew reports whether missing data is fetched as if it were new, and the origin. An event of sync
+// is more urgent than an event of a client, because a push usually follows the latter.
 func anew(why refplan.Reasons, n refplan.Need) (by syncqueue.Origin, anew bool) {
 	by = syncqueue.ByUser
 	because := func(byUser bool) {

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// The keys of what is kept.
+// Key prefixes in the store.
 const (
 	keyEntry    = "purgatory/entry/"
 	keyExpired  = "purgatory/expired/"
@@ -27,8 +27,7 @@ const (
 	keyAligning = "purgatory/aligning/"
 )
 
-// record is an entry as it is kept. The names of its JSON fields never change their
-// meaning.
+// record is the stored form of an entry. A JSON field name never changes its meaning.
 type record struct {
 	Class    refplan.Class `json:"class"`
 	Event    *nostr.Event  `json:"event"`
@@ -36,8 +35,8 @@ type record struct {
 	Seen     time.Time     `json:"seen"`
 	Deadline time.Time     `json:"deadline"`
 	Soft     bool          `json:"soft,omitempty"`
-	From     string        `json:"from,omitempty"` // the relay that brought it
-	For      string        `json:"for,omitempty"`  // who wants a relative
+	From     string        `json:"from,omitempty"` // relay that sent it
+	For      string        `json:"for,omitempty"`  // key that lists a relative
 }
 
 func encode(e refplan.Entry) ([]byte, error) {
@@ -57,15 +56,16 @@ func encode(e refplan.Entry) ([]byte, error) {
 
 var (
 	errRecord = errors.New("not an entry of ours")
-	// errObsolete is returned for a record of data that was pushed before its event, which is staged today.
+	// errObsolete is returned for a record of data that was pushed before its event. Such data is
+	// staged today.
 	errObsolete = errors.New("a record of an earlier version")
 )
 
-// obsoleteClass is the class of these records.
+// obsoleteClass is the class of records with errObsolete.
 const obsoleteClass = 4
 
-// decode reads what encode wrote under an id. Whatever the disk holds, what it
-// returns is an entry as it can have been made, or an error.
+// decode parses a record written by encode. It returns an error for any record that encode cannot
+// have written.
 func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -102,14 +102,14 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	return e, nil
 }
 
-// isSignature reports whether this has the form of one.
+// isSignature reports whether s is 64 bytes in hex.
 func isSignature(s string) bool {
 	data, err := hex.DecodeString(s)
 	return err == nil && len(data) == 64
 }
 
-// departure is what is kept of the version by which an owner took a repository from us. The
-// names of its JSON fields never change their meaning.
+// departure is the stored version of an announcement by which an owner removed a repository from
+// this service. A JSON field name never changes its meaning.
 type departure struct {
 	Repo      string          `json:"repo"`
 	CreatedAt nostr.Timestamp `json:"created_at"`
@@ -117,17 +117,17 @@ type departure struct {
 	Until     time.Time       `json:"until"`
 }
 
-// mostExpiredRepos is how many repositories are kept of an event that waited in vain: nearly all are about
-// one, and there may be very many such events.
+// mostExpiredRepos is the maximum number of repositories in the record of an expired event, because
+// there may be very many records. Nearly all events name one repository.
 const mostExpiredRepos = 4
 
-// expiredRecord is what is kept of an event that waited in vain. The names of its
-// JSON fields never change their meaning.
+// expiredRecord is the stored form of an expired event. A JSON field name never changes its
+// meaning.
 type expiredRecord struct {
-	Until  time.Time           `json:"until"` // it is remembered
+	Until  time.Time           `json:"until"` // end of the record
 	Class  refplan.Class       `json:"class"`
 	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
-	More   bool                `json:"more,omitempty"` // repositories than are kept
+	More   bool                `json:"more,omitempty"` // the event names more repositories
 	ByUser bool                `json:"by_user,omitempty"`
 	Seen   time.Time           `json:"seen,omitzero"`
 	At     time.Time           `json:"at,omitzero"`
@@ -145,7 +145,7 @@ func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
 	return data, nil
 }
 
-// decodeExpired reads what encodeExpired wrote. Older versions wrote until when it is remembered, and no more.
+// decodeExpired parses a record written by encodeExpired. Earlier versions wrote only Until.
 func decodeExpired(data []byte) (r expiredRecord, err error) {
 	if r.Until.UnmarshalText(data) == nil {
 		return r, nil
@@ -156,7 +156,7 @@ func decodeExpired(data []byte) (r expiredRecord, err error) {
 	return r, nil
 }
 
-// ending returns the state of the event, false if its repositories are not known.
+// ending returns the state of the event. It returns false if no repository is recorded.
 func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, bool) {
 	if len(r.Repos) == 0 || len(r.Repos) > mostExpiredRepos {
 		return EventState{}, false
@@ -167,7 +167,7 @@ func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, 
 	}, true
 }
 
-// readEach calls f for all records with a prefix, with the rest of their keys.
+// readEach calls f for all records with a key prefix. key is the rest of the key.
 func readEach(ctx context.Context, store state.Store, prefix string, f func(key string, value []byte) error) error {
 	for r, err := range store.Each(ctx, prefix) {
 		if err == nil {
@@ -180,7 +180,7 @@ func readEach(ctx context.Context, store state.Store, prefix string, f func(key 
 	return nil
 }
 
-// hashed is a key for a repository whose name a stranger chose.
+// hashed returns a store key for a repository. The name is hashed because strangers choose it.
 func hashed(ref graspsync.RepoRef) string { return hashedText(ref.String()) }
 
 func hashedText(s string) string {

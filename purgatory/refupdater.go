@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// refUpdater locks repositories and moves their refs. After a crash no reader sees a half-moved set
-// of refs.
+// refUpdater locks repositories and moves their refs. No reader sees a partial change, not even
+// after a crash.
 type refUpdater struct {
 	// set by newRefUpdater, read-only
 	cfg   *Config
@@ -29,13 +29,13 @@ func newRefUpdater(cfg *Config, table *repoTable, repos safeRepositories, git sa
 	return &refUpdater{cfg: cfg, table: table, repos: repos, git: git, keep: keep, step: step}
 }
 
-// enter locks a repository, and repairs it if its last change of refs has failed. It waits for the
-// lock no longer than patience.
+// enter locks a repository, and repairs it if its last change of refs failed. It waits at most
+// patience for the lock.
 func (m *refUpdater) enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	dir, unlock, err = m.repos.Lock(waiting, ref)
 	cancel()
-	if errors.Is(err, ErrNoRepository) && m.doubts(ref) { // nothing is to be taken back any more
+	if errors.Is(err, ErrNoRepository) && m.doubts(ref) { // there is nothing left to undo
 		if err := m.strikeOff(ctx, ref); err != nil {
 			return "", nil, err
 		}
@@ -50,10 +50,9 @@ func (m *refUpdater) enter(ctx context.Context, ref graspsync.RepoRef, patience 
 	return dir, unlock, nil
 }
 
-// move changes refs. It writes a journal first, because git that is killed in a transaction may
-// leave a part of it. After a crash the repository is repaired before anybody reads it. A
-// repository with a journal is repaired first, so that no journal is overwritten and no later start
-// undoes a finished change.
+// move changes refs. It writes a journal first, because git may leave a partial transaction if it
+// is killed. If the repository has an older journal, move repairs it first, so that no journal is
+// overwritten and no later start undoes a finished change.
 func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, r.Ref, r.dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -65,7 +64,7 @@ func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.
 	}
 	key := keyAligning + hashed(r.Ref)
 	if err := m.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
-		m.doubt(r.Ref, journal{}) // it may have been written
+		m.doubt(r.Ref, journal{}) // the record may have been written
 		return err
 	}
 	m.step("journalled")
@@ -75,13 +74,13 @@ func (m *refUpdater) move(ctx context.Context, r *repository, changes []refplan.
 	}
 	m.step("aligned")
 	if err := m.keep.Delete(ctx, key); err != nil {
-		m.doubt(r.Ref, journal{}) // all was done: it is only to be struck off
+		m.doubt(r.Ref, journal{}) // the change is complete, only its record is left
 		return err
 	}
 	return nil
 }
 
-// point has HEAD name a branch that does not exist yet.
+// point sets HEAD to a branch that does not exist yet.
 func (m *refUpdater) point(ctx context.Context, r *repository, head nip34.RefName) error {
 	return m.simply(ctx, r.Ref, r.dir, nil, head)
 }
@@ -91,8 +90,8 @@ func (m *refUpdater) remove(ctx context.Context, ref graspsync.RepoRef, dir stri
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }
 
-// simply makes changes that need no journal: each is done or not, no intermediate state is wrong,
-// and only locks can be left. A repository with a journal is repaired first.
+// simply makes changes that need no journal, because any subset of them is valid. A crash leaves at
+// most stale locks. A repository with a journal is repaired first.
 func (m *refUpdater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := m.mend(ctx, ref, dir); err != nil {
 		return fmt.Errorf("mending a repository: %w", err)
@@ -104,15 +103,15 @@ func (m *refUpdater) simply(ctx context.Context, ref graspsync.RepoRef, dir stri
 	return err
 }
 
-// doubt has a repository repaired before anything else. The caller has repaired the repository before, so that the new
-// journal replaces no other.
+// doubt sets the journal of a repository, which is then repaired before any other use. The caller
+// has repaired the repository before, so no other journal is lost.
 func (m *refUpdater) doubt(ref graspsync.RepoRef, j journal) { m.table.setJournal(ref, &j) }
 
-// doubts reports whether a repository must be repaired before anything else.
+// doubts reports whether a repository has a journal and must be repaired.
 func (m *refUpdater) doubts(ref graspsync.RepoRef) bool { return m.table.journal(ref) != nil }
 
-// mend repairs a repository with a journal: it removes the leftovers of the transaction, undoes its
-// done part, and deletes the journal. It is repeated until all of that has worked. The next release
+// mend repairs a repository with a journal. It removes stale locks, undoes a partial transaction,
+// and deletes the journal. After a failure the next call repeats all of that. The next release
 // moves the refs again.
 func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
 	j := m.table.journal(ref)
@@ -128,8 +127,8 @@ func (m *refUpdater) mend(ctx context.Context, ref graspsync.RepoRef, dir string
 	return m.strikeOff(ctx, ref)
 }
 
-// takeBack undoes the done part of a transaction. If the old objects are gone, the journal is of
-// long ago and could not be deleted.
+// takeBack undoes a partial transaction. If the old objects no longer exist, the journal is old and
+// its deletion had failed.
 func (m *refUpdater) takeBack(ctx context.Context, dir string, j journal) error {
 	refs, err := m.git.Refs(ctx, dir)
 	if err != nil {
@@ -153,7 +152,7 @@ func (m *refUpdater) takeBack(ctx context.Context, dir string, j journal) error 
 	return m.git.UpdateRefs(ctx, dir, back, head)
 }
 
-// strikeOff deletes a journal, on the disk first.
+// strikeOff deletes a journal, first on the disk and then in memory.
 func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := m.keep.Delete(ctx, keyAligning+hashed(ref)); err != nil {
 		return err
@@ -162,7 +161,7 @@ func (m *refUpdater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error
 	return nil
 }
 
-// repair mends a repository after a crash, if it exists.
+// repair repairs a repository after a crash, if it exists.
 func (m *refUpdater) repair(ctx context.Context, ref graspsync.RepoRef) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.Timeout)
 	defer cancel()

@@ -17,17 +17,16 @@ type repository struct {
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch // of the release, which may use other repositories as well
-	until    time.Duration    // end of the share of time, on watch
+	watch    *stopwatch.Watch // of the release, which may cover other repositories
+	until    time.Duration    // end of the time budget on watch
 	moves    int              // maximum number of refs in one transaction; 0: any number
 	gained   bool             // objects were imported in this release
-	occupied bool             // another repository that may have objects was locked
-	more     bool             // objects had no room yet, and may have some when these have refs
-	failed   error            // the release failed, and is repeated
-	trouble  error            // a part of the release failed, which is repeated
+	occupied bool             // a repository that may have objects was locked by others
+	more     bool             // objects may get room after these have refs
+	failed   error            // failure of the release, which is repeated
+	trouble  error            // failure of a part of the release, which is repeated
 }
 
-// endReasonOf converts the reason for which a hold ended.
 func endReasonOf(f refplan.EndReason) EndReason {
 	switch f {
 	case refplan.Expired:
@@ -40,11 +39,11 @@ func endReasonOf(f refplan.EndReason) EndReason {
 	return NotStored
 }
 
-// left returns the rest of the share of time.
+// left returns the rest of the time budget.
 func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
 
-// work runs git for at most so long. The error wraps errLong if the time was up, and ErrGitBusy if
-// all git slots were busy for too long, which says nothing about the repository.
+// work calls do with a limit of most for its work. The error wraps errLong if the time was up, and
+// ErrGitBusy if all git slots were busy for too long, which is not the fault of the repository.
 func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
 	working, cancel := r.watch.Limit(ctx, most, errLong)
 	defer cancel()

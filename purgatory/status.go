@@ -6,65 +6,66 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Status is what a [Purgatory] knows at one moment.
+// Status is a snapshot of a [Purgatory].
 type Status struct {
 	At      time.Time     `json:"at"`
 	Waiting []EntryStatus `json:"waiting"` // the first [StatusEntries] to expire
-	// How many wait, by class, and how large their events are.
+	// Number of held events by class, and their size in bytes.
 	Announcements int   `json:"announcements"`
 	States        int   `json:"states"`
 	PullRequests  int   `json:"pull_requests"`
-	Relatives     int   `json:"relatives"` // announcements of those whom others list that wait
+	Relatives     int   `json:"relatives"` // announcements of maintainers whom a held announcement lists
 	Bytes         int64 `json:"bytes"`
-	// Since the start.
+	// Counters since the start.
 	Held       uint64            `json:"held"`
 	Released   uint64            `json:"released"`
 	Expired    uint64            `json:"expired"`
 	Replaced   uint64            `json:"replaced"`
 	Deleted    uint64            `json:"deleted"`
-	Refused    uint64            `json:"refused"`   // by the relay when their data was here
-	Displaced  uint64            `json:"displaced"` // by others, when there were no places left
-	Unwanted   uint64            `json:"unwanted"`  // relatives that nobody lists any more
+	Refused    uint64            `json:"refused"`   // by the relay, after their data had arrived
+	Displaced  uint64            `json:"displaced"` // evicted, because the table was full
+	Unwanted   uint64            `json:"unwanted"`  // relatives whom no held announcement lists any more
 	Fetches    uint64            `json:"fetches"`   // requests for git data
-	Failed     uint64            `json:"failed"`    // of them
-	Objects    uint64            `json:"objects"`   // wanted ones that came
+	Failed     uint64            `json:"failed"`    // failed fetches
+	Objects    uint64            `json:"objects"`   // received objects that were missing
 	Fetched    uint64            `json:"fetched_bytes"`
-	Dropped    map[string]uint64 `json:"dropped"`    // by a bound
-	Unreadable uint64            `json:"unreadable"` // entries on the disk
-	Panics     map[string]uint64 `json:"panics"`     // that were contained, by whose code it was; always a bug
-	// Failures are the dependencies whose last call failed, such as "relay save", "git take" and "store write".
+	Dropped    map[string]uint64 `json:"dropped"`    // by limit
+	Unreadable uint64            `json:"unreadable"` // unreadable records on the disk
+	Panics     map[string]uint64 `json:"panics"`     // contained panics by component; each is a bug
+	// Failures are the dependencies whose last call failed, for example "relay save" or "store
+	// write".
 	Failures []graspsync.Failure `json:"failures,omitempty"`
 
-	// Unconfirmed is how many repositories have no announcement and stay in service until the operator
-	// confirms that they leave; see [Purgatory.Ready].
+	// Unconfirmed is the number of repositories without announcement that stay in service until the
+	// operator confirms their removal. See [Purgatory.Ready].
 	Unconfirmed int `json:"unconfirmed_departures,omitempty"`
 
-	// Queue is how many repositories git data is hunted for.
+	// Queue is the number of repositories whose git data is being fetched or waits for a fetch.
 	Queue int `json:"queue"`
-	// Domains are the git servers that were asked since the start, by name: up to 200. What was
-	// asked of others is that of "other", which comes last.
+	// Domains are up to 200 git servers that received requests since the start, by name. The last
+	// entry, "other", sums up the rest.
 	Domains []DomainStatus `json:"domains"`
 
 	Maintenance MaintenanceStatus `json:"maintenance"`
 }
 
-// DomainStatus is what came of the requests to one git server.
+// DomainStatus counts the requests to one git server.
 type DomainStatus struct {
 	Domain   string `json:"domain"` // host and port
 	InFlight int    `json:"in_flight"`
 	Requests uint64 `json:"requests"`
-	Failed   uint64 `json:"failed"` // of them
-	// LastRequest is when one began, LastFailure when one failed, with LastError: one line of
-	// printable text, some of which may be the server's.
+	Failed   uint64 `json:"failed"` // failed requests
+	// LastRequest is the start of the last request. LastFailure is the time of the last failure,
+	// and LastError its text: one printable line that may quote the server.
 	LastRequest time.Time `json:"last_request,omitzero"`
 	LastFailure time.Time `json:"last_failure,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
 }
 
-// StatusEntries is how many entries a [Status] names.
+// StatusEntries is the maximum number of entries in a [Status].
 const StatusEntries = 100
 
-// EntryStatus is one event that waits.
+// EntryStatus is one held event.
 type EntryStatus struct {
 	ID       string    `json:"id"`
 	Class    string    `json:"class"` // announcement, state, pull request, relative
@@ -72,6 +73,6 @@ type EntryStatus struct {
 	ByUser   bool      `json:"by_user"`
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline"`
-	Soft     bool      `json:"soft"`    // it has expired, and can be revived
-	Missing  int       `json:"missing"` // git objects that its repositories lack, as of the last look; events are never counted here
+	Soft     bool      `json:"soft"`    // expired, and can be revived
+	Missing  int       `json:"missing"` // git objects that its repositories lacked at the last release
 }

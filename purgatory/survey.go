@@ -10,12 +10,12 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// survey finds the repositories with an identifier that are to be released, and ends the holds of
-// events that were deleted, replaced or have expired. It takes no lock of a repository.
+// survey finds the repositories with an identifier that must be released, and ends the holds of
+// deleted, replaced and expired events. It locks no repository.
 func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.AffectedRepos, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	// The table is read before the events: an event that comes later has a survey of its own.
+	// The table is read before the events, because a later event causes a survey of its own.
 	v := p.table.beginSurvey(identifier, why, func(n refplan.Need) bool { return !p.pending.allWait(n.Entries) })
 	g, err := p.reader.gatherAll(ctx, identifier, why)
 	if err != nil {
@@ -37,8 +37,8 @@ func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.R
 	return found, errors.Join(errs...)
 }
 
-// reviewRelatives stores the announcements of maintainers whom a served repository lists by now,
-// and ends the holds of those whom nobody lists.
+// reviewRelatives stores the announcements of maintainers whom a served repository lists now, and
+// ends the holds of maintainers whom no announcement lists.
 func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
 	if len(g.Relatives) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 		switch {
 		case is:
 			errs = append(errs, p.releaseListed(ctx, h))
-		case len(payers) == 0 && h.For == h.Author: // until its time is over
+		case len(payers) == 0 && h.For == h.Author: // stays held until it expires
 		case len(payers) == 0:
 			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
 		case !slices.Contains(payers, h.For):
@@ -70,8 +70,8 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 	return errors.Join(errs...)
 }
 
-// releaseListed has the relay store the announcement of a maintainer, unless it was deleted: a
-// deletion may not have been reported yet.
+// releaseListed stores the announcement of a maintainer, unless the relay has a deletion of it,
+// which may not have been reported yet.
 func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
 	deleted, err := p.reader.deleted(ctx, e)
 	switch {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Locks are locks by key. Who waits for one stops waiting when its context ends. They are
-// made by [NewLocks] and may be used concurrently.
+// Locks are locks by key. A waiting caller gives up when its context ends. Locks are created by
+// [NewLocks] and safe for concurrent use.
 type Locks[K comparable] struct {
-	slots *Shared[K, chan struct{}] // with one slot, which is taken by who has the lock
+	slots *Shared[K, chan struct{}] // one slot, filled while the lock is held
 }
 
-// NewLocks returns locks that nobody has.
+// NewLocks returns locks that are all free.
 func NewLocks[K comparable]() *Locks[K] {
 	return &Locks[K]{NewShared[K](func() chan struct{} { return make(chan struct{}, 1) })}
 }
@@ -31,7 +31,7 @@ func (l *Locks[K]) Lock(ctx context.Context, k K) (unlock func(), err error) {
 	}
 }
 
-// TryLock is Lock for who does not wait.
+// TryLock is Lock without a wait.
 func (l *Locks[K]) TryLock(k K) (unlock func(), ok bool) {
 	slot, done := l.slots.Use(k)
 	select {
@@ -46,7 +46,8 @@ func (l *Locks[K]) TryLock(k K) (unlock func(), ok bool) {
 	}
 }
 
-// LockUnused is TryLock, unless somebody uses what the lock is of, or waits for it.
+// LockUnused is TryLock that also fails if the key is in use (see Use) or a caller waits for its
+// lock.
 func (l *Locks[K]) LockUnused(k K) (unlock func(), ok bool) {
 	slot, done, ok := l.slots.UseFirst(k, func(slot chan struct{}) { slot <- struct{}{} })
 	if !ok {
@@ -58,11 +59,12 @@ func (l *Locks[K]) LockUnused(k K) (unlock func(), ok bool) {
 	}, true
 }
 
-// Use keeps others from [Locks.LockUnused], and from no other lock, until done is called, once.
+// Use blocks [Locks.LockUnused], but no other lock of the key, until done is called. done must be
+// called once.
 func (l *Locks[K]) Use(k K) (done func()) {
 	_, done = l.slots.Use(k)
 	return done
 }
 
-// Len is how many keys somebody has the lock of, waits for it, or uses.
+// Len returns the number of keys that are locked, waited for or in use.
 func (l *Locks[K]) Len() int { return l.slots.Len() }

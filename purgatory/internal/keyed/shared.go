@@ -1,10 +1,9 @@
-// Package keyed has locks by key, and values by key that are there as long as somebody
-// uses them: nothing is kept for a key that nobody uses.
+// Package keyed provides locks and values by key. Nothing is stored for a key that is not in use.
 package keyed
 
 import "sync"
 
-// Shared are values by key. They are made by [NewShared] and may be used concurrently.
+// Shared are values by key. They are created by [NewShared] and safe for concurrent use.
 type Shared[K comparable, V any] struct {
 	// set by NewShared, read-only
 	fresh func() V
@@ -18,21 +17,20 @@ type share[V any] struct {
 	users int // guarded by Shared.mu
 }
 
-// NewShared returns values that fresh makes.
+// NewShared returns values that fresh creates.
 func NewShared[K comparable, V any](fresh func() V) *Shared[K, V] {
 	return &Shared[K, V]{fresh: fresh, of: make(map[K]*share[V])}
 }
 
-// Use returns the value of a key, which is the same for all who use it now. done must be
-// called once.
+// Use returns the value of a key, which all concurrent users share. done must be called once.
 func (s *Shared[K, V]) Use(k K) (value V, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.use(k)
 }
 
-// UseFirst is Use, unless somebody uses it. take is called before anybody else can; it must
-// not block.
+// UseFirst is Use, but fails if the key is in use. take is called before any other user gets the
+// value. It must not block.
 func (s *Shared[K, V]) UseFirst(k K, take func(V)) (value V, done func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,14 +42,14 @@ func (s *Shared[K, V]) UseFirst(k K, take func(V)) (value V, done func(), ok boo
 	return value, done, true
 }
 
-// Len is how many keys somebody uses.
+// Len returns the number of keys in use.
 func (s *Shared[K, V]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.of)
 }
 
-// use is called with mu held.
+// use is Use with mu held.
 func (s *Shared[K, V]) use(k K) (value V, done func()) {
 	x := s.of[k]
 	if x == nil {

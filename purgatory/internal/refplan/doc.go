@@ -1,5 +1,5 @@
-// Package refplan decides what becomes of repositories, in values: from what is known of
-// those with one identifier, a [Group], and of one of them, a [Repository], it says which
-// state decides, which refs change, which objects are needed, and what can be served. It
-// has no context, lock, clock, git or logger.
+// Package refplan plans a release as pure values. Its input is a [Group], the events of all
+// repositories with one identifier, and a [Repository] of the group. It decides which state counts,
+// which refs change, which objects are missing, and which events may be served. It has no context,
+// lock, clock, git or logger.
 package refplan

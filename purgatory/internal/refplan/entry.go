@@ -9,17 +9,17 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Class is what kind of thing waits.
+// Class is the kind of a held event.
 type Class uint8
 
-// The classes.
+// The classes of held events.
 const (
 	Announcement Class = iota + 1
 	State
-	PullRequest // and updates of one
-	_           // records of earlier versions have it
-	// Relative is an announcement that makes no repository ours, of somebody who is listed
-	// by one that waits: it waits with that.
+	PullRequest // and pull request updates
+	_           // used in records of earlier versions
+	// Relative is the announcement of a maintainer whom a held announcement lists, and for whose
+	// repository this service is not listed. It is held as long as the listing announcement.
 	Relative
 )
 
@@ -38,36 +38,38 @@ func (c Class) String() string {
 	return "invalid"
 }
 
-// Entry is something that waits. It is never changed; a copy replaces it.
+// Entry is a held event. It is immutable.
 type Entry struct {
 	ID    graspsync.EventID
 	Class Class
 	Event *nostr.Event
-	// What Event says, by its class: all that look at it would parse it again. It does not change.
-	Announces *nip34.Announcement // an Announcement or a Relative
+	// Event in parsed form, by its class. Immutable.
+	Announces *nip34.Announcement // of an Announcement or a Relative
 	State     *nip34.State
 	Pull      *nip34.PullRequest
-	Expires   int64 // Unix seconds, by what it says itself (NIP-40); zero: never
+	Expires   int64 // NIP-40 expiration in Unix seconds; zero: never
 	Author    graspsync.PubKey
-	// Repos are the repositories that it names: an announcement its own, a state the
-	// one of its author, a pull request those of its a tags.
+	// Repos are the repositories that the event names: that of an announcement or state, or those
+	// in the a tags of a pull request.
 	Repos    []graspsync.RepoRef
 	Version  graspsync.EventKey // of an announcement or state
-	ByUser   bool               // it was submitted, not synced
+	ByUser   bool               // submitted by a client, not synced
 	Size     int64              // bytes
-	Seen     time.Time          // when it came
-	Deadline time.Time          // when it expires
-	// Soft: it has expired once; its repository is gone, and a state event revives
-	// it. Deadline is when that ends.
+	Seen     time.Time          // arrival
+	Deadline time.Time          // expiry
+	// Soft is true for an announcement that has expired once. Its repository is removed. A state
+	// event revives the announcement before Deadline.
 	Soft bool
-	// From is the relay that brought it, without the path; empty if somebody submitted it.
+	// From is the relay that sent the event, without the path. It is empty if a client submitted
+	// it.
 	From string
-	// For is the key that lists the author of a Relative, which counts for that key: the author
-	// itself if it takes the place of an announcement of theirs.
+	// For is the key that lists the author of a Relative, and in whose quota it counts. It is the
+	// author if the Relative replaces a held announcement of the author.
 	For graspsync.PubKey
 }
 
-// Signed is its event, whose id and author were read when it came in; the zero Event for the zero Entry.
+// Signed returns the event with its parsed id and author. It returns the zero Event for the zero
+// Entry.
 func (e Entry) Signed() graspsync.Event {
 	if e.Event == nil {
 		return graspsync.Event{}
@@ -75,11 +77,11 @@ func (e Entry) Signed() graspsync.Event {
 	return graspsync.Event{Event: e.Event, ID: e.ID, PubKey: e.Author}
 }
 
-// IsAnnouncement reports whether an entry is an announcement: of each repository one waits, whether
-// it makes that ours or not.
+// IsAnnouncement reports whether an entry is an Announcement or a Relative. At most one is held per
+// repository.
 func (e *Entry) IsAnnouncement() bool { return e.Class == Announcement || e.Class == Relative }
 
-// Owes is whose share of the places an entry has.
+// Owes returns the key in whose quota an entry counts.
 func (e *Entry) Owes() graspsync.PubKey {
 	if e.Class == Relative {
 		return e.For

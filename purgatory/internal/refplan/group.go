@@ -8,37 +8,37 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Group is what is known of the repositories with one identifier. A state may be about several of
-// them.
+// Group holds the known events of all repositories with one identifier. A state may concern several
+// of these repositories.
 type Group struct {
 	Identifier string
-	Family     *nip34.AnnouncementSet // the maintainers of each
+	Family     *nip34.AnnouncementSet // maintainers of each repository
 	Accepted   map[graspsync.RepoRef]*nip34.Announcement
 	Waiting    map[graspsync.RepoRef]Entry // held announcements
-	All        []*nip34.Announcement       // the newest of each repository
+	All        []*nip34.Announcement       // newest announcement of each repository
 	States     []Entry
 	Pulls      []Entry
-	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: the repositories for which pull requests wait, in Pulls or not
+	PullsFor   map[graspsync.RepoRef]struct{} // in a survey: repositories with held pull requests, in Pulls or not
 	Relatives  []Entry                        // held announcements of listed maintainers
 	Stored     []*nip34.State
-	Over       []Ended             // whose holds end
-	Pins       []graspsync.EventID // of entries whose holds nobody else may end
-	Late       bool                // events count whose time is over, because they were to be released before a crash
-	AskDeleted bool                // the relay is asked about the deletion of each event
+	Over       []Ended             // events whose holds end
+	Pins       []graspsync.EventID // ids of entries whose holds only this group may end
+	Late       bool                // expired events count as well, because a crash may have prevented their release
+	AskDeleted bool                // ask the relay about the deletion of each event
 }
 
-// EndReason is the reason for which a hold ended before its data arrived.
+// EndReason is the reason why a hold ends before its data arrives.
 type EndReason uint8
 
-// The reasons for which a hold ends.
+// The reasons why a hold ends.
 const (
-	Expired   EndReason = iota + 1 // by the time that its event gives itself
+	Expired   EndReason = iota + 1 // by its NIP-40 expiration
 	Replaced                       // by a newer version
 	Deleted                        // by its author
 	NotStored                      // the relay refused it
 )
 
-// Ended is an entry whose hold ends because of another event or its own expiration.
+// Ended is an entry whose hold ends because of another event or its expiration.
 type Ended struct {
 	Entry  Entry
 	Reason EndReason
@@ -75,7 +75,7 @@ func (g *Group) SortAnnouncement(e Entry) {
 	g.Waiting[a.Ref] = e
 }
 
-// Repository returns a new Repository.
+// Repository returns a new Repository with the maintainers of ref.
 func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	return &Repository{
 		Ref: ref, Members: g.Family.Authority(ref).Members(), Active: g.Accepted[ref] != nil,
@@ -84,7 +84,7 @@ func (g *Group) Repository(ref graspsync.RepoRef) *Repository {
 	}
 }
 
-// WaitsFor reports whether a state or a pull request waits for a repository.
+// WaitsFor reports whether a state or a pull request is held for a repository.
 func (g *Group) WaitsFor(r *Repository) bool {
 	_, pulled := g.PullsFor[r.Ref]
 	return pulled || slices.ContainsFunc(g.States, func(h Entry) bool { return r.IsMember(h.Author) }) ||
@@ -93,7 +93,7 @@ func (g *Group) WaitsFor(r *Repository) bool {
 		})
 }
 
-// Wrote returns 1 if the owner of a repository is the author of a held state, and else 0.
+// Wrote returns 1 if the owner of a repository has a held state, else 0. It is a sort key.
 func (g *Group) Wrote(r *Repository) int {
 	if slices.ContainsFunc(g.States, func(h Entry) bool { return h.Repos[0] == r.Ref }) {
 		return 1
@@ -101,7 +101,7 @@ func (g *Group) Wrote(r *Repository) int {
 	return 0
 }
 
-// Older compares versions, the oldest first.
+// Older is a comparison function that sorts the oldest version first.
 func Older(a, b graspsync.EventKey) int {
 	switch {
 	case b.Newer(a):
@@ -112,8 +112,8 @@ func Older(a, b graspsync.EventKey) int {
 	return 0
 }
 
-// FormatOf returns the object format of the newest state with refs. known is false if there is
-// none.
+// FormatOf returns the object format of the newest state with refs. known is false if no such state
+// exists.
 func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) {
 	var newest *nip34.State
 	consider := func(s *nip34.State) {
@@ -136,8 +136,8 @@ func (g *Group) FormatOf(r *Repository) (format nip34.ObjectFormat, known bool) 
 	return nip34.SHA1, false
 }
 
-// Sources returns at most so many repositories that may have objects which one lacks: those of its
-// maintainers first, then those with a common maintainer or a common pull request.
+// Sources returns at most most repositories that may have missing objects of r. Repositories of its
+// maintainers come first, then repositories with a common maintainer or pull request.
 func (g *Group) Sources(r *Repository, most int, shuffle func([]graspsync.RepoRef)) (out []graspsync.RepoRef) {
 	var others []graspsync.RepoRef
 	for ref := range g.Ours() {
@@ -162,7 +162,7 @@ func (g *Group) PulledWith(a, b graspsync.RepoRef) bool {
 	})
 }
 
-// Concerning returns the states about a repository: the held ones, and the newest stored one.
+// Concerning returns the held states of maintainers of r and the newest stored one.
 func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	for _, h := range g.States {
 		if r.IsMember(h.Author) {
@@ -175,7 +175,7 @@ func (g *Group) Concerning(r *Repository) (out []*nip34.State) {
 	return out
 }
 
-// NewestStored returns the newest stored state of a maintainer; nil if there is none.
+// NewestStored returns the newest stored state of a maintainer, or nil.
 func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	for _, s := range g.Stored {
 		if r.IsMember(s.Ref.Owner) && (newest == nil || s.Key().Newer(newest.Key())) {
@@ -185,8 +185,8 @@ func (g *Group) NewestStored(r *Repository) (newest *nip34.State) {
 	return newest
 }
 
-// Authorized returns the newest state of a maintainer, stored or held, with or without its objects;
-// nil if there is none.
+// Authorized returns the newest state of a maintainer, stored or held, even if its objects are
+// missing. It returns nil if no state exists.
 func (g *Group) Authorized(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -197,9 +197,9 @@ func (g *Group) Authorized(r *Repository) *nip34.State {
 	return newest
 }
 
-// Authoritative returns the state that decides about the refs of a repository: the newest one that
-// is stored, or that is held and complete. It is nil if there is none, or if it is incomplete. A
-// state without refs does not decide for a repository that is not served.
+// Authoritative returns the state that decides about the refs of a repository: the newest state
+// that is stored, or held and complete. It returns nil if that state does not exist or is
+// incomplete. A state without refs does not decide for a repository that is not served.
 func (g *Group) Authoritative(r *Repository) *nip34.State {
 	newest := g.NewestStored(r)
 	for _, h := range g.States {
@@ -216,7 +216,7 @@ func (g *Group) Authoritative(r *Repository) *nip34.State {
 	return newest
 }
 
-// Changes returns the changes of the refs of a repository.
+// Changes returns the ref changes of a repository, and its new HEAD or the zero name.
 func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName) {
 	if r.Decides != nil {
 		changes, head = ChangesFor(r.Refs, r.Decides)
@@ -245,7 +245,7 @@ func (g *Group) Changes(r *Repository) (changes []RefChange, head nip34.RefName)
 }
 
 // Unborn returns the default branch of the newest held state for a repository without branches, so
-// that a clone begins on it. It is zero if HEAD is already there.
+// that a clone starts on that branch. It is zero if HEAD is already correct.
 func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	if r.Decides != nil || r.Refs.HasState() {
 		return head
@@ -265,7 +265,7 @@ func (g *Group) Unborn(r *Repository) (head nip34.RefName) {
 	return newest.HEAD
 }
 
-// Ahead reports whether a push has moved a ref to the value of a held state that is newer than the
+// Ahead reports whether a push has moved a ref to its value in a held state that is newer than the
 // deciding one. Such a ref must not be moved back.
 func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	if _, pushed := r.Pushed[name]; !pushed {
@@ -277,14 +277,13 @@ func (g *Group) Ahead(r *Repository, name nip34.RefName) bool {
 	})
 }
 
-// Ends reports whether a hold that ends is that of the announcement of a repository that nobody
-// else announces.
+// Ends reports whether o is the announcement of a repository without another announcement.
 func (g *Group) Ends(o Ended) bool {
 	return o.Entry.Class == Announcement && o.Reason != Replaced && !g.IsOurs(o.Entry.Repos[0])
 }
 
-// Decided returns the objects of the states about a repository: the newest stored one, then the
-// held ones, the newest first.
+// Decided returns the objects of the states of r, in this order: newest stored state, then held
+// states from new to old.
 func (g *Group) Decided(r *Repository) (sets []Objects) {
 	states := g.Concerning(r)
 	slices.Reverse(states)
@@ -296,7 +295,7 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 	return sets
 }
 
-// Named yields all named objects of a repository, in any order, some more than once.
+// Named yields all named objects of a repository, in any order. Some are yielded more than once.
 func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
 	return func(yield func(nip34.ObjectID) bool) {
 		for _, set := range g.Decided(r) {

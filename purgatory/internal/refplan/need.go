@@ -9,24 +9,24 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Need is what is missing of one repository, and where it may be had.
+// Need lists the objects that a repository lacks, and the URLs that may have them.
 type Need struct {
 	IDs     []nip34.ObjectID
-	States  []nip34.ObjectID                    // of them, those of states; in order
-	Authors map[nip34.ObjectID]graspsync.PubKey // of pull requests that name the others; zero: there are several
-	// Own are the clone URLs in the announcements of the maintainers. Strangers are the other clone URLs in the pull
-	// requests of each author. Several authors may name the same URL.
+	States  []nip34.ObjectID                    // those of IDs that states name; sorted
+	Authors map[nip34.ObjectID]graspsync.PubKey // author of the pull request that names an object; zero: several authors
+	// Own are the clone URLs of the maintainers' announcements. Strangers are the other clone URLs
+	// of pull requests, by author. Several authors may name the same URL.
 	Own       []graspsync.CloneURL
 	Strangers [][]graspsync.CloneURL
-	Left      int                 // URLs that had no room among these: their turn comes
-	Entries   []graspsync.EventID // that wait for it
+	Left      int                 // number of URLs over the limits; they rotate in later
+	Entries   []graspsync.EventID // events that wait for the objects
 	Members   map[graspsync.PubKey]struct{}
 }
 
-// URLs are where it may be had.
+// URLs returns all clone URLs.
 func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
 
-// named notes who names an object in a pull request.
+// named records the author of the pull request that names an object.
 func (n *Need) named(pr *nip34.PullRequest) {
 	if n.Authors == nil {
 		n.Authors = make(map[nip34.ObjectID]graspsync.PubKey)
@@ -41,26 +41,26 @@ func (n *Need) named(pr *nip34.PullRequest) {
 	n.Authors[pr.Tip] = by
 }
 
-// Clones says which clone URLs count.
+// Clones are the limits of clone URLs.
 type Clones struct {
-	Most   int                             // of one announcement or pull request: the first
-	IsOurs func(u graspsync.CloneURL) bool // those that lead to ourselves do not
-	Now    time.Time                       // by which those have their turns for whose there is no room
+	Most   int                             // used URLs of one announcement or pull request: the first ones
+	IsOurs func(u graspsync.CloneURL) bool // URLs of this service, which are not used
+	Now    time.Time                       // determines the rotation
 }
 
-// mostOwn is how many times Clones.Most the clone URLs are that the announcements of all
-// who have a say in a repository name together: there may be 257 of them.
+// mostOwn times Clones.Most is the maximum number of clone URLs of all maintainers of a repository,
+// of whom there may be 257.
 const mostOwn = 4
 
-// mostStrangers is how many times Clones.Most the clone URLs of pull requests may be. Those that several authors name
-// count for each. Pull requests can name any number, and each step of the queue looks at all of them.
+// mostStrangers times Clones.Most is the maximum number of clone URLs of pull requests. A URL
+// counts once for each author. The limit is needed because pull requests may name any number, and
+// each step of the queue reads all of them.
 const mostStrangers = 16
 
-// rotates is how long those whose URLs there is no room for wait for others to have their turn.
+// rotates is the time after which URLs over the limit get their turn.
 const rotates = time.Hour
 
-// Need returns what a repository lacks for what waits, and for the newest state that is
-// stored, and how many URLs of those who have a say there is no room for.
+// Need returns the objects that r lacks for held events and for the newest stored state.
 func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	n.Members = r.Members
 	for _, h := range g.States {
@@ -90,11 +90,14 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	return n
 }
 
-// urls returns the clone URLs of a repository: those in the announcements of all maintainers, also of maintainers whose
-// repositories are not ours, and those that only waiting pull requests name, by author. Anybody can write pull requests.
-// dropped is the number of URLs for which there was no room. If there is no room for those of all maintainers, each
-// maintainer has one in turn: first the owner, then those whose states wait, then the others. Of these, and of the
-// authors of pull requests, those come first each hour that had none in the hour before.
+// urls returns the clone URLs of a repository. own are those in the announcements of all
+// maintainers, also of maintainers whose repositories are not ours. strangers are those that only
+// held pull requests name, by author, because anyone can write pull requests. dropped is the number
+// of URLs over the limits.
+//
+// Over the limit, each maintainer has one URL in turn: the owner, then authors of held states, then
+// the others. Each hour, maintainers and authors of pull requests that had no turn in the hour
+// before come first.
 func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
 	type urlOf struct {
 		author graspsync.PubKey // zero: a maintainer
@@ -165,13 +168,13 @@ func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, st
 	return own, strangers, dropped
 }
 
-// turned returns some in the order of their turns, so many further each hour.
+// turned returns all, rotated by another by keys each hour.
 func turned(all []graspsync.PubKey, by int, now time.Time) []graspsync.PubKey {
 	first := int(now.Unix()/int64(rotates/time.Second)%int64(len(all))) * max(1, by) % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
-// inOrder returns the maintainers of a repository as their URLs have their turns.
+// inOrder returns the maintainers in the order in which their URLs have turns.
 func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now time.Time) []graspsync.PubKey {
 	out := turned(members, most/2, now)
 	writes := make(map[graspsync.PubKey]struct{})
@@ -192,7 +195,7 @@ func (g *Group) inOrder(r *Repository, members []graspsync.PubKey, most int, now
 	return out
 }
 
-// inTurn calls add with at most so many of the URLs of some keys, one of each key in turn.
+// inTurn calls add for at most most URLs, one URL of each key in turn.
 func inTurn(of map[graspsync.PubKey][]graspsync.CloneURL, order []graspsync.PubKey, most int, add func(graspsync.PubKey, graspsync.CloneURL)) {
 	for round, more := 0, true; more; round++ {
 		more = false

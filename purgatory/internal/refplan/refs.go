@@ -8,28 +8,28 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Refs are the refs of a repository, as purgatory.Refs.
+// Refs are the refs of a repository. See purgatory.Refs.
 type Refs struct {
 	At     map[nip34.RefName]nip34.ObjectID
-	Head   nip34.RefName // the branch that HEAD points to; zero if to nothing we know
+	Head   nip34.RefName // target of HEAD; zero if unknown
 	Format nip34.ObjectFormat
 }
 
-// RefChange is what becomes of one ref, as purgatory.RefChange.
+// RefChange is a change of one ref. See purgatory.RefChange.
 type RefChange struct {
 	Name nip34.RefName
 	Old  nip34.ObjectID
 	New  nip34.ObjectID
 }
 
-// Kind is what an object is, as purgatory.ObjectKind; zero: it is not there.
+// Kind is the type of an object. See purgatory.ObjectKind. It is zero for a missing object.
 type Kind uint8
 
-// Commit is the kind of what a branch may be at.
+// Commit is the only kind that a branch may point to.
 const Commit Kind = 1
 
-// ChangesFor returns what makes the branches and tags of a repository those that a
-// state names, in order of their names. The refs of pull requests are left alone.
+// ChangesFor returns the changes that make the branches and tags equal to those of a state, by
+// name. Refs of pull requests do not change.
 func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.RefName) {
 	for name, id := range want.Refs {
 		if now.At[name] != id {
@@ -48,7 +48,7 @@ func ChangesFor(now Refs, want *nip34.State) (changes []RefChange, head nip34.Re
 	return changes, head
 }
 
-// IsState reports whether a ref is one that states name.
+// IsState reports whether states decide about a ref, which is not below refs/nostr/.
 func IsState(name nip34.RefName) bool { return !strings.HasPrefix(name.String(), "refs/nostr/") }
 
 // Apply returns the refs after changes.
@@ -70,7 +70,7 @@ func (r Refs) Apply(changes []RefChange, head nip34.RefName) Refs {
 	return out
 }
 
-// State returns the objects of branches and tags, in order, each once.
+// State returns the distinct objects of branches and tags, sorted.
 func (r Refs) State() (ids []nip34.ObjectID) {
 	for name, at := range r.At {
 		if IsState(name) {
@@ -91,8 +91,8 @@ func (r Refs) HasState() bool {
 	return false
 }
 
-// ObjectsOf returns the ids that a state names, each once, in order, and whether all
-// of them are of the format.
+// ObjectsOf returns the distinct ids that a state names, sorted. fits reports whether all have the
+// format.
 func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID, fits bool) {
 	fits = true
 	for _, id := range s.Refs {
@@ -106,10 +106,10 @@ func ObjectsOf(s *nip34.State, format nip34.ObjectFormat) (ids []nip34.ObjectID,
 // CompareIDs orders ids of objects.
 func CompareIDs(a, b nip34.ObjectID) int { return strings.Compare(a.String(), b.String()) }
 
-// EventOf reads the name of a pull request's ref.
+// EventOf returns the event id in the name of a pull request's ref.
 func EventOf(name nip34.RefName) (graspsync.EventID, bool) { return EventIn(name.String()) }
 
-// EventIn is EventOf for a name as it is written.
+// EventIn is EventOf for a name in text form.
 func EventIn(name string) (graspsync.EventID, bool) {
 	hex, ok := strings.CutPrefix(name, "refs/nostr/")
 	if !ok {
@@ -119,13 +119,13 @@ func EventIn(name string) (graspsync.EventID, bool) {
 	return id, err == nil
 }
 
-// Objects are of use together, or not at all.
+// Objects are objects that are useful only together.
 type Objects struct {
 	IDs   []nip34.ObjectID
-	State *nip34.State // nil: of a pull request
+	State *nip34.State // nil for a pull request
 }
 
-// IDsOf returns the ids of objects, each once, in order.
+// IDsOf returns the distinct ids of objects, sorted.
 func IDsOf(sets []Objects) (ids []nip34.ObjectID) {
 	for _, set := range sets {
 		ids = append(ids, set.IDs...)

@@ -8,25 +8,25 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Reasons are the reasons for a survey. Repositories that they are not about are left alone.
+// Reasons are the reasons for a survey. A survey skips repositories that they do not concern.
 type Reasons struct {
-	// Fresh are the events whose data is to be fetched as if it were new, with whether a client
-	// submitted them.
+	// Fresh are events whose data is fetched as if it were new. The value is true for events of
+	// clients.
 	Fresh map[graspsync.EventID]bool
-	// Owners are the authors of new announcements, with whether a client submitted them. The
-	// announcements may name new servers.
+	// Owners are authors of new announcements, which may name new servers. The value is true for
+	// events of clients.
 	Owners map[graspsync.PubKey]bool
-	// Gained are repositories that have received objects, which others may lack.
+	// Gained are repositories that received objects which others may lack.
 	Gained map[graspsync.RepoRef]bool
-	// Left are repositories that may not be announced any more.
+	// Left are repositories that may have lost their announcement.
 	Left map[graspsync.RepoRef]bool
-	// Unsaid are authors whose state may be deleted. Another state may decide now.
+	// Unsaid are authors whose state may be deleted, so that another state may decide.
 	Unsaid map[graspsync.PubKey]bool
-	Check  bool // the hourly check: stored events are examined as well
+	Check  bool // hourly check, which includes stored events
 	Late   bool // see Group.Late
 }
 
-// And returns the union.
+// And returns the union of two sets of reasons.
 func (c Reasons) And(o Reasons) Reasons {
 	return Reasons{
 		Fresh: joined(c.Fresh, o.Fresh), Owners: joined(c.Owners, o.Owners), Gained: joined(c.Gained, o.Gained), Left: joined(c.Left, o.Left),
@@ -43,29 +43,29 @@ func joined[K comparable, V any](a, b map[K]V) map[K]V {
 	return out
 }
 
-// Survey is the input for the decision which repositories to release.
+// Survey is the input of AffectedRepos.
 type Survey struct {
 	*Group
 	Why       Reasons
 	Touched   map[graspsync.RepoRef]uint64   // number of the last touch
-	Lacking   map[graspsync.RepoRef]bool     // that lack data
-	Stale     map[graspsync.RepoRef]bool     // that lack data for events that are not held any more
-	Releasing map[graspsync.RepoRef]struct{} // whose release is under way, so that it is unknown what they lack
+	Lacking   map[graspsync.RepoRef]bool     // repositories that lack data
+	Stale     map[graspsync.RepoRef]bool     // repositories that lack data for events no longer held
+	Releasing map[graspsync.RepoRef]struct{} // repositories in release, whose missing data is unknown
 }
 
 // AffectedRepos is the result of a survey.
 type AffectedRepos struct {
 	Release  []graspsync.RepoRef // repositories to release
-	Complete []graspsync.RepoRef // repositories that lack nothing any more, because no event names missing data
-	// Untouched are repositories that need no release for their touches.
+	Complete []graspsync.RepoRef // repositories that lack nothing, because no event names missing data
+	// Untouched are repositories whose touches need no release.
 	Untouched map[graspsync.RepoRef]uint64
-	Cut       bool // more repositories were to be released
+	Cut       bool // the limit was reached
 }
 
-// AffectedRepos returns at most so many repositories to release. Owners of held states come first, and
-// the others are shuffled. Repositories that nobody announces any more are added.
+// AffectedRepos returns at most most repositories to release, and in addition those without
+// announcement. Owners of held states come first, the others in random order.
 func (v *Survey) AffectedRepos(most int, shuffle func(n int, swap func(i, j int))) (out AffectedRepos) {
-	gone := make(map[graspsync.RepoRef]bool) // nobody announces them any more
+	gone := make(map[graspsync.RepoRef]bool) // without announcement
 	for _, o := range v.Over {
 		if v.Ends(o) {
 			gone[o.Entry.Repos[0]] = true
@@ -106,8 +106,7 @@ func (v *Survey) AffectedRepos(most int, shuffle func(n int, swap func(i, j int)
 	return out
 }
 
-// concerns reports whether a repository must be released for the reasons: events wait for it, it
-// lacks data, or it was touched. The others cost nothing.
+// concerns reports whether the reasons require a release of a repository.
 func (v *Survey) concerns(r *Repository) bool {
 	if v.Why.Check {
 		return true
@@ -119,13 +118,13 @@ func (v *Survey) concerns(r *Repository) bool {
 	return v.affects(r) && (v.WaitsFor(r) || touched && (waits || v.NewestStored(r) != nil))
 }
 
-// serves reports whether an event names data of a repository.
+// serves reports whether an event needs data of a repository.
 func (v *Survey) serves(r *Repository) bool {
 	_, waits := v.Waiting[r.Ref]
 	return waits || v.WaitsFor(r) || v.NewestStored(r) != nil
 }
 
-// affects reports whether the reasons are about a repository.
+// affects reports whether the reasons concern a repository.
 func (v *Survey) affects(r *Repository) bool {
 	if _, touched := v.Touched[r.Ref]; touched || v.Stale[r.Ref] || v.answered(r.Ref) || v.unsaid(r) {
 		return true
@@ -150,8 +149,8 @@ func (v *Survey) affects(r *Repository) bool {
 	}) || slices.ContainsFunc(v.Over, func(o Ended) bool { return slices.Contains(o.Entry.Repos, r.Ref) })
 }
 
-// unsaid reports whether a state of a maintainer may be deleted. A newer state of the same author
-// does not count, since it has replaced the older one.
+// unsaid reports whether a state of a maintainer may be deleted, and its author has no other stored
+// state.
 func (v *Survey) unsaid(r *Repository) bool {
 	for author := range v.Why.Unsaid {
 		if r.IsMember(author) && !slices.ContainsFunc(v.Stored, func(s *nip34.State) bool { return s.Ref.Owner == author }) {

@@ -1,5 +1,5 @@
-// Package stopwatch counts the time that somebody works, and not the time that others
-// keep them waiting: how much that is says nothing about them.
+// Package stopwatch measures the time that a task works, without the time that it waits for a busy
+// resource.
 package stopwatch
 
 import (
@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// Watch counts the time that work takes which is under a [Watch.Limit], but for the time
-// between [Waits] and what that returns. It is safe for concurrent use.
+// Watch measures the time during which at least one [Watch.Limit] is active, without the time
+// between [Waits] and its done. It is safe for concurrent use.
 type Watch struct {
-	most    time.Duration // of waiting, in all
+	most    time.Duration // maximum total wait
 	crowded error
 
 	mu sync.Mutex
 	// guarded by mu
 	worked, waited time.Duration // until at
 	at             time.Time
-	waits          int // who waits now
+	waits          int // number of active waits
 	limits         map[*limit]struct{}
-	timer          *time.Timer // nil: nothing was ever limited
+	timer          *time.Timer // nil before the first limit
 }
 
-// limit ends work.
+// limit is the limit of one task.
 type limit struct {
 	of     *Watch
-	at     time.Duration // of the time that is worked
+	at     time.Duration // end, in worked time
 	over   error
 	cancel context.CancelCauseFunc
 }
 
-// New returns a Watch. Who has waited for most in all is kept waiting no longer: their
-// contexts end, and crowded is the cause.
+// New returns a Watch. After a total wait of most, all limited contexts end with crowded as the
+// cause.
 func New(most time.Duration, crowded error) *Watch {
 	return &Watch{most: most, crowded: crowded, limits: make(map[*limit]struct{})}
 }
 
-// Worked returns how much has been worked.
+// Worked returns the time worked so far.
 func (w *Watch) Worked() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,8 @@ func (w *Watch) Worked() time.Duration {
 	return w.worked
 }
 
-// Limit returns a context for work, which ends when that has taken so much time, with over
-// as its cause. cancel says that the work has ended, and must be called.
+// Limit returns a context that ends after most of work, with over as the cause. cancel ends the
+// measurement and must be called.
 func (w *Watch) Limit(ctx context.Context, most time.Duration, over error) (limited context.Context, cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	w.mu.Lock()
@@ -67,8 +67,8 @@ func (w *Watch) Limit(ctx context.Context, most time.Duration, over error) (limi
 
 type key struct{}
 
-// Waits says that work in ctx does not go on before done is called, since others have what
-// it needs. It is nothing to a context that no Watch has limited.
+// Waits stops the watch of ctx until done is called, because the task waits for a busy resource. It
+// does nothing if ctx has no Watch.
 func Waits(ctx context.Context) (done func()) {
 	l, limited := ctx.Value(key{}).(*limit)
 	if !limited {
@@ -78,8 +78,7 @@ func Waits(ctx context.Context) (done func()) {
 	return sync.OnceFunc(func() { l.of.wait(-1) })
 }
 
-// Left returns how much time work in ctx may take yet; limited is false if no Watch has a
-// say in that.
+// Left returns the time that the task of ctx may still work. limited is false if ctx has no Watch.
 func Left(ctx context.Context) (left time.Duration, limited bool) {
 	l, limited := ctx.Value(key{}).(*limit)
 	if !limited {
@@ -96,11 +95,11 @@ func (w *Watch) wait(n int) {
 	w.ring()
 }
 
-// count adds up the time since it was called last. It is called with mu held, as ring is.
+// count adds the time since its last call. mu is held, as in ring.
 func (w *Watch) count() {
 	now := time.Now()
 	switch {
-	case len(w.limits) == 0: // nobody works
+	case len(w.limits) == 0: // no task works
 	case w.waits > 0:
 		w.waited += now.Sub(w.at)
 	default:
@@ -109,7 +108,7 @@ func (w *Watch) count() {
 	w.at = now
 }
 
-// ring ends what is over, and has itself called when the next is.
+// ring cancels tasks that are over their limit, and sets the timer for the next one.
 func (w *Watch) ring() {
 	next, due := time.Duration(0), false
 	for l := range w.limits {
