@@ -10,22 +10,22 @@ import (
 // maxHeldSources exceeds the room of any purgatory.
 const maxHeldSources = 100_000
 
-// heldSource is the origin of a held event, for the counts when it is released.
+// heldSource is the origin of a held event. Its counters are updated when the event is released.
 type heldSource struct {
 	source graspsync.Source
 	size   int64
-	stats  *relayStats // of the relay, nil if there is none
+	stats  *relayStats // of the relay; nil for a client
 	tries  int         // attempts without room before it was held
 }
 
 // heldSources contains the origins of held events. An event without an origin counts as submitted
-// by a client. The zero value is ready.
+// by a client. The zero value is ready to use.
 type heldSources struct {
 	mu sync.Mutex
 	by map[graspsync.EventID]heldSource // guarded by mu
 }
 
-// add records the origin of an event, unless there is one.
+// add records the origin of an event if none is recorded.
 func (h *heldSources) add(id graspsync.EventID, e heldSource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

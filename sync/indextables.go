@@ -44,7 +44,7 @@ func (c *indexChange) empty() bool {
 	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
 }
 
-// beside returns the parts of a change that [eventIndex.all] does not include.
+// beside returns the fields of a change that [eventIndex.all] does not include.
 func (c *indexChange) beside() indexChange {
 	return indexChange{leftOut: c.leftOut, fresh: c.fresh, broken: c.broken}
 }
@@ -70,7 +70,7 @@ func (c *indexChange) merge(later indexChange) {
 	}
 }
 
-// The setters and leaveOut accept a nil indexChange, for callers that need no change.
+// The setters and leaveOut ignore a nil indexChange, for callers that need no change.
 func (c *indexChange) setRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
 	if c != nil {
 		lazy.Put(&c.repos, ref, a)
@@ -113,7 +113,6 @@ func (c *indexChange) setFresh(ref graspsync.RepoRef) {
 	}
 }
 
-// indexTables are the data of an index.
 type indexTables struct {
 	repos map[graspsync.RepoRef]*indexRepo // that are announced, or tagged by a root event
 	named map[string][]*nip34.Announcement // of ours, by identifier; slices are immutable
@@ -124,13 +123,13 @@ type indexTables struct {
 	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
 	roots       *indexRoots
 	threads     *threads
-	// Recent deletions, for events that are reported after their deletion: the time up to which
-	// announcements are deleted, and ids.
+	// Recent deletions, for events that are reported after their deletion: of announcements, by
+	// repository and time of the deletion, and of events by id.
 	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
 	erased   *limit.Table[authored, struct{}]
 	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
-	// The repositories in which an author has announcements and root events, to apply requests to
-	// vanish quickly.
+	// The repositories in which an author has announcements and root events. Requests to vanish use
+	// it.
 	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
 	// doubted: the Policy panicked over an announcement, which keeps its earlier state.
 	doubted bool
@@ -144,9 +143,9 @@ type indexRepo struct {
 	newest graspsync.EventKey  // of its newest announcement, ours or not; zero: none
 	stored *nip34.Announcement // that announcement; nil: none
 	ann    *nip34.Announcement // nil: not ours
-	// relative: the announcement is not ours and is stored because a maintainer list named its
-	// author. An announcement that was stored before the first scan, or by which the owner took the
-	// repository from us, is no relative.
+	// relative: the announcement does not make a repository hosted and is stored because a
+	// maintainer list names its author. It is false for announcements that were stored before the
+	// first scan, and after the owner moved the repository from this server.
 	relative bool
 	roots    dense.Set[rootNumber]
 	// The repository itself, which most root events tag. Immutable.
@@ -180,7 +179,7 @@ func newIndexTables() *indexTables {
 	}
 }
 
-// repo returns the entry of ref, and makes it if there is none.
+// repo returns the entry of ref, and creates a missing entry.
 func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 	if r, ok := t.repos[ref]; ok {
 		return r
@@ -191,7 +190,8 @@ func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
 	return r
 }
 
-// announce applies a version of an announcement. The newest one counts, ours or not.
+// announce applies a version of an announcement. Only the newest version counts, whether it lists
+// this server or not.
 func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
 	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
@@ -209,7 +209,8 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 	t.set(r, a, listed, c)
 }
 
-// end deletes the announcements of a repository up to a time, also those that are reported later.
+// end deletes the announcements of a repository up to a time, including announcements that are
+// reported later.
 func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *indexChange) {
 	if before, ok := t.ended.Get(ref); !ok || until > before {
 		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
@@ -219,7 +220,7 @@ func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *index
 	}
 }
 
-// set sets the newest announcement of a repository, nil for none.
+// set sets the newest announcement of a repository. A nil announcement removes it.
 func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
 	var v graspsync.EventKey
 	if stored != nil {
@@ -240,7 +241,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 		t.generations[r.ref.Identifier] = new(generation)
 	}
 	switch {
-	case stored == nil, ours, r.ann != nil: // the last case: its owner took it from us
+	case stored == nil, ours, r.ann != nil: // the last case: the owner moved the repository away
 		r.relative = false
 	case r.stored == nil:
 		r.relative = listed
@@ -285,8 +286,8 @@ func (t *indexTables) count(author unique.Handle[graspsync.PubKey], r *indexRepo
 	}
 }
 
-// replaced replaces one announcement of an identifier by another; either may be nil. It copies the
-// slice, because readers may hold it.
+// replaced replaces one announcement of an identifier by another. Either may be nil. It copies the
+// slice, because readers may use the old one.
 func replaced(named map[string][]*nip34.Announcement, identifier string, before, after *nip34.Announcement) {
 	same := named[identifier]
 	if before != nil {
@@ -346,7 +347,6 @@ func (t *indexTables) addRoot(
 	t.threads.settle(t.threads.below(refKey(id)), c)
 }
 
-// addNode applies a stored event that may be a reply.
 func (t *indexTables) addNode(a *threadReply, c *indexChange) {
 	author := a.author.Value()
 	if _, erased := t.erased.Get(authored{a.id, author}); erased {
@@ -358,7 +358,7 @@ func (t *indexTables) addNode(a *threadReply, c *indexChange) {
 	t.threads.add(a, c)
 }
 
-// erase deletes an id in the name of its claimed author, also if the event is reported later.
+// erase deletes an event for its claimed author, even if the event is reported later.
 func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *indexChange) {
 	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
 	root := t.roots.get(id)
@@ -369,7 +369,6 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *in
 	t.threads.remove(refKey(id), author, c)
 }
 
-// vanish applies a request to vanish.
 func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
 	if before, ok := t.vanished.Get(author); !ok || until > before {
 		t.vanished.Put(author, limit.Stranger{}, 0, until)
@@ -411,7 +410,7 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 
 // difference returns the change from t to now.
 func (t *indexTables) difference(now *indexTables) (c indexChange) {
-	first := len(t.byID) == 0 // t is empty, so no verdict depends on it
+	first := len(t.byID) == 0 // t is empty, so no earlier verdict depends on it
 	if t.roots.len() == 0 {
 		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
 	}
@@ -470,8 +469,9 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 	return ref
 }
 
-// maxRecent bounds the remembered deletions of each kind. Authors share it. A slow hook of the
-// relay may report an event after its deletion. The daily scan finds the rest.
+// maxRecent is the maximum number of remembered deletions of each kind. Authors share it fairly.
+// They are needed because a slow hook of the relay may report an event after its deletion. The
+// daily scan corrects the remaining cases.
 const maxRecent = 16_384
 
 func ownerStranger(owner graspsync.PubKey) limit.Stranger {

@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// inflight contains the jobs of the pipeline, the batches that wait for them, and their bytes. It
-// may be used concurrently.
+// inflight contains the jobs of the pipeline, the batches that wait for them, and the bytes of
+// their events. It is safe for concurrent use.
 type inflight struct {
 	room   *limit.Slots // bytes of events
 	checks *limit.Slots // events that wait for a signature check
@@ -26,7 +26,6 @@ type inflight struct {
 	turn      atomic.Uint64 // of the writer: odd while it works
 }
 
-// hostShare returns the maximum bytes in the pipeline of one relay host.
 func hostShare(most int64) int64 { return max(1, most/4) }
 
 func newInflight(most int64) *inflight {
@@ -36,8 +35,8 @@ func newInflight(most int64) *inflight {
 	}
 }
 
-// admit waits for room for the bytes and the signature check of a job. Relay hosts take turns, and
-// each has a maximum.
+// admit waits until there is room for the bytes and the signature check of a job. Relay hosts take
+// turns, and each host has a maximum.
 func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
 		return err
@@ -48,8 +47,8 @@ func (f *inflight) admit(ctx context.Context, j *job) (err error) {
 	return err
 }
 
-// enter adds a job. If the same copy is in the pipeline, its job serves both, and enter returns
-// false.
+// enter adds a job. It returns false if the same copy is in the pipeline. Then that job also
+// settles the batches of j.
 func (f *inflight) enter(j *job) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +64,8 @@ func (f *inflight) enter(j *job) bool {
 	return true
 }
 
-// letGo ends a job without processing its event, unless several batches wait for it.
+// letGo ends a job without processing its event. It returns false and does nothing if several
+// batches wait for the job.
 func (f *inflight) letGo(j *job) bool {
 	f.mu.Lock()
 	if len(j.waits) > 1 {
@@ -79,7 +79,7 @@ func (f *inflight) letGo(j *job) bool {
 	return true
 }
 
-// leave ends a job. ok is false if a failure of ours lost its event.
+// leave ends a job. ok is false if an own failure lost its event.
 func (f *inflight) leave(j *job, ok bool) {
 	f.mu.Lock()
 	f.out(j)
@@ -88,7 +88,7 @@ func (f *inflight) leave(j *job, ok bool) {
 	f.over(j, tokens, ok)
 }
 
-// out removes a job, so that no other copy joins it. mu is held.
+// out removes a job. Later copies get a new job. mu is held.
 func (f *inflight) out(j *job) {
 	delete(f.inFlight, j.key)
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
@@ -105,7 +105,6 @@ func (f *inflight) over(j *job, tokens []*batchWait, ok bool) {
 	f.unsettled.Add(-1)
 }
 
-// settled ends a job that has passed the pipeline.
 func (f *inflight) settled(j *job, ok bool) {
 	j.release()
 	f.leave(j, ok)
@@ -118,10 +117,10 @@ func (f *inflight) has(id graspsync.EventID) bool {
 	return f.coming[id] > 0
 }
 
-// pipelineMark identifies the jobs of a moment.
+// pipelineMark identifies the jobs in the pipeline at some time.
 type pipelineMark struct{ entered, turn uint64 }
 
-// mark returns the jobs of this moment.
+// mark returns the mark of the current jobs.
 func (f *inflight) mark() pipelineMark {
 	f.mu.Lock()
 	defer f.mu.Unlock()

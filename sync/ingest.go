@@ -18,9 +18,9 @@ const saveBatch = 256 // maximum number of events in one call of Store.Save
 //
 //	submit (known? id? room?) -> verify (stored? signature?) -> writer (Policy, Store)
 //
-// An announcement that the Policy rejects whatever its signature skips verify. Each stage has a bounded queue and blocks
-// when the next one is full, so that a slow Store slows the reading of relays. The writer is the only goroutine that
-// judges and saves. All methods may be called concurrently.
+// An announcement that the Policy rejects whatever its signature skips verify. Each stage has a
+// bounded queue and blocks when the next queue is full, so a slow Store slows the reading of
+// relays. Only the writer judges and saves. All methods may be called concurrently.
 type ingest struct {
 	cfg       *Config // read-only
 	self      *selfSubscriber
@@ -40,7 +40,7 @@ type ingest struct {
 	arrivals arrivals               // the newest stored events
 
 	gathering chan struct{} // one slot, held by the worker that gathers a batch to verify
-	hurried   chan struct{} // one slot: verify now, because a request has ended
+	hurried   chan struct{} // one slot: a request has ended, so verify without waiting for more events
 
 	toVerify chan *job
 	toSave   chan *job
@@ -64,7 +64,6 @@ func newIngest(
 	}
 }
 
-// run works until ctx ends.
 func (g *ingest) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range g.cfg.fixed.Workers {
@@ -88,8 +87,8 @@ type delivery struct {
 	from  *relayConn // nil in tests
 }
 
-// submit adds an event to the pipeline. It blocks while the pipeline is full. It returns an error
-// only if ctx ends.
+// submit adds an event to the pipeline. It blocks while the pipeline is full. The only error is
+// that of ctx.
 func (g *ingest) submit(ctx context.Context, d delivery) error {
 	g.telemetry.received.Add(1)
 	id := d.event.ID
@@ -134,7 +133,7 @@ func (g *ingest) submit(ctx context.Context, d delivery) error {
 		g.inflight.settled(j, true)
 		return nil
 	}
-	// From here on others may wait for this copy, so it continues even if its connection ends.
+	// From now on other batches may wait for this job, so it continues even if its connection ends.
 	next := g.toVerify
 	if j.foreign {
 		next = g.toSave
@@ -161,15 +160,14 @@ func (g *ingest) drain() {
 	}
 }
 
-// refetch requests events by id from the relay that has them, or from any relay if it is zero. It
-// never blocks.
+// refetch requests events by id from relay, or from any relay if relay is zero. It never blocks.
 func (g *ingest) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	if g.request != nil && len(ids) > 0 {
 		g.request(relay, ids)
 	}
 }
 
-// more adds queued jobs, up to most, without waiting.
+// more appends jobs from the queue without waiting, up to most in total.
 func more(from <-chan *job, jobs []*job, most int) []*job {
 	for len(jobs) < most {
 		select {
@@ -182,12 +180,12 @@ func more(from <-chan *job, jobs []*job, most int) []*job {
 	return jobs
 }
 
-// met reports whether an event was received, or is in the pipeline.
+// met reports whether an event was received.
 func (g *ingest) met(id graspsync.EventID) bool {
 	return g.dealtWith(id) || g.inflight.has(id)
 }
 
-// fulfil reports a stored event that did not pass the writer.
+// fulfil judges the events again that wait for an event which was stored without the writer.
 func (g *ingest) fulfil(ev graspsync.Event) {
 	g.reprocess.announced(ev)
 	g.reprocess.wakeFor(pending.Fulfils(ev, true))
@@ -214,8 +212,8 @@ func fulfilledBy(c indexChange) (keys []pending.Key) {
 	return keys
 }
 
-// recalled continues with the pending events of the last process: those that wait for keys, which
-// may be stored by now, and those that were requested.
+// recalled resumes the pending events of the previous process. keys are their dependencies, which
+// may have been stored since. Events that were being requested are requested again.
 func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	g.reprocess.wakeFor(slices.Collect(maps.Keys(keys)))
 	for relay, ids := range g.rejected.Wanted() {
@@ -223,12 +221,12 @@ func (g *ingest) recalled(keys map[pending.Key]struct{}) {
 	}
 }
 
-// removed remembers an event that our relay has removed, so that sync does not store it again. The
+// removed records an event that our relay has removed, so that sync does not store it again. The
 // event is requested again only if the rule that blocks it is lifted or an operator asks for it.
 // Other dependencies do not count, because they may be fulfilled already.
 func (g *ingest) removed(ev graspsync.Event) {
 	g.note(pending.Note{Incoming: graspsync.Incoming{Event: ev}, ID: ev.ID, Deps: append(g.untilLifted(ev), pending.KeyOf(graspsync.OnOperatorRequest(ev.ID))), Accepted: countsAgain(ev)})
-	g.known.Forget(ev.ID) // last, or a copy that arrives now would be stored
+	g.known.Forget(ev.ID) // last, or a copy that arrives in between would be stored
 }
 
 // untilLifted returns the rules that block an event, as dependencies.
@@ -243,8 +241,8 @@ func (g *ingest) untilLifted(ev graspsync.Event) []pending.Key {
 	return pending.KeysOf(until)
 }
 
-// displaced judges a held event again that the Policy has dropped for lack of room. Its git data
-// may arrive in minutes, and its relay is not asked for it before the next pass.
+// displaced schedules another judgment of a held event that the Policy dropped for lack of room.
+// Its git data may arrive in minutes, and its relay sends it again only in the next pass.
 func (g *ingest) displaced(ev graspsync.Event) {
 	h, known := g.sources.get(ev.ID, true)
 	if !known { // held before the start
@@ -261,8 +259,8 @@ func (g *ingest) displaced(ev graspsync.Event) {
 	g.reprocess.judgeLater()
 }
 
-// heldFrom returns the source of a held event. After a restart only the kind of source is known.
-// ended reports that the event is not held any more.
+// heldFrom returns the source of a held event. For an event held before a restart only the kind of
+// source is known. ended removes the record, because the hold has ended.
 func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	h, known := g.sources.get(id, false)
 	if ended {
@@ -277,15 +275,15 @@ func (g *ingest) heldFrom(id graspsync.EventID, ended bool) heldSource {
 	return h
 }
 
-// letGo records that a held event has ended, so there may be room for others.
+// letGo records the end of a hold. Other events may have room now.
 func (g *ingest) letGo(id graspsync.EventID) {
 	if _, held := g.sources.get(id, true); held && g.rejected.Held().Later > 0 {
 		g.reprocess.freed()
 	}
 }
 
-// count counts an event that was stored without the writer: a submission, or a released event under
-// its original source.
+// count counts an event that was stored without the writer. It is a submission, or a released event
+// that counts under its original source.
 func (g *ingest) count(ev graspsync.Event) {
 	if !g.sources.has(ev.ID) && g.met(ev.ID) {
 		return // the writer has counted it

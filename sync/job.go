@@ -8,7 +8,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// copyKey identifies a copy of an event. The checked id covers everything but the signature.
+// copyKey identifies a copy of an event. The id covers everything but the signature.
 type copyKey struct {
 	id  graspsync.EventID
 	sig string
@@ -33,12 +33,11 @@ type job struct {
 	retry
 }
 
-// note returns the record of a job's event.
 func (j *job) note() pending.Note {
 	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{j.stats, j.retry}}
 }
 
-// Memory of an event besides its text, in bytes, on 64-bit machines.
+// Memory of an event in addition to its text, in bytes, on 64-bit machines.
 const (
 	besides   = 512 // fixed fields and tables
 	tagHead   = 24  // a slice
@@ -55,7 +54,6 @@ func memorySize(ev graspsync.Event, text int) int64 {
 	return int64(n)
 }
 
-// host returns the host of the relay that delivered the event.
 func (j *job) host() limit.Stranger {
 	if j.stats == nil {
 		return limit.Stranger{}
@@ -63,7 +61,6 @@ func (j *job) host() limit.Stranger {
 	return j.stats.host
 }
 
-// release frees the room of the job.
 func (j *job) release() {
 	for _, s := range []*limit.Slot{j.bytes, j.turn} {
 		if s != nil {
@@ -73,14 +70,14 @@ func (j *job) release() {
 }
 
 // batchWait counts the unsettled events of a batch. The batch ends when its request has ended and
-// all its events are settled. Nothing blocks for that.
+// all its events are settled. No goroutine blocks for that.
 type batchWait struct {
 	open   atomic.Int64 // events, plus one for the request
 	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
 	ended  func()       // set by finish
 }
 
-// newBatchWait returns a batchWait that counts the request.
+// newBatchWait returns a batchWait with count 1, for the request.
 func newBatchWait() *batchWait {
 	t := &batchWait{}
 	t.open.Store(1)
@@ -89,7 +86,7 @@ func newBatchWait() *batchWait {
 
 func (t *batchWait) hold() { t.open.Add(1) }
 
-// settle counts an event down. ok is false if a failure of ours lost it.
+// settle counts an event down. ok is false if an own failure lost the event.
 func (t *batchWait) settle(ok bool) {
 	if !ok {
 		t.failed.Store(true)
@@ -97,7 +94,7 @@ func (t *batchWait) settle(ok bool) {
 	t.release()
 }
 
-// finish counts the request down. ended is called by the goroutine that settles last, and must not
+// finish counts the request down. The goroutine that settles last calls ended, which must not
 // block.
 func (t *batchWait) finish(ended func()) {
 	t.ended = ended

@@ -9,14 +9,13 @@ import (
 )
 
 // largestRequest is the largest unanswered request of a connection. If the relay disconnects, the
-// request may be too large. The zero value is none.
+// request may be too large. The zero value means no request.
 type largestRequest struct {
 	sub  string
 	size int
 	at   time.Time // when it was sent
 }
 
-// asked records a sent request.
 func (l *largestRequest) asked(r wire.Request, size int, now time.Time) {
 	if (r.Type == wire.TypeReq || r.Type == wire.TypeNegOpen) && size > relaylimits.LeastMessage && size >= l.size {
 		*l = largestRequest{r.Sub, size, now}
@@ -31,7 +30,8 @@ func (l *largestRequest) answered(stats *relayStats, sub string, now time.Time) 
 	}
 }
 
-// cutSoon is the time after a request in which a disconnection counts as its answer.
+// cutSoon is the maximum time between a request and a disconnection that the request may have
+// caused.
 const cutSoon = 10 * time.Second
 
 // cut records that the relay has disconnected.
@@ -41,7 +41,6 @@ func (l *largestRequest) cut(stats *relayStats, now time.Time) {
 	}
 }
 
-// sizeOf estimates the size of a request in bytes.
 func sizeOf(r wire.Request) int {
 	n := 80 + 2*len(r.Payload) // label and id
 	for _, f := range r.Filters {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// aliveSlack is the time in which a [Conn] notices that its relay is gone, if it is read.
+// aliveSlack is the maximum time until a [Conn] that is read notices the loss of its relay.
 const aliveSlack = time.Minute
 
-// liveness remembers the signs of life of a relay. A relay that was not read, because our Store was
-// slow or our machine asleep, may have been gone for all that time.
+// liveness records the signs of life of a relay. While the relay is not read, because our Store is
+// slow or our machine asleep, its loss is not noticed.
 type liveness struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -30,14 +30,15 @@ func (s *liveness) note(t *time.Time) {
 	*t = time.Now()
 }
 
-// lastAlive returns a time at which the relay was connected and everything it had sent was read.
+// lastAlive returns a time at which the relay was connected and everything sent by it was read.
 func (s *liveness) lastAlive() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alive()
 }
 
-// lastHeard returns the time of the last message, for a relay that has hung for an unknown time.
+// lastHeard returns the time of the last message. It is used for a relay that has hung for an
+// unknown time.
 func (s *liveness) lastHeard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,24 +18,24 @@ import (
 const (
 	statusLeast = 100 * time.Millisecond // between two snapshots
 	statusEvery = time.Second
-	statusMost  = time.Minute // the health of relays changes by itself
-	statusShare = 20          // a snapshot takes at most one part in so many of the time
+	statusMost  = time.Minute // because the health of relays changes with time
+	statusShare = 20          // snapshots take at most 1/20 of the time
 
 	// Waits before the Store is read again after a failure. They double. Before the first success
-	// the maximum is lower, because nothing works without a scan.
+	// the maximum is lower, because nothing is followed without a scan.
 	rescanFirst     = 10 * time.Second
 	rescanMostFirst = time.Minute
 	rescanMost      = time.Hour
 )
 
-// completeEvery is the minimum time between two plans of everything after a bound was exceeded.
+// completeEvery is the minimum time between two plans of everything.
 const completeEvery = time.Minute
 
 // repairEvery is the minimum time between two scans after a panic of the index or the Policy.
 const repairEvery = time.Hour
 
-// loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs its effects.
-// It does no I/O.
+// loop owns the plan. It runs on one goroutine, passes inputs to the plan and performs the plan's
+// effects. It does no I/O.
 type loop struct {
 	m     *SyncManager
 	plan  *plan.Plan // made by run
@@ -48,14 +48,14 @@ type loop struct {
 	bootstrap []graspsync.RelayURL // followed even if no repository lists them
 
 	scanning  bool
-	scanAgain bool             // the rules have changed since it began
+	scanAgain bool             // the rules have changed since the scan began
 	started   bool             // the first scan has succeeded
 	window    <-chan time.Time // open batch window, nil if none
 
 	broken      bool      // the index is wrong since a panic
-	repairedAt  time.Time // the last scan because of that
-	incomplete  bool      // items that a bound kept out may have room now
-	completedAt time.Time // the last plan of everything because of that
+	repairedAt  time.Time // the last scan because of broken
+	incomplete  bool      // items left out by a limit may have room now
+	completedAt time.Time // the last plan of everything because of incomplete
 	rescanAt    time.Time // zero: none is due
 
 	scanFailures int // in a row
@@ -139,7 +139,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// begin makes the plan, after the records of the last process are loaded.
+// begin creates the plan after the records of the previous process are loaded.
 func (l *loop) begin() {
 	l.plan = plan.New(l.planConfig(), newRand())
 }
@@ -176,7 +176,6 @@ func (l *loop) tick(ctx context.Context) {
 	l.step(ctx, plan.Tick{})
 }
 
-// step passes an input to the plan and performs the effects.
 func (l *loop) step(ctx context.Context, in plan.Input) {
 	l.status.changed = true
 	for _, e := range l.plan.Step(time.Now(), in) {
@@ -187,8 +186,8 @@ func (l *loop) step(ctx context.Context, in plan.Input) {
 // known reports whether the index is complete.
 func (l *loop) known() bool { return l.started && !l.scanning }
 
-// scan reads the Store: at the start, and daily, because moderation and expiry may remove events
-// without a report.
+// scan reads the Store at the start and daily, because the relay may remove events by moderation or
+// expiry without a report.
 func (l *loop) scan(ctx context.Context) {
 	l.rescanAt = time.Time{}
 	if l.scanning {
@@ -255,8 +254,9 @@ func (l *loop) closeWindow(ctx context.Context) {
 	l.step(ctx, plan.Snapshot(l.targets.changes(b.change)))
 }
 
-// complete plans everything again if there may be room for dropped items. It is limited in rate,
-// because the cost is proportional to all items, and a bound that is reached is reached often.
+// complete plans everything again if there may be room for items left out. Its rate is limited,
+// because the cost is proportional to all items, and a limit that was reached is usually reached
+// again.
 func (l *loop) complete(now time.Time) {
 	if l.incomplete && now.Sub(l.completedAt) >= completeEvery {
 		l.incomplete, l.completedAt = false, now
@@ -264,8 +264,8 @@ func (l *loop) complete(now time.Time) {
 	}
 }
 
-// repair reads the Store again after a panic. It is limited in rate, because the event that causes
-// the panic may return.
+// repair reads the Store again after a panic. Its rate is limited, because the event that caused
+// the panic may come again.
 func (l *loop) repair(ctx context.Context, now time.Time) {
 	if l.broken && l.known() && now.Sub(l.repairedAt) >= repairEvery {
 		l.broken, l.repairedAt = false, now
@@ -327,7 +327,7 @@ func (msg dialFailure) handle(ctx context.Context, l *loop) {
 	})
 }
 
-// notDialed schedules another attempt at a relay that no attempt has reached.
+// notDialed schedules another attempt at a relay after an attempt that sent nothing to it.
 func (l *loop) notDialed(ctx context.Context, c *relayConn, err error) {
 	l.m.health.Closed(c.url)
 	l.m.persistence.health(c.url)
@@ -344,7 +344,6 @@ func (l *loop) notDialed(ctx context.Context, c *relayConn, err error) {
 	})
 }
 
-// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -387,7 +386,8 @@ func (msg batchResult) handle(ctx context.Context, l *loop) {
 	}
 }
 
-// cameTo returns the result of a batch, including that of saving its events.
+// cameTo returns the result of a batch for the plan. A batch whose events were not all saved has
+// failed.
 func (l *loop) cameTo(msg batchResult) plan.Done {
 	c, report := msg.conn, msg.done.Report
 	done := plan.Done{
@@ -407,7 +407,6 @@ func (l *loop) cameTo(msg batchResult) plan.Done {
 	return done
 }
 
-// perform performs an effect of the plan.
 func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	switch e := e.(type) {
 	case plan.Dial:
@@ -436,23 +435,23 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	}
 }
 
-// saveRecovery requests events again that could not be saved, when saving works again.
+// saveRecovery requests unsaved events again when saving works again.
 type saveRecovery struct {
 	missed  map[graspsync.RelayURL]time.Time // the earliest event of a relay that was dropped unsaved
-	nothing bool                             // the plan knows that nothing can be saved
-	late    bool                             // a batch has failed because of that
+	nothing bool                             // the plan was informed that saving fails
+	late    bool                             // a batch has failed because saving fails
 	at      time.Time                        // the last recovery
 	pause   time.Duration                    // minimum time until the next one
 }
 
 const (
 	resumeFirst = time.Minute // between two recoveries
-	resumeMost  = time.Hour   // the same, if saving fails repeatedly
+	resumeMost  = time.Hour   // maximum of that time, if saving fails repeatedly
 )
 
-// resumed reports to the plan that saving works again. Batches that wait for it are requested.
-// Connected relays whose events were dropped unsaved are asked for everything since then; others
-// when they are connected.
+// resumed informs the plan that saving works again. Batches that wait for it are requested. Relays
+// whose events were dropped unsaved are asked for everything since then, disconnected ones after
+// they are connected.
 func (l *loop) resumed(ctx context.Context, now time.Time) {
 	r := &l.recovery
 	if nothing := l.m.ingest.health.savesNothing(); nothing && !r.nothing {
@@ -478,7 +477,7 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	for u, since := range r.missed {
 		c := l.conns[u]
 		switch {
-		case l.stats[u] == nil: // it is forgotten
+		case l.stats[u] == nil: // the relay was dropped
 		case c == nil || !c.stands:
 			continue
 		default:
@@ -488,8 +487,8 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	}
 }
 
-// sayWaiting logs at the start how many relays wait for their next attempt, because this process
-// has not logged their failures.
+// sayWaiting logs at the start the number of relays that wait for their next attempt, because this
+// process has not logged their failures.
 func (l *loop) sayWaiting(now time.Time) {
 	var waiting int
 	var next time.Time
@@ -516,7 +515,8 @@ func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	return nil
 }
 
-// tell sends an effect to a connection, if the plan means the current one.
+// tell sends an effect to the connection with this epoch. The effect is dropped if the connection
+// is not current.
 func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 	if c := l.conn(u, epoch); c != nil {
 		c.mailbox.put(planEffect{e})
@@ -525,7 +525,7 @@ func (l *loop) tell(u graspsync.RelayURL, epoch uint64, e plan.Effect) {
 
 func (l *loop) dial(ctx context.Context, e plan.Dial) {
 	if at := l.m.health.NextAttempt(e.Relay); at.After(time.Now()) {
-		// A relay that was forgotten and is listed again keeps its backoff.
+		// A relay that was dropped and is listed again keeps its backoff.
 		l.m.cfg.Logger.Debug("attempt skipped by backoff", keyRelay, e.Relay.String(), keyBackoff, time.Until(at))
 		l.m.inbox.put(planInput{plan.DialFailed{
 			Relay: e.Relay, Epoch: e.Epoch, RetryAt: at,
@@ -552,7 +552,7 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 	}
 }
 
-// passStarted resets the count of events that a relay lacks.
+// passStarted resets the counts of events that a relay lacks.
 func (l *loop) passStarted(e plan.Reset) {
 	if st := l.stats[e.Relay]; st != nil {
 		st.completeness.begin()
@@ -560,7 +560,7 @@ func (l *loop) passStarted(e plan.Reset) {
 	l.m.telemetry.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
-// handle counts the events of repositories that are followed on the relay and that the relay lacks.
+// handle counts the lacking events in the repositories that are followed on the relay.
 func (msg lackingEvents) handle(_ context.Context, l *loop) {
 	var events [][]graspsync.RepoRef
 	for _, refs := range msg.events {
@@ -577,17 +577,17 @@ const (
 	leastJump   = time.Minute // of the wall clock
 )
 
-// settleRound waits until all messages that were received before a moment are processed. It ignores
-// later messages, so that it ends under any load.
+// settleRound waits until all messages that were received before its start are processed. It
+// ignores later messages, so that it ends under any load.
 type settleRound struct {
 	at   time.Time
-	read map[*relayConn]uint64 // number of messages that were read by then
-	last pipelineMark          // set when all these are in the pipeline
+	read map[*relayConn]uint64 // number of messages that were read at the start
+	last pipelineMark          // set when all these messages are in the pipeline
 	in   bool                  // last is set
 }
 
-// settle sends a plan.Settled once per minute. Events that failed and are retried do not delay it;
-// they delay the marks of their relays only.
+// settle sends a plan.Settled once per minute. Failed events that are retried do not delay it. They
+// only delay the confirmed time of their relays.
 func (l *loop) settle(ctx context.Context, now time.Time) {
 	s := &l.settling
 	if s.at.IsZero() {
@@ -599,7 +599,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 			s.read[c] = c.ahead.read.Load()
 		}
 	}
-	// Messages go from the read-ahead queue into the pipeline, so check in this order.
+	// Messages move from the read-ahead queue into the pipeline, so check in this order.
 	for c, n := range s.read {
 		if l.conns[c.url] == c && c.ahead.taken.Load() < n {
 			return
@@ -616,7 +616,7 @@ func (l *loop) settle(ctx context.Context, now time.Time) {
 	l.step(ctx, plan.Settled{At: at})
 }
 
-// watchClock informs the plan when the wall clock was set. The plan compares monotonic times, but
+// watchClock informs the plan after the wall clock was set. The plan compares monotonic times, but
 // requests contain wall times.
 func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	last := l.clockAt
@@ -626,13 +626,13 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
 		l.m.cfg.Logger.Warn("clock changed", "by", by)
-		l.settling = settleRound{} // it began at another time
+		l.settling = settleRound{} // the round has an old time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}
 }
 
-// clockJump returns the difference between the advances of both clocks, and whether it exceeds
-// usual corrections.
+// clockJump returns by how much more the wall clock advanced than the monotonic clock. jumped is
+// false for usual corrections.
 func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 	by = (wall - monotonic).Round(time.Second)
 	return by, by > leastJump || by < -leastJump
@@ -647,8 +647,8 @@ type threadSearch struct {
 	at       time.Time                      // not before
 }
 
-// descend starts a search for replies in repositories that have become ours, or in all after a
-// scan, unless one is running. Nothing waits for it.
+// descend starts a search for replies in new hosted repositories, or in all after a scan, unless a
+// search is running. Nothing waits for the search.
 func (l *loop) descend(ctx context.Context, now time.Time) {
 	d := &l.threadSearch
 	if d.running || !d.all && len(d.of) == 0 || now.Before(d.at) {
@@ -668,7 +668,7 @@ func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 	switch {
 	case msg.err == nil:
 		d.failures, d.at = 0, time.Time{}
-	case errors.Is(msg.err, ErrIncomplete): // what came counts, and a scan says that there is more
+	case errors.Is(msg.err, ErrIncomplete): // the found replies count; a scan reports the error
 		d.failures, d.at = 0, time.Time{}
 	case ctx.Err() == nil:
 		l.m.cfg.Logger.Warn("reading the store failed", keyErr, msg.err)
@@ -682,7 +682,7 @@ func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 	l.descend(ctx, time.Now())
 }
 
-// forget drops a relay. Its counts under the shared label stay.
+// forget drops a relay. Its counts stay in the sum of all dropped relays.
 func (l *loop) forget(u graspsync.RelayURL) {
 	l.status.forgotten(u)
 	delete(l.stats, u)
@@ -734,8 +734,8 @@ func (l *loop) keepAll() {
 	}
 }
 
-// notSaved schedules another attempt at a relay that was not dialed because the attempt could not
-// be recorded.
+// notSaved schedules another attempt at a relay that was not dialed because saving the attempt
+// failed.
 func (l *loop) notSaved(u graspsync.RelayURL) (retryAt time.Time) {
 	l.m.health.Closed(u)
 	retryAt = time.Now().Add(notDialed)

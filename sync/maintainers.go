@@ -15,13 +15,14 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// maxMaintainers is the maximum number of people in writer.maintainers, of all identifiers together. If an identifier is
-// evicted, all its pending events are judged again with the next announcement.
+// maxMaintainers is the maximum number of people in writer.maintainers, of all identifiers
+// together. If an identifier is evicted, its next announcement causes all its pending events to be
+// judged again.
 const maxMaintainers = 100_000
 
 // maintainersChanged returns the events to judge again after announcements were added or removed.
-// It removes announcements that were stored only because a maintainer list named their authors, and
-// no list does now. The Policy is asked once per identifier.
+// It removes announcements that were stored only because a maintainer list named their authors, if
+// no list names them now. The Policy is called once per identifier.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
 	stored, all := w.self.index.takeNews()
 	changed, unsure := w.reprocess.takeChanged()
@@ -59,7 +60,6 @@ func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.Pendi
 	return woken
 }
 
-// relatives returns the announcements that may be removed when no list names their authors.
 func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	if !w.store.removes() {
 		return nil
@@ -67,17 +67,16 @@ func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	return w.self.index.relatives(identifier)
 }
 
-// spared is the number of unlisted announcements per identifier that stay, the newest. If a list
-// drops an author by mistake and names the author again, the announcement is still stored.
+// spared is the number of unlisted announcements per identifier that stay stored, the newest. They
+// are still available if a list dropped an author by mistake and names the author again.
 const spared = 32
 
-// unlisted returns the announcements to remove.
 func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, heard map[graspsync.PubKey]bool) []*nip34.Announcement {
 	out := slices.DeleteFunc(relatives, func(a *nip34.Announcement) bool {
 		_, is := heard[a.Ref.Owner]
 		return is
 	})
-	if len(w.policy.view.Announcements(identifier)) == 0 { // no repository of ours is left
+	if len(w.policy.view.Announcements(identifier)) == 0 { // no hosted repository is left
 		return out
 	}
 	slices.SortFunc(out, func(a, b *nip34.Announcement) int {
@@ -89,13 +88,12 @@ func (w *writer) unlisted(identifier string, relatives []*nip34.Announcement, he
 	return out[min(spared, len(out)):]
 }
 
-// retiredAtOnce is the number of announcements that are read together. Each may have half a
-// megabyte.
+// retiredAtOnce is the number of announcements that are read together. Each may take 500 KB.
 const retiredAtOnce = 16
 
-// retire removes announcements of authors that no list names, or that other authors have replaced.
-// They may be stored again. A failed removal is retried with the next change under the identifier,
-// unless the Store cannot remove.
+// retire removes announcements of authors that no list names, or that were dropped in favor of
+// other authors. They may be stored again. A failed removal is retried after the next change of the
+// identifier, unless the Store cannot remove events.
 func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 	for some := range slices.Chunk(all, retiredAtOnce) {
 		ids := make([]graspsync.EventID, len(some))
@@ -137,8 +135,8 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	return nil
 }
 
-// newlyHeard returns the dependencies that new maintainers fulfill. If the Policy cannot tell, it
-// returns those of all known people.
+// newlyHeard returns the dependencies that new recognized authors fulfill. If the Policy cannot
+// tell (can is false), it returns those of all known people.
 func (w *writer) newlyHeard(identifier string, heard map[graspsync.PubKey]bool, can bool) (keys []pending.Key) {
 	if can {
 		return w.becameMaintainers(identifier, heard)
