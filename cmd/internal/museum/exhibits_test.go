@@ -166,7 +166,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a deletion of many ids is looked up for a hundred", "sync/grasp.go",
-		"found, err := view.Events(ctx, ids) // all at once", "ids = ids[:min(len(ids), 100)]\n	found, err := view.Events(ctx, ids) // all at once", "./sync", "TestSimulation$",
+		"found, err := view.Events(ctx, ids)", "ids = ids[:min(len(ids), 100)]\n	found, err := view.Events(ctx, ids) // all at once", "./sync", "TestSimulation$",
 		oneSeed(21), "foreign",
 	},
 	{
@@ -331,7 +331,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"what we have moved may not be on the disk", "purgatory/gitfetch/refs.go",
-		"if err := barerepo.SyncRefs(dir, names, r.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
+		"if err := barerepo.SyncRefs(dir, names, o.disk.sync); err != nil {", "if err := barerepo.SyncRefs(dir, names, func(string) error { return nil }); err != nil {", "./purgatory/gitfetch", "TestRefsAreOnTheDisk", nil, "elements differ",
 	},
 	{
 		"what is shared is copied", "purgatory/gitfetch/files.go",
