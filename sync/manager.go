@@ -44,7 +44,7 @@ type SyncManager struct {
 	persistence  *persistence
 	own          *ownFeed
 	submissions  *submissionQueue
-	unproductive *limit.Rate // bytes that each relay host may send to no use
+	unproductive *limit.Rate // useless bytes of each relay host
 	loop         *loop
 
 	ready    chan struct{}          // closed when the Store was read
@@ -118,12 +118,11 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	return m, nil
 }
 
-// refetch requests events by id from the relay that has them, or from any relay if it is zero.
+// refetch requests events by id from relay, or from any relay if relay is zero.
 func (m *SyncManager) refetch(relay graspsync.RelayURL, ids []graspsync.EventID) {
 	m.inbox.put(planInput{plan.Named{Relay: relay, IDs: ids}})
 }
 
-// isReady reports whether the Store was read.
 func (m *SyncManager) isReady() bool {
 	select {
 	case <-m.ready:
@@ -133,8 +132,8 @@ func (m *SyncManager) isReady() bool {
 	}
 }
 
-// endsWithin is the time in which Run returns if all calls of the Store, the Policy and the
-// observer end with their context. After it a warning is logged.
+// endsWithin is the maximum time until Run returns if all calls of the Store, the Policy and the
+// observer return when their context ends. After that time a warning is logged.
 const endsWithin = 5 * time.Second
 
 // Run syncs until ctx ends. It first reads the targets from the Store and retries after errors. It
@@ -185,19 +184,19 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	}
 }
 
-// NotifyStored reports an event that a client submitted and the relay has stored. It blocks only while
-// 256 earlier events wait. Later calls of Judge, Removed and similar methods see the event, all
-// others a moment later. Events saved by the manager and superseded events may be reported and need
-// not be.
+// NotifyStored reports an event that a client submitted and the relay has stored. It blocks only
+// while 256 earlier events wait. Later calls of Judge, NotifyRemoved and similar methods see the
+// event; other methods see it shortly after. Events that the manager saved, and superseded events,
+// may be reported and need not be.
 func (m *SyncManager) NotifyStored(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.ingest.count(event) // now: whoever held it may forget where it came from
+	m.ingest.count(event) // now, because the Holder may forget the origin of the event
 	m.submissions.stored(event)
 }
 
-// submitted applies an event that a client submitted. A panic is contained.
+// submitted applies an event that a client submitted. It recovers a panic.
 func (m *SyncManager) submitted(event graspsync.Event) {
 	m.ingest.arrivals.add(event.ID, time.Now())
 	m.telemetry.states.stored(event)
@@ -212,13 +211,13 @@ func (m *SyncManager) tookIn(ev graspsync.Event) {
 
 // NotifyRemoved reports an event that the relay has removed without storing a deletion or a newer
 // version: by moderation, by expiry, or because a held event will not be released. It may block
-// until earlier events of [SyncManager.Stored] are processed, which calls Policy.Lists. Sync does
-// not fetch the event again while its id is remembered.
+// until earlier events of [SyncManager.NotifyStored] are processed, which calls Policy.Lists. Sync
+// does not fetch the event again while its id is remembered.
 func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.submissions.takeIn() // it may have been stored just before
+	m.submissions.takeIn() // the event may have been stored just before
 	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
 	_, rule := m.cfg.blocks(event)
@@ -236,9 +235,9 @@ func (m *SyncManager) NotifySuperseded(event graspsync.Event) {
 	}
 }
 
-// NotifyDeferred reports that the [Policy] no longer holds an event because of lack of room. It blocks
-// like Removed. The event is kept and judged again like one with [graspsync.Later]. After a few
-// times only its id is kept, and a later daily pass fetches it.
+// NotifyDeferred reports that the [Policy] no longer holds an event because of lack of room. It
+// blocks like NotifyRemoved. The event is kept and judged again like an event with
+// [graspsync.Later]. After a few times only its id is kept, and a later daily pass fetches it.
 func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -249,15 +248,15 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	m.ingest.reprocess.withdrawn(event)
 }
 
-// HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if
-// unknown. After a restart the relay is unknown.
+// HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if the
+// source is unknown. After a restart the relay is unknown.
 func (m *SyncManager) HeldFrom(id graspsync.EventID) graspsync.Source {
 	return m.ingest.heldFrom(id, false).source
 }
 
-// NotifyReleaseFailed reports that the Store did not accept an event that the [Policy] held and released.
-// The outcome is Superseded, Deleted or Refused. Each report is counted, and a refusal is logged.
-// It never blocks. Report the end of the hold with [SyncManager.Removed].
+// NotifyReleaseFailed reports that the Store did not accept an event that the [Policy] held and
+// released. The outcome is Superseded, Deleted or Refused. Each report is counted, and a refusal is
+// logged. It never blocks. Report the end of the hold with [SyncManager.NotifyRemoved].
 func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outcome) {
 	if o.Result != graspsync.Superseded && o.Result != graspsync.Deleted && o.Result != graspsync.Refused {
 		return
@@ -271,7 +270,7 @@ func (m *SyncManager) NotifyReleaseFailed(id graspsync.EventID, o graspsync.Outc
 }
 
 // NotifyHeld reports an event that the [Policy] holds again without a call of Judge. It blocks like
-// [SyncManager.Removed]. The states of a held announcement are followed.
+// [SyncManager.NotifyRemoved]. The states of a held announcement are followed.
 func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	if event.IsZero() {
 		return
@@ -286,16 +285,16 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
-// Ready returns a channel that is closed when Run has read the Store. From then on Judge works.
+// Ready returns a channel that is closed when Run has read the Store and Judge can be called.
 func (m *SyncManager) Ready() <-chan struct{} { return m.ready }
 
-// Judge asks the Policy about an event that a client submits. Its id and signature must be
-// verified. It returns [ErrNotReady] until Run has read the Store.
+// Judge calls the Policy for an event that a client submits. The caller must have verified its id
+// and signature. Judge returns [ErrNotReady] until Run has read the Store.
 //
 // The answer to the client (NIP-01, OK) depends on the Decision. After [graspsync.Accept] store the
-// event, call Stored and answer true. After [graspsync.Hold] answer true without storing it. The
-// Policy keeps the event and stores it when its git data has arrived. After any other decision
-// answer false with [graspsync.Verdict.Message].
+// event, call NotifyStored and answer true. After [graspsync.Hold] answer true without storing the
+// event. The Policy stores it when its git data has arrived. After any other decision answer false
+// with [graspsync.Verdict.Message].
 func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsync.Verdict, error) {
 	if event.IsZero() {
 		return graspsync.Verdict{}, fmt.Errorf("judging an event: %w: none", graspsync.ErrEvent)
@@ -303,7 +302,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	if !m.isReady() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
-	m.submissions.takeIn() // it may be about what was stored just before
+	m.submissions.takeIn() // the event may refer to an event that was just stored
 	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.policy.verdict(ctx, in)
 	switch {
@@ -338,9 +337,9 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	return waitedFor(deps)
 }
 
-// NotifyRefused reports an event of a client that the relay itself refused, with the text of its answer.
-// It is logged, recorded for [SyncManager.EventState], and counted as rejected under the reason of
-// the blocking rule or "refused by the relay". It never blocks.
+// NotifyRefused reports an event of a client that the relay itself refused, with the text of its
+// answer. The event is logged, recorded for [SyncManager.EventState], and counted as rejected under
+// the reason of the blocking rule or "refused by the relay". NotifyRefused never blocks.
 func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	if event.IsZero() {
 		return
@@ -357,19 +356,19 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 	m.telemetry.say("event refused", in, keyReason, reason)
 }
 
-// Status returns the state of all relays. It is at most a second old during activity (longer with
-// very many relays), and at most a minute otherwise. Its time, uptimes and downtimes are current.
-// Before Run it is empty, and afterwards it is the final state.
+// Status returns the state of all relays. During activity it is at most a second old (older with
+// very many relays), otherwise at most a minute. Its time, uptimes and downtimes are current.
+// Before Run it is empty. After Run it is the final state.
 func (m *SyncManager) Status() Status {
 	s := m.snapshot.Load()
 	now := s.at(time.Now())
 	if now != s {
-		m.snapshot.CompareAndSwap(s, now) // so that it is not made for everybody who asks
+		m.snapshot.CompareAndSwap(s, now) // so that other callers can use it
 	}
 	return m.withNow(*now)
 }
 
-// withNow adds the git data and the failures of this moment to a status.
+// withNow adds the current git data and failures to a status.
 func (m *SyncManager) withNow(s Status) Status {
 	s.Failures = m.telemetry.failing.All()
 	if m.cfg.Lacking == nil {
@@ -399,7 +398,6 @@ func (m *SyncManager) withNow(s Status) Status {
 // gitMissing is a value of [RepoStatus].Git.
 const gitMissing = "missing"
 
-// gitOf returns [RepoStatus].Git.
 func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {
 	switch obtainable, lacks := lacking[ref]; {
 	case !lacks:
@@ -410,7 +408,6 @@ func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {
 	return "unobtainable"
 }
 
-// withGit adds the git data to the status of repositories.
 func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
 	if m.cfg.Lacking == nil {
 		return some
@@ -424,7 +421,6 @@ func (m *SyncManager) withGit(some []RepoStatus) []RepoStatus {
 	return some
 }
 
-// lacking calls [Config].Lacking.
 func (m *SyncManager) lacking() (_ map[graspsync.RepoRef]bool, err error) {
 	defer m.telemetry.recovered(&err, "policy")
 	return m.cfg.Lacking(), nil
@@ -441,7 +437,6 @@ func (m *SyncManager) StatusNow(ctx context.Context) (Status, error) {
 	return m.withNow(*q.status), nil
 }
 
-// statusQuestion asks for a new Status.
 type statusQuestion struct{ status *Status }
 
 func (q *statusQuestion) handle(_ context.Context, l *loop) {
@@ -451,8 +446,8 @@ func (q *statusQuestion) handle(_ context.Context, l *loop) {
 // reasonDepends is the reason for submitted events that depend on a missing event.
 const reasonDepends = "blocked: the repository or event that it belongs to is not stored"
 
-// reasonByRelay is the reason for events that the relay itself refused. The relay's own texts may
-// be unbounded in number.
+// reasonByRelay is the reason for events that the relay itself refused. The relay's own texts are
+// not used as labels, because their number may be unbounded.
 const reasonByRelay = "refused by the relay"
 
 // The keys of log records.
@@ -466,7 +461,7 @@ const (
 	keyItems   = "items"
 )
 
-// ownEvent applies an event of our own relay. Only live events are counted as submitted, because a
+// ownEvent applies an event of [Config.OwnRelay]. Only live events count as submitted, because a
 // stored event may be old.
 func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 	if live {
@@ -483,7 +478,7 @@ func (m *SyncManager) Collector(namespace string) prometheus.Collector {
 }
 
 // RepoStatus returns the state of one repository. It blocks until Run has answered, and then reads
-// the stamps of the repository's events from the Store. The error is that of ctx or the Store,
+// the keys of the repository's events from the Store. The error is that of ctx or the Store,
 // [ErrNotRunning], or wraps [ErrUnknownRepo].
 func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (RepoStatus, error) {
 	q := &reposQuestion{refs: []graspsync.RepoRef{ref}}
@@ -515,8 +510,8 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	return m.withGit([]RepoStatus{s})[0], nil
 }
 
-// Repositories yields the state of each followed repository in the order of addresses. Each one
-// takes the time of a RepoStatus call. After an error nothing follows. A repository that is dropped
+// Repositories yields the state of each followed repository in the order of addresses. Each state
+// takes the time of a RepoStatus call. An error is the last pair. A repository that is dropped
 // during the iteration is omitted.
 func (m *SyncManager) Repositories(ctx context.Context) iter.Seq2[RepoStatus, error] {
 	return func(yield func(RepoStatus, error) bool) {
@@ -547,12 +542,11 @@ func (m *SyncManager) RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)
 	return q.refs, nil
 }
 
-// refsQuestion asks for the repositories that are followed.
 type refsQuestion struct{ refs []graspsync.RepoRef }
 
 func (q *refsQuestion) handle(_ context.Context, l *loop) { q.refs = l.plan.Refs() }
 
-// reposQuestion asks for the status of those of some repositories that are followed.
+// reposQuestion asks for the status of the followed repositories among refs.
 type reposQuestion struct {
 	refs  []graspsync.RepoRef
 	repos []RepoStatus // the answer
@@ -566,9 +560,9 @@ func (q *reposQuestion) handle(_ context.Context, l *loop) {
 	}
 }
 
-// RepoSummaries returns the states of those repositories that are followed, without the parts that
+// RepoSummaries returns the states of the followed repositories among refs, without the fields that
 // RepoStatus reads from the Store: Ours and Coverage are 0, and Maintainers is empty. It blocks
-// Run, so ask only for displayed repositories. The error is that of ctx, or [ErrNotRunning].
+// Run, so pass only the displayed repositories. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RepoSummaries(ctx context.Context, refs ...graspsync.RepoRef) ([]RepoStatus, error) {
 	q := &reposQuestion{refs: refs}
 	if err := m.ask(ctx, q); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// mailbox is an unbounded queue whose senders never block. Its owner bounds the number of messages
-// by the work that it starts.
+// mailbox is an unbounded queue whose senders never block. Its owner limits the number of messages
+// by limiting the work that sends them.
 type mailbox[T any] struct {
 	mu    sync.Mutex
 	items []T // guarded by mu
@@ -95,9 +95,11 @@ type (
 		of  map[graspsync.RepoRef]struct{}
 		err error
 	}
-	// exportResult: the records on which the confirmed state rests are durable, unless err is set.
+	// exportResult: the rejections on which the confirmed state depends are durable, unless err is
+	// set.
 	exportResult struct{ err error }
-	// question closes answered after the loop has handled its message, which contains the answer.
+	// question is a loopMessage with an answer. It closes answered after the loop has written the
+	// answer into it.
 	question struct {
 		loopMessage
 		answered chan struct{}

@@ -9,7 +9,7 @@ import (
 // otherRelays is the label of the relays beyond constants.MaxLabels.
 const otherRelays = "other"
 
-// metric is a series for each relay, or one for all.
+// metric is a metric with a series for each relay, or with one series.
 type metric struct {
 	desc *prometheus.Desc
 	typ  prometheus.ValueType
@@ -159,8 +159,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectRelays exports series per relay, up to MaxLabels, because strangers decide the number of
-// relays. The sum of the others has counters only.
+// collectRelays exports series for up to MaxLabels relays, because the number of listed relays is
+// unbounded. The other relays share one label, which has counters only.
 func (c *collector) collectRelays(ch chan<- prometheus.Metric, s Status) {
 	own := make([]RelayStatus, 0, len(s.Relays))
 	others := []RelayStatus{s.gone}

@@ -23,13 +23,14 @@ const (
 
 var errSetTooLarge = errors.New("more events than are reconciled at once")
 
-// negentropySets loads our ids for a filter. Many relays get the same filter at the same time, so a
-// set is shared for 30 seconds. Newer events are detected before anything is fetched.
+// negentropySets loads our event keys for a filter. Many relays use the same filter at the same
+// time, so a set is shared for 30 seconds. Events stored after the load are removed before a relay
+// is asked for missing events.
 type negentropySets struct {
 	store    Store
 	counters *counters // may be nil
 	holder   Holder    // may be nil
-	// rejected events count as ours. Otherwise each reconciliation would fetch them again.
+	// rejected events count as stored. Otherwise each reconciliation would fetch them again.
 	rejected *pending.RejectedIndex
 	most     int
 	places   chan struct{}
@@ -46,7 +47,7 @@ type setLoad struct {
 	at   time.Time
 	set  *negentropy.Set
 	err  error
-	left bool // the loading goroutine was canceled, which says nothing about the Store
+	left bool // the loading goroutine was canceled; the Store did not fail
 }
 
 // newNegentropySets returns an empty cache. Only store is required.
@@ -57,7 +58,6 @@ func newNegentropySets(store Store, holder Holder, most int, notHere *pending.Re
 	}
 }
 
-// load returns the set of a filter.
 func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
 	key := f.String()
 	for {
@@ -78,7 +78,7 @@ func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.
 	}
 }
 
-// begin returns the load of a filter. first means that the caller must perform it.
+// begin returns the load of a filter. first means that the caller must perform the load.
 func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
 	return l, !ok
 }
 
-// forgetOld drops old sets, to free their memory after a pass.
+// forgetOld drops old sets to free their memory after a pass.
 func (s *negentropySets) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *negentropySets) dropOld(now time.Time) {
 	s.begun = s.begun[old:]
 }
 
-// end publishes a load. ended is the error of the loader's context.
+// end publishes the result of a load. ended is the error of the loader's context.
 func (s *negentropySets) end(l *setLoad, ended error) {
 	if l.err != nil {
 		l.left = errors.Is(ended, context.Canceled)
@@ -134,8 +134,8 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// Read held events first, because an event that is released in between must be found at least
-	// once.
+	// Read held events before stored ones, because an event that is released in between must be
+	// found at least once.
 	var held []graspsync.EventKey
 	if s.holder != nil {
 		if held, err = s.held(ctx, f); err != nil {
@@ -176,7 +176,6 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 	return negentropy.NewSet(items), nil
 }
 
-// held calls the Holder, whose panic is counted for the Policy.
 func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.EventKey, err error) {
 	defer s.counters.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)

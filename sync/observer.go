@@ -7,8 +7,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Observation is an occurrence reported to [Config.Observe], one of the types below by value. A
-// switch needs a default case because types may be added.
+// Observation is an occurrence reported to [Config.Observe]. Its dynamic type is one of the types
+// below, not a pointer. A switch needs a default case because types may be added.
 type Observation interface{ observation() }
 
 // Observations of relays.
@@ -44,8 +44,8 @@ type (
 	}
 	// RelayHostile reports that a connection was closed because the relay was hostile.
 	RelayHostile struct{ Relay graspsync.RelayURL }
-	// RelaySynced reports that all targets of a relay were fetched, Duration after the connection.
-	// It is repeated whenever this becomes true again.
+	// RelaySynced reports that all targets of a relay were fetched, Duration after the connection
+	// opened. It is reported again each time the relay becomes synced again.
 	RelaySynced struct {
 		Relay    graspsync.RelayURL
 		Duration time.Duration
@@ -60,9 +60,9 @@ type (
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// BatchConfirmed reports that a batch of requests has fetched all events of the relay. With
-	// Gaps the relay may have more. Kind is "history", "daily", "recent" or "deletions". Method is
-	// as in [RelayStatus].
+	// BatchConfirmed reports that a batch of requests has fetched all events of the relay. If Gaps
+	// is set, the relay may have more. Kind is "history", "daily", "recent" or "deletions". Method
+	// is as in [RelayStatus].
 	BatchConfirmed struct {
 		Relay    graspsync.RelayURL
 		Kind     string
@@ -81,7 +81,7 @@ type (
 		Reason string
 	}
 	// GapFound reports an event of history that a live subscription should have delivered. Lasting
-	// reports that only the daily pass found it.
+	// means that only the daily pass found it.
 	GapFound struct {
 		Relay   graspsync.RelayURL
 		ID      graspsync.EventID
@@ -140,12 +140,12 @@ func (Dropped) observation()        {}
 func (OwnFeedRead) observation()    {}
 func (OwnFeedLost) observation()    {}
 
-// dropObservations counts observations that were dropped because the queue was full. It is not
-// observed.
+// dropObservations is the reason under which observations are counted that found no room in the
+// queue. It is not observed.
 const dropObservations = "observations"
 
-// observer calls [Config.Observe] on one goroutine through a bounded queue, so nothing waits for
-// the embedder. A nil observer does nothing.
+// observer calls [Config.Observe] on one goroutine through a bounded queue, so that a slow embedder
+// blocks no other goroutine. A nil observer does nothing.
 type observer struct {
 	tell     func(Observation)
 	queue    chan Observation
@@ -153,7 +153,7 @@ type observer struct {
 	lost     func(error)
 }
 
-// newObserver returns nil without [Config.Observe].
+// newObserver returns nil if [Config.Observe] is nil.
 func newObserver(cfg Config, c *counters) *observer {
 	if cfg.Observe == nil {
 		return nil
@@ -164,7 +164,7 @@ func newObserver(cfg Config, c *counters) *observer {
 	}
 }
 
-// observe never blocks.
+// observe queues an observation. It never blocks.
 func (o *observer) observe(what Observation) {
 	if o == nil {
 		return
@@ -176,7 +176,7 @@ func (o *observer) observe(what Observation) {
 	}
 }
 
-// run calls Observe until ctx ends. Observations that are queued then are dropped and counted.
+// run calls Observe until ctx ends. Observations still queued are then dropped and counted.
 func (o *observer) run(ctx context.Context) {
 	if o == nil {
 		return

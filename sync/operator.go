@@ -21,15 +21,16 @@ var (
 	ErrUnusableRelay = errors.New("relay can't be followed")
 )
 
-// Retry makes a relay be dialed in the next free slot in spite of earlier failures, and repeats its
-// unanswered requests. The budget of its address (package egress) still applies. Retry blocks until
-// Run has accepted it. The error is that of ctx, [ErrNotRunning], or wraps [ErrUnknownRelay].
+// Retry dials a relay in the next free slot in spite of earlier failures, and repeats its
+// unanswered requests. The attempt limit of its address (package egress) still applies. Retry
+// blocks until Run has accepted the request. The error is that of ctx, [ErrNotRunning], or wraps
+// [ErrUnknownRelay].
 func (m *SyncManager) Retry(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, &relayOrder{relay: relay, in: plan.Retry{Relay: relay}})
 }
 
-// Resync compares all targets of a relay again, on the current connection or on the next one, which
-// is dialed immediately. Blocking and errors are as for Retry.
+// Resync compares all targets of a relay again. A disconnected relay is dialed immediately.
+// Blocking and errors are as for Retry.
 func (m *SyncManager) Resync(ctx context.Context, relay graspsync.RelayURL) error {
 	return m.order(ctx, &relayOrder{relay: relay, in: plan.Resync{Relay: relay}})
 }
@@ -49,7 +50,7 @@ func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRe
 	return nil
 }
 
-// repoResync has all relays of a repository asked for its events again.
+// repoResync requests the events of a repository again from all its relays.
 type repoResync struct {
 	ref   graspsync.RepoRef
 	known bool // the answer
@@ -96,8 +97,8 @@ func (m *SyncManager) RemoveBootstrap(ctx context.Context, relay graspsync.Relay
 
 // RulesChanged must be called after a change of [Config.Rules]. When it returns, blocked relays are
 // disconnected. The hosted repositories are updated later, after the Store was read again. Events
-// that wait for one of lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest]) are judged or requested
-// again. The error is that of ctx, or [ErrNotRunning].
+// that wait for a dependency in lifted ([graspsync.OnRuleRemoved], [graspsync.OnOperatorRequest])
+// are judged or requested again. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Dependency) error {
 	if err := m.ask(ctx, rulesChange{}); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Depe
 	return nil
 }
 
-// relayOrder gives the plan an input about a relay that it knows.
+// relayOrder passes the plan an input about a followed relay.
 type relayOrder struct {
 	relay graspsync.RelayURL
 	in    plan.Input
@@ -135,7 +136,7 @@ func (m *SyncManager) order(ctx context.Context, q *relayOrder) error {
 	return fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
 }
 
-// otherScheme returns the relay at the same host and port with the other scheme, or zero.
+// otherScheme returns the URL of the same host and port with the other scheme, or zero.
 func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 	scheme := "ws://"
 	if u.Plaintext() {
@@ -149,7 +150,6 @@ func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
 	return other
 }
 
-// forgive clears the failures of a relay.
 func (l *loop) forgive(u graspsync.RelayURL) {
 	l.m.health.Forgive(u)
 	l.m.persistence.health(u)
@@ -178,7 +178,7 @@ func (q *bootstrapChange) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.Bootstrap{Relay: q.relay, Not: true})
 }
 
-// followBootstrap adds the bootstrap relays to the plan, after the Store is read.
+// followBootstrap adds the bootstrap relays to the plan.
 func (l *loop) followBootstrap(ctx context.Context) {
 	if !l.started {
 		return
@@ -188,12 +188,13 @@ func (l *loop) followBootstrap(ctx context.Context) {
 	}
 }
 
-// rulesChange applies other rules: to relays immediately, to repositories after the Store is read.
+// rulesChange applies changed rules: to relays immediately, to repositories after the Store is
+// read.
 type rulesChange struct{}
 
 func (rulesChange) handle(ctx context.Context, l *loop) {
 	if !l.started {
-		l.scanAgain = l.scanning // it may have asked the rules already
+		l.scanAgain = l.scanning // the scan may have used the old rules
 		return
 	}
 	l.followBootstrap(ctx)

@@ -22,7 +22,6 @@ type OwnFeedStatus struct {
 	LastError string             `json:"last_error"`
 }
 
-// Times of the own feed.
 const (
 	ownBackoff    = time.Second // after the first failure, doubling
 	ownBackoffMax = time.Minute
@@ -61,13 +60,13 @@ func (o *ownFeed) status() *OwnFeedStatus {
 	return &s
 }
 
-// run follows our own relay until ctx ends, if it is another process.
+// run follows [Config.OwnRelay] until ctx ends. It returns immediately if there is none.
 func (o *ownFeed) run(ctx context.Context) {
 	if o.cfg.OwnRelay.IsZero() {
 		return
 	}
 	o.update(func(s *OwnFeedStatus) { s.URL = o.cfg.OwnRelay })
-	select { // the first scan would miss events before it
+	select { // wait for the first scan, which would miss earlier events
 	case <-o.readable:
 	case <-ctx.Done():
 		return
@@ -106,7 +105,7 @@ func (o *ownFeed) lost(err error, backoff time.Duration) {
 	o.telemetry.observe(OwnFeedLost{Err: err, Backoff: backoff})
 }
 
-// converse is one connection to our own relay.
+// converse runs one connection to our own relay.
 func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 	c, err := o.dial(ctx)
 	if err != nil {
@@ -117,7 +116,7 @@ func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 	var wg sync.WaitGroup
 	defer func() {
 		stop()
-		_ = own.close() // it has ended, or we want it to
+		_ = own.close() // the connection has ended or is not needed
 		wg.Wait()
 	}()
 	defer func() { f.Lost(own.alive) }()
@@ -153,8 +152,8 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 	o.telemetry.observe(OwnFeedRead{Events: r.Events})
 }
 
-// ownConn is owned by the goroutine of [ownFeed.run]; receiveAll has its own. A panic of the
-// Transport becomes an error.
+// ownConn is a connection to our own relay. It belongs to the goroutine of [ownFeed.run], except
+// receiveAll, which has its own goroutine. A panic of the Transport becomes an error.
 type ownConn struct {
 	own   *ownFeed
 	conn  Conn
@@ -224,7 +223,6 @@ func (o *ownConn) converse(ctx context.Context, messages <-chan wire.Message, fa
 	}
 }
 
-// do performs a result of the feed.
 func (o *ownConn) do(ctx context.Context, r ownfeed.Result) error {
 	if r.Err != nil {
 		return r.Err

@@ -21,7 +21,7 @@ func (g *ingest) dealtWith(id graspsync.EventID) bool {
 	return g.known.Has(id) || g.rejected.Has(id)
 }
 
-// needed returns the ids of events that are neither known nor stored.
+// needed returns the ids of events that are not stored and need processing.
 func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsync.EventID, error) {
 	out := make([]graspsync.EventID, 0, len(ids)) // usually nearly all
 	for len(ids) > 0 {
@@ -46,7 +46,7 @@ func (g *ingest) needed(ctx context.Context, ids []graspsync.EventID) ([]graspsy
 	return out, nil
 }
 
-// note remembers an event and counts the evicted ones.
+// note records the state of a pending event and counts evicted records.
 func (g *ingest) note(n pending.Note) {
 	d := g.rejected.Add(n)
 	g.telemetry.drop("waiting", d.Waiting)
@@ -63,7 +63,7 @@ func countsAgain(ev graspsync.Event) bool {
 }
 
 // fulfilsHeld returns the dependencies that a held event fulfills. If the Policy cannot tell the
-// maintainers, the events of all people in the announcement are judged again.
+// maintainers, these include all people in the announcement.
 func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
 	keys := append(pending.Fulfils(ev, false), pending.KeyOf(graspsync.OnHeldBy(ev.PubKey)))
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !g.policy.canTell(a.Ref.Identifier) {
@@ -74,7 +74,7 @@ func (g *ingest) fulfilsHeld(ev graspsync.Event) []pending.Key {
 	return keys
 }
 
-// awaited adds the dependencies that a stored event fulfills and an event waits for.
+// awaited adds to keys the dependencies that a stored event fulfills, if an event waits for them.
 func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	if g.rejected.Idle() {
 		return
@@ -87,7 +87,7 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	for _, k := range pending.Fulfils(ev, true) {
 		awaited(k)
 	}
-	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner or its maintainers may count now
+	if a, err := nip34.ParseAnnouncement(ev); err == nil { // its owner and maintainers may be recognized now
 		for _, who := range append([]graspsync.PubKey{a.Ref.Owner}, a.Maintainers...) {
 			awaited(pending.KeyOf(graspsync.OnBecomesMaintainer(a.Ref.Identifier, who)))
 			awaited(pending.KeyOf(graspsync.OnBecomesListed(a.Ref.Identifier, who)))
@@ -95,7 +95,7 @@ func (g *ingest) awaited(ev graspsync.Event, keys map[pending.Key]struct{}) {
 	}
 }
 
-// arrived returns the complete events that waited for any of keys, and requests the events of which
+// arrived returns the whole events that waited for any of keys, and requests the events of which
 // only the id is left.
 func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.PendingEvent {
 	whole, ask := g.rejected.Arrived(keys)
@@ -115,7 +115,7 @@ func (g *ingest) arrived(ctx context.Context, keys []pending.Key) []*pending.Pen
 	return whole
 }
 
-// revived makes jobs of pending events. No batch waits for them.
+// revived returns jobs for pending events. No batch waits for these jobs.
 func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	jobs := make([]*job, len(waiting))
 	for i, w := range waiting {
@@ -128,8 +128,8 @@ func (g *ingest) revived(waiting []*pending.PendingEvent) []*job {
 	return jobs
 }
 
-// lost records unsaved events of which even the id was evicted. Their relays are asked for
-// everything since then.
+// lost records unsaved events whose ids were evicted. Their relays are asked later for everything
+// since then.
 func (g *ingest) lost(unsaved []pending.Heard) {
 	for _, e := range unsaved {
 		g.telemetry.drop("unsaved", 1)

@@ -50,7 +50,7 @@ func (s observedState) Put(ctx context.Context, records ...state.Record) error {
 	return err
 }
 
-// persistence saves learned state over restarts. It does nothing without a Store.
+// persistence saves learned state for the next process. It does nothing without [Config.State].
 type persistence struct {
 	cfg       *Config // read-only
 	tracker   *health.RelayHealthTracker
@@ -70,7 +70,6 @@ type persistence struct {
 	kept    []memory.Kept
 }
 
-// newPersistence returns the persistence of a table of events and of a Transport.
 func newPersistence(
 	cfg *Config, identity nip34.Identity, tracker *health.RelayHealthTracker, table *pending.RejectedIndex, transport Transport, rep *telemetry,
 ) *persistence {
@@ -87,7 +86,7 @@ func newPersistence(
 	}
 }
 
-// start loads the records and starts to save. end must be called after all other work has ended.
+// start loads the records and starts to save. Call end after all other work has ended.
 func (r *persistence) start(ctx context.Context) (end func()) {
 	based := r.recall(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -107,13 +106,13 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 	}
 }
 
-// recall loads the records. based is false if they belong to another identity or policy, or that is
-// unknown. Then the rejections are forgotten.
+// recall loads the records. based is false if they belong to another identity or policy, or to an
+// unknown one. Then the rejections are discarded.
 func (r *persistence) recall(running context.Context) (based bool) {
 	ctx, cancel := context.WithTimeout(running, r.cfg.fixed.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
-	if err != nil && running.Err() == nil { // else nobody needs them
+	if err != nil && running.Err() == nil { // otherwise the records are not needed
 		r.cfg.Logger.Error("reading persistent state failed", keyErr, err)
 	}
 	basis, read := loaded.Chunks[basisName]
@@ -155,9 +154,9 @@ func basisOf(identity nip34.Identity, policy string) []byte {
 	return sum[:]
 }
 
-// disown drops the rejections and the confirmed state of another identity or policy. It also drops
-// state without a fingerprint, because fetching again costs less than to miss repositories for a
-// week.
+// disown discards the rejections and the confirmed state of another identity or policy. It also
+// discards state without a fingerprint, because fetching again costs less than missing repositories
+// for a week.
 func (r *persistence) disown(loaded *memory.Loaded) {
 	if len(loaded.Chunks[rejectedName])+len(loaded.Kept) > 0 {
 		r.cfg.Logger.Info("rejected events forgotten, because the server's name or policy changed",
@@ -171,11 +170,11 @@ func (r *persistence) disown(loaded *memory.Loaded) {
 	loaded.Kept = nil
 }
 
-// rebase saves the fingerprint after the old rejections are removed. If the process ends before,
-// the next one removes them.
+// rebase saves the fingerprint after the old rejections are removed. If the process ends in
+// between, the next process removes them.
 func (r *persistence) rebase(ctx context.Context) {
 	if err := r.memory.Flush(ctx); err != nil {
-		return // it is logged elsewhere
+		return // the failure is logged by observedState
 	}
 	r.memory.Chunks(basisName, [][]byte{r.basis})
 }
@@ -241,7 +240,7 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	}
 }
 
-// forget removes the records of a relay, but not its health.
+// forget removes the records of a relay except its health.
 func (r *persistence) forget(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Forget(u)
@@ -252,14 +251,14 @@ func (r *persistence) forget(u graspsync.RelayURL) {
 }
 
 // unsavedProgress is the confirmed state of the plan. It may be saved only after the records of
-// rejected events are durable, because events that wait count as processed.
+// rejected events are durable, because waiting events count as processed.
 type unsavedProgress struct {
 	kept  map[graspsync.RelayURL]*memory.Kept // nil: remove the record
 	marks map[graspsync.RelayURL]time.Time
 }
 
-// capture copies the confirmed state of the plan. Its events are stored, because a batch ends when
-// its events are saved.
+// capture copies the confirmed state of the plan. The events of that state are stored, because a
+// batch ends after its events are saved.
 func (p *unsavedProgress) capture(from *plan.Plan) {
 	if changed := from.Changed(); len(changed) > 0 {
 		for _, u := range changed {
@@ -272,7 +271,6 @@ func (p *unsavedProgress) capture(from *plan.Plan) {
 	p.marks = maps.Collect(from.Marks())
 }
 
-// confirmed queues the captured state.
 func (r *persistence) confirmed() {
 	for u, kept := range r.pending.kept {
 		if kept == nil {
@@ -292,7 +290,7 @@ func (r *persistence) export(ctx context.Context) error {
 	if chunks, err := r.exportTransport(); err != nil { // its earlier record stays
 		r.cfg.Logger.Warn("exporting the state of the transport failed", keyErr, err)
 	} else {
-		_ = r.memory.SaveChunks(ctx, transportName, chunks) // not waited for; the plan does not depend on it
+		_ = r.memory.SaveChunks(ctx, transportName, chunks) // the result does not matter to the plan
 	}
 	return first
 }

@@ -14,32 +14,32 @@ import (
 // the same Policy. [graspsync.Source] distinguishes them.
 //
 // All methods may be called concurrently. Judge is called for an event whose id and signature were
-// verified. It must not change the event, and must not block on the network. An error of Judge is
-// no verdict: the manager counts the event as failed and fetches it again.
+// verified. It must not change the event, and must not block on the network. After an error of
+// Judge the event counts as failed and is fetched again.
 //
 // Lists reports whether an announcement makes its repository a hosted repository. Only hosted
 // repositories are followed. Lists must be a pure function of the announcement, because the manager
 // also calls it for announcements whose signature was not checked. An announcement that Lists
 // refuses is rejected without a call of Judge, unless [View].Knows its author under the identifier,
-// or RecognizedAuthors contains the author or is nil. A Policy whose Judge accepts other announcements must
-// therefore return nil from RecognizedAuthors.
+// or RecognizedAuthors contains the author or is nil. A Policy whose Judge accepts other
+// announcements must therefore return nil from RecognizedAuthors.
 //
 // A Policy that extends another Policy embeds it. The embedded Policy does not call methods of the
-// outer one: [GRASPPolicy] judges announcements by its own Lists. To host other repositories, set
-// [GRASPPolicy].Hosts. A type that overrides Lists must override Judge too, as the examples do.
+// outer Policy: [GRASPPolicy] judges announcements by its own Lists. To host other repositories,
+// set [GRASPPolicy].Hosts. A type that overrides Lists must override Judge too, as the examples do.
 // Authority and RecognizedAuthors depend on the announcements that were accepted.
 type Policy interface {
 	Judge(ctx context.Context, event graspsync.Event, src graspsync.Source, view View) (graspsync.Verdict, error)
 	Lists(a *nip34.Announcement) bool
 	// Authority returns the maintainers of a repository, who may move its refs, with the reasons.
-	// It returns nil if the Policy cannot tell. Then the status cannot explain why a state moves
-	// refs or does not.
+	// It returns nil if the Policy cannot tell. Then the status does not explain whether a state
+	// moves refs.
 	Authority(ref graspsync.RepoRef, view View) *nip34.Authority
-	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted now. The
-	// value is true for authors whose states are accepted too. When an author is added, events that
-	// depend on the author are judged again. RecognizedAuthors returns nil if the Policy cannot tell. Then
-	// every announcement with the identifier causes all events that depend on any of its known
-	// authors to be judged again.
+	// RecognizedAuthors returns the authors whose announcements with this identifier are accepted
+	// now. The value is true for authors whose states are accepted too. When an author is added,
+	// events that depend on the author are judged again. A nil result means that the Policy cannot
+	// tell. Then every announcement with the identifier causes all events that depend on any of its
+	// known authors to be judged again.
 	RecognizedAuthors(identifier string, view View) map[graspsync.PubKey]bool
 }
 
@@ -47,27 +47,26 @@ type Policy interface {
 // Judge answers [graspsync.Hold]. The Policy is often its own Holder. All methods may be called
 // concurrently.
 type Holder interface {
-	// Held returns time and id of all held events that match the filter, in any order.
-	// Reconciliation counts these events as known. The manager calls Held before it reads the
-	// Store, so that an event that is released between the two calls is found in at least one of
-	// them.
+	// Held returns created_at and id of all held events that match the filter, in any order.
+	// Reconciliation counts these events as stored. The manager calls Held before it reads the
+	// Store, so that an event that is released between the two calls is found at least once.
 	Held(ctx context.Context, filter nostr.Filter) ([]graspsync.EventKey, error)
 	// HeldForUser reports whether a client of this relay submitted an event that has been held
 	// since before this process started. held is false for an event that is not held.
 	HeldForUser(id graspsync.EventID) (byUser, held bool)
 	// HeldAnnouncements yields the announcements that are held now. The manager calls it when Run
 	// begins, because held announcements are followed like accepted ones, and when the status
-	// explains an announcement. An error is the last pair. The announcements that were not yielded
-	// are followed when they are received again.
+	// explains an announcement. An error is the last pair. Announcements that were not yielded are
+	// followed when they are received again.
 	HeldAnnouncements(ctx context.Context) iter.Seq2[*nip34.Announcement, error]
 }
 
-// A View answers questions of a [Policy] about stored events. It is safe for concurrent use. It may
-// lag behind the Store by the events that are being saved. An event whose dependency was missing is
+// A View gives a [Policy] access to the stored events. It is safe for concurrent use. It may lag
+// behind the Store by the events that are being saved. An event whose dependency was missing is
 // judged again when the dependency arrives.
 //
-// A View describes what is stored now. It does not remember events that were removed, because
-// another process would not know of them. An event that refers to a removed event is therefore not
+// A View contains only currently stored events. It does not remember removed events, because that
+// memory would not survive a restart. An event that refers to a removed event is therefore not
 // accepted, and waits until the removed event is stored again.
 type View interface {
 	AnnouncementView
@@ -105,12 +104,12 @@ type AnnouncementView interface {
 	// Waiting returns the held announcements that would make a repository with this identifier
 	// hosted. It returns none if the Policy holds nothing. The caller must not change them.
 	Waiting(identifier string) []*nip34.Announcement
-	// Revision returns a value that changes whenever Waiting, Family or Announcements would
-	// return something else for this identifier.
+	// Revision returns a value that changes whenever the result of Waiting, Family or Announcements
+	// for this identifier changes.
 	Revision(identifier string) Revision
 	// Knows reports whether who is the author of an announcement in Family, or is listed in one. It
 	// may report true for some other keys. It is false for most keys, so that most events of
-	// strangers can be rejected with no further work.
+	// unrelated authors can be rejected without further work.
 	Knows(identifier string, who graspsync.PubKey) bool
 	// Root reports whether id is an accepted patch, pull request or issue of a hosted repository.
 	Root(id graspsync.EventID) bool
