@@ -15,17 +15,17 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// errHere is wrapped if our git, disk or lock has failed, and no server.
+// errHere is wrapped if our git, disk or lock has failed, not the server.
 var errHere = errors.New("taking in git data")
 
-// request is a request of the SyncQueue that is under way.
+// request is a request of the SyncQueue in flight.
 type request struct {
 	syncqueue.Fetch
-	stop context.CancelCauseFunc    // has it give way to others
-	into atomic.Pointer[Quarantine] // nil: nothing comes yet
+	stop context.CancelCauseFunc    // ends the request, so that others get its slot
+	into atomic.Pointer[Quarantine] // nil before any data arrives
 }
 
-// received returns the received bytes. It may be called concurrently.
+// received returns the number of received bytes. It may be called concurrently.
 func (r *request) received() int64 {
 	if q := r.into.Load(); q != nil {
 		return (*q).Received()
@@ -33,14 +33,14 @@ func (r *request) received() int64 {
 	return 0
 }
 
-// fetch asks one URL for the missing data of a repository until asking ends. The request is on the
-// disk before it is made, so that a process that crashes does not repeat it immediately.
+// fetch requests the missing data of a repository from one URL until asking ends. The request is
+// recorded on the disk first, so that a process that crashes does not repeat it immediately.
 func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd) {
 	end = fetchEnd{repo: x.Repo, server: x.URL.HostPort(), fetched: syncqueue.Fetched{ID: x.ID, Outcome: syncqueue.Nothing}}
 	done := &end.fetched
 	ref, from := x.Repo, x.URL
 	leave, ok := p.sessions.enter(ref)
-	if !ok { // the repository is being removed or made anew
+	if !ok { // the repository is being removed or recreated
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
@@ -88,7 +88,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	quarantine := into.quarantine
 	x.into.Store(&quarantine)
 	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, &seen, ask.ids, had)
-	if ask.several { // nobody could tell what of it is whose
+	if ask.several { // the data cannot be told apart by author
 		p.sessions.discard(into)
 	}
 	p.sessions.began(into, time.Time{})
@@ -111,7 +111,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	return end
 }
 
-// failingLong is the time without any reply of a server after which a warning is logged.
+// failingLong is the time without a reply of a server after which failures are logged as warnings.
 const failingLong = time.Hour
 
 // reportFetch counts, logs and reports the end of a request.
@@ -119,10 +119,10 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(
 	p.report.fetched(seen)
 	p.report.observe(seen)
 	if errors.Is(seen.Err, errNotNeeded) {
-		told(nil) // it was not the server's fault
+		told(nil) // not a failure of the server
 		return
 	}
-	if errors.Is(seen.Err, errGaveWay) { // nor this, and who asks is to hear of it
+	if errors.Is(seen.Err, errGaveWay) { // not a failure of the server, but reported to callers of DataState
 		told(nil)
 		p.report.addReply(seen)
 		return
@@ -135,15 +135,15 @@ func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(
 	if seen.Err == nil {
 		return
 	}
-	level := slog.LevelDebug // it may have the objects later, or answer again
+	level := slog.LevelDebug // the server may recover or get the objects later
 	if failing >= failingLong {
 		level = slog.LevelWarn
 	}
 	p.report.log(level, line{who: seen.URL.HostPort().Host, what: "failed"}, "fetch failed", seen.Repo, seen.URL, seen.Err)
 }
 
-// failedHere logs a failure of our own, and returns it, unless ctx has ended or the repository is
-// gone.
+// failedHere logs a failure of our git, disk or lock and returns it. It returns nil if ctx has
+// ended or the repository is gone.
 func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from graspsync.CloneURL, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
@@ -153,8 +153,8 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 	return err
 }
 
-// more reports whether the server is asked again immediately for other missing data. A server that
-// brought nothing is not, if it lacked that data before.
+// more reports whether the server is asked again immediately for other missing data. If the server
+// sent nothing, the answer is false if it lacked that data before.
 func (p *Purgatory) more(asked fetchRequest, seen FetchEnded) bool {
 	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
@@ -183,8 +183,8 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest
 	return err
 }
 
-// fetchAndRelease fetches into a session, promotes complete objects, which took reports, and
-// releases the repository. A session without useful data is discarded.
+// fetchAndRelease fetches into a session, promotes complete objects, and releases the repository.
+// took reports whether objects were promoted. A session without useful data is discarded.
 func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
 	came, err := p.fetchInto(ctx, asking, s, seen, want)
 	if err != nil {
@@ -207,7 +207,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 		p.table.touch(seen.Repo)
 	}
 	p.inbox.tell(surveyRequest{identifier: seen.Repo.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{seen.Repo: true}}})
-	if err != nil { // which is not the server's fault; the news has it looked at again
+	if err != nil { // not a failure of the server; the survey above repeats the release
 		if ctx.Err() == nil && !errors.Is(err, errLong) {
 			p.report.fault(seen.Repo.String(), releaseFailed, err)
 		}
@@ -219,8 +219,8 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	return syncqueue.Partial, true, nil
 }
 
-// fetchInto asks a server, and returns the wanted objects that are complete now. The error wraps
-// errHere if the server has not failed.
+// fetchInto sends the request, and returns the wanted objects that are complete now. The error
+// wraps errHere if the server has not failed.
 func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	n, err := p.sessions.request(asking, s, seen.URL, want)
 	seen.Bytes = n
@@ -245,15 +245,15 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen
 	}), nil
 }
 
-// promote makes received objects part of the repository, if one of them may have a ref. The error
-// wraps errHere, unless there is no room.
+// promote makes received objects part of the repository, if at least one of them may have a ref.
+// The error wraps errHere, unless there is no room.
 func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnded, came []nip34.ObjectID) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	bytes := s.bytes + seen.Bytes // of this one it is not noted yet
+	bytes := s.bytes + seen.Bytes // s.bytes does not include this request yet
 	done, err := p.repos.Reserve(ctx, ref, s.whose != (fetchOwner{}), bytes, p.quota.ofOwner)
-	if errors.Is(err, ErrFull) { // to ask for all of it again would only bring as much
+	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
 	}
@@ -278,7 +278,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 		p.report.drop("pull_refs")
 		s.quarantine = nil
 		err := errNoRoom
-		if bytes == seen.Bytes { // else nobody knows how much of it is whose
+		if bytes == seen.Bytes { // else the bytes cannot be told apart by author
 			err = fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
 		}
 		return errors.Join(err, q.Discard())

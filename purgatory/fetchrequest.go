@@ -13,27 +13,27 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// fetchRequest is a request to one server for objects of states, or for objects that only pull
-// requests name. These do not share a request, because anybody can write a pull request, and a
-// server refuses the whole request for one missing object.
+// fetchRequest is a request to one server, either for objects of states or for objects that only
+// pull requests name. The two kinds do not share a request, because anyone can write a pull request
+// and a server refuses the whole request for one missing object.
 type fetchRequest struct {
 	repo     graspsync.RepoRef
 	from     graspsync.CloneURL
 	pulls    bool // for objects that only pull requests name
 	stranger bool // only pull requests name the server or the objects
 	ids      []nip34.ObjectID
-	hash     [32]byte   // of all that may be requested
-	next     int        // the position in these after ids
-	last     bool       // ids has the last of these
-	roomless bool       // objects were left out that have no room
-	whose    fetchOwner // unless several
-	several  bool       // the objects are those of several authors
-	apart    bool       // one author's objects are requested, of several
-	lacked   bool       // the last request for all of these brought nothing
+	hash     [32]byte   // of all objects that may be requested
+	next     int        // position after ids among them
+	last     bool       // ids contains the last one of them
+	roomless bool       // objects without room were left out
+	whose    fetchOwner // author of the objects, unless several
+	several  bool       // the objects have several authors
+	apart    bool       // objects of one author of several are requested
+	lacked   bool       // the last request for the same objects brought nothing
 }
 
 // fetchOwner is the author for whom objects are fetched, or the commit that pull requests of
-// several authors name. It is zero for the objects of states.
+// several authors name. It is zero for objects of states.
 type fetchOwner struct {
 	author graspsync.PubKey
 	id     nip34.ObjectID
@@ -50,7 +50,7 @@ func (w fetchOwner) compare(o fetchOwner) int {
 	return cmp.Or(w.author.Compare(o.author), refplan.CompareIDs(w.id, o.id))
 }
 
-// lackKey is the hash of a URL and of what is requested there.
+// lackKey is the hash of a URL and the kind or id of the requested objects.
 type lackKey [12]byte
 
 func keyOf(from graspsync.CloneURL, what string) lackKey {
@@ -69,18 +69,19 @@ func (q fetchRequest) key() lackKey {
 	return keyOf(q.from, "")
 }
 
-// lack is that a server did not have the requested objects.
+// lack records that a server did not have the requested objects.
 type lack struct {
-	backoff.Streak          // in a row; the server is not asked before its end
-	hash           [32]byte // of all that could be requested
-	whatever       bool     // it is about every request, not only that of hash
+	backoff.Streak          // consecutive failures, and the time before which the server is not asked
+	hash           [32]byte // of all objects that could be requested
+	whatever       bool     // holds for every request, not only for that of hash
 	passed         bool     // the other kind of objects was requested since
-	// full is the number of bytes that had no room, because repositories take up all that they may. The server is
+	// full is the number of bytes that did not fit into the limit of repositories. The server is
 	// asked again as soon as there is room for them.
 	full int64
-	// One answer is beyond a limit: one of 2^halved parts of the objects is requested, the first one at position from.
+	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
 	halved, from int
-	// An answer for several authors was not complete: the objects of one author are requested at a time.
+	// apart is set after an incomplete reply for several authors. Then each request is for one
+	// author.
 	apart bool
 }
 
@@ -93,7 +94,7 @@ func (h *repoFetches) lackOf(k lackKey) (l lack, known bool) {
 
 func (h *repoFetches) put(k lackKey, l lack) {
 	h.lacks[k] = l
-	for other := range h.lacks { // any: to forget it costs a request
+	for other := range h.lacks { // in random order; a dropped record costs one request
 		if len(h.lacks) <= maxLacks {
 			break
 		}
@@ -109,7 +110,8 @@ func (h *repoFetches) lacking(now time.Time, q fetchRequest) bool {
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
-// full returns the bytes for which there must be room before the server is asked again, or zero.
+// full returns the number of bytes for which there must be room before the server is asked again,
+// or 0.
 func (h *repoFetches) full(q fetchRequest) int64 {
 	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
@@ -138,8 +140,9 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	return q
 }
 
-// prefer returns the request for the objects of states, or for those of pull requests if only these
-// name the server. While the server lacks these objects, every other request is for the other kind.
+// prefer returns the request for objects of states, or for objects of pull requests if only pull
+// requests name the server. While the server lacks these objects, every second request is for the
+// other kind.
 func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
@@ -191,8 +194,8 @@ func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, 
 	return q
 }
 
-// beyond reports whether a request is for other objects than an earlier one, or for those of one
-// author where the reply could not be told apart by author.
+// beyond reports whether a request is for objects that were not in asked, or for one author after a
+// reply for several authors.
 func (q fetchRequest) beyond(asked fetchRequest) bool {
 	if q.pulls != asked.pulls || q.apart && asked.several {
 		return len(q.ids) > 0
@@ -201,10 +204,10 @@ func (q fetchRequest) beyond(asked fetchRequest) bool {
 	return slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { _, again := had[id]; return !again })
 }
 
-// learn records a reply. A server that lacks the objects is asked after waits that double, until
-// other objects are missing. After a reply beyond a limit half of the objects is requested. If that
-// was one object, the server is not asked for 24 h, not for this object if a pull request has no
-// room for it, or for minutes if the time was up.
+// learn records a reply. A server that lacks the objects is asked again after doubling waits, or
+// when other objects are missing. After a reply beyond a limit, half of the objects is requested.
+// If it was one object, the wait is 24 h for the server, 24 h for this object if its pull request
+// has no room, or minutes if the time limit was exceeded.
 func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, seen FetchEnded) {
 	other := q
 	other.pulls = !q.pulls
@@ -226,7 +229,7 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, s
 		if l.halved == 0 {
 			return
 		}
-		l.halved-- // the others are fewer now
+		l.halved-- // halve less, because one object is gone
 	case errors.Is(seen.Err, ErrFull):
 		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart}
 	case errors.Is(seen.Err, ErrSlow):

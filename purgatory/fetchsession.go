@@ -14,40 +14,40 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// fetchSession is the fetched data of a repository that is not part of it yet, because objects are
-// missing. States and each author of pull requests have sessions of their own, because the whole
-// session is discarded if a pull request has no room. Servers that only pull requests name share no
-// session with servers of maintainers: while such a request uses the part that a maintainer's
-// server has sent, the rest from another maintainer's server would come into an empty session and
-// count as missing.
+// fetchSession holds fetched data of a repository until its objects are complete. States and each
+// author of pull requests have separate sessions, because the whole session is discarded if a pull
+// request has no room. Servers that only pull requests name share no session with servers of
+// maintainers. Otherwise such a server could occupy the session with data from a maintainer's
+// server. The rest, from another maintainer's server, would go into an empty session and be
+// incomplete.
 type fetchSession struct {
 	repo       graspsync.RepoRef
-	stranger   bool // of servers that only pull requests name
+	stranger   bool // for servers that only pull requests name
 	whose      fetchOwner
-	quarantine Quarantine // nil if there is none; used by who has the session
+	quarantine Quarantine // nil if there is no data; owned by the user of the session
 	// guarded by fetchSessions.mu
 	inUse  bool
-	bytes  int64                   // that came into it; only who has the session changes them
+	bytes  int64                   // received bytes; changed only by the user of the session
 	cancel context.CancelCauseFunc // of the request in flight
-	began  time.Time               // of that, until its data is part of the repository
+	began  time.Time               // start of that request; zero after its data is promoted
 }
 
 var (
-	// errNotNeeded ends a request when another one has brought all that is missing.
+	// errNotNeeded ends a request when another one has brought all missing objects.
 	errNotNeeded = errors.New("another server has sent it")
-	// errGaveWay ends a request that takes long while others wait.
+	// errGaveWay ends a slow request while others wait.
 	errGaveWay = errors.New("it takes long, and gave way to others")
 )
 
-// Of all sessions, this many are kept between two requests, and as many bytes as may come for maxSessionDays repositories
-// in a day. Of one owner, one of sessionShare parts of the bytes of a repository's day is kept.
+// Between requests, at most maxSessions sessions are kept. Their bytes are at most maxSessionDays
+// times MaxRepoDay, and at most 1/sessionShare of MaxRepoDay for each owner.
 const (
 	maxSessions    = 200
 	maxSessionDays = 2
 	sessionShare   = 2
 )
 
-// fetchSessions are the sessions of all repositories.
+// fetchSessions holds the sessions of all repositories.
 type fetchSessions struct {
 	cfg    *Config // read-only
 	report *report // read-only
@@ -55,14 +55,14 @@ type fetchSessions struct {
 	mu sync.Mutex
 	// guarded by mu
 	all      []*fetchSession
-	fetching map[graspsync.RepoRef]int // requests in flight; -1 while nobody may fetch
+	fetching map[graspsync.RepoRef]int // number of requests in flight; -1 while taken
 }
 
 func newFetchSessions(cfg *Config, report *report) *fetchSessions {
 	return &fetchSessions{cfg: cfg, report: report, fetching: make(map[graspsync.RepoRef]int)}
 }
 
-// enter keeps others from taking a repository until leave is called. It returns false if the
+// enter keeps a repository from being taken until leave is called. It returns false if the
 // repository is taken.
 func (fs *fetchSessions) enter(ref graspsync.RepoRef) (leave func(), ok bool) {
 	fs.mu.Lock()
@@ -82,8 +82,8 @@ func (fs *fetchSessions) leave(ref graspsync.RepoRef) {
 	}
 }
 
-// take keeps others from fetching for a repository, and discards its sessions. It returns false if
-// a fetch is under way. leave must be called once.
+// take prevents fetches for a repository until leave is called, and discards its sessions. It
+// returns false if a fetch is under way. leave must be called once.
 func (fs *fetchSessions) take(ref graspsync.RepoRef) (leave func(), free bool) {
 	fs.mu.Lock()
 	if fs.fetching[ref] != 0 {
@@ -104,7 +104,7 @@ func (fs *fetchSessions) forget(ref graspsync.RepoRef) {
 	}
 }
 
-// discardAll is called after all fetches.
+// discardAll discards all sessions. No fetch is under way.
 func (fs *fetchSessions) discardAll() {
 	fs.mu.Lock()
 	gone := fs.remove(func(*fetchSession) bool { return true })
@@ -124,8 +124,7 @@ func (fs *fetchSessions) remove(which func(*fetchSession) bool) (gone []*fetchSe
 	return gone
 }
 
-// open returns a session for a request. The caller has entered the repository, and calls done
-// before leave.
+// open returns a session for a request. The caller has called enter, and calls done before leave.
 func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -140,17 +139,16 @@ func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
 	return s
 }
 
-// began records the begin of a request, or with a zero time that its data is part of the
-// repository.
+// began records the start of a request. A zero time means that its data is promoted.
 func (fs *fetchSessions) began(s *fetchSession, at time.Time) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	s.began = at
 }
 
-// done gives a session back, with the received bytes. It stays if it has data and there is room. If
-// nothing is missing any more, the other requests for the repository end. All of this is one step,
-// because otherwise other sessions would be discarded for one that is in use.
+// done returns a session with its received bytes. The session is kept if it has data and there is
+// room. If nothing is missing any more, other requests for the repository end. All of this happens
+// under one lock, because otherwise other sessions would be discarded in place of this one.
 func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Outcome) {
 	fs.mu.Lock()
 	if s.inUse = false; s.quarantine == nil {
@@ -171,8 +169,9 @@ func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Ou
 	fs.discard(gone...)
 }
 
-// excess removes unused sessions for which there is no room: those of the owner with most, those of
-// pull requests first, of these those of the author with most. mu is held.
+// excess removes unused sessions over the limits. Sessions of the owner with the most bytes go
+// first, of these sessions of pull requests, and of these sessions of the author with the most
+// bytes. mu is held.
 func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	part, total := fs.cfg.Limits.MaxRepoDay/sessionShare, fs.cfg.Limits.MaxRepoDay*maxSessionDays
 	type authorOf struct {
@@ -214,7 +213,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	}
 }
 
-// pullsLast compares sessions, those of states first.
+// pullsLast sorts sessions of states before sessions of pull requests.
 func pullsLast(a, b *fetchSession) int {
 	pulls := func(s *fetchSession) int {
 		if s.whose == (fetchOwner{}) {
@@ -225,7 +224,7 @@ func pullsLast(a, b *fetchSession) int {
 	return pulls(a) - pulls(b)
 }
 
-// discard discards the data of sessions that nobody else can have.
+// discard deletes the data of sessions that are no longer in the list.
 func (fs *fetchSessions) discard(gone ...*fetchSession) {
 	for _, s := range gone {
 		if s.quarantine == nil {
@@ -240,7 +239,7 @@ func (fs *fetchSessions) discard(gone ...*fetchSession) {
 	}
 }
 
-// since returns when the first request in flight for a repository began, or the zero time.
+// since returns the start of the oldest request in flight for a repository, or the zero time.
 func (fs *fetchSessions) since(ref graspsync.RepoRef) (at time.Time) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

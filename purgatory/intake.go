@@ -12,16 +12,16 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Submit holds an event that the relay would accept: authorized, verified, not deleted. After an
-// error the event may or may not be held, and may be submitted again.
+// Submit holds an event that the relay would accept, which is authorized, verified and not deleted.
+// After an error the event may or may not be held, and may be submitted again.
 //
-// A held event is on the disk. Submit does not wait for git, except that it creates the repository
-// of an announcement of a client, and gives an empty repository the object format of a state of a
-// client, because a push follows. Data for an event of a client is fetched after 3 min, for an
-// event of sync after 500 ms.
+// A held event is on the disk. Submit waits for git only for events of clients, because a push
+// follows. It creates the repository of an announcement, and gives an empty repository the object
+// format of a state. Data for an event of a client is fetched after 3 min, for an event of sync
+// after 500 ms.
 //
-// If the table is full, an event of the stranger with most is evicted. Events of sync count for the
-// relay host in src as well, because keys are free.
+// If the table is full, an event of the stranger with the most events is evicted. Events of sync
+// also count for the relay host in src, because keys are free.
 func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsync.Source) (Answer, error) {
 	if ev.IsZero() {
 		return Answer{}, fmt.Errorf("submitting an event: %w: none", graspsync.ErrEvent)
@@ -30,13 +30,13 @@ func (p *Purgatory) Submit(ctx context.Context, ev graspsync.Event, src graspsyn
 	e.From = src.Relay.HostPort().Host
 	answer, err := p.take(ctx, e, err)
 	if err == nil && (answer.Decision == Refused || answer.Decision == Full) {
-		e.ID = ev.ID // what is malformed has none yet
+		e.ID = ev.ID // a malformed event has no id yet
 		p.report.refused(e, answer.Reason)
 	}
 	return answer, err
 }
 
-// take holds an event that could be parsed.
+// take holds the parsed event e. err is the parse error.
 func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answer, error) {
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -87,7 +87,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 	return answer, nil
 }
 
-// hold holds an event, on the disk first. payers are the keys that a relative may count for.
+// hold holds an event, first on the disk. payers are the keys in whose quota a relative may count.
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsync.PubKey) (Answer, error) {
 	e, refusal, replaced, evicted, err := p.pending.admit(ctx, e, payers)
 	for _, old := range evicted {
@@ -114,7 +114,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 			return Answer{Refused, reasonSuperseded}, nil
 		}
 		p.report.ended(old, Replaced)
-		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // its owner takes it from us
+		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
 			p.table.touch(old.Repos[0])
 			p.inbox.tell(departureOf(old.Repos[0]))
 		}
@@ -131,8 +131,8 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 	return Answer{Held, Message}, nil
 }
 
-// makeAnew gives empty repositories the object format of a state of a client, because git begins
-// the push that follows with the format of the repository. The next release repeats failures.
+// makeAnew gives empty repositories the object format of a client's state, because git starts the
+// following push in the format of the repository. The next release repeats failures.
 func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	st, err := nip34.ParseState(state.Signed())
 	if err != nil || !slices.ContainsFunc(slices.Collect(maps.Values(st.Refs)), func(id nip34.ObjectID) bool { return id.Format() != nip34.SHA1 }) {
@@ -158,7 +158,7 @@ func (p *Purgatory) makeAnew(ctx context.Context, state refplan.Entry) {
 	}
 }
 
-// remake creates an empty repository again, unless a fetch for it is under way.
+// remake recreates an empty repository, unless a fetch for it is under way.
 func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
@@ -179,16 +179,16 @@ func (p *Purgatory) countClones(e refplan.Entry) {
 	}
 }
 
-// countListed is countClones for an announcement, held or not.
+// countListed is countClones for an announcement, which need not be held.
 func (p *Purgatory) countListed(a *nip34.Announcement) {
 	p.report.dropSome("clones", p.cfg.beyond(a.Clones, a.DroppedClones))
 	p.report.unusable(a.Event, a.UnusableClones)
 }
 
-// holdRelative decides about an announcement that does not list this service. It may be stored if a
-// served announcement lists its author. It is held if only held announcements list its author, and
-// counts for one of them. It is also held for a while if it replaces a held announcement. The event
-// is to be held if there are payers.
+// holdRelative decides about an announcement that does not list this service. If a served
+// announcement lists its author, it passes. If only held announcements list its author, it is held
+// and counts in the quota of one of them. If it replaces a held announcement, it is held for a
+// while. The event must be held if payers is not empty.
 func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answer, payers []graspsync.PubKey, err error) {
 	a := e.Announces
 	served, err := p.relay.announcements(ctx, a.Ref.Identifier)
@@ -214,7 +214,7 @@ func (p *Purgatory) holdRelative(ctx context.Context, e *refplan.Entry) (_ Answe
 	return Answer{}, payers, nil
 }
 
-// Staged reports that a push has staged data for events, one of which may have arrived.
+// Staged reports that a push has staged data for events. One of the events may already be held.
 func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	waits := slices.ContainsFunc(ids, func(id graspsync.EventID) bool {
 		e, ok := p.pending.get(id)
@@ -225,8 +225,8 @@ func (p *Purgatory) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) {
 	}
 }
 
-// alive prolongs the holds of announcements that list the author of a new state as a maintainer,
-// and revives those that expired softly.
+// alive extends the holds of announcements that list the author of a new state as a maintainer, and
+// revives softly expired ones.
 func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	identifier := state.Repos[0].Identifier
 	entries := p.pending.announcementsUnder(identifier)
@@ -236,7 +236,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	served, err := p.relay.announcements(ctx, identifier)
 	if err != nil {
 		p.cfg.Logger.Warn("reading announcements failed", keyError, graspsync.Printable(err.Error()))
-		served = nil // those that wait may do
+		served = nil // held announcements may suffice
 	}
 	var waiting []*nip34.Announcement
 	for _, e := range entries {
@@ -254,7 +254,7 @@ func (p *Purgatory) alive(ctx context.Context, state refplan.Entry) {
 	}
 }
 
-// revive revives a softly expired announcement that a client submits again.
+// revive revives a softly expired announcement that a client has resubmitted.
 func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 	if waiting, ok := p.pending.announcement(ref); ok && waiting.Soft {
 		p.pending.sign(ctx, ref, true)
@@ -263,13 +263,14 @@ func (p *Purgatory) revive(ctx context.Context, ref graspsync.RepoRef) {
 }
 
 // Pushed reports that a push has brought data to a repository and moved refs. It is called after
-// the push has released the lock. A ref of a pull request whose event is neither held nor stored is
-// removed by the second hourly check that finds it, because such data is to be staged by
-// [Repositories]. The hourly check finds a push that was not reported.
+// the push has released the lock. The second hourly check removes a ref of a pull request that is
+// neither held nor stored, because its data should have been staged by [Repositories]. The hourly
+// check also finds pushes that were not reported.
 func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) {
-	p.pending.pushing(ref, refs) // who did not say so before says it now
+	p.pending.pushing(ref, refs) // in case Pushing was not called
 	p.maintenance.brought(ref)
-	// Anybody may push for an event: only what a state authorises is a sign of life.
+	// Only refs that a state authorizes are a sign of life, because anyone may push for a pull
+	// request.
 	if len(refs) == 0 || slices.ContainsFunc(refs, refplan.IsState) {
 		p.pending.sign(ctx, ref, false)
 	}
@@ -277,14 +278,14 @@ func (p *Purgatory) Pushed(ctx context.Context, ref graspsync.RepoRef, refs []ni
 	p.inbox.tell(surveyRequest{identifier: ref.Identifier, why: refplan.Reasons{Gained: map[graspsync.RepoRef]bool{ref: true}}})
 }
 
-// NotifyStored reports that an event was stored by others. A deletion ends holds, and an announcement
+// NotifyStored reports that the relay has stored an event. A deletion ends holds. An announcement
 // may change maintainers and servers.
 func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	if ev.IsZero() {
 		return
 	}
 	if ev.Kind == graspsync.KindAnnouncement {
-		if _, waits := p.pending.get(ev.ID); !waits { // else it was counted when it was let in
+		if _, waits := p.pending.get(ev.ID); !waits { // else it was counted by Submit
 			if a, err := nip34.ParseAnnouncement(ev); err == nil {
 				p.countListed(a)
 			}
@@ -292,20 +293,20 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	}
 	switch ev.Kind {
 	case graspsync.KindDeletion, kindVanish:
-		p.pending.askAgain(ev.PubKey) // at once: who looks meanwhile asks
+		p.pending.askAgain(ev.PubKey) // immediately, because a release may be running
 		p.inbox.tell(storedEvent{ev})
 	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		p.inbox.tell(storedEvent{ev})
 	}
 }
 
-// NotifySuperseded reports that an event is not stored any more. A repository may be hosted no longer,
+// NotifySuperseded reports that an event is no longer stored. Its repository may leave service,
 // another state may decide, or the ref of a pull request is removed.
 func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 	switch {
 	case ev.IsZero():
 	case ev.Kind == graspsync.KindAnnouncement:
-		p.inbox.tell(storedEvent{ev}) // that has its repository looked at
+		p.inbox.tell(storedEvent{ev}) // causes a release of its repository
 	case ev.Kind == graspsync.KindState:
 		if st, err := nip34.ParseState(ev); err == nil {
 			p.inbox.tell(surveyRequest{identifier: st.Ref.Identifier, why: refplan.Reasons{Unsaid: map[graspsync.PubKey]bool{st.Ref.Owner: true}}})

@@ -21,37 +21,38 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// brokenMin and brokenMost bound how long a broken server is not asked. A name that cannot be resolved once must
-	// not outlast the events that wait for the server.
+	// brokenMin and brokenMost bound the pause of a broken server. The first pause is short,
+	// because a single DNS failure must not outlast the events that wait for the server.
 	brokenMin, brokenMost = time.Minute, day
 	patienceMost          = day
-	// lackMost bounds how long a server is not asked for objects that it lacks, because it may get them.
+	// lackMost is the longest pause of a server that lacks objects, because it may get them.
 	lackMost = 10 * time.Minute
-	// maxLacks is the maximum number of lacks of one repository, savedLacks of those in its record.
+	// maxLacks is the maximum number of lacks of one repository in memory, savedLacks in its
+	// record.
 	maxLacks, savedLacks = 1000, 64
-	// hostHardly is the part of the daily bytes of a host that every owner may have.
+	// hostHardly is the divisor of the daily bytes of a host that every owner may use.
 	hostHardly = 1024
-	// maxOwners is the maximum number of owners whose bytes from one host are counted in a day.
+	// maxOwners is the maximum number of owners whose bytes from one host are counted per day.
 	maxOwners = 10_000
-	// keepDelay is the time from a change to its write. It is short, because until the end of a request is written
-	// the record charges the request with all that it could have brought.
+	// keepDelay is the time from a change to its write. It is short, because until the end of a
+	// request is on the disk, the record charges the maximum size of the request.
 	keepDelay = time.Second
-	keepSweep = time.Hour       // between two searches for records that say nothing any more
-	lastWords = 2 * time.Second // bounds the write at the end
-	maxRecord = 1 << 20         // bytes of a record
-	// maxChanges is the maximum number of records that wait while the disk fails.
+	keepSweep = time.Hour       // period of the search for empty records
+	lastWords = 2 * time.Second // maximum time of the last write
+	maxRecord = 1 << 20         // bytes
+	// maxChanges is the maximum number of unwritten records while the disk fails.
 	maxChanges = 100_000
 )
 
-// servers has the records of git servers, and of the repositories that need them: received bytes,
-// missing objects, and when a server may be asked again. Records are written behind, but a request
-// is durable before it is made.
+// servers holds the records of git servers and of repositories that need them: received bytes,
+// missing objects, and waits. Records are written in the background, but a request is durable
+// before it is sent.
 type servers struct {
 	// set by newServers, read-only
 	cfg    *Config
 	report *report
 	keep   state.Store
-	buffer *writebehind.Buffer // Put may be called with mu held, Save and Flush may not
+	buffer *writebehind.Buffer // Put may be called with mu held, Save and Flush must not
 
 	mu sync.Mutex
 	// guarded by mu
@@ -59,13 +60,13 @@ type servers struct {
 	hunted *limit.Table[graspsync.RepoRef, *repoFetches]
 }
 
-// usage is the bytes of a day and the requests in flight.
+// usage counts the bytes of a day and the requests in flight.
 type usage struct {
 	limit.Day
 	requests int
 }
 
-// today returns the bytes of the day. A day without bytes begins now.
+// today returns the bytes of the current day. A day starts with its first bytes.
 func (u *usage) today(now time.Time) int64 {
 	if u.Units == 0 || now.Sub(u.Since) >= day {
 		u.Day = limit.Day{Since: now}
@@ -76,18 +77,18 @@ func (u *usage) today(now time.Time) int64 {
 // server is the record of a git server.
 type server struct {
 	usage
-	last   time.Time // of its requests
+	last   time.Time // last request
 	recent int       // requests in the minute before last
 	broken backoff.Streak
-	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not written
+	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not on the disk
 }
 
 // repoFetches is the record of a repository.
 type repoFetches struct {
-	attempts backoff.Streak // incomplete ones
-	vain     backoff.Streak // of a repository for which no event waits
-	own      usage          // of its maintainers' servers
-	strange  usage          // of requests of which only pull requests name the server or the objects
+	attempts backoff.Streak // incomplete attempts
+	vain     backoff.Streak // attempts for data that no held event needs
+	own      usage          // bytes from servers of maintainers
+	strange  usage          // bytes of requests whose server or objects only pull requests name
 	lacks    map[lackKey]lack
 }
 
@@ -118,7 +119,7 @@ func (sv *servers) question(ref graspsync.RepoRef, from graspsync.CloneURL, n re
 	return h.choose(sv, time.Now(), ref, from, n)
 }
 
-// refuses returns why a request is not made now, or "".
+// refuses returns the reason why a request may not be sent now, or "".
 func (sv *servers) refuses(q fetchRequest) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -142,8 +143,9 @@ func (sv *servers) refusesAt(now time.Time, q fetchRequest) string {
 	return ""
 }
 
-// hostSpent reports whether an owner has used its part of a host today. A few keys could use up a
-// day, so that its second half is for owners with less than the mean, or hardly anything.
+// hostSpent reports whether an owner has used its share of a host today. The second half of a day
+// is reserved for owners below the mean or below 1/hostHardly, because otherwise a few keys could
+// use up the day.
 func (sv *servers) hostSpent(now time.Time, q fetchRequest) bool {
 	s, known := sv.hosts.Get(q.from.HostPort())
 	if !known {
@@ -176,7 +178,7 @@ func (sv *servers) charge(q fetchRequest, seen FetchEnded, complete bool) {
 	}
 }
 
-// full returns the number of bytes for which there must be room before a server is asked.
+// full returns the number of bytes for which there must be room before a server is asked again.
 func (sv *servers) full(q fetchRequest) int64 {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -191,7 +193,7 @@ func (sv *servers) forget(ref graspsync.RepoRef) {
 	sv.rest(ref)
 }
 
-// rest is forget with mu held. It keeps replies that hold until the next day.
+// rest is forget with mu held. It keeps records that last until the next day.
 func (sv *servers) rest(ref graspsync.RepoRef) {
 	if h, known := sv.hunted.Get(ref); known {
 		for u, l := range h.lacks {
@@ -204,7 +206,7 @@ func (sv *servers) rest(ref graspsync.RepoRef) {
 	}
 }
 
-// started records a request, in the order of the queue. begin writes it.
+// started records a request of the queue in memory. begin writes it.
 func (sv *servers) started(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -214,7 +216,7 @@ func (sv *servers) started(x syncqueue.Fetch) {
 	h.attempts = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
 }
 
-// broke records until when a broken server is not asked.
+// broke records the pause of a broken server.
 func (sv *servers) broke(a graspsync.HostPort, broken backoff.Streak) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -224,7 +226,7 @@ func (sv *servers) broke(a graspsync.HostPort, broken backoff.Streak) {
 	}
 }
 
-// vain returns until when data is not fetched that no event waits for.
+// vain returns the pause before the next fetch of data that no held event needs.
 func (sv *servers) vain(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -234,7 +236,7 @@ func (sv *servers) vain(ref graspsync.RepoRef) backoff.Streak {
 	return backoff.Streak{}
 }
 
-// inVain records an attempt for data that no event waits for.
+// inVain records an attempt for data that no held event needs.
 func (sv *servers) inVain(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -242,7 +244,7 @@ func (sv *servers) inVain(ref graspsync.RepoRef) {
 	sv.soonHunted(ref)
 }
 
-// renewed ends the wait of vain.
+// renewed ends the pause of vain.
 func (sv *servers) renewed(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -251,7 +253,7 @@ func (sv *servers) renewed(ref graspsync.RepoRef) {
 	}
 }
 
-// begin writes a request before it is made. end must be called after the request.
+// begin writes a request to the disk before it is sent. end must be called after the request.
 func (sv *servers) begin(ctx context.Context, q fetchRequest, wait time.Duration) (end func(), err error) {
 	a := q.from.HostPort()
 	count := func(n int) {
@@ -281,8 +283,8 @@ func (sv *servers) begin(ctx context.Context, q fetchRequest, wait time.Duration
 	return func() { count(-1) }, nil
 }
 
-// server returns the record of a server, and makes room for it. mu is held. A server whose record
-// is evicted may be asked again sooner.
+// server returns the record of a server, and evicts another record if the table is full. An evicted
+// server may be asked again sooner. mu is held.
 func (sv *servers) server(a graspsync.HostPort) *server {
 	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
 }
@@ -306,7 +308,7 @@ func obtain[K comparable, V any](sv *servers, of *limit.Table[K, V], k K, fresh 
 	return v
 }
 
-// soonServer has a record written soon, with all changes until then.
+// soonServer queues a record for writing, which includes later changes until the write.
 func (sv *servers) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
 
 func (sv *servers) soonHunted(ref graspsync.RepoRef) {
@@ -329,7 +331,7 @@ func (sv *servers) huntedValue(ref graspsync.RepoRef) writebehind.Value {
 	}
 }
 
-// written returns the text of a record, or false for an empty one, which is deleted.
+// written returns the JSON of a record. It returns false for an empty record, which is deleted.
 func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
 	v, known := of.Get(k)
 	if !known {
@@ -370,7 +372,7 @@ func (sv *servers) sweep(ctx context.Context) {
 	}
 }
 
-// start begins to write records. end is called after all requests, and returns when the records are
+// start starts the writer. end is called after all requests, and returns when the records are
 // durable.
 func (sv *servers) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -410,7 +412,7 @@ func (sv *servers) recall(ctx context.Context, now time.Time) (repos []syncqueue
 	return repos, domains, nil
 }
 
-// recallEach reads the records with a prefix, and deletes useless ones.
+// recallEach reads the records with a prefix, and deletes unreadable and empty ones.
 func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix string, into *limit.Table[K, V],
 	read func(*R) (K, V, error), record func(K, V, time.Time) (R, bool),
 ) error {
@@ -438,7 +440,8 @@ func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix
 	})
 }
 
-// The keys of the records. Without them, whoever makes us crash has us ask others again after each start.
+// The keys of the records. Without records, a stranger who makes us crash would cause repeated
+// requests after each start.
 const (
 	keyServer = "purgatory/server/"
 	keyHunted = "purgatory/hunted/"
@@ -448,25 +451,25 @@ func serverKey(a graspsync.HostPort) string { return keyServer + hashedText(a.St
 
 func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref) }
 
-// serverRecord is a server as it is written. The JSON fields of all records never change their meaning.
+// serverRecord is the stored form of a server. A JSON field name never changes its meaning.
 type serverRecord struct {
 	Server      string    `json:"server"`
-	Last        time.Time `json:"last"`             // when it was asked
-	Recent      int       `json:"recent,omitempty"` // requests in the minute before that
+	Last        time.Time `json:"last"`             // last request
+	Recent      int       `json:"recent,omitempty"` // requests in the minute before Last
 	Failures    int       `json:"failures,omitempty"`
 	BrokenUntil time.Time `json:"broken_until,omitzero"`
 	Day         dayRecord `json:"day,omitzero"`
 }
 
-// repoFetchesRecord is a hunted as it is written.
+// repoFetchesRecord is the stored form of repoFetches.
 type repoFetchesRecord struct {
 	Repo      string       `json:"repo"`
 	Attempts  int          `json:"attempts,omitempty"`
 	Next      time.Time    `json:"next,omitzero"`
-	Vain      int          `json:"vain,omitempty"` // checks that were followed by a hunt in vain
+	Vain      int          `json:"vain,omitempty"` // consecutive checks with a futile fetch
 	VainUntil time.Time    `json:"vain_until,omitzero"`
-	Own       dayRecord    `json:"own,omitzero"`       // from servers of its maintainers
-	Strangers dayRecord    `json:"strangers,omitzero"` // from those that only pull requests name
+	Own       dayRecord    `json:"own,omitzero"`       // from servers of maintainers
+	Strangers dayRecord    `json:"strangers,omitzero"` // from servers that only pull requests name
 	Lacks     []lackRecord `json:"lacks,omitempty"`
 }
 
@@ -477,12 +480,12 @@ type dayRecord struct {
 
 type lackRecord struct {
 	URL   string    `json:"url"`            // hashed
-	IDs   string    `json:"ids,omitempty"`  // hashed; none: whatever is asked for
-	Times int       `json:"times,omitzero"` // in a row
+	IDs   string    `json:"ids,omitempty"`  // hashed; empty: any objects
+	Times int       `json:"times,omitzero"` // consecutive failures
 	Until time.Time `json:"until"`
 }
 
-// serverRecord returns the record of a server, and whether it says anything.
+// serverRecord returns the record of a server. worth is false if the record is empty.
 func (sv *servers) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
 	r = serverRecord{
 		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.broken.Times, BrokenUntil: saved(s.broken.Until),
@@ -509,12 +512,12 @@ func (sv *servers) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.
 	r.Lacks = r.Lacks[:min(len(r.Lacks), savedLacks)]
 	waits := h.attempts.Times > 0 && now.Before(h.attempts.Until.Add(sv.cfg.fixed.MaxBackoff))
 	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
-	vain := h.vain.Times > 0 && now.Before(h.vain.Until.Add(patienceMost)) // it goes on growing
+	vain := h.vain.Times > 0 && now.Before(h.vain.Until.Add(patienceMost)) // kept after its end, because the wait goes on doubling
 	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
 }
 
-// day returns the bytes of a day. A request in flight counts for as much as it can bring, because that may have come
-// when the process ends.
+// day returns the bytes of a day. A request in flight counts as MaxFetch bytes, because they may
+// have arrived when the process ends.
 func (sv *servers) day(u *usage, now time.Time) (r dayRecord) {
 	if bytes := u.today(now) + int64(u.requests)*sv.cfg.fixed.MaxFetch; bytes > 0 {
 		r = dayRecord{Since: saved(u.Since), Bytes: bytes}
@@ -560,7 +563,7 @@ func (r dayRecord) usage(now time.Time) usage {
 	return usage{Day: limit.Day{Since: backoff.Within(r.Since, now, 0), Units: max(0, r.Bytes)}}
 }
 
-// saved drops the reading of the monotonic clock, which means nothing to another process.
+// saved removes the monotonic clock reading, which is meaningless in another process.
 func saved(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

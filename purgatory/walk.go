@@ -15,34 +15,34 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// errLong is wrapped if a walk exceeds the share of time of a release, or a release would move too
+// errLong is wrapped if a walk exceeds the time budget of a release, or a release would move too
 // many refs.
 var errLong = errors.New("takes longer than a look may")
 
-// walkCache has the results of walks in a repository.
+// walkCache holds the results of object walks in a repository.
 type walkCache struct {
-	stamp string                     // of [GitFetcher].Probe; the results hold while it stays
+	stamp string                     // of [GitFetcher].Stat; the results are valid while it is unchanged
 	whole map[nip34.ObjectID]bool    // whether the object is complete
 	long  map[nip34.ObjectID]cutWalk // walks that took too long
 }
 
-// cutWalk is a walk that was ended.
+// cutWalk is a walk that was cut short.
 type cutWalk struct {
 	at    time.Time
 	after time.Duration
 }
 
-// longAgain is the time after which a walk is repeated that was ended, unless there is more time
-// for it.
+// longAgain is the time after which a cut walk is repeated. It is repeated sooner if more time is
+// available.
 const longAgain = 5 * time.Minute
 
-// pullsShare is the maximum time of one release for histories of pull requests. Anybody writes pull
-// requests, and the repository is locked against pushes.
+// pullsShare is the maximum time of one release for histories of pull requests. It is short because
+// anyone can write pull requests, and the lock delays pushes.
 const pullsShare = 5 * time.Second
 
-// findObjects finds out which of the objects that states and pull requests name are complete in a locked repository. It
-// walks the history of an object only if the other objects of the same state are in the repository and git would accept
-// the state for its refs. The results are remembered until the objects of the repository change.
+// findObjects finds out which objects of states and pull requests are complete in a locked
+// repository. It walks the history of an object only if all objects of the same state exist and git
+// would accept the state. The results are cached until the objects of the repository change.
 func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	named := refplan.IDsOf(sets)
 	if len(named) == 0 {
@@ -69,7 +69,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 			return err
 		}
 	}
-	if w.walked && stamp != "" { // what they need is kept from now on, which is a change
+	if w.walked && stamp != "" { // the walk protects objects from gc, which is a change
 		if _, stamp, err = p.git.Stat(ctx, r.dir, nil); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	return nil
 }
 
-// recallWalks returns the remembered results for a repository whose objects have not changed.
+// recallWalks returns the cached results of a repository whose objects have not changed.
 func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	return past
 }
 
-// rememberWalks remembers the results for the objects that events name now.
+// rememberWalks caches the results for the named objects.
 func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
@@ -123,7 +123,7 @@ func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, 
 	t.walks.Put(r.Ref, limit.Stranger{}, 0, found)
 }
 
-// walk is one use of the cache during a release.
+// walk is one use of walkCache during a release.
 type walk struct {
 	git    safeGit
 	r      *repository
@@ -131,8 +131,8 @@ type walk struct {
 	walked bool // a history was walked
 }
 
-// set walks the objects of one state or pull request. It may use half of the time that is left. An
-// object whose walk takes too long counts as unknown.
+// set walks the objects of one state or pull request, for at most half of the time left. If a walk
+// takes too long, its object counts as unknown.
 func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	r := w.r
 	if set.State != nil && r.IsUnfit(set.State) {
@@ -150,7 +150,7 @@ func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	})
 	if err := w.walk(ctx, ids); err != nil {
 		switch {
-		case set.State == nil: // no reason to take the repository for a slow one
+		case set.State == nil: // slow pull requests do not make the repository slow
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %s", err.Error()))
 		case errors.Is(err, errLong):
 			r.trouble = errors.Join(r.trouble, err)

@@ -9,47 +9,48 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// workQueue decides which identifier is surveyed next, or which repository is released next. Strangers take turns for the
-// places. A failed job is repeated after a wait that doubles. The engine owns the queue.
+// workQueue decides which identifier is surveyed next, or which repository is released next. Slots
+// are granted to strangers in turn. A failed job is repeated after a doubling wait. The engine owns
+// the queue.
 type workQueue[K comparable] struct {
 	strangerOf func(K) limit.Stranger
-	granted    func(k K, in lane, place *limit.Slot) // called by any goroutine when a job has a place
+	granted    func(k K, in lane, place *limit.Slot) // called on any goroutine when a job gets a slot
 	places     [2]*limit.Slots                       // by lane
-	jobs       map[K]*job                            // that are wanted, under way, or failed
-	retryNext  time.Time                             // no job is to be repeated before; zero: none is
+	jobs       map[K]*job                            // wanted, running or failed jobs
+	retryNext  time.Time                             // earliest repetition; zero: no failed job
 }
 
 // job is the state of a survey or a release.
 type job struct {
-	wanted [2]bool            // by lane; a job that is under way is done again
-	queued [2]bool            // waits for a place
+	wanted [2]bool            // by lane; a running job runs again afterwards
+	queued [2]bool            // waits for a slot
 	why    [2]refplan.Reasons // of wanted
-	place  *limit.Slot        // nil: not under way
+	place  *limit.Slot        // nil: not running
 	in     lane               // of place
 
-	failures int             // in a row
-	retryAt  time.Time       // zero: being tried, or not failed
-	retryWhy refplan.Reasons // of the failed ones
-	slow     bool            // it used up its share of time
+	failures int             // consecutive failures
+	retryAt  time.Time       // zero: running or not failed
+	retryWhy refplan.Reasons // reasons of the failed runs
+	slow     bool            // the last run used up its time budget
 }
 
-// lane is a part of the places.
+// lane is one of two separate sets of slots.
 type lane uint8
 
-// A release that used up its share of time, or that would move very many refs, is repeated in the slow lane, because the
-// objects and refs of an owner decide how long a release takes.
+// A release that used up its time budget, or that would move very many refs, is repeated in the
+// slow lane. Owners choose how long their releases take, by the number of objects and refs.
 const (
 	quick lane = iota
 	slow
 )
 
-// quickMoves is the maximum number of refs that a release in the quick lane moves. It takes 0.1 s or so. For a
-// transaction of thousands of refs git writes as many files, for some seconds.
+// quickMoves is the maximum number of refs that a release in the quick lane moves, which takes
+// about 0.1 s. For thousands of refs git writes as many files, which takes seconds.
 const quickMoves = 100
 
-// budget is the maximum that a release may use up.
+// budget limits a release.
 type budget struct {
-	share time.Duration // of git in the repository, without the waiting for other releases
+	share time.Duration // time of git in the repository, without waits for other releases
 	moves int           // refs in one transaction; 0: any number
 }
 
@@ -61,7 +62,7 @@ func (in lane) budget(timeout time.Duration) budget {
 	return budget{share: timeout}
 }
 
-// want has a job done. A job that is under way is done again.
+// want queues a job. A running job runs again afterwards.
 func (q *workQueue[K]) want(k K, why refplan.Reasons, in lane) {
 	j := q.job(k)
 	if j.wanted[in] {
@@ -88,8 +89,8 @@ func (q *workQueue[K]) enqueue(k K, j *job, in lane) {
 	q.places[in].Queue(q.strangerOf(k), 1, func(place *limit.Slot) { q.granted(k, in, place) })
 }
 
-// begin records the begin of a job that has a place, and returns the reasons for it. It gives the place back and returns
-// false if the same job is under way in the other lane.
+// begin starts a job that has a slot, and returns its reasons. If the job is running in the other
+// lane, begin releases the slot and returns false.
 func (q *workQueue[K]) begin(k K, in lane, place *limit.Slot) (why refplan.Reasons, ok bool) {
 	j := q.jobs[k]
 	j.queued[in] = false
@@ -104,7 +105,7 @@ func (q *workQueue[K]) begin(k K, in lane, place *limit.Slot) (why refplan.Reaso
 	return why, true
 }
 
-// end records the end of a job, and returns its lane. One of succeeded, failed and want follows.
+// end ends a job, and returns its lane. The caller calls succeeded, failed or want next.
 func (q *workQueue[K]) end(k K) lane {
 	j := q.jobs[k]
 	j.place.Release()
@@ -118,21 +119,21 @@ func (q *workQueue[K]) end(k K) lane {
 	return j.in
 }
 
-// tidy deletes a job that is neither wanted nor under way and that has not failed.
+// tidy deletes a job without state.
 func (q *workQueue[K]) tidy(k K) {
 	if j := q.jobs[k]; j.place == nil && j.wanted == [2]bool{} && j.queued == [2]bool{} && j.failures == 0 && !j.slow {
 		delete(q.jobs, k)
 	}
 }
 
-// succeeded forgets the failures of a job.
+// succeeded resets the failures of a job.
 func (q *workQueue[K]) succeeded(k K) {
 	j := q.job(k)
 	j.failures, j.retryAt, j.retryWhy, j.slow = 0, time.Time{}, refplan.Reasons{}, false
 	q.tidy(k)
 }
 
-// failed has a job repeated after a wait.
+// failed schedules the repetition of a job.
 func (q *workQueue[K]) failed(k K, why refplan.Reasons, now time.Time) {
 	j := q.job(k)
 	j.failures++
@@ -147,10 +148,11 @@ func (q *workQueue[K]) expect(j *job) {
 	}
 }
 
-// setSlow records whether a job used up its share of time. If so, it is repeated in the slow lane.
+// setSlow records whether a job used up its time budget. If so, the job is repeated in the slow
+// lane.
 func (q *workQueue[K]) setSlow(k K, is bool) { q.job(k).slow = is }
 
-// retry has the failed jobs repeated whose wait is over.
+// retry queues the failed jobs whose wait is over.
 func (q *workQueue[K]) retry(now time.Time) {
 	if q.retryNext.IsZero() || now.Before(q.retryNext) {
 		return
@@ -169,7 +171,7 @@ func (q *workQueue[K]) retry(now time.Time) {
 	}
 }
 
-// newSurveyQueue returns the queue of the surveys of identifiers. A survey runs no git, so that the first comes first.
+// newSurveyQueue returns the queue of surveys, in order of arrival, because a survey runs no git.
 func newSurveyQueue(places int, granted func(surveyTurn)) *workQueue[string] {
 	return &workQueue[string]{
 		strangerOf: func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
@@ -179,8 +181,8 @@ func newSurveyQueue(places int, granted func(surveyTurn)) *workQueue[string] {
 	}
 }
 
-// newReleaseQueue returns the queue of the releases of repositories, with so many places, and half as many in the slow
-// lane. An owner has at most half of the places.
+// newReleaseQueue returns the queue of releases, with places slots in the quick lane and half as
+// many in the slow lane. An owner has at most half of the slots.
 func newReleaseQueue(places int, granted func(releaseTurn)) *workQueue[graspsync.RepoRef] {
 	q := &workQueue[graspsync.RepoRef]{
 		strangerOf: func(ref graspsync.RepoRef) limit.Stranger { return limit.Stranger{ID: ref.Owner.String()} },
