@@ -26,8 +26,8 @@ const (
 	settleLimit = 10 * time.Second // wait for events in the pipeline when a connection ends
 )
 
-// relayConn is one connection or connection attempt. Its goroutine owns the session. Others send
-// messages to the mailbox and never block.
+// relayConn is one connection or connection attempt. Its goroutine owns the session. Other
+// goroutines send messages to the mailbox and never block.
 type relayConn struct {
 	m     *SyncManager
 	url   graspsync.RelayURL
@@ -36,7 +36,7 @@ type relayConn struct {
 
 	mailbox  mailbox[connMessage]
 	ahead    readAhead     // messages read ahead of their handling
-	room     chan struct{} // one slot: read-ahead messages were taken
+	room     chan struct{} // one slot: messages were taken out of the read-ahead queue
 	liveness liveness
 	spent    atomic.Bool     // the allowance of the relay's host is used up
 	ctx      context.Context //nolint:containedctx // of the connection, ended by hangup
@@ -45,13 +45,13 @@ type relayConn struct {
 	// owned by the goroutine
 	conn      Conn
 	session   *session.Session
-	stalled   time.Duration // time lost by our Store or a relay that does not read, not excused yet
-	waited    time.Duration // Traffic.ReadWaited that is excused
+	stalled   time.Duration // time lost by our Store or by a relay that does not read, not yet added to the deadlines
+	waited    time.Duration // part of Traffic.ReadWaited that was added to the deadlines
 	batches   map[plan.BatchID]*relayBatch
 	repeats   repeatFilter
 	ids       wire.IDChecker
-	dropped   uint64     // Traffic.DroppedBytes that is charged
-	claimable int        // ids for which it holds room in fetchClaims
+	dropped   uint64     // part of Traffic.DroppedBytes that was charged
+	claimable int        // ids for which the connection holds room in fetchClaims
 	live      *batchWait // of live events; nothing waits for it
 	ended     error
 	cut       bool // the relay or the network ended the connection
@@ -81,7 +81,7 @@ type (
 		set   *negentropy.Set
 		err   error
 	}
-	// checkedIDs are ids that we lack. Another relay is asked for the busy ones.
+	// checkedIDs are ids of missing events. busy ids are requested from another relay.
 	checkedIDs struct {
 		query      session.QueryID
 		free, busy []graspsync.EventID
@@ -160,7 +160,7 @@ func newRelayConn(ctx context.Context, m *SyncManager, u graspsync.RelayURL, epo
 	return c
 }
 
-// run dials, runs the session and reports both results to the loop.
+// run dials, runs the session and reports the results of both to the loop.
 func (c *relayConn) run() {
 	defer c.hangup()
 	var wg sync.WaitGroup
@@ -201,7 +201,6 @@ func (c *relayConn) run() {
 	c.report()
 }
 
-// begin makes the session.
 func (c *relayConn) begin() {
 	c.awaitInfo()
 	info := c.conn.Info()
@@ -215,7 +214,6 @@ func (c *relayConn) begin() {
 	c.m.inbox.put(connOpened{conn: c, limits: limits.Requests, info: info})
 }
 
-// sessionConfig returns the options of a session with a relay.
 func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
 	now, t := time.Now(), cfg.fixed
 	facts, aside := stats.learned(now)
@@ -235,7 +233,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 		c.IDChunk = min(c.IDChunk, limits.MaxValues)
 	}
 	if n := info.MaxLimit; n > 0 {
-		n = max(n, leastPageLimit) // of less, a few events of one second would be a gap for ever
+		n = max(n, leastPageLimit) // with fewer events, a second with a few events would be a permanent gap
 		c.PageLimit = min(n, 2*t.PageLimit)
 		c.IDChunk = min(n, c.IDChunk)
 	}
@@ -243,7 +241,7 @@ func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, in
 }
 
 func (c *relayConn) close() {
-	_ = c.contain(func() { // it has ended anyhow
+	_ = c.contain(func() { // the connection has ended, so the error does not matter
 		if err := c.conn.Close(); err != nil {
 			c.m.cfg.Logger.Debug("closing a connection failed", keyRelay, c.url.String(), keyErr, err)
 		}
@@ -262,7 +260,7 @@ func (c *relayConn) dial(ctx context.Context) (nc Conn, err error) {
 	return nc, err
 }
 
-// infoWait is the maximum wait for the NIP-11 document, whose limits shape the first requests.
+// infoWait is the maximum wait for the NIP-11 document, whose limits apply to the first requests.
 const infoWait = 2 * time.Second
 
 func (c *relayConn) awaitInfo() {
@@ -336,7 +334,7 @@ func (c *relayConn) converse(frames <-chan wire.Message, failed <-chan error) {
 		select {
 		case msg := <-frames:
 			c.take(msg)
-			// Take all queued messages before the timers are checked once. A mailbox message goes
+			// Take all queued messages before the timers are checked once. A mailbox message comes
 			// first, because it may report that the relay is hostile.
 			for n := len(frames); n > 0 && c.ended == nil && len(c.mailbox.wake) == 0; n-- {
 				c.take(<-frames)
@@ -393,10 +391,10 @@ func (c *relayConn) take(msg wire.Message) {
 	c.excuse()
 }
 
-// leastExcuse is the minimum time that is excused, because answers have seconds.
+// leastExcuse is the minimum extension of a deadline, because answers have seconds.
 const leastExcuse = 10 * time.Millisecond
 
-// excuse extends the deadlines of the relay by the time in which we did not read.
+// excuse extends the deadlines of the relay by the time in which its messages were not read.
 func (c *relayConn) excuse() {
 	sum := c.conn.Traffic().ReadWaited
 	c.stalled += sum - c.waited
@@ -407,7 +405,6 @@ func (c *relayConn) excuse() {
 	}
 }
 
-// perform performs the actions of the session.
 func (c *relayConn) perform(actions []session.Action) {
 	for len(actions) > 0 && c.ended == nil {
 		a := actions[0]
@@ -471,7 +468,7 @@ func (c *relayConn) strike(a session.Strike) {
 	}
 }
 
-// giveUp ends a useless connection.
+// giveUp ends a connection that the session gave up.
 func (c *relayConn) giveUp(a session.Hangup) {
 	why := errRefused
 	if a.Hung {
@@ -497,7 +494,8 @@ func (c *relayConn) notice(text string) {
 	}
 }
 
-// deliver passes an event to the pipeline. The time is excused.
+// deliver passes an event to the pipeline. The time that it blocks is added to the relay's
+// deadlines.
 func (c *relayConn) deliver(a session.Deliver) {
 	d := delivery{
 		event: a.Event, known: a.Known, gap: a.Gap, size: a.Size, from: c, ids: &c.ids, wait: c.live,
@@ -513,7 +511,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 		switch a.Kind {
 		case plan.DailyHistory:
 			d.src.Kind = graspsync.Daily
-		case plan.Audit: // reconciling should have brought it
+		case plan.Audit: // reconciliation should have found it
 			d.src.Kind, d.gap = graspsync.Daily, true
 		}
 	}
@@ -525,7 +523,8 @@ func (c *relayConn) deliver(a session.Deliver) {
 	c.stalled += time.Since(start)
 }
 
-// loadSet and missing query the Store on their own goroutine. The session limits their number.
+// loadSet and missing query the Store on their own goroutine. The session limits the number of
+// queries.
 func (c *relayConn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) connMessage {
 		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.fixed.StoreTimeout)
@@ -538,7 +537,7 @@ func (c *relayConn) loadSet(a session.LoadSet) {
 	})
 }
 
-// holdClaimable adjusts the room for claimed ids to the need of the session.
+// holdClaimable adjusts the room for claimed ids to the number that the session needs.
 func (c *relayConn) holdClaimable(n int) {
 	c.m.ingest.inflight.claims.giveRoom(c.claimable - n)
 	c.claimable = n
@@ -555,8 +554,8 @@ func (c *relayConn) missing(a session.Missing) {
 	})
 }
 
-// divide returns the ids that we lack, divided into those that no other relay is asked for and the
-// others. If all are busy and a.More is false, it waits for some.
+// divide returns the ids of missing events in two parts: free ids, which no other relay is asked
+// for, and busy ids. If all are busy and a.More is false, it waits until some are free.
 func (c *relayConn) divide(ctx context.Context, a session.Missing, f *relayBatch) (free, busy []graspsync.EventID, err error) {
 	g, ids := c.m.ingest, a.IDs
 	for {
@@ -591,11 +590,11 @@ type relayBatch struct {
 
 	// guarded by fetchClaims.mu
 	claims []*fetchClaim
-	over   bool          // it claims nothing any more
-	waited time.Duration // for claims of others
+	over   bool          // the batch has ended and claims no more ids
+	waited time.Duration // for claims of other batches
 }
 
-// done reports the end of a batch after all its events are settled.
+// done reports the end of a batch to the loop after all its events are settled.
 func (c *relayConn) done(a session.Done) {
 	f, ok := c.batches[a.Batch]
 	if !ok {
@@ -610,15 +609,15 @@ func (c *relayConn) done(a session.Done) {
 	})
 }
 
-// lost learns from a connection that we did not end.
+// lost records the requests that may have caused the relay to disconnect.
 func (c *relayConn) lost(now time.Time) {
 	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
 		return
 	}
 	c.largest.cut(c.stats, now)
 	if c.cut {
-		var unanswered []relaylimits.Forms                                             // none, if the session is what broke
-		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // it has ended anyhow
+		var unanswered []relaylimits.Forms                                             // none if the session panicked
+		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // the connection has ended, so the error does not matter
 		c.stats.hungUp(unanswered, now, c.m.cfg.fixed.NegentropyRetry)
 	}
 }
@@ -626,8 +625,8 @@ func (c *relayConn) lost(now time.Time) {
 // report sends the end of the connection to the loop. It waits up to 10 seconds for events in the
 // pipeline, because the progress of a batch counts only if its events are saved.
 func (c *relayConn) report() {
-	var cursors map[plan.BatchID][]plan.Cursor              // none, if the session is what broke
-	_ = c.contain(func() { cursors = c.session.Cursors() }) // it has ended anyhow
+	var cursors map[plan.BatchID][]plan.Cursor              // none if the session panicked
+	_ = c.contain(func() { cursors = c.session.Cursors() }) // the connection has ended, so the error does not matter
 	settled := make(chan struct{}, len(c.batches))
 	for _, f := range c.batches {
 		c.m.ingest.inflight.claims.leave(f)
@@ -654,7 +653,7 @@ func (c *relayConn) report() {
 		}
 	}
 	aliveAt := c.liveness.lastAlive()
-	if errors.Is(c.ended, errHung) { // it may have hung for any time
+	if errors.Is(c.ended, errHung) { // it may have hung for an unknown time
 		aliveAt = c.liveness.lastHeard()
 	}
 	c.m.inbox.put(connLoss{conn: c, err: c.ended, cursors: cursors, aliveAt: aliveAt})
@@ -667,11 +666,12 @@ func (c *relayConn) forged(reason string) {
 	c.mailbox.put(forgery{reason})
 }
 
-// forgeries is the number of forged events that use up Unproductive. Each costs a signature check.
+// forgeries is the number of forged events that use up the allowance Unproductive. Each costs a
+// signature check.
 const forgeries = 2_000
 
 // badSignature counts a copy of an event with a wrong signature. Only the first copy is a proof of
-// hostility, but each copy costs a check.
+// hostility, but each copy is charged for its check.
 func (c *relayConn) badSignature(k copyKey) {
 	if c.stats.bad.add(k) {
 		c.forged("signature does not match")
@@ -681,7 +681,7 @@ func (c *relayConn) badSignature(k copyKey) {
 	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
 }
 
-// authenticate answers a challenge on its own goroutine.
+// authenticate answers a challenge (NIP-42) on its own goroutine.
 func (c *relayConn) authenticate(challenge string) {
 	c.ask(func(ctx context.Context) connMessage {
 		ev, err := signAuth(ctx, c.m.telemetry.counters, c.m.cfg.Signer, c.url, challenge)
@@ -697,7 +697,6 @@ func (c *relayConn) authenticate(challenge string) {
 // contain runs f and turns a panic into an error.
 func (c *relayConn) contain(f func()) error { return c.m.telemetry.contain(c.url, f) }
 
-// charge charges a useless message to the allowance of the relay's host.
 func (c *relayConn) charge(msg wire.Message, actions []session.Action) {
 	cost := int64(0)
 	switch msg.Type {
@@ -729,8 +728,8 @@ func delivers(actions []session.Action) bool {
 	return false
 }
 
-// spend takes n bytes out of the allowance of the relay's host, and ends the connection if it is
-// used up. It may be called by any goroutine.
+// spend takes n bytes out of the allowance of the relay's host, and ends the connection if the
+// allowance is used up. Any goroutine may call it.
 func (c *relayConn) spend(n int64) {
 	if c.m.unproductive.Allow(c.stats.host, int(n)) {
 		return
@@ -744,14 +743,14 @@ const keyStack = "stack"
 // errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
-// appliedLimits are the limits that a connection currently respects.
+// appliedLimits are the limits that a connection currently applies.
 type appliedLimits struct {
 	info   wire.Info
 	limits relaylimits.Limits
-	aside  int // values set aside
+	aside  int // number of excluded values
 }
 
-// current updates the limits of the connection and returns the values that are set aside.
+// current updates the limits of the connection and returns the values excluded from requests.
 func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
 	declared := relaylimits.Declared(c.applied.info, c.m.cfg.fixed.usual())
@@ -764,7 +763,7 @@ func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed b
 	return aside, changed
 }
 
-// outgrow drops facts that are older than relaylimits.Believed, because relays improve.
+// outgrow discards facts that are older than relaylimits.Believed, because relays improve.
 func (c *relayConn) outgrow(now time.Time) {
 	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.current(now); changed {
@@ -772,7 +771,7 @@ func (c *relayConn) outgrow(now time.Time) {
 	}
 }
 
-// learn records a fact that the session found out.
+// learn records a limit that the session found.
 func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
@@ -784,7 +783,7 @@ func (c *relayConn) learn(a session.Learned) {
 	c.current(now)
 }
 
-// setAside records that the relay refuses every filter with this value.
+// setAside excludes a value, because the relay refuses every filter that contains it.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
@@ -795,7 +794,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	c.current(now)
 }
 
-// send sends a request. If the request is too large, the session makes another one.
+// send sends a request. If the relay does not accept its size, the session makes a smaller request.
 func (c *relayConn) send(r wire.Request) []session.Action {
 	size := sizeOf(r)
 	err := c.conn.Send(c.ctx, r)
@@ -811,7 +810,7 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	return nil
 }
 
-// compared looks up the repositories of the events that the relay lacks.
+// compared finds the repositories of the events that the relay lacks and reports them to the loop.
 func (c *relayConn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
@@ -838,7 +837,7 @@ func (c *relayConn) refusedLive(reason string) {
 	}
 }
 
-// learned reports a fact. Reason may be a text of the relay.
+// learned logs and observes a fact. reason may be a text of the relay.
 func (c *relayConn) learned(fact string, value int, reason string) {
 	c.m.telemetry.learnedFact(fact)
 	if c.m.telemetry.mayLog(c.url, classLearned) {

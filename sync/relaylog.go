@@ -8,10 +8,11 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// failingLong is the time of failures after which a relay is worth a warning.
+// failingLong is the time of failures after which a warning is logged.
 const failingLong = time.Hour
 
-// logFailing warns once of a relay that has failed for an hour. A successful batch resets it.
+// logFailing warns once about a relay that has failed for failingLong. A successful batch resets
+// it.
 func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	now := time.Now()
 	if c.stats.failingSince.IsZero() {
@@ -23,7 +24,7 @@ func (m *SyncManager) logFailing(c *relayConn, reason string) {
 	}
 }
 
-// logFailure reports a failed attempt, and once that the relay is dead.
+// logFailure logs a failed attempt. It warns once when the relay becomes dead.
 func (m *SyncManager) logFailure(c *relayConn, err error) {
 	st := m.health.Status(c.url)
 	backoff := time.Until(st.NextAttempt).Round(time.Millisecond)
@@ -55,7 +56,6 @@ func (m *SyncManager) logLost(c *relayConn, err error) {
 	m.telemetry.observe(RelayLost{Relay: c.url, Err: err})
 }
 
-// logBatch reports the end of a batch.
 func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {
 	u, r, items, kind := msg.conn.url, msg.done.Report, msg.batch.Items, kindName(msg.batch.Kind)
 	log := m.cfg.Logger.With(keyRelay, u.String(), keyItems, items)
@@ -95,7 +95,7 @@ func kindName(k plan.Kind) string {
 	return "other"
 }
 
-// logPeerLacks reports events that a fully compared relay lacks.
+// logPeerLacks warns about events that a fully compared relay lacks.
 func (m *SyncManager) logPeerLacks(u graspsync.RelayURL, st *relayStats, now time.Time) {
 	ref, count, repos := st.completeness.worst(now)
 	if count == 0 {

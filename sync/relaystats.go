@@ -20,8 +20,8 @@ type relayStats struct {
 	gaps            atomic.Uint64 // of these, missed by a live subscription
 	lasting         atomic.Uint64 // of these, found by the daily pass
 	strikes         atomic.Uint64
-	missing         atomic.Uint64 // announced and not served
-	seconds         atomic.Uint64 // full seconds: with more events than a page
+	missing         atomic.Uint64 // ids that the relay announced, of events that it did not serve
+	seconds         atomic.Uint64 // seconds with more events than a page
 
 	requests, reconciling, queries atomic.Int64 // in progress
 
@@ -34,7 +34,7 @@ type relayStats struct {
 	// owned by the loop
 	labelled bool // it has metrics of its own
 	dead     bool // RelayDead was observed
-	warned   bool // that it has failed for an hour
+	warned   bool // failingLong was logged
 	// failingSince is the first failure since the last successful batch.
 	failingSince time.Time
 
@@ -66,7 +66,6 @@ func (s *relayStats) connected(now time.Time, info wire.Info) {
 	s.software = info.Software
 }
 
-// brought counts a new event.
 func (s *relayStats) brought() { s.stored.Add(1) }
 
 func (s *relayStats) failed(err string) {
@@ -101,7 +100,7 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
 	return false
 }
 
-// learn records a fact until a time.
+// learn records a fact that expires at until.
 func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,6 @@ func (s *relayStats) setAside(v relaylimits.Value, until time.Time) {
 	s.observed.SetAside(v, until)
 }
 
-// learned returns the facts and the excluded values.
 func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,21 +168,18 @@ func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
 	return s.observed.Suspects(now)
 }
 
-// allFacts returns all facts.
 func (s *relayStats) allFacts() relaylimits.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Facts
 }
 
-// allAside returns all excluded values.
 func (s *relayStats) allAside() []relaylimits.Aside {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.AllAside()
 }
 
-// fill copies the counts into a status.
 func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
 	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()

@@ -15,7 +15,7 @@ type relayFilter struct {
 	operator  Rules              // may be nil
 }
 
-// targets returns the targets of this moment.
+// targets returns an empty relayTargets for the current index.
 func (t *relayFilter) targets() *relayTargets {
 	return &relayTargets{
 		index: t.index, most: t.most, usable: t.usable,
@@ -52,7 +52,8 @@ func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 	return ""
 }
 
-// relayTargets derives the relays of repositories ([nip34.AnnouncementSet.Targets]), once per identifier.
+// relayTargets computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
+// identifier.
 type relayTargets struct {
 	index  *eventIndex
 	most   int // maximum number of relays of a repository
@@ -70,12 +71,12 @@ func (s *relayTargets) give(held map[graspsync.RepoRef]*nip34.Announcement) {
 	}
 }
 
-// of returns the relays of a repository, and the number of relays that only maintainers list and
-// that found no room.
+// of returns the relays of a repository. left is the number of relays that only other maintainers
+// list and that exceed the limit.
 func (s *relayTargets) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
 	rule := s.rules[ref.Identifier]
 	if rule == nil {
-		// The order of members is the one on which servers agree.
+		// The order of members is the same on all servers.
 		all := append(s.index.Family(ref.Identifier), s.given[ref.Identifier]...)
 		rule = nip34.Membership{}.Family(ref.Identifier, all).Targets(nip34.TargetBounds{
 			People: nip34.ServedBounds().Each,

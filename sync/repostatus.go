@@ -26,14 +26,14 @@ type RepoStatus struct {
 	// [Config].Lacking.
 	Git string `json:"git,omitempty"`
 
-	// Items are the repository and its roots at each relay. With [Config].HostedStatesOnly its states
-	// are another item.
+	// Items are the repository and its root events, counted once per relay. With
+	// [Config].HostedStatesOnly its states are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
 
 	// Maintainers are the members of the maintainer set and the invited authors. Unled is the
-	// reason if no author may change the refs, else "". Both are zero if the Policy cannot tell.
+	// reason why no author may change the refs, or "". Both are zero if the Policy cannot tell.
 	Maintainers []Maintainer `json:"maintainers,omitempty"`
 	Unled       UnledReason  `json:"unled,omitempty"`
 
@@ -84,7 +84,6 @@ var (
 	}
 )
 
-// setAuthority sets the maintainers.
 func (s *RepoStatus) setAuthority(a *nip34.Authority) {
 	s.Unled = unled[a.Walk]
 	for _, p := range a.People {
@@ -96,8 +95,8 @@ func (s *RepoStatus) setAuthority(a *nip34.Authority) {
 type RepoRelay struct {
 	URL graspsync.RelayURL `json:"url"`
 	// ListedBy is the author whose announcement lists the relay: the owner, or a maintainer listed
-	// directly or indirectly. Of several authors the one with precedence counts. It is zero if the
-	// announcements have just changed.
+	// directly or indirectly. If several authors list it, ListedBy is the one with precedence. It
+	// is zero if the announcements have just changed.
 	ListedBy  graspsync.PubKey `json:"listed_by,omitzero"`
 	Phase     string           `json:"phase"` // as in [RelayStatus]
 	Live      bool             `json:"live"`  // all items are followed live
@@ -106,11 +105,12 @@ type RepoRelay struct {
 	Confirmed int              `json:"confirmed"`
 
 	// Missed is the number of events of this repository in the relay's Gaps ([RelayStatus]): events
-	// that should have arrived earlier.
+	// that a live subscription should have delivered.
 	Missed int `json:"missed"`
 	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
 	// reconciliation. Events stored for less than ten minutes do not count. Coverage is the share
-	// that the relay has, from 0 to 1. All three are zero for a relay without NIP-77.
+	// of stored events that the relay has, from 0 to 1. All three are zero for a relay without
+	// NIP-77.
 	Lacks      int       `json:"lacks"`
 	Coverage   float64   `json:"coverage"`
 	ComparedAt time.Time `json:"compared_at,omitzero"`

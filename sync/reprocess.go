@@ -12,11 +12,11 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// reprocessQueue contains the reasons to judge pending events again. The writer takes them. Senders
-// never block, and may be any goroutine.
+// reprocessQueue contains the causes to judge pending events again. The writer takes them. Any
+// goroutine may add causes and never blocks.
 type reprocessQueue struct {
 	most int           // maximum number of keys, and of identifiers
-	wake chan struct{} // one slot: there is something
+	wake chan struct{} // one slot: the queue is not empty
 
 	roomAt atomic.Pointer[time.Time] // when the Policy last ended a hold, which may make room; nil: never
 	later  atomic.Bool               // some event had no room
@@ -26,7 +26,7 @@ type reprocessQueue struct {
 	fulfilled []pending.Key       // by events that were stored without the writer
 	found     *indexChange        // the result of a scan, nil if there was none
 	changed   map[string]struct{} // identifiers whose announcements have changed
-	overrun   bool                // a bound was exceeded: judge all pending events
+	overrun   bool                // a limit was exceeded: judge all pending events
 	unsure    bool                // changed is incomplete: check the maintainers of all identifiers
 }
 
@@ -51,20 +51,19 @@ func (q *reprocessQueue) foundAll(c indexChange) {
 	q.poke()
 }
 
-// judgeLater adds an event without room.
+// judgeLater records that an event waits for room.
 func (q *reprocessQueue) judgeLater() {
 	q.later.Store(true)
 	q.poke()
 }
 
-// freed records that there may be room.
+// freed records that there may be room for events with the verdict [graspsync.Later].
 func (q *reprocessQueue) freed() {
 	now := time.Now()
 	q.roomAt.Store(&now)
 	q.judgeLater()
 }
 
-// room returns the time of the last call of freed.
 func (q *reprocessQueue) room() (at time.Time) {
 	if p := q.roomAt.Load(); p != nil {
 		at = *p
@@ -72,7 +71,6 @@ func (q *reprocessQueue) room() (at time.Time) {
 	return at
 }
 
-// poke wakes the writer.
 func (q *reprocessQueue) poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -88,7 +86,6 @@ func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// takeFound returns the result of a scan, or nil.
 func (q *reprocessQueue) takeFound() *indexChange {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,7 +94,7 @@ func (q *reprocessQueue) takeFound() *indexChange {
 	return found
 }
 
-// announced records that the maintainers under an identifier may have changed.
+// announced records that an announcement may have changed the maintainers of its identifier.
 func (q *reprocessQueue) announced(ev graspsync.Event) {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return
@@ -113,7 +110,7 @@ func (q *reprocessQueue) announced(ev graspsync.Event) {
 	}
 }
 
-// withdrawn records that an announcement is gone, which may make room for other maintainers.
+// withdrawn records that an announcement was removed. Other maintainers may have room now.
 func (q *reprocessQueue) withdrawn(ev graspsync.Event) {
 	if ev.Kind == graspsync.KindAnnouncement {
 		q.announced(ev)
@@ -121,8 +118,8 @@ func (q *reprocessQueue) withdrawn(ev graspsync.Event) {
 	}
 }
 
-// takeChanged returns the identifiers whose announcements have changed, and whether there may be
-// others.
+// takeChanged returns the identifiers whose announcements have changed. unsure means that the list
+// is incomplete.
 func (q *reprocessQueue) takeChanged() (changed map[string]struct{}, unsure bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

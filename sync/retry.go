@@ -12,11 +12,12 @@ const (
 	retryFirst = time.Second     // wait before the first retry of an event
 	retryMost  = 4 * time.Minute // wait after many failures
 
-	// wholeTries is the number of failures, while other events could be saved, after which only the
-	// id of an event is kept.
+	// wholeTries is the maximum number of failures of an event, while other events could be saved.
+	// Then only the id of the event is kept.
 	wholeTries = 4
 
-	// askEvery is the time between two requests of ids, askMost the number of ids per relay.
+	// askEvery is the minimum time between two requests for events by id. askMost is the maximum
+	// number of ids per relay in one request.
 	askEvery = time.Minute
 	askMost  = 100
 
@@ -34,19 +35,19 @@ type retry struct {
 	slow     bool   // a save of this event alone was too slow
 }
 
-// payer is stored with a pending event.
+// payer is the part of a job that is kept with a pending event.
 type payer struct {
 	stats *relayStats
 	retry retry
 }
 
-// failed retries a job whose event could not be judged or saved. The event is kept whole while
-// there is room. Otherwise its batch fails and is fetched again.
+// failed schedules a retry of a job whose event could not be judged or saved. The event is kept
+// whole while there is room. Otherwise its batch fails, and the event is fetched again.
 func (w *writer) failed(j *job, err error) {
 	w.telemetry.failed.Add(1)
 	w.telemetry.states.note(j.incoming, EventState{Is: IsFailing, Detail: graspsync.Printable(err.Error())})
 	w.troubled(err)
-	w.known.Forget(j.key.id) // an earlier result is void
+	w.known.Forget(j.key.id) // an earlier result no longer counts
 	if j.tries == 0 || j.works != w.works {
 		j.attempts++
 	}
@@ -72,7 +73,7 @@ func (w *writer) failed(j *job, err error) {
 // done settles a job that is stored, rejected or pending.
 func (w *writer) done(j *job) { w.end(j, true) }
 
-// end settles a job. ok is false if its event is lost.
+// end settles a job. ok is false if its event was lost.
 func (w *writer) end(j *job, ok bool) {
 	j.over = true
 	if !j.revived {
@@ -80,8 +81,7 @@ func (w *writer) end(j *job, ok bool) {
 	}
 }
 
-// lose settles jobs without a result. A revived event is in no table any more, so it is requested
-// again.
+// lose settles jobs without a result. A revived event is in no table, so it is requested again.
 func (w *writer) lose(jobs []*job) {
 	for _, j := range jobs {
 		if j.revived && !j.again {
@@ -94,7 +94,7 @@ func (w *writer) lose(jobs []*job) {
 	}
 }
 
-// due returns the channel of the next retry, or nil.
+// due returns the channel of the next retry, or nil if none is scheduled.
 func (w *writer) due() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -102,7 +102,7 @@ func (w *writer) due() <-chan time.Time {
 	return w.timer.C
 }
 
-// arm schedules the next retry at a time, or earlier.
+// arm schedules a retry at a time, unless an earlier retry is scheduled.
 func (w *writer) arm(at time.Time) {
 	now := time.Now()
 	if at.IsZero() || at.Before(w.next) {
@@ -114,8 +114,7 @@ func (w *writer) arm(at time.Time) {
 	}
 }
 
-// worked records a successful save. If nothing could be saved before, all failed events are
-// retried.
+// worked records a successful save. If saving failed before, all failed events are retried.
 func (w *writer) worked() {
 	w.works++
 	if w.wait > 0 {
@@ -131,14 +130,14 @@ func (w *writer) retrySoon() {
 	w.arm(w.workedAt)
 }
 
-// stuck records that no retry succeeded. The other events wait.
+// stuck records that a retry saved nothing. The next retry waits longer.
 func (w *writer) stuck(now time.Time) {
 	w.wait = min(max(2*w.wait, retryFirst), retryMost)
 	w.next = now.Add(w.wait)
 	w.health.stuck(now)
 }
 
-// askAgain requests events of which only the id is left, unless they are stored.
+// askAgain requests events by id, unless they are stored.
 func (w *writer) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []graspsync.EventID) {
 	has, err := w.store.has(ctx, ids)
 	missing := ids[:0]
@@ -154,7 +153,7 @@ func (w *writer) askAgain(ctx context.Context, relay graspsync.RelayURL, ids []g
 
 const sayTrouble = time.Minute // minimum time between two log lines
 
-// troubled records a failure to judge or save.
+// troubled counts and logs a failure to judge or save.
 func (w *writer) troubled(err error) {
 	w.failures++
 	w.unsaid++
@@ -169,7 +168,7 @@ func (w *writer) troubled(err error) {
 	w.saidAt, w.unsaid, w.said = now, 0, true
 }
 
-// savedAgain records that a failed event was saved.
+// savedAgain logs that a failed event was saved.
 func (w *writer) savedAgain() {
 	if !w.down {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
-// indexRoot is a root event. It is small, because there are many.
+// indexRoot is a root event. It is kept small, because the index contains many.
 type indexRoot struct {
 	id     graspsync.EventID
 	author unique.Handle[graspsync.PubKey]
@@ -48,10 +48,8 @@ func newIndexRoots() *indexRoots {
 
 func (rs *indexRoots) len() int { return rs.numbers.Len() }
 
-// at returns the root event of that number.
 func (rs *indexRoots) at(n rootNumber) *indexRoot { return rs.entries.At(uint32(n)) }
 
-// number returns the number of a root event.
 func (rs *indexRoots) number(id graspsync.EventID) (n rootNumber, ok bool) {
 	at, ok := rs.numbers.Find(id)
 	return rootNumber(at), ok
@@ -65,7 +63,7 @@ func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
 	return nil
 }
 
-// add adds an unknown root event.
+// add adds a root event that is not in the table.
 func (rs *indexRoots) add(root indexRoot) rootNumber {
 	var n rootNumber
 	if last := len(rs.free) - 1; last >= 0 {
@@ -79,14 +77,13 @@ func (rs *indexRoots) add(root indexRoot) rootNumber {
 	return n
 }
 
-// remove removes a known root event.
 func (rs *indexRoots) remove(n rootNumber) {
 	rs.numbers.Remove(uint32(n))
 	*rs.at(n) = indexRoot{}
 	rs.free = append(rs.free, n)
 }
 
-// all yields copies of all root events. Concurrent changes may be included or not.
+// all yields copies of all root events. Root events added or removed concurrently may be missing.
 func (rs *indexRoots) all() iter.Seq2[graspsync.EventID, indexRoot] {
 	return func(yield func(graspsync.EventID, indexRoot) bool) {
 		for n := 0; n < rs.entries.Len(); n++ {

@@ -7,14 +7,14 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Rules are the decisions of an operator that come before the [Policy]: blocked events,
-// repositories and relays. They may change at any time. Then [SyncManager.RulesChanged] must be
-// called. All methods may be called concurrently and must not block, because they are called for
-// every event and every relay. Package rules contains an implementation.
+// Rules are the operator's blocks of events, repositories and relays. They apply before the
+// [Policy]. They may change at any time; then [SyncManager.RulesChanged] must be called. All
+// methods may be called concurrently and must not block, because they are called for every event
+// and every relay. Package rules contains an implementation.
 type Rules interface {
 	// Blocks returns the reason why an event is blocked, as a constant text with a prefix of
-	// NIP-01, or "" if it is not blocked. The event is judged again when RulesChanged is called with
-	// one of the dependencies in until, which [graspsync.OnRuleRemoved] creates.
+	// NIP-01, or "". The event is judged again when RulesChanged is called with one of the
+	// dependencies in until, which [graspsync.OnRuleRemoved] creates.
 	Blocks(event graspsync.Event) (reason string, until []graspsync.Dependency)
 	// BlocksRepository reports whether a repository is not hosted, regardless of its announcement.
 	BlocksRepository(ref graspsync.RepoRef) bool
@@ -22,7 +22,7 @@ type Rules interface {
 	BlocksRelay(relay graspsync.RelayURL) bool
 }
 
-// blocks returns the reason of Blocks and the rule that caused it.
+// blocks calls Rules.Blocks and returns the reason and the subject of the rule.
 func (c *Config) blocks(ev graspsync.Event) (reason, rule string) {
 	if c.Rules == nil {
 		return "", ""
@@ -51,8 +51,8 @@ func (p *rulesPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 	return p.Policy.Judge(ctx, ev, src, view)
 }
 
-// Lists implements [Policy]. Its result changes with the rules. Then all announcements are read
-// again.
+// Lists implements [Policy]. Its result changes with the rules. After a change all announcements
+// are read again.
 func (p *rulesPolicy) Lists(a *nip34.Announcement) bool {
 	return p.Policy.Lists(a) && !p.rules.BlocksRepository(a.Ref)
 }

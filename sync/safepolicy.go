@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// safePolicy calls the Policy and the Holder. A panic becomes an error.
+// safePolicy calls the Policy, the Holder and the Rules. A panic becomes an error.
 type safePolicy struct {
 	of        Policy
 	holder    Holder // nil if nothing is held
@@ -33,7 +33,7 @@ const (
 	reasonExpired = "invalid: event is expired"
 )
 
-// verdict checks the times of an event and asks the Policy.
+// verdict checks the times of an event and the rules, and then calls the Policy.
 func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v graspsync.Verdict, err error) {
 	if p.isAhead(in.Event) {
 		return graspsync.Verdict{Decision: graspsync.Later, Reason: reasonFuture}, nil
@@ -46,15 +46,15 @@ func (p *safePolicy) verdict(ctx context.Context, in graspsync.Incoming) (v gras
 	defer p.telemetry.recovered(&err, "policy judge")
 	v, err = p.of.Judge(ctx, in.Event, in.Source, p.view)
 	if err == nil && v.Decision == graspsync.Hold && p.holder == nil {
-		return graspsync.Verdict{}, errHolder // else it would be requested again and again
+		return graspsync.Verdict{}, errHolder // without an error the event would be requested again and again
 	}
 	return v, err
 }
 
 // foreign reports whether an event is an announcement for another service, which the Policy rejects
-// whatever its signature: Lists refuses it, and its author has nothing to do with a repository of
-// ours. It is called before the signature is checked, so it does not read the Store and does not
-// call Judge. The verdict may change when the author is listed as a maintainer.
+// whatever its signature: Lists refuses it, and no hosted repository lists its author. It is called
+// before the signature is checked, so it does not read the Store and does not call Judge. The
+// verdict may change when the author is listed as a maintainer.
 func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign bool) {
 	if ev.Kind != graspsync.KindAnnouncement || p.of == nil {
 		return v, false
@@ -64,14 +64,14 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 		return v, false
 	}
 	defer func() {
-		if recover() != nil { // verify and judge it like other events
+		if recover() != nil { // verify and judge the event like others
 			foreign = false
 			p.telemetry.panicked("policy")
 		}
 	}()
 	if p.rules != nil {
 		if reason, _ := p.rules.Blocks(ev); reason != "" || p.rules.BlocksRepository(a.Ref) {
-			return v, false // its verdict depends on a rule
+			return v, false // the verdict depends on a rule
 		}
 	}
 	if p.of.Lists(a) {
@@ -79,7 +79,7 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 	}
 	heard := p.of.RecognizedAuthors(a.Ref.Identifier, p.view)
 	if _, is := heard[a.Ref.Owner]; heard == nil || is || len(heard) >= nip34.WaitingBounds().Each {
-		return v, false // with so many maintainers only Judge knows who has room
+		return v, false // with so many maintainers only Judge decides who has room
 	}
 	return unlisted(p.identity, a), true
 }
@@ -90,13 +90,13 @@ func (p *safePolicy) isAhead(ev graspsync.Event) bool {
 	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
 }
 
-// events returns stored events from the View of the Policy.
+// events reads stored events through the View of the Policy.
 func (p *safePolicy) events(ctx context.Context, ids []graspsync.EventID) (_ map[graspsync.EventID]graspsync.Event, err error) {
 	defer p.telemetry.recovered(&err, whoseStore)
 	return p.view.Events(ctx, ids)
 }
 
-// hear returns the authors that count under an identifier, and false if the Policy cannot tell.
+// hear calls [Policy].RecognizedAuthors. It returns false if the Policy cannot tell.
 func (p *safePolicy) hear(identifier string) (map[graspsync.PubKey]bool, bool) {
 	heard, err := p.heard(identifier)
 	return heard, err == nil && heard != nil
@@ -107,19 +107,18 @@ func (p *safePolicy) heard(identifier string) (_ map[graspsync.PubKey]bool, err 
 	return p.of.RecognizedAuthors(identifier, p.view), nil
 }
 
-// canTell reports whether the Policy knows the authors that count under an identifier.
+// canTell reports whether RecognizedAuthors of the Policy returns a result.
 func (p *safePolicy) canTell(identifier string) bool {
 	_, can := p.hear(identifier)
 	return can
 }
 
-// heldForUser calls [Holder].HeldForUser.
 func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	if p.holder == nil {
 		return false, false
 	}
 	var err error
-	defer p.telemetry.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
 	return p.holder.HeldForUser(id)
 }
 
@@ -129,7 +128,7 @@ func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef
 		return nil
 	}
 	var err error
-	defer p.telemetry.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
 	for a, failed := range p.holder.HeldAnnouncements(ctx) {
 		if failed == nil && a.Ref == ref {
 			return a
@@ -141,6 +140,6 @@ func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef
 // authority returns the members of a repository, or nil if the Policy cannot tell.
 func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error
-	defer p.telemetry.recovered(&err, "policy") // then it can't tell
+	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
 	return p.of.Authority(ref, p.view)
 }

@@ -17,7 +17,6 @@ type safeStore struct {
 	stays     bool // the Store cannot remove events; owned by the writer
 }
 
-// has calls [Store].Has.
 func (s *safeStore) has(ctx context.Context, ids []graspsync.EventID) (has []bool, err error) {
 	defer s.telemetry.recovered(&err, "store")
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// scan reads the Store and replaces the index.
 func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
 	// Events that begin to wait later find their dependencies in the new index.
@@ -58,7 +57,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	m.ingest.reprocess.foundAll(change)
 }
 
-// descend searches for replies in repositories, nil for all.
+// descend searches for replies in the repositories in of. A nil of means all.
 func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}) {
 	err := func() (err error) {
 		defer m.telemetry.recovered(&err, "store")
@@ -70,11 +69,11 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 var errScanOvertaken = errors.New("too many changes while the store was read")
 
 // authorSample contains the authors of stored events, whose deletions are requested. If there are
-// too many, it is a random sample, in which authors with more events are more likely.
+// more than fit, it is a random sample, in which authors of many events are more likely.
 type authorSample struct {
 	most    int
 	seen    map[graspsync.PubKey]struct{}
-	keys    []graspsync.PubKey // those seen, in any order
+	keys    []graspsync.PubKey // in any order
 	leftOut int
 }
 

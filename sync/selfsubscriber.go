@@ -10,10 +10,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// selfSubscriber collects the events that our relay stores and removes, as changes for one batch
-// window. Reporting never blocks. Changes of one entry are merged. If there are too many, the loop
-// reads the whole index instead. The bound grows with the index, because reading all takes longer
-// then.
+// selfSubscriber collects the changes by events that our relay stores and removes, for one batch
+// window. Senders never block. Changes of one entry are merged. If there are too many, the loop
+// reads the whole index instead. The limit grows with the index, because reading a large index
+// takes longer.
 type selfSubscriber struct {
 	index *eventIndex
 	most  int           // maximum number of changes, or a quarter of the index
@@ -71,7 +71,6 @@ func (f *selfSubscriber) addAuthor(ev graspsync.Event) {
 	f.batch.authors = append(f.batch.authors, a)
 }
 
-// removed applies a removed event.
 func (f *selfSubscriber) removed(ev graspsync.Event) {
 	f.update(func() {
 		f.add(f.index.removed(ev))
@@ -83,7 +82,7 @@ func (f *selfSubscriber) removed(ev graspsync.Event) {
 	})
 }
 
-// hold reports an announcement that the Policy holds.
+// hold adds an announcement that the Policy holds.
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	f.update(func() {
 		if len(f.batch.held) < f.most {
@@ -126,15 +125,16 @@ func (f *selfSubscriber) tooMany(c *indexChange) bool {
 	return c.size() > f.most && c.size() > f.index.size()/overrunShare
 }
 
-// overrunBy replaces the changes by the whole index.
+// overrunBy replaces the changes by the whole index if there are too many.
 func (f *selfSubscriber) overrunBy(c indexChange) {
 	f.batch.change, f.batch.all = c.beside(), true
 }
 
-// overrunShare: with more changes than this fraction of the index, the loop reads the whole index.
+// overrunShare is the divisor of the index size. With more changes than that part of the index, the
+// loop reads the whole index.
 const overrunShare = 4
 
-// update makes a change and wakes the loop if the batch has any.
+// update runs change and wakes the loop if the batch has changes.
 func (f *selfSubscriber) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +147,7 @@ func (f *selfSubscriber) update(change func()) {
 	}
 }
 
-// take returns the changes since the last call. While it reads the whole index, new changes are
+// take returns the changes since the last call. While take reads the whole index, new changes are
 // collected for the next call and do not block.
 func (f *selfSubscriber) take() selfBatch {
 	b := f.takeChanges()
@@ -180,24 +180,23 @@ func (f *selfSubscriber) pending() bool {
 // maxSubmissions is the maximum number of submitted events that wait to be applied.
 const maxSubmissions = 256
 
-// submissionQueue applies the events that the embedder reports, in order and soon. A reporter does
-// not wait for readers of the whole index, unless the queue is full. No event is dropped.
+// submissionQueue applies the events that the embedder reports, in order and soon. A reporter waits
+// for readers of the whole index only if the queue is full. No event is dropped.
 type submissionQueue struct {
 	take func(graspsync.Event) // applies one event
-	wake chan struct{}         // one slot: there is something
+	wake chan struct{}         // one slot: the queue is not empty
 
 	mu     sync.Mutex        // held for a moment
 	events []graspsync.Event // guarded by mu
 
 	turn  sync.Mutex        // held while events are applied; taken before mu
-	taken []graspsync.Event // guarded by turn: an empty slice to reuse
+	taken []graspsync.Event // guarded by turn: an empty slice for reuse
 }
 
 func newSubmissionQueue(take func(graspsync.Event)) *submissionQueue {
 	return &submissionQueue{take: take, wake: make(chan struct{}, 1)}
 }
 
-// run applies events until ctx ends.
 func (s *submissionQueue) run(ctx context.Context) {
 	for {
 		select {
@@ -209,7 +208,6 @@ func (s *submissionQueue) run(ctx context.Context) {
 	}
 }
 
-// stored adds a stored event.
 func (s *submissionQueue) stored(ev graspsync.Event) {
 	for !s.add(ev) {
 		s.takeIn()

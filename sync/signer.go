@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// A Signer signs authentication events for relays that require NIP-42. Use a key that has no other
-// purpose, because relays learn it and can recognize connections by it. SignAuth may be called
+// A Signer signs authentication events for relays that require NIP-42. Use a separate key, because
+// relays receive its public key and can recognize connections by it. SignAuth may be called
 // concurrently.
 type Signer interface {
 	// SignAuth sets the author, id and signature of an event of kind 22242 and changes nothing

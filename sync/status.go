@@ -15,7 +15,7 @@ import (
 // Status is a snapshot of a [SyncManager]. It must not be changed.
 type Status struct {
 	At time.Time `json:"at"`
-	// Synced reports whether everything obtainable is stored. At least one relay is followed, each
+	// Synced reports whether everything obtainable is stored: at least one relay is followed, each
 	// reachable relay was fetched completely and is followed live, no received event waits in the
 	// pipeline, and Git.Missing is 0.
 	Synced bool `json:"synced"`
@@ -55,18 +55,18 @@ type GitStatus struct {
 // All returns the total number of repositories.
 func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
 
-// gitPace estimates the time until no git data is missing, from the number of complete repositories
-// at an earlier time.
+// gitPace estimates the time until no git data is missing. It compares the number of complete
+// repositories with an earlier number.
 type gitPace struct {
 	mu       sync.Mutex
 	since    time.Time // guarded by mu
 	complete int       // guarded by mu
 }
 
-// paceLeast is the minimum time over which a pace is measured.
+// paceLeast is the minimum measured time of an estimate.
 const paceLeast = 5 * time.Second
 
-// left returns the time until no git data is missing, 0 if it is unknown.
+// left returns the estimated time until no git data is missing, or 0 if it is unknown.
 func (p *gitPace) left(now time.Time, g GitStatus) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *gitPace) left(now time.Time, g GitStatus) time.Duration {
 // statusAge is the maximum age of the times in a Status.
 const statusAge = time.Second
 
-// at returns the status at now. It updates the fields that depend on the time only.
+// at returns the status with the fields that depend on the time as of now.
 func (s *Status) at(now time.Time) *Status {
 	passed := now.Sub(s.At)
 	if s.last || s.At.IsZero() || passed < statusAge {
@@ -143,8 +143,8 @@ type RelayStatus struct {
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 	Synced   bool                `json:"synced"`
 
-	// Items are repositories and root events (layer 1). With [Config].HostedStatesOnly the states of
-	// each repository are another item.
+	// Items are repositories and root events. With [Config].HostedStatesOnly the states of each
+	// repository are another item.
 	Wanted    int `json:"wanted"`
 	InFlight  int `json:"in_flight"`
 	Confirmed int `json:"confirmed"`
@@ -158,9 +158,8 @@ type RelayStatus struct {
 	Parked      int `json:"parked"`      // failed batches that wait for a retry
 	GapBatches  int `json:"gap_batches"` // batches of this pass that ended with gaps
 
-	// Descendants is the number of replies to root events, directly or through other replies, for
-	// which the relay is also asked. DescendantsLive of them are followed live, the others are
-	// polled.
+	// Descendants is the number of followed replies: events that refer to a root event, directly or
+	// through other replies. DescendantsLive of them are followed live, the others are polled.
 	Descendants     int `json:"descendants"`
 	DescendantsLive int `json:"descendants_live"`
 
@@ -168,7 +167,7 @@ type RelayStatus struct {
 	LiveFilters       int `json:"live_filters"`
 	Unfollowed        int `json:"unfollowed"` // filters without room or refused by the relay
 	// Following is the way in which new events arrive. "live" means subscriptions for all targets.
-	// If the relay has no room, "live+kinds" means one subscription for all kinds, and
+	// If the relay has no room for these, "live+kinds" means one subscription for all kinds, and
 	// "live+polling" means polling in turn. "live in part" means that some filters cannot be sent.
 	// "" means no connection, or that the relay refuses all subscriptions.
 	Following string `json:"following"`
@@ -187,8 +186,9 @@ type RelayStatus struct {
 	Gaps     uint64 `json:"gaps"`         // events of history that a live subscription should have delivered
 	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
 	// Lacks is the number of stored events of its repositories that the relay lacked in the last
-	// reconciliation (NIP-77), at ComparedAt (zero: never). Catch-up compares only recent events.
-	// At most 2,048 events are counted, and only events stored for at least ten minutes.
+	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). Catch-up compares only
+	// recent events. At most 2,048 events are counted, and only events stored for at least ten
+	// minutes.
 	Lacks      int           `json:"lacks"`
 	ComparedAt time.Time     `json:"compared_at,omitzero"`
 	Strikes    uint64        `json:"strikes"` // proofs of hostility
@@ -217,7 +217,7 @@ type RelayStatus struct {
 	labelled bool // it has metrics of its own
 }
 
-// plainRelayStatus is a RelayStatus without methods.
+// plainRelayStatus is a RelayStatus without methods, for encoding.
 type plainRelayStatus RelayStatus
 
 // relayStatusText is the JSON form of a RelayStatus.

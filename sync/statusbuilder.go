@@ -7,7 +7,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// statusBuilder makes the Status, only when it may have changed. It belongs to the loop.
+// statusBuilder makes the Status and makes a new one only after changes. It belongs to the loop.
 type statusBuilder struct {
 	m     *SyncManager
 	stats map[graspsync.RelayURL]*relayStats // of the loop
@@ -16,8 +16,8 @@ type statusBuilder struct {
 	publishedAt  time.Time
 	publishPause time.Duration // minimum time until the next snapshot
 	publishTook  time.Duration // time that the last snapshot took
-	publishedFor uint64        // events received by then
-	healthLost   uint64        // dropped health records that are counted
+	publishedFor uint64        // events received before the last snapshot
+	healthLost   uint64        // dropped health records that are already counted
 
 	labels   int    // relays with metrics of their own
 	unread   bool   // the Store was not read yet
@@ -27,8 +27,8 @@ type statusBuilder struct {
 	goneAny bool        // gone is used
 }
 
-// publish makes a new snapshot if something has changed and the last one is old enough. With very
-// many relays a snapshot is expensive, so it may take a small share of the time only.
+// publish makes a new snapshot if publishPause is over and something has changed, at least once per
+// statusMost.
 func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	age := now.Sub(o.publishedAt)
 	received, busy := o.m.telemetry.received.Load(), o.m.ingest.inflight.unsettled.Load() > 0
@@ -49,8 +49,9 @@ func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
 	return s
 }
 
-// paused delays the next snapshot by 20 times the time of one. It takes the shorter of the last two
-// times, because one may include a wait for a processor.
+// paused delays the next snapshot by 20 times the time of one, because snapshots are expensive with
+// very many relays. It uses the shorter of the last two times, because a time may include a wait
+// for a processor.
 func (o *statusBuilder) paused(took time.Duration) {
 	o.publishPause = max(statusLeast, statusShare*min(took, o.publishTook))
 	o.publishTook = took
@@ -106,8 +107,8 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 	return s
 }
 
-// label gives a relay metrics of its own while labels are left. It keeps them until it is
-// forgotten, so that no counter decreases.
+// label gives a relay its own metrics while labels are left. The relay keeps them until it is
+// dropped, so that no counter decreases.
 func (o *statusBuilder) label(st *relayStats) {
 	if !st.labelled && o.labels < o.m.cfg.fixed.MaxLabels {
 		st.labelled = true
@@ -115,7 +116,7 @@ func (o *statusBuilder) label(st *relayStats) {
 	}
 }
 
-// forgotten adds the counts of a forgotten relay to the shared label.
+// forgotten adds the counts of a dropped relay to the shared label.
 func (o *statusBuilder) forgotten(u graspsync.RelayURL) {
 	if st := o.stats[u]; st != nil && st.labelled {
 		o.labels--
@@ -156,7 +157,7 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 		r.labelled = st.labelled
 		st.fill(&r)
 	}
-	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process saw it
+	if r.LastError == "" && h.Failures > 0 && p.Phase == plan.Disconnected { // an earlier process has logged it
 		r.LastError = h.LastError
 	}
 	return r

@@ -2,7 +2,8 @@ package sync
 
 import "log/slog"
 
-// LogValue implements [slog.LogValuer]: a group for a line of the log once a minute. Counts are since the start.
+// LogValue implements [slog.LogValuer]. It returns a group for a log line that is written once a
+// minute. Counts are since the start.
 func (s Status) LogValue() slog.Value {
 	connected, synced, dead := 0, 0, 0
 	for _, r := range s.Relays {

@@ -8,7 +8,8 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// storeHealth reports whether events can be saved. The writer sets it. It may be used concurrently.
+// storeHealth records whether events can be saved. Only the writer changes it. It is safe for
+// concurrent use.
 type storeHealth struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -25,7 +26,7 @@ func (s *storeHealth) works() {
 	s.again, s.nothing = true, false
 }
 
-// stuck records that no event of a retry could be saved.
+// stuck records that a retry saved no event.
 func (s *storeHealth) stuck(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,22 +42,21 @@ func (s *storeHealth) letGo(relay graspsync.RelayURL, since time.Time) {
 	}
 }
 
-// savesNothing reports whether nothing can be saved.
 func (s *storeHealth) savesNothing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nothing
 }
 
-// stuckSince reports whether at some time since t nothing could be saved.
+// stuckSince reports whether saving failed completely at some time since t.
 func (s *storeHealth) stuckSince(t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.stuckAt.Before(t)
 }
 
-// takeMissed reports whether saving works again after a failure, or works at all if late is set. It
-// returns the earliest dropped event of each relay.
+// takeMissed reports whether saving works again after a failure, or works now if late is set.
+// missed has the time of the earliest dropped event of each relay.
 func (s *storeHealth) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ type storeReader struct {
 }
 
 // scan reads all events from the Store, calls show with each, and returns a scan for replaceAll. It
-// changes nothing and may take long. Only the scan that started last is useful. missed is the error
-// of a Store that may have more events.
+// does not change the index and may take long. Only the last started scan can be used. missed is
+// the error of a Store that may have more events.
 func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (_ *indexScan, missed, err error) {
 	s := r.index.begin()
 	defer func() {
@@ -58,7 +58,7 @@ func (r storeReader) read(ctx context.Context, s *indexScan, show func(graspsync
 		}
 	})
 	defer keeper.Wait()
-	defer close(found) // a Store may panic
+	defer close(found) // the Store may panic
 	var ops []indexUpdate
 	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
@@ -84,14 +84,14 @@ func (r storeReader) read(ctx context.Context, s *indexScan, show func(graspsync
 // keptAtOnce is the number of updates per message between the two goroutines.
 const keptAtOnce = 256
 
-// retain adds the known events that a scan did not find and that are still stored, because an
-// incomplete scan proves no removal.
+// retain adds the known events that a scan did not find and that are still stored, because their
+// absence from an incomplete scan proves nothing.
 func (r storeReader) retain(ctx context.Context, s *indexScan) error {
 	unseen := r.index.unseen(s)
 	return r.stillHere(ctx, slices.Collect(maps.Keys(unseen)), func(id graspsync.EventID) { r.index.keep(s, unseen[id]) })
 }
 
-// retainNodes adds the known replies that are still stored. New ones are searched later.
+// retainNodes adds the known replies that are still stored. New replies are searched later.
 func (r storeReader) retainNodes(ctx context.Context, s *indexScan) error {
 	known := r.index.descendants()
 	ids, byID := make([]graspsync.EventID, len(known)), make(map[graspsync.EventID]*threadReply, len(known))
@@ -103,7 +103,7 @@ func (r storeReader) retainNodes(ctx context.Context, s *indexScan) error {
 	})
 }
 
-// stillHere calls take with the ids of the stored events, in order.
+// stillHere calls take with the ids of those events that are stored, in order.
 func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, take func(graspsync.EventID)) error {
 	for chunk := range slices.Chunk(ids, saveBatch) {
 		has, err := r.store.Has(ctx, chunk)
@@ -122,8 +122,8 @@ func (r storeReader) stillHere(ctx context.Context, ids []graspsync.EventID, tak
 	return nil
 }
 
-// descend searches the Store for replies in repositories, nil for all, and calls take with each. It
-// proceeds by depth. Replies to a reply without room are not searched.
+// descend searches the Store for replies in the repositories in of, nil for all, and calls take
+// with each. It proceeds by depth. Replies to a reply without room are not searched.
 func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struct{}, take func(graspsync.Event)) error {
 	var missed error
 	ask := func(values []string, names ...string) error {
@@ -157,8 +157,8 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 	return missed
 }
 
-// lookUp returns the repositories of those of the events that belong to any. Events of the last ten
-// minutes are left out, because their time of arrival is unknown after a restart.
+// lookUp returns the repositories of the events that belong to at least one. It omits events of the
+// last ten minutes, because their time of arrival is unknown after a restart.
 func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer r.counters.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {

@@ -9,7 +9,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-// targetBuilder turns changes of the index, and of held announcements, into inputs of the plan: the
+// targetBuilder turns changes of the index and of held announcements into inputs of the plan: the
 // wanted repositories and their relays. It belongs to the loop.
 type targetBuilder struct {
 	m *SyncManager
@@ -19,10 +19,10 @@ type targetBuilder struct {
 	counted map[graspsync.RepoRef]omittedCounts // of followed repositories
 }
 
-// omittedCounts are the omissions of a repository that are counted already.
+// omittedCounts are the already counted omissions of a repository.
 type omittedCounts struct {
 	of     graspsync.EventID // its announcement
-	relays int               // relays of other listers without room
+	relays int               // relays without room that only other maintainers list
 }
 
 // hold updates the held announcements.
@@ -84,7 +84,6 @@ func (w *targetBuilder) changes(c indexChange) plan.Changes {
 	return out
 }
 
-// follow sets the relays of a repository.
 func (w *targetBuilder) follow(s *relayTargets, c *plan.RepoChange) {
 	relays, left := s.of(c.Ref)
 	for _, r := range relays {
@@ -96,8 +95,8 @@ func (w *targetBuilder) follow(s *relayTargets, c *plan.RepoChange) {
 	lazy.Put(&w.counted, c.Ref, counted)
 }
 
-// countDropped counts the omissions of an announcement once, although it is applied again when it
-// is stored and after each scan.
+// countDropped counts the omissions of an announcement. An announcement that is applied several
+// times is counted once.
 func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	counted := w.counted[a.Ref]
 	if counted.of == a.ID {
@@ -126,8 +125,8 @@ func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	w.m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-// relatives returns the repositories under these identifiers that list maintainers, and their
-// levels, because announcements of other people may change their relays.
+// relatives returns the repositories under these identifiers that list maintainers, with their
+// levels. Announcements of other people may change their relays.
 func (w *targetBuilder) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
 	out := make(map[graspsync.RepoRef]plan.Level)
 	add := func(a *nip34.Announcement, level plan.Level) {

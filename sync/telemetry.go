@@ -34,7 +34,7 @@ func newTelemetry(cfg Config) *telemetry {
 	return &telemetry{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, states: newEventLog()}
 }
 
-// say logs the fate of an event at debug level.
+// say logs a message about an event at debug level.
 func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -63,15 +63,15 @@ const (
 	whosePipeline  = "pipeline"
 )
 
-// panickedIn counts and logs a contained panic of ours.
+// panickedIn counts and logs a recovered panic in own code.
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
-	defer func() { _ = recover() }() // it may be the embedder's logger that panics
+	defer func() { _ = recover() }() // the embedder's logger may panic
 	r.log.Error("panic while processing an event", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
-// contain runs code of a connection. A panic is a bug of ours or of the Transport. It becomes an
-// error and costs this connection only, whatever the relay sent.
+// contain runs code of a connection. A panic is a bug in own code or in the Transport. It becomes
+// an error and ends this connection only.
 func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -85,7 +85,7 @@ func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	return nil
 }
 
-// drop counts and observes that a bound was exceeded.
+// drop counts and observes n items dropped by a limit.
 func (r *telemetry) drop(reason string, n int) {
 	if n > 0 {
 		r.observe(Dropped{Reason: reason, Count: n})
@@ -93,7 +93,7 @@ func (r *telemetry) drop(reason string, n int) {
 	r.counters.drop(reason, n)
 }
 
-// mayLog reports whether a line with a stranger's text may be logged now.
+// mayLog reports whether a line that contains remote text may be logged now.
 func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
 	return r.says.May(logKey{u.HostPort().Host, c}, time.Now())
 }
@@ -103,13 +103,13 @@ type counters struct {
 	received, duplicates, verified, failed, held, forged atomic.Uint64
 
 	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
-	results [graspsync.Failed + 1]atomic.Uint64 // by what the Store did
+	results [graspsync.Failed + 1]atomic.Uint64 // by result of the Store
 
 	mu sync.Mutex
 	// guarded by mu
 	rejected map[string]uint64 // by reason; a policy's reasons are constants
-	dropped  map[string]uint64 // by bound
-	panics   map[string]uint64 // by whose code it was
+	dropped  map[string]uint64 // by limit
+	panics   map[string]uint64 // by origin
 	learned  map[string]uint64 // by name of the fact
 
 	failing outage.Table
@@ -122,7 +122,7 @@ func (c *counters) outcome(k graspsync.SourceKind, r graspsync.Result) {
 	}
 }
 
-// maxReasons bounds the distinct reasons of a Policy.
+// maxReasons is the maximum number of distinct reasons of a Policy that are counted.
 const maxReasons = 100
 
 func (c *counters) reject(reason string) {
@@ -143,7 +143,6 @@ func (c *counters) drop(reason string, n int) {
 	increase(&c.dropped, reason, n)
 }
 
-// learnedFact counts a fact that a relay revealed.
 func (c *counters) learnedFact(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +150,8 @@ func (c *counters) learnedFact(name string) {
 }
 
 // recovered is deferred around calls of the embedder's code. It turns a panic into an error, counts
-// it, and records whether the call failed. whose is the dependency, followed by a space and the
-// operation if other operations may still work.
+// the panic, and records whether the call failed. whose names the dependency. A space and the
+// operation follow if other operations of the dependency may still work.
 func (c *counters) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -162,8 +161,8 @@ func (c *counters) recovered(err *error, whose string) {
 	c.depends(whose, *err)
 }
 
-// depends records whether a call of a dependency failed. A canceled call is no failure, and neither
-// is an error about one request only.
+// depends records whether a call of a dependency failed. A canceled call and an error about a
+// single request do not count as failures.
 func (c *counters) depends(whose string, err error) {
 	switch {
 	case c == nil, errors.Is(err, context.Canceled):
@@ -174,7 +173,6 @@ func (c *counters) depends(whose string, err error) {
 	}
 }
 
-// panicked counts a contained panic by its origin.
 func (c *counters) panicked(whose string) {
 	if c == nil {
 		return
@@ -191,7 +189,6 @@ func increase(m *map[string]uint64, key string, n int) {
 	(*m)[key] += uint64(n)
 }
 
-// bySource returns the number of newly stored events by source.
 func (c *counters) bySource() map[string]uint64 {
 	out := make(map[string]uint64, len(c.sources))
 	for k := range c.sources {
@@ -213,8 +210,8 @@ func (c *counters) reasons(s *EventStatus) {
 	}
 }
 
-// logClass is the subject of a log line with a stranger's text. Each class and host is logged at
-// most once per minute.
+// logClass is the subject of log lines that contain remote text. For each class and host at most
+// one line per minute is logged.
 type logClass uint8
 
 const (

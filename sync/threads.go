@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Bounds of layer 4: replies to repositories and root events, replies to these, and so on.
+// Limits of layer 4: replies to repositories and root events, replies to these replies, and so on.
 const (
 	// maxDepth is the maximum distance of a reply from its root event or repository.
 	maxDepth = 8
@@ -23,24 +23,25 @@ const (
 	// The newest are kept, because they receive more replies.
 	maxOfBranch = 500
 	// maxDescendants is the maximum number of replies, which take about 100 MB. Repository owners
-	// share it.
+	// share it fairly.
 	maxDescendants = 100_000
 	// maxRefs is the maximum number of references of one event that are examined.
 	maxRefs = 16
-	// maxOrphans bounds the events that were reported before the event that they reply to.
+	// maxOrphans is the maximum number of events that were reported before the event that they
+	// reply to.
 	maxOrphans = 1_024
 )
 
-// threads contains the stored replies to events of ours. The content depends on the events only,
-// not on their order, unless a bound is reached. Use newThreads.
+// threads contains the stored replies in hosted repositories. The content depends on the events
+// only, not on their order, unless a limit is reached. Use newThreads.
 type threads struct {
 	nodes        map[refKey]*threadNode                          // by id, and by address
 	children     map[refKey]*threadEdge                          // the first edge to each referenced key, stored or not
 	ours         map[refKey]*indexRepo                           // repositories
 	authors      map[unique.Handle[graspsync.PubKey]]*threadNode // the first node of each author
 	roots        *indexRoots                                     // read-only, of the tables
-	branches     map[refKey]map[*threadNode]struct{}             // nodes with a place, by its top; none is empty
-	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same, with the owner of the top
+	branches     map[refKey]map[*threadNode]struct{}             // nodes with a place, by the top of their place; no set is empty
+	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same nodes, with the owner of the top
 	mostOfBranch int                                             // [maxOfBranch], smaller in tests
 
 	orphans *limit.Table[*threadNode, struct{}] // nodes without a place
@@ -51,17 +52,16 @@ type refKey [32]byte
 
 func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
 
-// threadReply is an event that refers to others.
 type threadReply struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
-	address string // by which replies refer to it; "" if they use its id
+	address string // used by references; "" if references use the id
 	refs    []refKey
 }
 
-// threadNode is a reply or an orphan. The nodes that refer to one key, and those of one author,
-// form linked lists, because there may be many.
+// threadNode is a reply or an orphan. Nodes of one author form a linked list, because an author may
+// have many.
 type threadNode struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
@@ -80,15 +80,15 @@ type threadEdge struct {
 	prev, next *threadEdge
 }
 
-// threadPlace is the position of a node in a thread. The zero value is none.
+// threadPlace is the position of a node in a thread. The zero value means no place.
 type threadPlace struct {
 	top    refKey // root event or repository
 	ofRepo bool   // top is a repository
 	depth  uint8  // 1 for a direct reference to top
 }
 
-// before reports whether a place is preferred to another: root events before repositories, then the
-// smaller depth.
+// before reports whether a place is preferred to another. Root events precede repositories, then
+// the smaller depth wins.
 func (p threadPlace) before(other threadPlace) bool {
 	switch {
 	case other.depth == 0:
@@ -131,7 +131,7 @@ func threadReplyOf(ev graspsync.Event) *threadReply {
 		if len(refs) == maxRefs {
 			break
 		}
-		if a.Kind != graspsync.KindState { // a reference to a state says nothing about the thread
+		if a.Kind != graspsync.KindState { // a reference to a state does not place an event in a thread
 			refs = append(refs, addressRef(a.String()))
 		}
 	}
@@ -150,7 +150,7 @@ const (
 	kindZap      = 9735
 )
 
-// key returns the key by which replies refer to a node.
+// key returns the key that references to a node use.
 func (n *threadNode) key() filters.Descendant {
 	if n.address != "" {
 		return filters.Descendant{Address: n.address}
@@ -158,7 +158,7 @@ func (n *threadNode) key() filters.Descendant {
 	return filters.Descendant{ID: n.id}
 }
 
-// keys returns all keys of a node. The first one is used in requests.
+// keys returns all keys of a node. Requests use the first key.
 func (n *threadNode) keys() []refKey {
 	if n.address != "" {
 		return []refKey{addressRef(n.address), refKey(n.id)}
@@ -166,7 +166,6 @@ func (n *threadNode) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-// answer returns the reply of a node.
 func (n *threadNode) answer() *threadReply {
 	a := &threadReply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
 	for i := range n.edges {
@@ -175,7 +174,7 @@ func (n *threadNode) answer() *threadReply {
 	return a
 }
 
-// is sets the reply of an unlinked node.
+// is sets the reply of a node that has no links.
 func (n *threadNode) is(a *threadReply) {
 	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
 	n.edges = make([]threadEdge, len(a.refs))
@@ -261,7 +260,7 @@ func (d *threads) unlink(n *threadNode) {
 	}
 }
 
-// await keeps a node without a place for a while, because events may be reported out of order and
+// await keeps a node without a place as an orphan, because events may be reported out of order and
 // deleted events may return.
 func (d *threads) await(n *threadNode) {
 	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
@@ -281,7 +280,7 @@ func (d *threads) below(keys ...refKey) (out []*threadNode) {
 	return out
 }
 
-// top reports whether a key is a repository of ours or a root event of one, and returns the owner.
+// top reports whether a key is a hosted repository or a root event of one, and returns the owner.
 func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
@@ -297,7 +296,7 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	return (*root.repos)[i].ref.Owner, false, true
 }
 
-// best returns the best place of a node. deep reports that a reference is at the maximum depth.
+// best returns the preferred place of a node. deep means that a reference is at the maximum depth.
 func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 	for i := range n.edges {
 		ref := n.edges[i].to
@@ -310,7 +309,7 @@ func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 				continue
 			}
 			if _, _, stands := d.top(parent.place.top); !stands {
-				continue // its place is void
+				continue // the place of the referenced node is void
 			}
 			if p = parent.place; p.depth == maxDepth {
 				deep = true
@@ -331,7 +330,7 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 		n := work[0]
 		work = work[1:]
 		if d.nodes[refKey(n.id)] != n {
-			continue // removed
+			continue // the node was removed
 		}
 		at, _ := d.best(n)
 		was := n.place
@@ -354,7 +353,7 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 				c.setDescendant(n.key(), d.reposBelow(at))
 				break
 			}
-			n.place = was // for the change
+			n.place = was // the change needs the old place
 			d.drop(n, c)
 			c.leaveOut()
 		}
@@ -362,7 +361,6 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 	}
 }
 
-// reposBelow returns the repositories of a place.
 func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
 	if at.ofRepo {
 		return []graspsync.RepoRef{d.ours[at.top].ref}
@@ -370,9 +368,9 @@ func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
 	return d.roots.get(graspsync.EventID(at.top)).refs()
 }
 
-// take puts a node into a place. A full branch evicts its oldest node, a full table the oldest node
-// of the owner with most. A newer node of the same branch or owner is not evicted, and neither is a
-// node with replies. It returns the nodes below the evicted ones.
+// take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
+// oldest node. A full table evicts the oldest node of the owner with the most nodes. Nodes with
+// replies, and newer nodes of the same branch or owner, are not evicted; then fits is false.
 func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*threadNode, fits bool) {
 	above := d.above(n, at.top)
 	stays := func(o *threadNode) bool { return has(above, o) || d.carries(o) }
@@ -416,7 +414,6 @@ func (d *threads) giveUp(n *threadNode, c *indexChange) (hung []*threadNode) {
 	return hung
 }
 
-// vacate removes a node from its place.
 func (d *threads) vacate(n *threadNode) {
 	b := d.branches[n.place.top]
 	if delete(b, n); len(b) == 0 {
@@ -431,7 +428,7 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
-// drop removes a node. The caller settles the nodes below it.
+// drop removes a node. The caller must settle the nodes below it.
 func (d *threads) drop(n *threadNode, c *indexChange) {
 	if n.place.depth > 0 {
 		c.setDescendant(n.key(), nil)
@@ -441,7 +438,7 @@ func (d *threads) drop(n *threadNode, c *indexChange) {
 	d.unlink(n)
 }
 
-// remove removes an event of this author, or of any author if zero.
+// remove removes an event of this author. A zero author means any author.
 func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 	n := d.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
@@ -464,7 +461,6 @@ func (d *threads) carries(n *threadNode) bool {
 	return false
 }
 
-// before reports whether a node is older than another one.
 func (n *threadNode) before(other *threadNode) bool { return order(n, other) < 0 }
 
 // order compares nodes by age, oldest first.
@@ -472,7 +468,7 @@ func order(n, other *threadNode) int {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
 }
 
-// above returns the nodes below top that a node replies to, directly or not.
+// above returns the nodes below top to which a node replies, directly or indirectly.
 func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
 	found := make(map[*threadNode]struct{})
 	for work := []*threadNode{n}; len(work) > 0; work = work[1:] {
@@ -487,8 +483,8 @@ func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
 	return found
 }
 
-// stands applies that a repository has become ours or has ceased to be. Unknown replies in it are
-// read from the Store later.
+// stands updates the threads after a repository has become hosted or is no longer hosted. Unknown
+// replies in it are read from the Store later.
 func (d *threads) stands(r *indexRepo, c *indexChange) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
@@ -513,7 +509,7 @@ func (d *threads) reportBelow(top refKey, c *indexChange) {
 	}
 }
 
-// differs adds the change from d to now.
+// differs adds the change from d to now to c.
 func (d *threads) differs(now *threads, c *indexChange) {
 	for k, n := range now.nodes {
 		if n.place.depth == 0 || k != n.keys()[0] {

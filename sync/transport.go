@@ -75,9 +75,9 @@ type Conn interface {
 	Close() error
 }
 
-// A Skimmer is a [Conn] that can skip the body of an event that is known. If known reports true for
-// its id, Receive may return the event with [wire.Message.Known] set. Skim is called before Receive
-// or not at all. Any goroutine may call known, which never blocks.
+// A Skimmer is a [Conn] that can skip the body of a known event. If known reports true for an id,
+// Receive may return the event with [wire.Message.Known] set. Skim is called before Receive or not
+// at all. Any goroutine may call known, which never blocks.
 type Skimmer interface {
 	Skim(known func(graspsync.EventID) bool)
 }

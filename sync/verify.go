@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/batchverify"
 )
 
-// ErrSignature is wrapped by the error of a [Verifier] for an event whose signature is not its
-// author's.
+// ErrSignature is wrapped by the error of a [Verifier] for an event with a wrong signature.
 var ErrSignature = batchverify.ErrSignature
 
 // A Verifier checks signatures (BIP-340) in batches. Verify returns one result for each event, in
@@ -32,8 +31,8 @@ const (
 	// hardly cheaper per event.
 	verifyBatch = 512
 
-	// verifyLinger is the time for which history waits for a full batch. A fast relay sends some
-	// hundred events in that time. A single check costs ten times as much per signature.
+	// verifyLinger is the maximum time that historic events wait for a full batch. A fast relay
+	// sends some hundred events in that time. A single check costs ten times as much per signature.
 	verifyLinger = 20 * time.Millisecond
 )
 
@@ -46,7 +45,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	case <-ctx.Done():
 		return nil
 	}
-	if len(g.toVerify) == 0 { // an earlier hurry is served
+	if len(g.toVerify) == 0 { // no queued event is left for an earlier hurry
 		select {
 		case <-g.hurried:
 		default:
@@ -81,7 +80,7 @@ func (g *ingest) gather(ctx context.Context) (jobs []*job) {
 	return jobs
 }
 
-// hurry verifies queued events immediately, because a request has ended.
+// hurry makes queued events be verified immediately, because a request has ended.
 func (g *ingest) hurry() {
 	select {
 	case g.hurried <- struct{}{}:
@@ -89,14 +88,14 @@ func (g *ingest) hurry() {
 	}
 }
 
-// verifyAll is one worker. It checks the signatures of events that are not stored.
+// verifyAll is one worker. It verifies events until ctx ends.
 func (g *ingest) verifyAll(ctx context.Context) {
 	for {
 		jobs := g.gather(ctx)
 		if jobs == nil {
 			return
 		}
-		for _, j := range jobs { // other events of their hosts may wait
+		for _, j := range jobs { // other events of the same hosts may wait for room
 			j.turn.Release()
 		}
 		jobs = g.unstored(ctx, g.worthwhile(jobs))
@@ -135,7 +134,7 @@ func (g *ingest) verifyAll(ctx context.Context) {
 	}
 }
 
-// verify calls the Verifier. An error says nothing about the events.
+// verify calls the Verifier. An error means that no event was checked.
 func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	defer g.telemetry.recovered(&err, "verifier")
 	verdicts = g.cfg.Verifier.Verify(events)
@@ -146,7 +145,7 @@ func (g *ingest) verify(events []*nostr.Event) (verdicts []error, err error) {
 	return verdicts, nil
 }
 
-// unverified ends a job that could not be verified. Its batch is repeated; a live event is
+// unverified ends a job that could not be verified. Its batch is repeated. A live event is
 // requested by id.
 func (g *ingest) unverified(j *job) {
 	g.telemetry.failed.Add(1)
@@ -156,8 +155,8 @@ func (g *ingest) unverified(j *job) {
 	}
 }
 
-// worthwhile settles the jobs for which only a relay waits that is being disconnected, and returns
-// the others. The batch of that relay is requested again.
+// worthwhile settles the jobs whose only relay is being disconnected, and returns the other jobs.
+// The batch of that relay is requested again.
 func (g *ingest) worthwhile(jobs []*job) []*job {
 	return slices.DeleteFunc(jobs, func(j *job) bool {
 		return j.from != nil && j.from.spent.Load() && g.inflight.letGo(j)

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// storeView is the [View] over the index and a [Store].
+// storeView is the [View] of the Policy, from the index and a [Store].
 type storeView struct {
 	*eventIndex
 	store Store
@@ -26,8 +26,8 @@ const (
 
 // Addressed implements [View].
 func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
-	// Sort by kind, and leave out invalid addresses. A replaceable address reads all events of its
-	// kind, so all such kinds go into one query.
+	// Sort by kind and omit invalid addresses. The query for a replaceable address reads all events
+	// of its kind, so all such kinds go into one query.
 	at = slices.DeleteFunc(slices.Clone(at), func(c graspsync.Address) bool {
 		return !nostr.IsAddressableKind(c.Kind) && (!nostr.IsReplaceableKind(c.Kind) || c.Identifier != "")
 	})
@@ -48,8 +48,8 @@ func (v storeView) Addressed(ctx context.Context, at []graspsync.Address) (bool,
 	return false, nil
 }
 
-// versions returns a filter that matches the events at some addresses and others, and the set of
-// addresses.
+// versions returns a filter that matches the events at the addresses, and possibly others, and the
+// set of addresses.
 func versions(some []graspsync.Address) (f nostr.Filter, wanted map[graspsync.Address]bool) {
 	wanted = make(map[graspsync.Address]bool, len(some))
 	for _, c := range some {
@@ -82,7 +82,7 @@ func (v storeView) Near(ctx context.Context, ids []graspsync.EventID, at []grasp
 			if fits(ev) {
 				near = append(near, ev)
 			}
-			if n++; n == nearAtOnce { // filters have no limit
+			if n++; n == nearAtOnce { // the filter has no limit
 				break
 			}
 		}

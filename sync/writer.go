@@ -13,17 +13,19 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// writer is the last stage of the pipeline. Its goroutine judges and saves, so that an event sees all events that were
-// accepted before it. The fields belong to the goroutine.
+// writer is the last stage of the pipeline. Its goroutine judges and saves one batch after the
+// other, so that each event is judged after all earlier accepted events. The fields belong to the
+// goroutine.
 type writer struct {
 	*ingest
 
-	// maintainers are the people whose events count, by identifier, as they were at the last check, without the people
-	// of whom an event was rejected since. The value is true for people whose states count as well.
+	// maintainers are the recognized authors of each identifier at the last check, without authors
+	// of whom an event was rejected since. The value is true for authors whose states are accepted
+	// too.
 	maintainers *limit.Table[string, map[graspsync.PubKey]bool]
 
 	works    uint64        // number of successful saves
-	workedAt time.Time     // the last success after a time without any, or of an event that had failed
+	workedAt time.Time     // the last success after complete failure, or of an event that had failed
 	wait     time.Duration // current pause while nothing can be saved, else 0
 	next     time.Time     // end of that pause
 	askAt    time.Time     // the next request of ids
@@ -33,8 +35,8 @@ type writer struct {
 	failures uint64    // of the Store or the Policy
 	unsaid   int       // failures since the last line in the log
 	saidAt   time.Time // the last line in the log
-	down     bool      // no failed event was saved since
-	said     bool      // the log has the failure, and not the recovery
+	down     bool      // no failed event was saved since the failure
+	said     bool      // the failure was logged, and the recovery was not
 }
 
 func newWriter(g *ingest) *writer {
@@ -43,7 +45,7 @@ func newWriter(g *ingest) *writer {
 
 // run works until ctx ends.
 func (w *writer) run(ctx context.Context) {
-	w.arm(time.Time{}) // events of the last process
+	w.arm(time.Time{}) // events of the previous process
 	for {
 		select {
 		case j := <-w.toSave:
@@ -58,7 +60,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// turn runs a part of the work and contains a panic of ours or of the embedder's logger.
+// turn runs a part of the work and recovers a panic.
 func (w *writer) turn(work func()) {
 	w.inflight.turn.Add(1)
 	defer w.inflight.turn.Add(1)
@@ -101,7 +103,7 @@ func (w *writer) catchUp(ctx context.Context) {
 	w.process(ctx, w.revived(waiting))
 }
 
-// fulfilled returns the fulfilled dependencies, and whether there may be others. It computes the
+// fulfilled returns the fulfilled dependencies. all means that there may be others. It computes the
 // result of a scan only if events wait.
 func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	keys, all = w.reprocess.takeFulfilled()
@@ -111,8 +113,8 @@ func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-// judgeAgain judges and saves events again that had no room or could not be saved, and requests
-// events of which only the id is left.
+// judgeAgain processes events that had no room or could not be saved, and requests events by id of
+// which only the id is left.
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
 	w.timer = nil
@@ -161,7 +163,7 @@ func (w *writer) judgeAgain(ctx context.Context) {
 }
 
 // process judges jobs, saves the accepted events and continues with the events that waited for
-// these. If there are many, new events get half of the batches.
+// them. If many events waited, new events get half of the batches.
 func (w *writer) process(ctx context.Context, jobs []*job) {
 	w.inflight.unsettled.Add(1) // revived events are in no table
 	defer w.inflight.unsettled.Add(-1)
@@ -189,8 +191,8 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 	}
 }
 
-// judge returns the accepted jobs and settles the others. It also returns the events that waited
-// for a held event.
+// judge returns the accepted jobs and settles the others. woken are the events that waited for a
+// held event.
 func (w *writer) judge(ctx context.Context, jobs []*job) (accepted []*job, woken []*pending.PendingEvent) {
 	accepted = make([]*job, 0, len(jobs))
 	for _, j := range jobs {
@@ -234,8 +236,8 @@ func (w *writer) judgeOne(ctx context.Context, j *job) (accept bool, woken []*pe
 	return false, nil
 }
 
-// judgeForeign rejects an announcement with an unchecked signature. If it concerns us by now, it is
-// requested again to be verified.
+// judgeForeign rejects an announcement with an unchecked signature. If its author is recognized by
+// now, it is requested again and verified.
 func (w *writer) judgeForeign(j *job) {
 	if v, foreign := w.policy.foreign(j.incoming.Event); foreign {
 		w.reject(j, v)
@@ -247,7 +249,7 @@ func (w *writer) judgeForeign(j *job) {
 }
 
 // overtaken settles a job if another copy of its event was processed in the meantime. A known event
-// that waited is judged all the same.
+// that waited is judged anyway.
 func (w *writer) overtaken(j *job) bool {
 	if j.revived && j.tries == 0 || !w.known.Has(j.key.id) {
 		return false
@@ -261,16 +263,16 @@ func (w *writer) overtaken(j *job) bool {
 	return true
 }
 
-// reject remembers a rejected event. Of an event with an unchecked signature only the id is kept,
-// and the event is requested again if it counts later.
+// reject records a rejected event. If its signature was not checked, only the id is kept, and the
+// event is requested again when its dependency arrives.
 func (w *writer) reject(j *job, v graspsync.Verdict) {
 	w.awaitMaintainers(v.DependsOn)
 	w.unwanted(j, IsRejected, v, pending.Note{Deps: pending.KeysOf(v.DependsOn), Fresh: len(v.DependsOn) > 0 && !j.foreign})
 }
 
-// postpone keeps an event without room, to be judged again.
+// postpone keeps an event without room for a later judgment.
 func (w *writer) postpone(j *job, v graspsync.Verdict) {
-	if j.again && j.tries == 0 { // it was counted when it arrived
+	if j.again && j.tries == 0 { // the event was counted when it arrived
 		w.done(j)
 		return
 	}
@@ -278,8 +280,8 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 	w.arm(time.Now().Add(turnEvery))
 }
 
-// unwanted counts and remembers an event that is not stored. It is observed last, when the records
-// are complete.
+// unwanted counts and records an event that is not stored. The observation comes last, when the
+// records are complete.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
 	w.telemetry.rejected(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
@@ -288,8 +290,8 @@ func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.N
 	w.telemetry.observe(EventRejected{ID: j.key.id, Source: j.incoming.Source, Reason: v.Reason})
 }
 
-// held records that the Policy holds an event, and returns the events that waited for that. A held
-// announcement allows its states to be held.
+// held records that the Policy holds an event, and returns the events that waited for that. States
+// of a held announcement can then be held too.
 func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEvent) {
 	w.telemetry.say("event held", j.incoming, "by", "the policy")
 	w.known.Add(j.key.id)
@@ -331,20 +333,20 @@ func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.Pendin
 	return w.saveFor(ctx, jobs, p)
 }
 
-// savePatience bounds the wait for the Store.
+// savePatience limits the time of calls of the Store.
 type savePatience struct {
 	call time.Duration // of each call
-	end  time.Time     // of all attempts to save parts of a failed batch; zero: none
+	end  time.Time     // of all attempts to save parts of a failed batch; zero: no limit
 }
 
 const (
-	// leastPatience is the part of StoreTimeout for small parts of a batch that was too slow.
+	// leastPatience is the divisor of StoreTimeout for small parts of a batch that was too slow.
 	leastPatience = 16
-	// splitPatience is the multiple of StoreTimeout for all parts of a batch. The rest is retried
-	// later.
+	// splitPatience is the multiple of StoreTimeout for all parts of a batch together. The
+	// remaining parts are retried later.
 	splitPatience = 2
-	// slowTries: every fourth retry of an event that was too slow alone has the whole StoreTimeout,
-	// because others wait for it.
+	// slowTries: an event that was too slow alone gets the whole StoreTimeout only in every fourth
+	// retry, because other events wait for it.
 	slowTries = 4
 )
 
@@ -378,14 +380,14 @@ func (w *writer) saveFor(ctx context.Context, jobs []*job, p savePatience) (woke
 		o := &outcomes[places[i]]
 		w.contain(j, func() { woken = append(woken, w.outcome(ctx, j, *o)...) })
 		if o.Result == graspsync.Stored {
-			o.Result = graspsync.Duplicate // for another copy
+			o.Result = graspsync.Duplicate // another copy was stored
 		}
 	}
 	return woken
 }
 
-// incoming returns the distinct events of jobs, and the index of each job's event. A revived event
-// may come together with a new copy.
+// incoming returns the distinct events of jobs, and the index of each job's event. Two jobs may
+// have the same event: a revived event and a new copy.
 func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 	events, places = make([]graspsync.Incoming, 0, len(jobs)), make([]int, len(jobs))
 	seen := make(map[graspsync.EventID]int, len(jobs))
@@ -401,9 +403,9 @@ func incoming(jobs []*job) (events []graspsync.Incoming, places []int) {
 	return events, places
 }
 
-// saveFailed retries jobs that could not be saved together. One event may be the cause. So if the
-// jobs have failed before, the last one is saved alone, and if any save succeeded since their last
-// attempt, the others are saved in halves.
+// saveFailed retries jobs that could not be saved together, because one event may be the cause. If
+// the jobs have failed before, the last one is saved alone. The others are saved in halves if any
+// save succeeded since their last attempt.
 func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, err error) (woken []*pending.PendingEvent) {
 	last := len(jobs) - 1
 	slow := errors.Is(err, context.DeadlineExceeded)
@@ -426,7 +428,6 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, er
 	return woken
 }
 
-// outcome processes the result of the Store for an event.
 func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woken []*pending.PendingEvent) {
 	ev := j.incoming.Event
 	before, _ := w.rejected.Look(j.key.id)
@@ -463,12 +464,11 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	return woken
 }
 
-// gone remembers an event that was accepted and is superseded or deleted.
+// gone records an event that was accepted before and is now superseded or deleted.
 func (w *writer) gone(j *job) {
 	w.note(pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{stats: j.stats}, Accepted: countsAgain(j.incoming.Event)})
 }
 
-// brought counts a new event for its relay.
 func (w *writer) brought(j *job) {
 	w.telemetry.observe(EventStored(j.incoming))
 	w.telemetry.say("event stored", j.incoming)
