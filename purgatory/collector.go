@@ -2,7 +2,7 @@ package purgatory
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are the names of all metrics, each with its help and the name of its label, if it has one.
+// metrics are all metrics: name, help, and an optional label.
 var metrics = [][]string{
 	{"sync_queue_size", "Number of repositories whose git data is being fetched or waits for a fetch."},
 	{"sync_attempts_total", "Total requests for git data by result.", "result"},

@@ -319,8 +319,8 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	}
 }
 
-// hunt queues the fetch of the missing data of a repository, if the reasons or the hourly check ask
-// for it.
+// hunt queues a fetch of the missing data of a repository, if the reasons or the hourly check
+// require it.
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
@@ -393,16 +393,16 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	}
 }
 
-// waits reports whether an event waits for data of a repository. Other missing data is fetched a
-// few times after each check.
+// waits reports whether a held event needs data of a repository. Other missing data is fetched
+// attemptsPerCheck times after each check.
 func (e *engine) waits(ref graspsync.RepoRef) bool {
 	return len(e.p.table.lacked(ref).Entries) > 0
 }
 
-// attemptsPerCheck is the number of attempts after a check for data that no event waits for.
+// attemptsPerCheck is the number of attempts after a check for data that no held event needs.
 const attemptsPerCheck = 3
 
-// expire has workers end the holds that are due.
+// expire starts workers that end due holds.
 func (e *engine) expire(ctx context.Context, now time.Time) {
 	room := e.p.cfg.fixed.MaxLooks - len(e.expiring)
 	if room <= 0 {
@@ -418,13 +418,13 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 	}
 }
 
-// due returns at most n of the events whose time is over and whose hold is not prolonged.
+// due returns at most n events whose hold must end now.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
 	e.faults.lapse(now)
 	due, prolonged := e.p.pending.due(now, n, e.faults.keep, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
-			for _, entry := range prolonged { // should it fail, less is left of its time after a restart
+			for _, entry := range prolonged { // after a failed write, a restart shortens the hold
 				if err := e.p.pending.rewrite(ctx, entry.ID); err != nil && ctx.Err() == nil {
 					e.p.cfg.Logger.Warn("saving a deadline failed", keyEvent, entry.ID.String(), keyError, graspsync.Printable(err.Error()))
 				}
@@ -434,17 +434,17 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 	return due
 }
 
-// owed reports whether a server was not asked yet for the data of an event.
+// owed reports whether a server of an event was not asked yet because of other requests.
 func (e *engine) owed(now time.Time, entry refplan.Entry) bool {
 	return slices.ContainsFunc(e.p.pending.needing(entry), func(ref graspsync.RepoRef) bool { return e.queue.Owes(now, ref, entry.Seen) })
 }
 
-// handle surveys the identifiers of an expired event, because nothing may be missing any more, or
-// its data may have arrived.
+// handle surveys the identifiers of an expired event, because its repositories may be complete now,
+// or its data may have arrived.
 func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	delete(e.expiring, msg.entry.ID)
 	entry, waits := e.p.pending.get(msg.entry.ID)
-	if waits { // no look has taken it in meanwhile
+	if waits { // no release has stored it since
 		for _, ref := range entry.Repos {
 			e.p.table.touch(ref)
 		}
@@ -465,8 +465,8 @@ func (msg expiryEnd) handle(ctx context.Context, e *engine) {
 	}
 }
 
-// left surveys the repositories that a deletion names by address. A deletion names other events by
-// id, which [Purgatory.Departed] reports.
+// left surveys the repositories that a deletion names by address. [Purgatory.NotifySuperseded]
+// reports events that a deletion names by id.
 func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 	_, addresses := nip34.ParseDeletion(deletion)
 	for _, a := range addresses {
@@ -493,7 +493,7 @@ func (e *engine) recall(ctx context.Context) error {
 	return nil
 }
 
-// arrivedPull holds a stored pull request if its data was staged, because it has no ref yet.
+// arrivedPull holds a stored pull request whose data was staged, because it has no ref yet.
 func (e *engine) arrivedPull(ctx context.Context, ev graspsync.Event) {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil || !slices.ContainsFunc(pr.Repos, func(ref graspsync.RepoRef) bool {

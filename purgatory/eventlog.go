@@ -9,17 +9,17 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// maxEnded is the maximum number of ended events, maxReplies that of replies of git servers, that [EventState] and
-// [ServerState] are made from.
+// maxEnded is the maximum number of recorded ended events, maxReplies of recorded replies of git
+// servers, for [EventState] and [ServerState].
 const maxEnded, maxReplies = 10_000, 10_000
 
-// replyKey is a repository and a server that was asked for its data.
+// replyKey identifies the reply of a server about a repository.
 type replyKey struct {
 	repo graspsync.RepoRef
 	from graspsync.CloneURL
 }
 
-// addEnding records why an event is not held, or not held any more.
+// addEnding records why an event is not held or no longer held.
 func (s *report) addEnding(e EventState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *report) ending(id graspsync.EventID) (EventState, bool) {
 	return s.endings.Get(id)
 }
 
-// endingsOf returns the endings that match, the newest first.
+// endingsOf returns the matching endings, the newest first.
 func (s *report) endingsOf(matches func(EventState) bool) (out []EventState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *report) reply(ref graspsync.RepoRef, from graspsync.CloneURL) ServerSta
 	return r
 }
 
-// repliers returns the git servers that replied about a repository.
+// repliers returns the git servers with a recorded reply about a repository.
 func (s *report) repliers(ref graspsync.RepoRef) (urls []graspsync.CloneURL) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// expire ends the hold of an event whose time is over, on the disk first. It does nothing if the
-// event was released, deleted or prolonged meanwhile.
+// expire ends the hold of an overdue event, first on the disk. It does nothing if the event was
+// released, deleted or extended since.
 func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	e, due := p.pending.overdue(id)
 	if !due {
-		return nil // or it is being released: it is due again soon
+		return nil // or a release uses it, and it is due again soon
 	}
 	defer p.pending.notEnding(id)
 	if e.Class == refplan.Announcement && !e.Soft {
@@ -26,7 +26,7 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 	if err != nil {
 		return err
 	}
-	if has || p.pending.isServed(id) { // before a crash, or it waited on for another repository
+	if has || p.pending.isServed(id) { // stored before a crash, or held for another repository
 		return p.pending.forget(ctx, e, Released)
 	}
 	if err := p.dropPull(ctx, e); err != nil {
@@ -36,10 +36,10 @@ func (p *Purgatory) expire(ctx context.Context, id graspsync.EventID) error {
 }
 
 // expireSoftly removes the repository of an announcement, unless a push or fetch is under way or
-// has brought branches or tags. Pull requests do not count, because anybody writes them.
+// has brought branches or tags. Pull requests do not count, because anyone can write them.
 func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 	ref := e.Repos[0]
-	served, err := p.reader.accepted(ctx, ref) // we were killed before it was struck off
+	served, err := p.reader.accepted(ctx, ref) // a crash may have prevented the end of the hold
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *Purgatory) expireSoftly(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	if has {
-		p.table.touch(ref) // it is released for that
+		p.table.touch(ref) // asks for a release
 		return fmt.Errorf("removing a repository: it is served, or has branches or tags: %w", ErrInUse)
 	}
 	if err := p.removeRepository(ctx, ref); err != nil {

@@ -19,15 +19,15 @@ type (
 		ByUser   bool
 		Deadline time.Time
 	}
-	// HoldEnded reports that an event is not held any more.
+	// HoldEnded reports that an event is no longer held.
 	HoldEnded struct {
 		ID     graspsync.EventID
 		Event  graspsync.Event
 		Reason EndReason
 		Waited time.Duration
 	}
-	// RevivalEnded reports that an expired announcement can not be revived any more. It lists
-	// nobody from now on.
+	// RevivalEnded reports that an expired announcement can no longer be revived. Its listed
+	// maintainers do not count any more.
 	RevivalEnded struct {
 		ID    graspsync.EventID
 		Event graspsync.Event
@@ -37,16 +37,15 @@ type (
 		Repo    graspsync.RepoRef
 		URL     graspsync.CloneURL
 		Wanted  int   // requested objects
-		Missing int   // of Wanted, afterwards
+		Missing int   // of Wanted, after the request
 		Bytes   int64 // received
-		Err     error // nil if the server answered as it should
+		Err     error // nil if the server replied correctly
 		Local   error // a failure of our git or disk; the received data is not part of the repository
 	}
-	// AttemptEnded reports that an attempt has asked every server that could be asked, and that
-	// data is still missing.
+	// AttemptEnded reports an attempt that has asked every available server and left data missing.
 	AttemptEnded struct {
 		Repo    graspsync.RepoRef
-		Attempt int // in a row, from 1
+		Attempt int // consecutive attempts, from 1
 		Next    time.Time
 	}
 )
@@ -61,27 +60,27 @@ func (FetchEnded) observation() {}
 
 func (AttemptEnded) observation() {}
 
-// EndReason is the reason for which a hold ended.
+// EndReason is the reason why a hold ended.
 type EndReason uint8
 
-// The reasons for which a hold ends.
+// The reasons why a hold ends.
 const (
-	// Released: the git data has arrived, and the event is stored.
+	// Released means that the git data has arrived and the event is stored.
 	Released EndReason = iota + 1
-	// Expired: the git data did not arrive in time.
+	// Expired means that the git data did not arrive in time.
 	Expired
-	// Replaced: a newer version is held instead.
+	// Replaced means that a newer version is held instead.
 	Replaced
-	// Deleted: the author deleted the event.
+	// Deleted means that the author deleted the event.
 	Deleted
-	// NotStored: the git data has arrived, but the relay refused the event or had a newer version
-	// or a deletion of it. Its text is "refused".
+	// NotStored means that the git data has arrived, but the relay refused the event or had a newer
+	// version or a deletion of it. Its text is "refused".
 	NotStored
-	// Displaced: the event was evicted because the table was full, or [Purgatory.Drop] removed
-	// it. It may be submitted again.
+	// Displaced means that the event was evicted from a full table or removed by [Purgatory.Drop].
+	// It may be submitted again.
 	Displaced
-	// Unwanted: the event was the announcement of a maintainer whom no held announcement lists any
-	// more. It may be submitted again.
+	// Unwanted means that no held announcement lists the author of this announcement any more. It
+	// may be submitted again.
 	Unwanted
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Refetch has a repository examined, and its missing data fetched immediately, without the waits
-// for earlier attempts and for broken servers. The limit of requests per minute stays. It returns
-// before data is fetched. The error wraps [ErrNoRepository] if the repository is not announced.
+// Refetch starts a fetch of the missing data of a repository. It skips the waits after earlier
+// attempts and for broken servers, but not the limits of requests per minute. It returns before
+// data arrives. The error wraps [ErrNoRepository] if the repository is not announced.
 func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	about, _, err := p.Announced(ctx, ref)
 	switch {
@@ -44,15 +44,15 @@ func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (i
 	return ids, errors.Join(errs...)
 }
 
-// RemovePull removes the ref of a pull request, or update, from a repository. It is for a takedown,
-// after the event is deleted. The next maintenance deletes the objects. A missing ref is no error.
+// RemovePull removes the ref of a pull request or update from a repository, for a takedown, after
+// the event is deleted. The next maintenance deletes the objects. A missing ref is no error.
 func (p *Purgatory) RemovePull(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) error {
 	return p.dropRefs(ctx, ref, id)
 }
 
-// Drop ends the hold of all events for which unwanted returns true, and has their data deleted.
-// They may be submitted again. It returns the number of events. The error joins those of single
-// events. The others were removed, and the call may be repeated.
+// Drop ends the holds of all events for which unwanted returns true, deletes their data, and
+// returns their number. They may be submitted again. The error joins those of single events. The
+// other events were dropped, and the call may be repeated.
 func (p *Purgatory) Drop(ctx context.Context, unwanted func(graspsync.Event) bool) (n int, err error) {
 	var errs []error
 	for _, e := range p.pending.all() {

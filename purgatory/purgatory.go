@@ -30,12 +30,12 @@ var (
 	// ErrStarting is returned while the repositories are still being listed.
 	ErrStarting = errors.New("the repositories are still being listed")
 	// ErrLost is returned if most repositories have no announcement. They stay in service until the
-	// operator confirms that they leave, or their events are back.
+	// operator confirms their removal or their events return.
 	ErrLost = errors.New("most repositories have no announcement, so their events may be lost: restore these, or confirm that the repositories leave")
 )
 
-// Purgatory holds events until their git data has arrived. [Open] creates it. All methods may be
-// called concurrently.
+// Purgatory holds events until their git data has arrived. It is created by [Open] and safe for
+// concurrent use.
 type Purgatory struct {
 	ran atomic.Bool
 
@@ -64,15 +64,14 @@ type Purgatory struct {
 	maintenance *maintenance
 }
 
-// Open reads the held events from a store, repairs repositories after a crash, and returns when
-// they can be read again. It fetches nothing. The error wraps [ErrConfig] and names every invalid
+// Open reads the held events from a store and repairs repositories after a crash. When it returns,
+// they can be read. It fetches nothing. The error wraps [ErrConfig] and names every invalid
 // argument. [state.NewMemory] is a store for tests. A store of [state.Open] survives a restart.
 func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, store, cfg, func(string) {}, rand.Uint64()|1)
 }
 
-// open is Open with a function that is called after each durable step, and the seed of random
-// waits.
+// open is Open with a function that is called after each durable step, and a seed for random waits.
 func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
 	step func(name string), seed uint64,
 ) (*Purgatory, error) {
@@ -122,9 +121,9 @@ func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.S
 	return p
 }
 
-// Held returns the keys of the held events that match a filter at one moment, without those that
-// are stored and wait for another repository. An event is stored before its hold ends. A caller
-// that needs all events calls Held first, and then the [Relay].
+// Held returns the keys of the held events that match a filter, without stored pull requests that
+// are still held for other repositories. An event is stored before its hold ends. A caller that
+// needs all events calls Held first and reads the [Relay] afterwards.
 func (p *Purgatory) Held(filter nostr.Filter) []graspsync.EventKey { return p.pending.held(filter) }
 
 // Announcements returns the held announcements with an identifier that have not expired.
@@ -135,8 +134,8 @@ func (p *Purgatory) Announcements(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Remembered returns the held announcements with an identifier, those that expired softly, and the
-// held announcements of maintainers whom these list.
+// Remembered returns the held announcements with an identifier, softly expired or not, and the held
+// announcements of maintainers whom they list.
 func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	if list := p.pending.announcements(identifier); list != nil {
 		return slices.Clip(list.soft)
@@ -144,8 +143,8 @@ func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Generation returns a value that changes whenever Announcements or Remembered would return
-// something else for an identifier. It is nil if both return nothing.
+// Generation returns a value that changes whenever the result of Announcements or Remembered
+// changes for an identifier. It is nil if both are empty.
 func (p *Purgatory) Generation(identifier string) any {
 	if list := p.pending.announcements(identifier); list != nil {
 		return list
@@ -154,19 +153,19 @@ func (p *Purgatory) Generation(identifier string) any {
 }
 
 // Knows reports whether a key is the author of a held announcement with an identifier, softly
-// expired or not, or is listed in one. It may report true for other keys.
+// expired or not, or is listed in one. It may return true for other keys.
 func (p *Purgatory) Knows(identifier string, who graspsync.PubKey) bool {
 	return p.pending.knows(identifier, who)
 }
 
-// PullRequest returns the held pull request, or update, with an id. It is nil if none is held.
+// PullRequest returns the held pull request or update with an id, or nil.
 func (p *Purgatory) PullRequest(id graspsync.EventID) *nip34.PullRequest {
 	e, _ := p.pending.get(id)
 	return e.Pull
 }
 
-// Event returns the held event with an id, also a softly expired announcement. It is the zero Event
-// if none is held.
+// Event returns the held event with an id, which may be a softly expired announcement. It returns
+// the zero Event if no event is held.
 func (p *Purgatory) Event(id graspsync.EventID) graspsync.Event {
 	e, _ := p.pending.get(id)
 	return e.Signed()
@@ -191,10 +190,9 @@ func (p *Purgatory) AllAnnouncements() []*nip34.Announcement {
 	return p.pending.allAnnouncements()
 }
 
-// Lacking returns the repositories that lack git data, each with whether a git server may still
-// have it. The value is false if each server failed or lacked the data several times, if the
-// announcement has expired softly, or if no event names git data. It is true for a repository that
-// has not been examined yet.
+// Lacking returns the repositories that lack git data. The value is true if a git server may still
+// have the data. It is false if each server failed or lacked the data several times, if the
+// announcement expired softly, or if no event names git data. It is true before the first release.
 func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 	out := make(map[graspsync.RepoRef]bool)
 	for _, e := range p.pending.all() {
@@ -207,37 +205,38 @@ func (p *Purgatory) Lacking() map[graspsync.RepoRef]bool {
 }
 
 // Pushing is called before a push moves refs, with the lock held. While a state that names the new
-// values is held, an older state does not move these refs back. This is not on the disk: after a
-// restart an older state decides until the data of the newer one is complete.
+// values is held, an older state does not move these refs back. This is not recorded on the disk.
+// After a restart, an older state decides until the data of the newer one is complete.
 func (p *Purgatory) Pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	p.pending.pushing(ref, refs)
 }
 
-// WaitServed waits until a repository was released for all earlier calls of [Purgatory.Pushed] and the
-// like, or ctx ends. Afterwards the data of a push is served, and the refs of other repositories
-// follow. A failed release ends the wait as well, and is repeated. The error wraps that of ctx.
+// WaitServed waits until a repository was released for all earlier calls, such as
+// [Purgatory.Pushed], or ctx ends. Afterwards the data of a push is served. The refs of other
+// repositories follow later. A failed release also ends the wait, and is repeated. The error wraps
+// that of ctx.
 func (p *Purgatory) WaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return p.table.await(ctx, ref)
 }
 
-// PullBytes returns the maximum number of bytes of strangers' pull requests in the repositories of
-// an owner, as measured since the start.
+// PullBytes returns the bytes of strangers' pull requests in the repositories of an owner. It is an
+// upper bound, measured since the start.
 func (p *Purgatory) PullBytes(owner graspsync.PubKey) int64 { return p.quota.ofOwner(owner) }
 
-// AdmitPullRefs returns the pull requests whose refs a push may not create, each with a reason for the
-// client. It makes room for the others. bytes is the size of the push. It is called before git
-// creates the refs, with the lock of the repository in dir held.
+// AdmitPullRefs returns the pull requests whose refs a push may not create, each with a reason for
+// the client. It makes room for the others. bytes is the size of the push. The caller holds the
+// lock of the repository in dir, and calls it before git creates the refs.
 func (p *Purgatory) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	return p.quota.forPush(ctx, ref, dir, pulls, bytes)
 }
 
 // Ready returns nil if repositories enter and leave service with their announcements. The error
-// wraps [ErrStarting] until Run has listed the repositories, and [ErrLost] while most of them have
-// no announcement.
+// wraps [ErrStarting] until Run has listed the repositories, and [ErrLost] while most repositories
+// have no announcement.
 func (p *Purgatory) Ready() error { return p.departures.err() }
 
-// ConfirmDepartures lets the repositories leave service for which Ready returns [ErrLost], and
-// returns their number. Their folders are kept for [Times].Departed.
+// ConfirmDepartures retires the repositories for which Ready returns [ErrLost], and returns their
+// number. Their folders are kept for [Times].Departed.
 func (p *Purgatory) ConfirmDepartures() int {
 	refs := p.departures.confirm()
 	for _, ref := range refs {
@@ -246,26 +245,25 @@ func (p *Purgatory) ConfirmDepartures() int {
 	return len(refs)
 }
 
-// Maintain maintains a repository immediately, regardless of the cost. Afterwards objects that
-// neither a ref nor a held event names are deleted, and so are reflogs. It is for a takedown, after
-// the events are deleted. The error wraps [ErrNoRepository], or [ErrInUse] if the call should be
-// repeated.
+// Maintain maintains a repository immediately, regardless of cost. It deletes reflogs, and objects
+// that neither a ref nor a held event names. It is for a takedown, after the events are deleted.
+// The error wraps [ErrNoRepository], or [ErrInUse] if the call should be repeated.
 func (p *Purgatory) Maintain(ctx context.Context, ref graspsync.RepoRef) (Maintained, error) {
 	return p.maintain(ctx, ref, true)
 }
 
 // Announced returns the announcement of a repository, stored or held, and its maintainers. The
-// announcement is nil if there is none.
+// announcement may be nil.
 func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	return p.reader.announcement(ctx, ref)
 }
 
 // AuthorizedState returns the newest state that decides about the refs of a repository, stored or
-// held, even if its objects are missing. A push must match it. It is nil if there is none. A held
-// state that git cannot accept does not count.
+// held, even if its objects are missing. A push must match it. It returns nil if there is none. A
+// held state that git cannot accept does not count.
 //
-// The error wraps [ErrInUse] if a change of refs has failed half-way and is not repaired yet. No
-// push may move refs before the repair, which is made soon.
+// The error wraps [ErrInUse] if a change of refs has failed half-way. No push may move refs before
+// the repair, which follows soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
 	if p.refUpdater.doubts(ref) {
 		p.touch(ref)
@@ -315,7 +313,7 @@ func (p *Purgatory) Status() Status {
 // errNotRunning is returned by ask before and after Run.
 var errNotRunning = errors.New("not running")
 
-// ask returns the state of the queue for a repository.
+// ask returns the state of a repository in the queue.
 func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.About, error) {
 	if !p.ran.Load() {
 		return syncqueue.About{}, errNotRunning
@@ -332,8 +330,8 @@ func (p *Purgatory) ask(ctx context.Context, ref graspsync.RepoRef) (syncqueue.A
 	}
 }
 
-// Collector returns the metrics. The caller registers it. namespace is a prefix of the names,
-// without underscore. Without it the names are those in docs/metrics.md.
+// Collector returns the metrics, which the caller registers. namespace is a prefix of their names,
+// without underscore. Without a prefix the names are those in docs/metrics.md.
 func (p *Purgatory) Collector(namespace string) prometheus.Collector {
 	return newCollector(p.Status, p.report, namespace)
 }

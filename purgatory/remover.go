@@ -11,8 +11,8 @@ import (
 )
 
 // RemoveRepository deletes a repository immediately, served or not. It is for a takedown, after the
-// announcement is deleted; else the next release creates the repository again. The error wraps
-// [ErrInUse] if a fetch for it is under way and the call should be repeated.
+// announcement is deleted, because otherwise the next release recreates the repository. The error
+// wraps [ErrInUse] if a fetch is under way and the call should be repeated.
 func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	done, err := p.releasing.Lock(ctx, ref)
 	if err != nil {
@@ -33,8 +33,8 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// removeRepository removes a repository without announcement. A repository with refs leaves
-// service, and its folder is kept for a while. The error wraps ErrInUse if it is in use.
+// removeRepository removes a repository without announcement. A repository with refs is retired,
+// and its folder is kept for a while. The error wraps ErrInUse if the repository is in use.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
@@ -72,7 +72,7 @@ func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, 
 	return refs.HasState(), err
 }
 
-// dropRefs removes the refs of pull requests from a repository, as far as they exist.
+// dropRefs removes the refs of pull requests from a repository, if they exist.
 func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...graspsync.EventID) error {
 	if len(ids) == 0 {
 		return nil
