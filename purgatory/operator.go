@@ -26,9 +26,9 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return nil
 }
 
-// ForgetExpired forgets that events of a repository have expired, and revives its softly expired
-// announcement. It returns the ids of the other events. Sync does not ignore them any more, and
-// requests them if SyncManager.RulesChanged is called with [graspsync.OnOperatorRequest] for them. Events that
+// ForgetExpired deletes the records of expired events of a repository, and revives its softly
+// expired announcement. It returns the ids of the other events. Sync no longer ignores them, and
+// requests them after SyncManager.RulesChanged with [graspsync.OnOperatorRequest]. Events that
 // expired before records began are not found (GivenUpUnknown of [DataState]). The error joins those
 // of the store. The other events were forgotten.
 func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// restartShare is the part of Hold, one of so many, for which an overdue event is looked at after a start before it
-	// expires, because it may be complete.
+	// restartShare divides Hold. After a start, an overdue event is held for Hold/restartShare
+	// before it expires, because its data may be complete.
 	restartShare = 30
-	// maxDependents is the maximum number of events that leave with an evicted announcement. The others expire.
+	// maxDependents is the maximum number of events that are evicted with their announcement. The
+	// rest expires.
 	maxDependents = 100
 )
 
-// pendingEvents are the events that are held for git data, in memory and on the disk. An event is
-// on the disk before it is held, and leaves the disk before its hold ends.
+// pendingEvents are the held events, in memory and on the disk. An event is written to the disk
+// before its hold starts, and deleted from the disk before its hold ends.
 type pendingEvents struct {
 	// set by newPendingEvents, read-only
 	cfg      *Config
@@ -48,38 +49,38 @@ type pendingEvents struct {
 	byName    map[string]idSet // announcements, relatives and states by identifier
 	byAuthor  map[graspsync.PubKey]idSet
 	announced map[graspsync.RepoRef]graspsync.EventID
-	known     *nip34.AuthorIndex   // by announcements
+	known     *nip34.AuthorIndex   // authors and maintainers of announcements
 	lists     map[string]*nameList // by identifier; absent after a change
-	next      time.Time            // no event is due before; the zero time if none is known
+	next      time.Time            // earliest time at which an event may be due; zero if unknown
 	deletions uint64               // number of calls of askAgain
 
-	// room has a place for each event. The value is true while the event is being written.
+	// room contains each event. The value is true while the event is being written.
 	room     *limit.Table[graspsync.EventID, bool]
-	quotas   map[quotaKey]int // of the same
+	quotas   map[quotaKey]int // number of events in room
 	expired  *limit.Table[graspsync.EventID, endedHold]
-	departed *limit.Table[graspsync.RepoRef, endedHold] // relatives that wait no longer
+	departed *limit.Table[graspsync.RepoRef, endedHold] // relatives that are no longer held
 
 	pinned map[graspsync.EventID]int // events that releases use
-	ending idSet                     // events whose holds the clock is ending
+	ending idSet                     // events whose expiry is under way
 }
 
 // pendingEvent is a held event. A returned [refplan.Entry] is a copy.
 type pendingEvent struct {
 	refplan.Entry
-	retryAt   time.Time                      // it does not expire before; zero: at its Deadline
-	tries     int                            // to expire it
-	undeleted bool                           // the relay has no deletion of it, and its author has deleted nothing since
+	retryAt   time.Time                      // earliest next expiry; zero: Deadline
+	tries     int                            // failed expiries
+	undeleted bool                           // no deletion is stored, and none of its author was since
 	refIn     map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
-	slowAt    time.Time                      // the last time at which a walk of its data took long
+	slowAt    time.Time                      // last slow walk of its data
 }
 
-// nameList are the announcements under an identifier.
+// nameList holds the announcements with an identifier.
 type nameList struct {
-	hard []*nip34.Announcement // those that have not expired
-	soft []*nip34.Announcement // all, and the relatives
+	hard []*nip34.Announcement // not expired
+	soft []*nip34.Announcement // all, and relatives
 }
 
-// endedHold is the memory of an event that is not held any more.
+// endedHold is the record of an event that is no longer held.
 type endedHold struct {
 	until   time.Time
 	version graspsync.EventKey // of a relative
@@ -87,8 +88,8 @@ type endedHold struct {
 
 type idSet = map[graspsync.EventID]struct{}
 
-// quotaKey is the quota that an event counts in. States have their own, so that announcements do
-// not wait for states that find no place. So do relatives, of which there may be as many again.
+// quotaKey is the quota in which an event counts. States and relatives have separate quotas, so
+// that announcements do not wait for them.
 type quotaKey struct {
 	author    graspsync.PubKey
 	relatives bool
@@ -131,16 +132,16 @@ func (p *pendingEvents) entry(id graspsync.EventID) (refplan.Entry, bool) {
 	return refplan.Entry{}, false
 }
 
-// all returns all events, in order of their ids.
+// all returns all events, by id.
 func (p *pendingEvents) all() []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.some(maps.Keys(p.events), nil)
 }
 
-// some returns those of some events for which a function is true, by id. mu is held.
+// some returns the events of ids for which is returns true, or all if is is nil, by id. mu is held.
 func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEvent) bool) (out []refplan.Entry) {
-	var found []*pendingEvent // what is sorted is small
+	var found []*pendingEvent // pointers are cheaper to sort
 	for id := range ids {
 		if h := p.events[id]; is == nil || is(h) {
 			found = append(found, h)
@@ -153,7 +154,8 @@ func (p *pendingEvents) some(ids iter.Seq[graspsync.EventID], is func(*pendingEv
 	return out
 }
 
-// named returns the announcements, relatives and states under an identifier for which a function is true.
+// named returns the announcements, relatives and states with an identifier for which is returns
+// true.
 func (p *pendingEvents) named(identifier string, is func(*pendingEvent) bool) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,12 +180,12 @@ func (p *pendingEvents) ofRepo(ref graspsync.RepoRef) []refplan.Entry {
 	return p.some(maps.Keys(ids), nil)
 }
 
-// stateOf reports whether a state is held that may be about a repository.
+// stateOf reports whether a state with the identifier of a repository is held.
 func (p *pendingEvents) stateOf(ref graspsync.RepoRef) bool {
 	return len(p.named(ref.Identifier, func(h *pendingEvent) bool { return h.Class == refplan.State })) > 0
 }
 
-// still returns those of some events that are held, as they are now.
+// still returns the current entries of the events that are still held.
 func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,31 +197,31 @@ func (p *pendingEvents) still(some []refplan.Entry) (out []refplan.Entry) {
 	return out
 }
 
-// ofAuthor returns the events of an author.
 func (p *pendingEvents) ofAuthor(author graspsync.PubKey) []refplan.Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.some(maps.Keys(p.byAuthor[author]), nil)
 }
 
-// waitingUnder returns the announcements and relatives under an identifier that have not expired.
+// waitingUnder returns the announcements and relatives with an identifier that have not expired.
 func (p *pendingEvents) waitingUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() && !h.Soft })
 }
 
-// announcementsUnder returns the announcements under an identifier, softly expired or not.
+// announcementsUnder returns the announcements with an identifier, softly expired or not.
 func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Announcement })
 }
 
-// relatives returns the held announcements of listed maintainers.
+// relatives returns the relatives with an identifier.
 func (p *pendingEvents) relatives(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Relative })
 }
 
-// under returns the states and pull requests of a group that a survey has to judge, and the repositories for which pull
-// requests wait. It leaves out the pull requests that nothing has happened to: they name one repository, are not fresh, do
-// not expire, and were not deleted. Thousands of them may wait, and each new one causes a survey.
+// under returns the states and pull requests that a survey of a group must judge, and the
+// repositories with held pull requests. It skips pull requests without news, because thousands may
+// be held and each new one causes a survey. Such a pull request names one repository, is not fresh,
+// does not expire, and is known to be undeleted.
 func (p *pendingEvents) under(g *refplan.Group, fresh map[graspsync.EventID]bool) (out []refplan.Entry, pulled map[graspsync.RepoRef]struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,7 +256,7 @@ func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool
 	return refplan.Entry{}, false
 }
 
-// allAnnouncements is [Purgatory.AllAnnouncements].
+// allAnnouncements implements [Purgatory.AllAnnouncements].
 func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
 	for _, e := range p.all() {
 		if e.Class == refplan.Announcement && !e.Soft {
@@ -265,8 +267,8 @@ func (p *pendingEvents) allAnnouncements() (out []*nip34.Announcement) {
 	return out
 }
 
-// announcements returns the announcements with an identifier, the same list until one of them
-// changes; nil if none is held.
+// announcements returns the announcements with an identifier, or nil. It returns the same list
+// until one of them changes.
 func (p *pendingEvents) announcements(identifier string) *nameList {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,9 +288,8 @@ func (p *pendingEvents) announcements(identifier string) *nameList {
 	return list
 }
 
-// stillWaits reports whether a repository without announcement in g has a held announcement, whose
-// hold the clock was ending. The clock decides alone about the repository, because it may have
-// data.
+// stillWaits reports whether a repository without announcement in g has a held announcement whose
+// expiry is under way. Then only the expiry decides about the repository, because it may have data.
 func (p *pendingEvents) stillWaits(g *refplan.Group, ref graspsync.RepoRef) bool {
 	e, waits := p.announcement(ref)
 	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o refplan.Ended) bool { return o.Entry.ID == e.ID })
@@ -307,7 +308,7 @@ func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bo
 	return slices.Contains(e.Repos, ref)
 }
 
-// pullTips returns the commits of the pull requests that are held for a repository.
+// pullTips returns the tips of the pull requests that are held for a repository.
 func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
 	for _, e := range p.of(ref) {
 		if e.Pull != nil {
@@ -317,7 +318,7 @@ func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) 
 	return tips
 }
 
-// held is [Purgatory.Held].
+// held implements [Purgatory.Held].
 func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,14 +331,14 @@ func (p *pendingEvents) held(filter nostr.Filter) (out []graspsync.EventKey) {
 	return out
 }
 
-// knows is [Purgatory.Knows].
+// knows implements [Purgatory.Knows].
 func (p *pendingEvents) knows(identifier string, who graspsync.PubKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known.Has(identifier, who)
 }
 
-// toAsk returns those of some events that may be deleted.
+// toAsk returns the events that may be deleted.
 func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -350,14 +351,14 @@ func (p *pendingEvents) toAsk(some []refplan.Entry) idSet {
 	return out
 }
 
-// asking returns the number that undeleted needs.
+// asking returns the number of deletions, which the caller passes to undeleted.
 func (p *pendingEvents) asking() (deletions uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.deletions
 }
 
-// undeleted records that the relay has no deletion of an event, unless something was deleted since
+// undeleted records that the relay has no deletion of an event, unless a deletion arrived since
 // asking.
 func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
 	p.mu.Lock()
@@ -377,8 +378,8 @@ func (p *pendingEvents) askAgain(author graspsync.PubKey) {
 	}
 }
 
-// noteServed records that a pull request is stored, and whether a repository has its ref. It
-// returns all repositories with its ref.
+// noteServed records that a pull request is stored and whether a repository has its ref. It returns
+// all repositories with its ref.
 func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, has bool) map[graspsync.RepoRef]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -395,8 +396,7 @@ func (p *pendingEvents) noteServed(id graspsync.EventID, ref graspsync.RepoRef, 
 	return maps.Clone(h.refIn)
 }
 
-// isServed reports whether a held pull request is stored, because some of its repositories lack its
-// ref.
+// isServed reports whether a pull request is stored but still held for other repositories.
 func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -404,7 +404,7 @@ func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	return h != nil && h.refIn != nil
 }
 
-// noteSlow records that a walk of the data of an event took long.
+// noteSlow records a slow walk of the data of an event.
 func (p *pendingEvents) noteSlow(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -413,7 +413,7 @@ func (p *pendingEvents) noteSlow(id graspsync.EventID) {
 	}
 }
 
-// wasSlow reports whether that was less than longAgain ago.
+// wasSlow reports whether noteSlow was called less than longAgain ago.
 func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -421,7 +421,7 @@ func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
 	return h != nil && time.Since(h.slowAt) < longAgain
 }
 
-// sortByAge orders restored events by their age, which decides about eviction.
+// sortByAge sorts restored events by age, because the oldest is evicted first.
 func (p *pendingEvents) sortByAge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -431,8 +431,6 @@ func (p *pendingEvents) sortByAge() {
 		p.room.Touch(e.ID)
 	}
 }
-
-// What follows is called with mu held.
 
 // The following methods are called with mu held.
 //
@@ -457,7 +455,7 @@ func (p *pendingEvents) add(h *pendingEvent) {
 	p.expect(h)
 }
 
-// drop ends the hold of an event, which keeps its place in room.
+// drop ends the hold of an event, but keeps its place in room.
 func (p *pendingEvents) drop(h *pendingEvent) {
 	delete(p.events, h.ID)
 	p.uncount(&h.Entry)
@@ -473,7 +471,7 @@ func (p *pendingEvents) drop(h *pendingEvent) {
 	}
 }
 
-// remove is drop for an event and its place.
+// remove ends the hold of an event and frees its place in room, unless it is being written.
 func (p *pendingEvents) remove(h *pendingEvent) {
 	p.drop(h)
 	if writing, _ := p.room.Get(h.ID); !writing {
@@ -488,18 +486,19 @@ func (p *pendingEvents) uncount(e *refplan.Entry) {
 	}
 }
 
-// full reports whether the quota of an event is full after leave events have left it.
+// full reports whether the quota of an event is full, without leave events that are about to leave
+// it.
 func (p *pendingEvents) full(e *refplan.Entry, leave int) bool {
 	return p.quotas[quotaOf(e)]-leave >= p.cfg.fixed.MaxPerAuthor
 }
 
-// check returns why an event may not be held; the zero Answer if it may.
+// check returns the reason why an event must not be held, or the zero Answer.
 func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	old := p.replacedBy(e)
 	switch {
 	case p.events[e.ID] != nil && p.events[e.ID].Class == e.Class:
 		return Answer{Held, Message}
-	case p.isExpired(e.ID, now) && !e.ByUser: // who has the data now may try again
+	case p.isExpired(e.ID, now) && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version), p.hasLeft(now, e):
 		return Answer{Refused, reasonSuperseded}
@@ -514,7 +513,7 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	return Answer{}
 }
 
-// replacedBy returns the event whose place another one takes: an older version, or the event itself.
+// replacedBy returns the event whose place e takes: an older version, or e itself.
 func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 	if e.IsAnnouncement() {
 		return p.events[p.announced[e.Repos[0]]]
@@ -522,8 +521,8 @@ func (p *pendingEvents) replacedBy(e *refplan.Entry) *pendingEvent {
 	return p.events[e.ID]
 }
 
-// evictSoft evicts the oldest announcement of an author that has expired softly, for an announcement or a pull request of
-// the same author.
+// evictSoft evicts the oldest softly expired announcement of the author of e, for an announcement
+// or a pull request.
 func (p *pendingEvents) evictSoft(e *refplan.Entry) []refplan.Entry {
 	var oldest *pendingEvent
 	for id := range p.byAuthor[e.Author] {
@@ -537,8 +536,8 @@ func (p *pendingEvents) evictSoft(e *refplan.Entry) []refplan.Entry {
 	return p.evict(oldest)
 }
 
-// reserve makes room for an event that is about to be written. It returns the evicted events, with
-// the events that depend on them. Evicted events may come again.
+// reserve makes room for an event before it is written. It returns the evicted events and the
+// events that depend on them. Evicted events may be submitted again.
 func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool) {
 	p.quotas[quotaOf(e)]++
 	if old := p.replacedBy(e); old != nil {
@@ -550,8 +549,8 @@ func (p *pendingEvents) reserve(e *refplan.Entry) (gone []refplan.Entry, ok bool
 	return gone, ok
 }
 
-// release undoes reserve. It returns the events that are evicted for the event that has its place
-// again.
+// release undoes reserve. It returns the events that are evicted because a replaced event returns
+// to its place.
 func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
 	p.uncount(e)
 	p.room.Delete(e.ID)
@@ -561,20 +560,20 @@ func (p *pendingEvents) release(e *refplan.Entry) []refplan.Entry {
 	return nil
 }
 
-// place gives an event its place. It returns the evicted events.
+// place adds an event to room. It returns the evicted events.
 func (p *pendingEvents) place(e *refplan.Entry, writing bool) (gone []refplan.Entry, ok bool) {
 	evicted, ok := p.room.PutKeeping(e.ID, strangerOf(e), e.Size, writing, func(id graspsync.EventID) bool {
 		return p.isKept(id) || needs(e, &p.events[id].Entry)
 	})
 	for _, x := range evicted {
-		if old := p.events[x.Key]; old != nil { // else it left with its announcement
+		if old := p.events[x.Key]; old != nil { // else it was evicted with its announcement
 			gone = append(gone, p.evict(old)...)
 		}
 	}
 	return gone, ok
 }
 
-// put is place for a held event, which is evicted if there is no room.
+// put is place for a held event, which is evicted itself if there is no room.
 func (p *pendingEvents) put(h *pendingEvent) []refplan.Entry {
 	gone, ok := p.place(&h.Entry, false)
 	if !ok {
@@ -600,17 +599,17 @@ func (p *pendingEvents) evict(h *pendingEvent) []refplan.Entry {
 	return gone
 }
 
-// isKept reports whether an event must not be evicted, because it is being written, the clock is
-// ending its hold, or a release may move branches and tags for it. Releases use all pull requests
-// of a repository and keep none of them.
+// isKept reports whether an event must not be evicted, because it is being written, its expiry is
+// under way, or a release may move branches and tags for it. Pull requests in a release may be
+// evicted.
 func (p *pendingEvents) isKept(id graspsync.EventID) bool {
 	writing, _ := p.room.Get(id)
 	_, ending := p.ending[id]
 	return writing || ending || p.events[id].Class != refplan.PullRequest && p.pinned[id] > 0
 }
 
-// strangerOf returns the stranger that an event counts for. Softly expired announcements count for
-// one stranger together, so that they are evicted first.
+// strangerOf returns the stranger in whose share an event counts. Softly expired announcements
+// share one stranger, so that they are evicted first.
 func strangerOf(e *refplan.Entry) limit.Stranger {
 	switch {
 	case e.Soft:
@@ -621,7 +620,7 @@ func strangerOf(e *refplan.Entry) limit.Stranger {
 	return limit.Stranger{ID: e.Owes().String()}
 }
 
-// needs reports whether an event is useless without an announcement.
+// needs reports whether e is useless without the announcement x.
 func needs(e, x *refplan.Entry) bool {
 	if x.Class != refplan.Announcement {
 		return false
@@ -630,8 +629,8 @@ func needs(e, x *refplan.Entry) bool {
 	return slices.Contains(e.Repos, ref) || e.Class == refplan.Relative && ref.Identifier == e.Repos[0].Identifier && e.For == x.Author
 }
 
-// fill holds an event that has a place. It returns the events that it replaces: itself, if a newer
-// version is held. Other answers of check do not matter, because the event may be from the disk.
+// fill holds an event that has a place. It returns the replaced events, or the event itself if a
+// newer version is held. It does not call check, because the event may come from the disk.
 func (p *pendingEvents) fill(e *refplan.Entry) (replaced []refplan.Entry) {
 	if old := p.replacedBy(e); old != nil && old.ID != e.ID {
 		if old.Version.Newer(e.Version) {
@@ -656,7 +655,7 @@ func (p *pendingEvents) expect(h *pendingEvent) {
 	}
 }
 
-// due returns when an event is to expire.
+// due returns the earliest expiry of an event.
 func (h *pendingEvent) due() time.Time {
 	if h.retryAt.After(h.Deadline) {
 		return h.retryAt
@@ -664,8 +663,8 @@ func (h *pendingEvent) due() time.Time {
 	return h.Deadline
 }
 
-// renew is for an announcement that expires softly or is revived. It is the newest of another
-// stranger.
+// renew updates an announcement that expires softly or is revived. It becomes the newest event of
+// another stranger.
 func (p *pendingEvents) renew(h *pendingEvent) {
 	h.retryAt, h.tries = time.Time{}, 0
 	p.expect(h)
@@ -690,8 +689,8 @@ func (p *pendingEvents) extended(now time.Time, e *refplan.Entry) time.Time {
 	return d
 }
 
-// longest returns the maximum hold of an event that arrives now. A relative is held no longer than
-// the announcements that list its author may be, and ends with the last of them.
+// longest returns the maximum hold of a new event. A relative is held as long as an announcement
+// that lists its author can be, and its hold ends with the last of them.
 func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	if e.Class == refplan.Relative && e.For != e.Author {
 		return p.cfg.fixed.MaxHold + p.cfg.fixed.SoftExpiry
@@ -699,8 +698,8 @@ func (p *pendingEvents) longest(e *refplan.Entry) time.Duration {
 	return p.cfg.Times.Hold
 }
 
-// dated sets the times of an event. An announcement that replaces a held one is a sign of life, and
-// keeps its start.
+// dated sets the times of an event. An announcement that replaces a held one keeps its start and
+// counts as a sign of life.
 func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 	e.Seen, e.Deadline = now, now.Add(p.longest(&e))
 	if old := p.replacedBy(&e); old != nil && e.Class == refplan.Announcement && old.Class == refplan.Announcement {
@@ -716,7 +715,7 @@ func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
 	return ok && now.Before(m.until)
 }
 
-// hasLeft reports whether a newer version of an announcement has departed.
+// hasLeft reports whether a newer version of an announcement is recorded as departed.
 func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 	if !e.IsAnnouncement() {
 		return false
@@ -725,8 +724,8 @@ func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
 	return ok && now.Before(m.until) && m.version.Newer(e.Version)
 }
 
-// remember adds a memory for at most so long, because a time on the disk may be wrong. It returns
-// the evicted keys and those whose time is over.
+// remember adds a record for at most most, because a time on the disk may be wrong. It returns the
+// evicted and the lapsed keys.
 func remember[K comparable](t *limit.Table[K, endedHold], key K, owner graspsync.PubKey, m endedHold, now time.Time, most time.Duration) (forgotten []K) {
 	if latest := now.Add(most); m.until.After(latest) {
 		m.until = latest

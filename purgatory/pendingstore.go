@@ -17,14 +17,14 @@ import (
 )
 
 var (
-	// errOver is returned by save for an event that is not held any more, because it was stored for
-	// another repository or is not wanted.
+	// errOver is returned by save for an event that is no longer held, because it was stored for
+	// another repository or is unwanted.
 	errOver = errors.New("does not wait any more")
 	// errUnsaved is wrapped if the relay failed to store a released event. See localFaults.
 	errUnsaved = errors.New("storing a released event")
 )
 
-// load reads the held events. Unreadable records are left in place, counted and logged.
+// load reads the held events. Unreadable records are counted and logged, and stay.
 func (p *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
 	if err := p.loadLeft(ctx, now); err != nil {
@@ -49,7 +49,7 @@ func (p *pendingEvents) load(ctx context.Context) error {
 			gone = append(gone, keyEntry+old.ID.String())
 		}
 		if e.Class == refplan.Announcement && !e.Soft {
-			p.table.touch(e.Repos[0]) // its repository may have to be made
+			p.table.touch(e.Repos[0]) // its repository may not exist yet
 		}
 		return p.deleteAll(ctx, gone)
 	})
@@ -60,12 +60,12 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	return p.loadExpired(ctx, now)
 }
 
-// restore holds an event of a record, and returns the events that it replaces: itself, if a newer
-// version has departed. A clock that was set back can not prolong the hold beyond its maximum.
+// restore holds an event of a record. It returns the replaced events, or the event itself if a
+// newer version has departed. A clock that was set back cannot extend the hold beyond its maximum.
 func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hasLeft(now, &e) { // we were killed before it was struck off
+	if p.hasLeft(now, &e) { // a crash prevented its deletion
 		return []refplan.Entry{e}
 	}
 	most := p.longest(&e)
@@ -84,7 +84,7 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refp
 	return p.fill(&e)
 }
 
-// loadExpired reads which events have expired.
+// loadExpired reads the records of expired events.
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	var told []EventState
 	err := readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
@@ -92,7 +92,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 		v, verr := decodeExpired(value)
 		if err = errors.Join(err, verr); err != nil {
 			p.report.unreadable.Add(1)
-			return p.keep.Delete(ctx, keyExpired+key) // to forget it costs little
+			return p.keep.Delete(ctx, keyExpired+key) // losing the record costs little
 		}
 		n, is := v.ending(id, now)
 		if is {
@@ -113,13 +113,13 @@ func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 		id, ierr := graspsync.ParseEventID(d.ID)
 		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
 			p.report.unreadable.Add(1)
-			return p.keep.Delete(ctx, keyLeft+key) // to forget it costs little
+			return p.keep.Delete(ctx, keyLeft+key) // losing the record costs little
 		}
 		return p.leave(ctx, now, ref, endedHold{until: d.Until, version: graspsync.EventKey{CreatedAt: d.CreatedAt, ID: id}})
 	})
 }
 
-// rememberExpired remembers that an event has expired, and returns the forgotten ids.
+// rememberExpired records that an event has expired, and returns the ids of evicted records.
 func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) []graspsync.EventID {
 	var owner graspsync.PubKey
 	if len(repos) > 0 {
@@ -130,7 +130,7 @@ func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, rep
 	return remember(p.expired, id, owner, endedHold{until: until}, now, p.cfg.fixed.Remember)
 }
 
-// leave remembers the version of a relative that is not held any more.
+// leave records the version of a relative that is no longer held.
 func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m endedHold) error {
 	p.mu.Lock()
 	forgotten := remember(p.departed, ref, ref.Owner, m, now, p.cfg.fixed.Remember)
@@ -142,7 +142,7 @@ func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.
 	return p.deleteAll(ctx, keys)
 }
 
-// forgetExpired deletes the records of forgotten ids.
+// forgetExpired deletes records of expired events.
 func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
 	var keys []string
 	for _, id := range ids {
@@ -158,8 +158,8 @@ func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
 	return p.keep.Delete(ctx, keys...)
 }
 
-// putPast writes the record of a hold that ended. A full disk is counted and is no error, because
-// otherwise no hold could end and make room.
+// putPast writes the record of an ended hold. A full disk is counted but is no error, because
+// otherwise no hold could end and free space.
 func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, err error) error {
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: key, Value: value})
@@ -171,8 +171,8 @@ func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, e
 	return err
 }
 
-// noteLeft remembers the version of a relative that is neither held nor stored, so that no older
-// version brings its repository back.
+// noteLeft records the version of a relative that is neither held nor stored, so that no older
+// version restores its repository.
 func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	now := time.Now()
 	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
@@ -184,7 +184,7 @@ func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	return nil
 }
 
-// countExpired returns the number of remembered expired events.
+// countExpired returns the number of recorded expired events.
 func (p *pendingEvents) countExpired() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,14 +197,13 @@ func (p *pendingEvents) countExpired() (n int) {
 	return n
 }
 
-// hasExpired reports whether an event is remembered as expired.
 func (p *pendingEvents) hasExpired(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.isExpired(id, time.Now())
 }
 
-// again forgets that an event has expired.
+// again deletes the record of an expired event.
 func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	if err := p.forgetExpired(ctx, []graspsync.EventID{id}); err != nil {
 		return err
@@ -213,21 +212,22 @@ func (p *pendingEvents) again(ctx context.Context, id graspsync.EventID) error {
 	return nil
 }
 
-// forgive is again in memory. It reports whether the event had expired.
+// forgive is again in memory. It reports whether there was a record.
 func (p *pendingEvents) forgive(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.expired.Delete(id)
 }
 
-// nextDue returns a time before which no event is due. It returns false if none is held.
+// nextDue returns the earliest time at which an event may be due. It returns false if that is
+// unknown.
 func (p *pendingEvents) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.next, !p.next.IsZero()
 }
 
-// postpone has a failed expiry repeated later.
+// postpone schedules the repetition of a failed expiry.
 func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,10 +237,10 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	}
 }
 
-// due returns at most n of the events whose time is over, and postpones their next expiry. It
-// prolongs the hold of an event for which owed reports that a server was not asked yet, because an
-// owner of many repositories is served some of them a minute. It also prolongs the hold of an event
-// that may be complete while something of our own fails, as kept reports.
+// due returns at most n overdue events and postpones their next expiry. It extends the holds of
+// other overdue events and returns them in prolonged. Such an event has a server that was not asked
+// yet (owed), because an owner of many repositories has to wait for turns, or may be complete while
+// our store, git or disk fails (kept).
 func (p *pendingEvents) due(
 	now time.Time, n int, kept func(entry refplan.Entry) bool, owed func(now time.Time, entry refplan.Entry) bool,
 ) (due, prolonged []refplan.Entry) {
@@ -279,8 +279,8 @@ func (p *pendingEvents) due(
 	return due, prolonged
 }
 
-// await prolongs the hold of an event by Hold, without maximum, because the cause is our own. It
-// returns false for a softly expired one. mu is held.
+// await extends the hold of an event by Hold, without maximum, because the cause is our own. It
+// returns false for a softly expired event. mu is held.
 func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	if !h.Soft {
 		h.Deadline, h.retryAt = now.Add(p.cfg.Times.Hold), time.Time{}
@@ -288,8 +288,8 @@ func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	return !h.Soft
 }
 
-// prolong prolongs the hold of an event that is due through no fault of its own. It returns false
-// if the maximum is reached or the event is a relative. mu is held.
+// prolong extends the hold of an overdue event, up to the maximum. It returns false at the maximum
+// and for relatives. mu is held.
 func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	d := p.extended(now, &h.Entry)
 	if h.Class == refplan.Relative || !d.After(now) {
@@ -299,8 +299,8 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	return true
 }
 
-// overdue returns an event whose time is over and that no release uses. Releases do not use it
-// until notEnding.
+// overdue returns an event if it is overdue and no release uses it. Releases skip the event until
+// notEnding is called.
 func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	is := func() (refplan.Entry, bool) {
 		e, waits := p.get(id)
@@ -310,13 +310,13 @@ func (p *pendingEvents) overdue(id graspsync.EventID) (refplan.Entry, bool) {
 	if !over || !p.end(id) {
 		return e, false
 	}
-	if e, over = is(); !over { // by now
+	if e, over = is(); !over { // may have changed since
 		p.notEnding(id)
 	}
 	return e, over
 }
 
-// soften makes an announcement whose repository is removed a softly expired one.
+// soften marks an announcement whose repository was removed as softly expired.
 func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -333,14 +333,14 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 	p.renew(h)
 	soft := h.Entry
 	p.mu.Unlock()
-	// Should this fail, it expires softly again after a crash, for the same time.
+	// After a failed write and a crash, the announcement expires softly again, for the same time.
 	p.warn(&e, "saving a soft expiry failed", p.write(ctx, soft))
 	p.step("expired softly")
 	p.report.ended(e, Expired)
 	return nil
 }
 
-// expire remembers that the time of an event is over, and ends its hold.
+// expire records that an event has expired, and ends its hold.
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -369,7 +369,7 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
 	}
 	p.take(e.ID)
-	if e.Soft { // that was told when it expired softly
+	if e.Soft { // reported by soften
 		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
 	} else {
 		p.report.ended(e, Expired)
@@ -393,7 +393,7 @@ func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	}
 }
 
-// store has the relay store an event. The error wraps ErrRefused or errUnsaved.
+// store makes the relay store an event. The error wraps ErrRefused or errUnsaved.
 func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	switch err := p.relay.Save(ctx, e.Signed()); {
 	case errors.Is(err, ErrRefused):
@@ -414,15 +414,15 @@ func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// pushing is [Purgatory.Pushing].
+// pushing implements [Purgatory.Pushing].
 func (p *pendingEvents) pushing(ref graspsync.RepoRef, refs []nip34.RefName) {
 	if slices.ContainsFunc(refs, refplan.IsState) && p.stateOf(ref) {
 		p.table.addPushed(ref, refs)
 	}
 }
 
-// save stores an event and then ends its hold. Storing an event twice changes nothing. The error
-// wraps ErrRefused if the relay refuses the event.
+// save stores an event and ends its hold. Storing it twice changes nothing. The error wraps
+// ErrRefused if the relay refuses the event.
 func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	unlock, err := p.storing.Lock(ctx, e.ID)
 	if err != nil {
@@ -438,7 +438,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	return p.strikeOff(ctx, e)
 }
 
-// forget ends the hold of an event, on the disk first. It is no error if the event is not held.
+// forget ends the hold of an event, first on the disk. It is no error if the event is not held.
 func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReason) error {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -459,7 +459,7 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	p.take(e.ID)
 	p.report.ended(e, why)
 	if e.Class == refplan.Announcement {
-		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // those whom it lists wait with it
+		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // relatives may end with it
 	}
 	return nil
 }
@@ -500,10 +500,10 @@ func (p *pendingEvents) status(e refplan.Entry) EntryStatus {
 	return st
 }
 
-// admit writes an event to the disk and then holds it, if it may be held. Two callers with the same
-// event both return after it is on the disk. Evicted events are removed from the disk even if the
-// write failed: after a crash there may be one too many, never one too few. refusal has the reason
-// why the event is not held, or is held already. A relative counts for the first payer with room.
+// admit writes an event to the disk and then holds it, unless refusal has a reason. Concurrent
+// calls with the same event all return after it is on the disk. Evicted events are removed from the
+// disk even if the write failed, so that after a crash there may be one event too many, but never
+// one too few. A relative counts for the first payer with room.
 func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, replaced, evicted []refplan.Entry, err error) {
 	unlock, err := p.writing.Lock(ctx, e.ID)
 	if err != nil {
@@ -525,14 +525,14 @@ func (p *pendingEvents) admit(ctx context.Context, e refplan.Entry, payers []gra
 	if e.Class == refplan.Announcement {
 		p.table.touch(e.Repos[0])
 	}
-	if p.forgive(e.ID) { // should that fail, it is known to have expired after a restart: it waits all the same
+	if p.forgive(e.ID) { // after a failed write, a restart finds the event both held and expired, which does no harm
 		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, []graspsync.EventID{e.ID}))
 	}
 	return e, refusal, replaced, evicted, nil
 }
 
-// reserveFor reserves a place for an event, if it may be held, until filled or release is called.
-// It returns the evicted events.
+// reserveFor reserves a place for an event that may be held, until filled or release is called. It
+// returns the evicted events.
 func (p *pendingEvents) reserveFor(now time.Time, e refplan.Entry, payers []graspsync.PubKey) (_ refplan.Entry, refusal Answer, evicted []refplan.Entry) {
 	if e.Class != refplan.Relative {
 		payers = []graspsync.PubKey{e.For}
@@ -568,13 +568,13 @@ func (p *pendingEvents) filled(e refplan.Entry) (replaced []refplan.Entry) {
 	return p.fill(&e)
 }
 
-// outlasting returns a context that does not end when a client disconnects. Records that are
-// written for a client that has gone would count for nobody and could fill the disk.
+// outlasting returns a context that does not end when a client disconnects. Otherwise leftover
+// records would count in no quota and could fill the disk.
 func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
-// charge has a relative count for another of the keys that list it. If none has room, its hold
+// charge moves a relative to the quota of another key that lists it. If no quota has room, its hold
 // ends, unless it is held for its author.
 func (p *pendingEvents) charge(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) error {
 	charged, evicted, err := p.chargeFor(ctx, e, payers)
@@ -601,7 +601,7 @@ func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers [
 	for _, e.For = range payers {
 		if !p.full(&e, 0) {
 			e.Deadline = time.Now().Add(p.longest(&e))
-			evicted, charged = p.reserve(&e) // it has a place, unless a newer version is being written down
+			evicted, charged = p.reserve(&e) // it has a place, unless a newer version is being written
 			break
 		}
 	}
@@ -618,9 +618,8 @@ func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers [
 	return true, evicted, nil
 }
 
-// gaveWay removes an evicted event from the disk, unless it is held again. Nothing is remembered of
-// it. The repository of an announcement is removed. The hourly check finds the refs of a pull
-// request.
+// gaveWay removes an evicted event from the disk, unless it is held again. No record remains. The
+// repository of an announcement is removed. The hourly check removes the refs of a pull request.
 func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -629,7 +628,7 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 		p.warn(&old, "saving a retirement failed", p.noteLeft(ctx, &old))
 	}
 	p.strike(ctx, old)
-	if !old.Soft { // else it was told when it expired softly
+	if !old.Soft { // else reported when it expired softly
 		p.report.ended(old, Displaced)
 	}
 	var why refplan.Reasons
@@ -642,8 +641,8 @@ func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
 	}
 }
 
-// strike removes an evicted or replaced event from the disk, unless it is held again, even if its
-// client has gone. If that fails, the event is held again after a restart, or removed then.
+// strike removes an evicted or replaced event from the disk, unless it is held again. It continues
+// if the client disconnects. After a failure, the event is held again or removed at the next start.
 func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
@@ -657,7 +656,7 @@ func (p *pendingEvents) strike(ctx context.Context, old refplan.Entry) {
 	p.warn(&old, "removing an evicted event failed", err)
 }
 
-// write writes an event to the disk. The caller holds its lock.
+// write writes an event to the disk. The caller holds its writing lock.
 func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	data, err := encode(e)
 	if err != nil {
@@ -681,11 +680,12 @@ func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error
 }
 
 // sign records a sign of life of a repository with a held announcement. A submission revives a
-// softly expired one. A failed write only shortens the hold after a crash, so that it is logged.
+// softly expired announcement. A failed write is only logged, because it shortens the hold only
+// after a crash.
 func (p *pendingEvents) sign(ctx context.Context, ref graspsync.RepoRef, submitted bool) {
 	e, revived, changed := p.signed(time.Now(), ref, submitted)
 	if revived {
-		p.table.touch(ref) // its repository is made again
+		p.table.touch(ref) // recreates its repository
 	}
 	if !changed {
 		return
@@ -716,11 +716,11 @@ func (p *pendingEvents) signed(now time.Time, ref graspsync.RepoRef, submitted b
 	return h.Entry, revived, true
 }
 
-// elsewhere reports whether an event is a pull request for several repositories, which are locked
+// elsewhere reports whether an event is a pull request for several repositories. These are locked
 // one at a time.
 func elsewhere(e refplan.Entry) bool { return e.Class == refplan.PullRequest && len(e.Repos) > 1 }
 
-// identifiersOf returns the identifiers of an event, sorted, each once.
+// identifiersOf returns the distinct identifiers of an event, sorted.
 func identifiersOf(e refplan.Entry) (out []string) {
 	for _, ref := range e.Repos {
 		out = append(out, ref.Identifier)
@@ -740,8 +740,8 @@ func (p *pendingEvents) needing(e refplan.Entry) (refs []graspsync.RepoRef) {
 	return refs
 }
 
-// fetchesFor reports whether a fetch for the data of an event is under way that began before its
-// time was over. An announcement is held for any fetch for its repository, because the hold of its
+// fetchesFor reports whether a fetch of the data of an event is in flight and started before its
+// deadline. For an announcement any fetch for its repository counts, because the holds of its
 // states would end with it.
 func (p *pendingEvents) fetchesFor(e refplan.Entry) bool {
 	return slices.ContainsFunc(p.needing(e), func(ref graspsync.RepoRef) bool {

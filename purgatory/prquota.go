@@ -18,17 +18,17 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// Refs of pull requests of authors who are no members. Every client that fetches receives the names
-// of all refs.
+// Maximum number of refs of pull requests whose authors are no members. The limit exists because
+// every client that fetches receives all ref names.
 const (
 	maxPullsOfAuthor = 100
 	maxPullsOfRepo   = 5_000
 )
 
 // prQuota decides which pull requests of authors who are no members have a ref in a repository.
-// Limits.MaxPullBytes bounds the bytes that only these refs need, and the bytes that came for pull
-// requests since objects that no ref needs were last removed. An event whose ref was removed stays
-// stored. An event whose ref was refused waits, and every release of the repository judges it again.
+// Limits.MaxPullBytes bounds the bytes that only these refs need, and also the bytes that came for
+// pull requests since the last prune. An event whose ref was removed stays stored. An event whose
+// ref was refused stays held, and every release of the repository judges it again.
 type prQuota struct {
 	// set by newPRQuota, read-only
 	cfg         *Config
@@ -41,11 +41,11 @@ type prQuota struct {
 	maintenance *maintenance
 }
 
-// prUsage is the room that pull requests take up in a repository.
+// prUsage is the disk usage of pull requests in a repository.
 type prUsage struct {
-	needed int64 // bytes that only their refs need: not less than there are, and measured again when they are too many
-	came   int64 // bytes that came for pull requests since the last prune, and those that it left
-	// unmeasured means that needed is not known.
+	needed int64 // upper bound of the bytes that only their refs need; measured again when too large
+	came   int64 // bytes for pull requests that came since the last prune or that it left
+	// unmeasured is true if needed is unknown.
 	unmeasured bool
 	refused    bool          // a pull request was refused because of came
 	pruned     time.Time     // start of the last prune
@@ -58,23 +58,23 @@ func newPRQuota(cfg *Config, report *report, git safeGit, pending *pendingEvents
 	}
 }
 
-// prPlan is a decision about pull requests that ask for a ref.
+// prPlan is a decision about pull requests that need a ref.
 type prPlan struct {
 	refused map[graspsync.EventID]struct{}
 	gone    []refplan.RefChange // refs that are removed for others
-	soon    bool                // some are refused only until the next prune
-	needed  int64               // bytes that only refs need, afterwards
+	soon    bool                // refused only until the next prune
+	needed  int64               // bytes that only refs of pull requests need, afterwards
 }
 
-// asks reports whether a pull request needs a place to have a ref.
+// asks reports whether a pull request needs a new ref that counts.
 func asks(r *repository, pr *nip34.PullRequest) bool {
 	_, has := r.Refs.At[nip34.EventRef(pr.ID)]
 	return !has && !r.IsMember(pr.Author)
 }
 
-// plan decides which pull requests may have a ref in a locked repository, and which refs are removed
-// for them. bytes is the number of bytes that come for all of them together; -1 means that their
-// objects are in the repository.
+// plan decides which pull requests get a ref in a locked repository, and which refs are removed for
+// them. bytes is the number of bytes that come for all of them together, or -1 if their objects are
+// in the repository.
 func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, bytes int64) (prPlan, error) {
 	p := prPlan{refused: make(map[graspsync.EventID]struct{})}
 	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
@@ -138,7 +138,7 @@ type prRef struct {
 
 func (p prRef) compare(o prRef) int { return cmp.Or(cmp.Compare(p.at, o.at), p.id.Compare(o.id)) }
 
-// prRefs are the refs of a repository as a plan leaves them.
+// prRefs are the refs of a repository after a plan.
 type prRefs struct {
 	x        *prQuota
 	r        *repository
@@ -146,8 +146,8 @@ type prRefs struct {
 	others   []nip34.ObjectID // tips of branches, tags and members' pull requests
 	loaded   bool             // the authors are known
 	measured bool
-	full     bool                       // all places are taken, by authors with one ref each
-	stays    map[graspsync.EventID]bool // to remove it frees nothing
+	full     bool                       // all places are used, by authors with one ref each
+	stays    map[graspsync.EventID]bool // refs whose removal frees nothing
 }
 
 func newPRRefs(x *prQuota, r *repository) *prRefs {
@@ -170,7 +170,7 @@ func (s *prRefs) tips() []nip34.ObjectID {
 	return slices.Collect(maps.Keys(tips))
 }
 
-// load reads the events of all refs.
+// load reads the authors of all refs from their events.
 func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 	if s.loaded {
 		return nil
@@ -200,7 +200,7 @@ func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 	return s.x.reader.relay.pulls(ctx, s.r.Ref, know)
 }
 
-// measure finds out how many bytes only the refs need.
+// measure measures the bytes that only the refs need.
 func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 	if s.measured {
 		return nil
@@ -228,8 +228,8 @@ func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 	return err
 }
 
-// weigh returns how many bytes an object needs that others don't. It returns more than there is room for
-// if that takes too long, because an author could make objects for which it does.
+// weigh returns the bytes that an object needs and but does not. It returns more than the limit if
+// that takes too long, because an author can create objects for which it does.
 func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.ObjectID, but []nip34.ObjectID) (bytes int64, err error) {
 	err = s.r.work(ctx, most, func(ctx context.Context) (err error) {
 		bytes, err = s.x.git.DiskUsage(ctx, s.r.dir, []nip34.ObjectID{tip}, but)
@@ -241,8 +241,8 @@ func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.Object
 	return bytes, err
 }
 
-// admit reports whether a pull request that needs so many bytes may have a ref, and removes others from
-// the plan until it has room. It changes nothing if there is no room.
+// admit reports whether a pull request that needs need bytes may have a ref, and removes other refs
+// from the plan until it fits. If it cannot fit, nothing changes.
 func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
 	most := s.x.most(s.r.Ref)
 	if need > most || s.full && !s.hasOf(pr.Author) {
@@ -279,7 +279,7 @@ func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, a
 		if err != nil {
 			return false, err
 		}
-		if freed == 0 || freed > most { // it frees nothing, or there is no time to find out
+		if freed == 0 || freed > most { // nothing is freed, or measuring took too long
 			s.at[v.id], s.stays[v.id] = v, true
 			continue
 		}
@@ -300,8 +300,8 @@ func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, a
 	return true, nil
 }
 
-// victim returns the ref that is removed next for a new one. full means that there is no room without
-// that, and found that there is such a ref.
+// victim returns the ref to remove for a new one. full reports whether a removal is necessary,
+// found whether it is possible.
 func (s *prRefs) victim(added prRef, bytesFull bool) (v prRef, found, full bool) {
 	own, of := 0, make(map[graspsync.PubKey]int)
 	for id, p := range s.at {
@@ -340,10 +340,10 @@ func (s *prRefs) victim(added prRef, bytesFull bool) (v prRef, found, full bool)
 	return oldest, found, true
 }
 
-// mergedSample is the number of refs of which one plan finds out whether they need no place.
+// mergedSample is the number of refs that one plan checks for merged commits.
 const mergedSample = 16
 
-// merged returns a ref whose commit a branch or a tag contains by now, if a random sample has one.
+// merged searches a random sample for a ref whose commit is contained in a branch or tag now.
 func (s *prRefs) merged(ctx context.Context) (v prRef, found bool, err error) {
 	n := 0
 	for _, p := range s.at { // in random order
@@ -367,7 +367,7 @@ func (s *prRefs) hasOf(author graspsync.PubKey) bool {
 	return false
 }
 
-// apply records a plan whose refs are made and removed.
+// apply records a plan whose refs were created and removed.
 func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
 	for range p.gone {
 		x.report.drop("pull_displaced")
@@ -382,7 +382,7 @@ func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
 	x.table.changeUsage(ref, func(u *prUsage) { u.needed, u.unmeasured = p.needed, false })
 }
 
-// ration decides about the refs of pull requests that wait and whose objects are in the repository.
+// ration decides about the refs of held pull requests whose objects are in the repository.
 func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) error {
 	var pulls []*nip34.PullRequest
 	for _, h := range g.Pulls {
@@ -396,7 +396,7 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	if err == nil {
 		p, err = x.plan(ctx, r, asking, -1)
 	}
-	if errors.Is(err, ErrGitBusy) { // which is no fault of the repository
+	if errors.Is(err, ErrGitBusy) { // not the fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
 		r.Refused = make(map[graspsync.EventID]struct{})
 		for _, pr := range pulls {
@@ -414,8 +414,8 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	return nil
 }
 
-// unmerged returns the pull requests that need a ref, and notes those that need none because a branch or
-// a tag contains their commit.
+// unmerged returns the pull requests that need a ref. It records those that need none, because a
+// branch or tag contains their commit.
 func (x *prQuota) unmerged(ctx context.Context, r *repository, pulls []*nip34.PullRequest) (left []*nip34.PullRequest, err error) {
 	s := &prRefs{x: x, r: r}
 	state := r.Refs.State()
@@ -440,14 +440,14 @@ func (x *prQuota) unmerged(ctx context.Context, r *repository, pulls []*nip34.Pu
 	return left, nil
 }
 
-// hasRoom reports whether a pull request for which so many bytes come may have a ref.
+// hasRoom reports whether a pull request with bytes of new data may have a ref.
 func (x *prQuota) hasRoom(ctx context.Context, r *repository, pr *nip34.PullRequest, bytes int64) (bool, error) {
 	p, err := x.plan(ctx, r, []*nip34.PullRequest{pr}, bytes)
 	_, refused := p.refused[pr.ID]
 	return !refused, err
 }
 
-// open reads what a plan needs to know of a repository that is locked, and is in dir.
+// open reads the input of a plan for the locked repository in dir.
 func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (*repository, error) {
 	g, err := x.reader.announced(ctx, ref.Identifier, false)
 	if err != nil {
@@ -459,9 +459,9 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 	return r, err
 }
 
-// hasRoomFor reports whether objects that were fetched for a locked repository may become part of it:
-// unless only pull requests need them that may have no ref or wait no longer. soon means that there is
-// no room only until the next prune, or that nothing waits for the objects.
+// hasRoomFor reports whether fetched objects may be added to a locked repository. It refuses
+// objects that only pull requests need which may have no ref or are no longer held. soon is true if
+// there is no room only until the next prune, or no held event needs the objects.
 func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
 	states := x.table.lacked(ref).States
 	entries := x.pending.of(ref)
@@ -489,11 +489,11 @@ func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 	return room, p.soon, err
 }
 
-// forPush is [Purgatory.AdmitPullRefs].
+// forPush implements [Purgatory.AdmitPullRefs].
 func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()
-	if err := x.refUpdater.mend(ctx, ref, dir); err != nil { // the push has locked it without that
+	if err := x.refUpdater.mend(ctx, ref, dir); err != nil { // the push has locked it without refUpdater
 		return nil, fmt.Errorf("mending a repository: %w", err)
 	}
 	if len(pulls) == 0 {
@@ -524,8 +524,8 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 	return refused, nil
 }
 
-// brought notes that bytes came to a repository for pull requests. Nothing is pruned without
-// maintenance, so that nothing is counted without it.
+// brought records that bytes came for pull requests. Without maintenance nothing is pruned, and so
+// nothing is counted.
 func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
 	if bytes > 0 && !x.cfg.NoMaintenance {
 		x.table.changeUsage(ref, func(u *prUsage) { u.came += bytes })
@@ -533,14 +533,14 @@ func (x *prQuota) brought(ref graspsync.RepoRef, bytes int64) {
 	}
 }
 
-// refuse notes that a pull request waits for a prune.
+// refuse records that a pull request waits for a prune.
 func (x *prQuota) refuse(ref graspsync.RepoRef) {
 	x.table.changeUsage(ref, func(u *prUsage) { u.refused = true })
 	x.makeDue(ref)
 }
 
-// mayPrune returns the grace of objects that no ref needs, if much has come for pull requests or one
-// waits for a prune.
+// mayPrune reports whether a prune is wanted and allowed now, because many bytes came for pull
+// requests or one waits for room. grace is the grace of unnamed objects.
 func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) (grace time.Duration, may bool) {
 	u := x.table.usage(ref)
 	grace = min(crowdedGrace, x.cfg.Times.Grace)
@@ -548,7 +548,7 @@ func (x *prQuota) mayPrune(ref graspsync.RepoRef, now time.Time) (grace time.Dur
 	return grace, wanted && (u.pruned.IsZero() || now.Sub(u.pruned) >= max(grace, upkeepShare*u.took))
 }
 
-// makeDue has a repository be maintained now if it may be pruned.
+// makeDue makes a repository due for maintenance if it may be pruned.
 func (x *prQuota) makeDue(ref graspsync.RepoRef) {
 	if _, may := x.mayPrune(ref, time.Now()); may {
 		x.maintenance.add(ref)
@@ -562,8 +562,8 @@ func (x *prQuota) makeAllDue() {
 	}
 }
 
-// pruned notes the end of a prune that began when so many bytes had come, and left so many that no ref
-// needs. It reports whether there is more room.
+// pruned records a prune that started after came bytes, and left left bytes of unnamed objects. It
+// reports whether there is more room.
 func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int64) (more bool) {
 	x.table.changeUsage(ref, func(u *prUsage) {
 		was := *u
@@ -576,20 +576,21 @@ func (x *prQuota) pruned(ref graspsync.RepoRef, began time.Time, came, left int6
 	return more
 }
 
-// pruneFailed notes that a prune has failed: it is left alone as long as after one that has not.
+// pruneFailed records a failed prune. The next one waits as long as after a successful one.
 func (x *prQuota) pruneFailed(ref graspsync.RepoRef, began time.Time) {
 	x.table.changeUsage(ref, func(u *prUsage) { u.pruned, u.took = began, time.Since(began) })
 }
 
-// most returns the maximum number of bytes of pull requests in a repository. Each repository of an owner gets the same
-// part of the bytes that the others leave, because strangers must not keep pull requests out of all of them.
+// most returns the maximum number of bytes of pull requests in a repository. It shrinks with the
+// share of MaxOwnerPullBytes that other repositories of the owner use, because strangers must not
+// keep pull requests out of all of them.
 func (x *prQuota) most(ref graspsync.RepoRef) int64 {
 	most, all, u := x.cfg.Limits.MaxPullBytes, x.cfg.Limits.MaxOwnerPullBytes, x.table.usage(ref)
 	left := all - x.ofOwner(ref.Owner) + u.needed + u.came
 	return int64(float64(most) * float64(max(0, left)) / float64(all))
 }
 
-// ofOwner is [Purgatory.PullBytes].
+// ofOwner implements [Purgatory.PullBytes].
 func (x *prQuota) ofOwner(owner graspsync.PubKey) (bytes int64) {
 	for ref, u := range x.table.usages() {
 		if ref.Owner == owner {

@@ -14,8 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// reader reads the events about repositories: stored ones from the relay, and held ones. It changes
-// nothing.
+// reader reads the stored and held events of repositories. It changes nothing.
 type reader struct {
 	cfg     *Config
 	relay   safeRelay
@@ -24,25 +23,25 @@ type reader struct {
 	families families
 }
 
-// known returns bounds for reading the announcements of listed maintainers, separate for each
-// owner. Shared bounds are for holding events: free keys must not displace the stored announcement
-// of a maintainer.
+// known returns bounds for reading announcements of listed maintainers, with separate room for each
+// owner. Shared bounds are only for holding events, because free keys must not displace the stored
+// announcement of a maintainer.
 func known(most nip34.Bounds) nip34.Bounds {
 	most.Sure, most.Each = most.Each, nip34.MaxMaintainers
 	return most
 }
 
-// listings are the owners who list maintainers under an identifier.
+// listings are the keys that announcements with an identifier list as maintainers.
 type listings struct {
 	family  *nip34.AnnouncementSet
-	served  map[graspsync.PubKey]graspsync.PubKey   // listed by served announcements, with one owner who lists the key
-	waiting map[graspsync.PubKey]graspsync.PubKey   // listed by held announcements, within the bounds, with one owner
-	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements who list the key
+	served  map[graspsync.PubKey]graspsync.PubKey   // keys listed by served announcements, with one lister
+	waiting map[graspsync.PubKey]graspsync.PubKey   // keys listed by held announcements, within bounds, with one lister
+	by      map[graspsync.PubKey][]graspsync.PubKey // all owners of held announcements that list a key
 }
 
-// payers returns the owners for whom a relative may count, in order. It is empty if there is no
-// room. Owners who list its author and are listed back come first, because nobody else can come
-// before them.
+// payers returns the owners in whose quota a relative may count, in order. It is empty if there is
+// no room. Owners who list its author and are listed back come first, because strangers cannot join
+// these.
 func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
 	if _, is := w.waiting[a.Ref.Owner]; !is {
 		return nil
@@ -62,13 +61,12 @@ func (w listings) payers(a *nip34.Announcement) []graspsync.PubKey {
 	return out
 }
 
-// gather reads the events about a repository.
+// gather reads the events of a repository.
 func (d *reader) gather(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, late, d.pending.of)
 }
 
-// gatherAgain is gather for held events that were read before. Newer events have a release of their
-// own.
+// gatherAgain is gather for held events that were read before. Newer events have their own release.
 func (d *reader) gatherAgain(ctx context.Context, ref graspsync.RepoRef, late bool, known []refplan.Entry) (*refplan.Group, error) {
 	return d.gatherOf(ctx, ref, late, func(graspsync.RepoRef) []refplan.Entry { return d.pending.still(known) })
 }
@@ -85,8 +83,9 @@ func (d *reader) gatherOf(ctx context.Context, ref graspsync.RepoRef, late bool,
 	return g, err
 }
 
-// gatherAll reads the events about all repositories with an identifier, for the reasons of a survey. Of the pull
-// requests it reads those that [pendingEvents.under] returns. A check asks the relay about the deletion of each event.
+// gatherAll reads the events of all repositories with an identifier for a survey, and those pull
+// requests that [pendingEvents.under] returns. A check asks the relay about the deletion of each
+// event.
 func (d *reader) gatherAll(ctx context.Context, identifier string, why refplan.Reasons) (*refplan.Group, error) {
 	g, err := d.group(ctx, &refplan.Group{Identifier: identifier, AskDeleted: why.Check})
 	if err != nil {
@@ -103,12 +102,12 @@ func (d *reader) announced(ctx context.Context, identifier string, late bool) (*
 	return d.group(ctx, &refplan.Group{Identifier: identifier, Late: late})
 }
 
-// group is announced for a prepared group.
+// group is announced for a group with its fields Identifier, Late and AskDeleted set.
 func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, error) {
 	identifier := g.Identifier
 	g.Accepted, g.Waiting = make(map[graspsync.RepoRef]*nip34.Announcement), make(map[graspsync.RepoRef]refplan.Entry)
-	// What waits is read before what is stored: what is released meanwhile is found twice, and
-	// not taken for what nobody has announced.
+	// Held events are read before stored ones. An event that is released in between is found twice,
+	// not missed.
 	waiting := d.pending.waitingUnder(identifier)
 	announcements, err := d.relay.announcements(ctx, identifier)
 	if err != nil {
@@ -144,7 +143,7 @@ func (d *reader) group(ctx context.Context, g *refplan.Group) (*refplan.Group, e
 	return g, err
 }
 
-// sortAll sorts held events into a group, without those whose holds are being ended.
+// sortAll adds held events to a group, without those whose expiry is under way.
 func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refplan.Entry) error {
 	entries = d.pending.lasting(entries)
 	ask, now := d.pending.toAsk(entries), time.Now()
@@ -159,7 +158,7 @@ func (d *reader) sortAll(ctx context.Context, g *refplan.Group, entries []refpla
 	return nil
 }
 
-// sort sorts a held event into a group. ask means that it may be deleted.
+// sort adds a held event to a group. ask means that the event may be deleted.
 func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entry, ask bool, now time.Time) error {
 	if entry.Event == nil {
 		return nil
@@ -180,7 +179,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 		return nil
 	}
 	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.pending.fetchesFor(e) {
-		return nil // its time is over: it is expired by the clock, not by whoever looks first
+		return nil // overdue; only the engine ends its hold
 	}
 	switch e.Class {
 	case refplan.Announcement:
@@ -202,8 +201,8 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 	return nil
 }
 
-// deleted asks the relay whether an event is deleted. The answer false holds until its author
-// deletes something.
+// deleted asks the relay whether an event is deleted. The result false is cached until its author
+// deletes an event.
 func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	asking := d.pending.asking()
 	deleted, err := d.relay.Deleted(ctx, e.Signed())
@@ -218,8 +217,8 @@ func (d *reader) deleted(ctx context.Context, e refplan.Entry) (bool, error) {
 	return deleted, nil
 }
 
-// family returns the maintainers of all repositories with an identifier. It may need announcements
-// of repositories that are not hosted. Only those of listed keys count, so that no others are read.
+// family returns the maintainers of all repositories with an identifier. It also reads stored
+// announcements of listed keys whose repositories are not hosted.
 func (d *reader) family(ctx context.Context, identifier string, served, waiting []*nip34.Announcement, relatives []refplan.Entry) (*nip34.AnnouncementSet, error) {
 	all := slices.Concat(served, waiting)
 	ours, waits := nip34.Owners(served), nip34.Owners(waiting)
@@ -229,7 +228,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 	f := d.families.of(d.cfg.Membership, identifier, all)
 	asked := make(map[graspsync.PubKey]struct{})
 	now := time.Now()
-	for step := range nip34.MaxGenerations { // each is a question to the Store
+	for step := range nip34.MaxGenerations { // each step is a query
 		var ask []graspsync.PubKey
 		about := func(who graspsync.PubKey) {
 			if _, again := asked[who]; !again {
@@ -237,7 +236,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 				ask = append(ask, who)
 			}
 		}
-		if step == 0 { // they may have taken theirs from us
+		if step == 0 { // owners may have a newer announcement that does not list this service
 			for _, who := range slices.Concat(ours, waits) {
 				about(who)
 			}
@@ -271,7 +270,7 @@ func (d *reader) family(ctx context.Context, identifier string, served, waiting 
 	return f, nil
 }
 
-// wanting returns the listings. A softly expired announcement counts, because it may be revived.
+// wanting returns the listings. Softly expired announcements count, because they may be revived.
 func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34.Announcement, relatives []refplan.Entry) (w listings, err error) {
 	entries := d.pending.announcementsUnder(identifier)
 	var waiting []*nip34.Announcement
@@ -287,11 +286,12 @@ func (d *reader) wanting(ctx context.Context, identifier string, served []*nip34
 	return w, nil
 }
 
-// announcedRefs returns all announced repositories, stored or held, each with whether it is hosted.
+// announcedRefs returns all announced repositories, stored or held. The value is true for hosted
+// ones.
 func (d *reader) announcedRefs(ctx context.Context) (map[graspsync.RepoRef]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.fixed.Timeout)
 	defer cancel()
-	waiting := d.pending.all() // first: a released one is in both
+	waiting := d.pending.all() // first, so that an event released in between is in both
 	out, err := d.relay.announcedRefs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading announcements: %w", err)
@@ -347,7 +347,7 @@ func (d *reader) lackRef(ctx context.Context, r *repository, h refplan.Entry, ha
 	return false, nil
 }
 
-// announcement is [Purgatory.Announced].
+// announcement implements [Purgatory.Announced].
 func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *nip34.Announcement, members map[graspsync.PubKey]struct{}, err error) {
 	g, err := d.gather(ctx, ref, false)
 	if err != nil {
@@ -361,8 +361,8 @@ func (d *reader) announcement(ctx context.Context, ref graspsync.RepoRef) (a *ni
 	return a, g.Family.Authority(ref).Members(), nil
 }
 
-// older reports whether a newer version of a state or an announcement is stored. A newer held
-// version does not count, because its data may never arrive.
+// older reports whether a newer version of a state or announcement is stored. Held versions do not
+// count, because their data may never arrive.
 func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	switch e.Class {
 	case refplan.State:
@@ -383,8 +383,8 @@ func (d *reader) older(ctx context.Context, e refplan.Entry) (bool, error) {
 	return false, nil
 }
 
-// accepted reports whether the announcement of a repository is stored, so that another version
-// needs no hold.
+// accepted reports whether the announcement of a repository is stored. Then another version needs
+// no hold.
 func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	all, err := d.relay.announcements(ctx, ref.Identifier)
 	if err != nil {
@@ -398,7 +398,7 @@ func (d *reader) accepted(ctx context.Context, ref graspsync.RepoRef) (bool, err
 	return false, nil
 }
 
-// hasExpired reports whether the expiration of an event (NIP-40) has passed.
+// hasExpired reports whether the NIP-40 expiration of an event has passed.
 func hasExpired(ev *nostr.Event, now time.Time) bool {
 	if ev == nil {
 		return false

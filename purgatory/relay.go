@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// safeRelay is a Relay whose panics are errors.
+// safeRelay is a Relay that turns panics into errors.
 type safeRelay struct {
 	relay  Relay
 	report *report
@@ -44,7 +44,7 @@ func (r safeRelay) Deleted(ctx context.Context, event graspsync.Event) (_ bool, 
 	return r.relay.Deleted(ctx, event)
 }
 
-// Lists returns an error after a panic, because neither true nor false is known.
+// Lists returns an error after a panic, because the result is unknown.
 func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	defer r.report.recovered(&err, ofRelay)
 	return r.relay.Lists(a), nil
@@ -58,8 +58,8 @@ func (r safeRelay) announcements(ctx context.Context, identifier string) ([]*nip
 	return r.announced(ctx, named(graspsync.KindAnnouncement, identifier), identifier, true)
 }
 
-// relatives returns the stored announcements with an identifier of some authors that do not list
-// this service. Others are not read.
+// relatives returns the stored announcements of authors with an identifier that do not list this
+// service.
 func (r safeRelay) relatives(ctx context.Context, identifier string, authors []graspsync.PubKey) (all []*nip34.Announcement, err error) {
 	for some := range slices.Chunk(authors, authorsAtOnce) {
 		f := named(graspsync.KindAnnouncement, identifier)
@@ -113,10 +113,10 @@ func named(kind int, identifier string) nostr.Filter {
 	return nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"d": {identifier}}}
 }
 
-// announcedRefs returns the repositories of all stored announcements, each with whether it lists
-// this service and has not expired. If the relay returns not all, the others are examined as long
-// as they are in service. If the relay can not tell whether a repository is listed, the answer is
-// true, because a release finds out.
+// announcedRefs returns the repositories of all stored announcements. The value is true if an
+// announcement lists this service and has not expired, or if the relay cannot tell, because a
+// release finds out. Announcements that the relay does not return are checked while their
+// repositories are in service.
 func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef]bool, err error) {
 	out = make(map[graspsync.RepoRef]bool)
 	err = r.each(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement}}, func(ev graspsync.Event) bool {
@@ -141,8 +141,8 @@ func (r safeRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) 
 // idsAtOnce is the maximum number of ids in a filter.
 const idsAtOnce = 100
 
-// lacks returns those of ids whose events are not stored. The relay returns the events that it has,
-// so that many are requested together.
+// lacks returns the ids whose events are not stored. It queries many ids together, because the
+// relay returns the events that it has.
 func (r safeRelay) lacks(ctx context.Context, ids []graspsync.EventID) (lacking []graspsync.EventID, err error) {
 	for some := range slices.Chunk(ids, idsAtOnce) {
 		asked, names := make(map[graspsync.EventID]bool, len(some)), make([]string, 0, len(some))

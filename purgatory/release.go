@@ -17,23 +17,22 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// lockShare is the part of the timeout for which a release waits for the lock of its repository,
-// because pushes may take long. It is also its share of time. leastLockWait is the wait for the
-// lock of another repository that may have objects. A repository that could not be locked is
-// released again soon.
+// lockShare divides Timeout. The quotient is the wait of a release for the lock of its repository,
+// because pushes may take long, and its time budget. leastLockWait is the wait for the lock of
+// another repository that may have objects. If a lock is busy, the release is repeated soon.
 const (
 	lockShare     = 60
 	leastLockWait = 20 * time.Millisecond
 )
 
-// crowdShare is the number of shares of time for which a release waits for busy git slots. The
-// repository is locked meanwhile.
+// crowdShare is the number of time budgets for which a release waits for busy git slots, while its
+// repository is locked.
 const crowdShare = 6
 
-// release makes the refs of a repository those of the newest authorized state whose objects are
-// complete, stores the events that need nothing any more, and returns the data that is still
-// missing. It may be called at any time, and again after any failure, because finished steps are
-// found done. The error wraps errLong if the budget was too small.
+// release moves the refs of a repository to the newest authorized state with complete objects,
+// stores the events that need nothing any more, and returns the missing data. It may be called at
+// any time and after any failure, because it skips finished steps. The error wraps errLong if the
+// budget was too small.
 func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refplan.Reasons, most budget) (_ releaseResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -46,7 +45,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	defer func() { p.table.endRelease(ref, number, err) }()
 	g, r, err := p.openRepository(ctx, ref, why.Late)
 	if err != nil {
-		p.table.touch(ref) // what waited for it may be released without it
+		p.table.touch(ref) // waiting events may be released without it
 		return releaseResult{}, err
 	}
 	defer p.pending.unpin(g)
@@ -71,12 +70,12 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 type releaseResult struct {
 	need   refplan.Need
 	whole  bool // nothing is missing any more
-	gained bool // objects that were missing are in the repository
-	again  bool // objects may be in other repositories, whose locks were taken
-	walked bool // there was time enough for the histories that states name
+	gained bool // missing objects were imported
+	again  bool // objects may be in other repositories, whose locks were busy
+	walked bool // the budget sufficed for the histories of states
 }
 
-// releaseLocked is release with the lock of the repository.
+// releaseLocked is release with the repository locked.
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
@@ -103,9 +102,9 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	return f, errors.Join(errs...)
 }
 
-// openRepository locks a repository, creates it if necessary, and reads its events and refs. Events
-// that were read before the lock may be over, such as the state of a push. The repository is nil if
-// it is not hosted. Nobody else ends the holds of the events until unpin.
+// openRepository locks a repository, creates it if necessary, and reads its events and refs. They
+// are read under the lock, because a push may have changed them. The repository is nil if it is not
+// hosted. Until unpin, only the caller may end the holds of the events.
 func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
 		dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
@@ -126,7 +125,7 @@ func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, l
 		}
 		format, _ := g.FormatOf(r.Repository)
 		err = p.makeFor(ctx, ref, format, absent)
-		p.pending.unpin(g) // not before: its announcement would expire meanwhile, and have it removed
+		p.pending.unpin(g) // not earlier, because its announcement could expire and remove the repository
 		if err != nil {
 			return nil, nil, err
 		}
@@ -157,7 +156,7 @@ func (p *Purgatory) readRepository(ctx context.Context, ref graspsync.RepoRef, d
 	return g, r, nil
 }
 
-// makeFor creates a repository, or creates an empty one again in another object format.
+// makeFor creates a repository, or recreates an empty one in another object format.
 func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat, absent bool) error {
 	if !absent {
 		if err := p.remake(ctx, ref, format); err != nil {
@@ -172,8 +171,7 @@ func (p *Purgatory) makeFor(ctx context.Context, ref graspsync.RepoRef, format n
 	return nil
 }
 
-// endOver ends the holds of events that were deleted, replaced or have expired, after it has
-// removed their refs.
+// endOver removes the refs of deleted, replaced and expired events, and ends their holds.
 func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	for _, o := range g.Over {
@@ -189,7 +187,7 @@ func (p *Purgatory) endOver(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// endElsewhere is endOver for pull requests for several repositories. No repository is locked.
+// endElsewhere is endOver for pull requests to several repositories. No repository is locked.
 func (p *Purgatory) endElsewhere(ctx context.Context, g *refplan.Group) error {
 	var errs []error
 	for _, o := range g.Over {
@@ -224,16 +222,15 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry
 	return nil
 }
 
-// noteGone forgets a repository without announcement.
+// noteGone deletes the records of a repository without announcement.
 func (p *Purgatory) noteGone(ref graspsync.RepoRef, number uint64) releaseResult {
 	p.table.forget(ref)
 	return releaseResult{whole: p.table.noteGone(ref, number)}
 }
 
-// leaves takes a repository without announcement out of service. After that it ends the hold of its
-// deleted announcement, because otherwise nothing would point to a repository that a crash or a
-// fetch under way has left. Other repositories have releases of their own, since they may be
-// announced again.
+// leaves retires a repository without announcement, and then ends the hold of its deleted
+// announcement. In the other order, a crash or a fetch under way could leave a repository that no
+// event names. Other repositories have releases of their own, because they may be announced again.
 func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.RepoRef) error {
 	if p.departures.keeps(ref) {
 		return nil
@@ -254,8 +251,8 @@ func (p *Purgatory) leaves(ctx context.Context, g *refplan.Group, ref graspsync.
 	return err
 }
 
-// dropDeleted removes the refs of a pull request from the repositories that it names, unless it is stored again or waits.
-// After a failure the hourly check removes them.
+// dropDeleted removes the refs of a deleted pull request, unless it is stored again or held. After
+// a failure the hourly check removes them.
 func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
 	waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
@@ -270,9 +267,9 @@ func (p *Purgatory) dropDeleted(ctx context.Context, pr *nip34.PullRequest) {
 	}
 }
 
-// dropOrphans removes the refs of pull requests whose events are unknown. Such events were evicted or deleted, or a
-// push was not reported. A ref stays until a later check, because lost events may come again by sync. It is
-// called without the lock of the repository.
+// dropOrphans removes refs of pull requests whose events are unknown. Such events were evicted or
+// deleted, or a push was not reported. A ref stays until a later check, because sync may bring a
+// lost event again. The repository is not locked.
 func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, looked *repository) error {
 	if looked.failed != nil {
 		return nil //nolint:nilerr // the look returns it
@@ -293,8 +290,7 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 	return p.dropRefs(ctx, ref, old...)
 }
 
-// align finds out which of the named objects are missing, copies objects from other repositories,
-// and moves the refs.
+// align finds missing objects, copies them from other repositories, and moves the refs.
 func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
@@ -313,19 +309,19 @@ func (p *Purgatory) alignNow(ctx context.Context, g *refplan.Group, r *repositor
 	return p.alignSure(ctx, g, r)
 }
 
-// alignSure is alignNow for events that were read just now.
+// alignSure is alignNow for events that were read a moment ago.
 func (p *Purgatory) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.confirm(ctx, g, r); err != nil {
 		return err
 	}
 	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
-		return nil // nobody announces it any more: the next look is about that
+		return nil // no announcement is left, and the next release retires it
 	}
 	return p.alignOne(ctx, g, r)
 }
 
-// alignPulls is align for pull requests. Their share of time is bounded, because anybody writes
-// them.
+// alignPulls is align for pull requests. Their time is limited by pullsShare, because anyone can
+// write pull requests.
 func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
@@ -347,14 +343,14 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *reposit
 	return p.alignNow(ctx, g, r)
 }
 
-// readAgain reads maintainers, stored events and deletions again, because walking histories may
-// have taken minutes. Events that arrived meanwhile have a release of their own.
+// readAgain rereads maintainers, stored events and deletions, because walking histories may have
+// taken minutes. Events that arrived since then have their own release.
 func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *repository) error {
 	if len(r.Found) == 0 && len(r.Missing) == 0 {
 		return nil
 	}
 	known := slices.Clone(g.States)
-	pulls := r.Refused != nil // else it is not their turn
+	pulls := r.Refused != nil // else alignPulls follows
 	for _, h := range g.Pulls {
 		if pulls {
 			known = append(known, h)
@@ -383,7 +379,7 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	var errs []error
 	deleted := func(e refplan.Entry) bool {
 		is, err := p.reader.deleted(ctx, e)
-		if errs = append(errs, err); is { // the next look strikes it off
+		if errs = append(errs, err); is { // the next release ends its hold
 			p.touch(r.Ref)
 		}
 		return is
@@ -408,8 +404,8 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// alignOne moves the refs of a repository. If that makes the repository active, a state without
-// refs may decide, and it starts again. A state that git refuses does not decide.
+// alignOne moves the refs of a repository. It starts again if the repository becomes active,
+// because a state without refs may decide then. A state that git refuses does not decide.
 func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
@@ -440,23 +436,23 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 			}
 			r.Refs = r.Refs.Apply(nil, head)
 		}
-		// Data of its own makes an announcement one to be released.
+		// Data of its own makes an announcement ready for release.
 		if r.Active = r.Active || r.Refs.HasState(); r.Active == before {
 			return nil
 		}
 	}
 }
 
-// othersShare is the maximum time that a release spends on other repositories. Strangers can list
-// maintainers to add their own.
+// othersShare is the maximum time that a release spends on other repositories. Strangers can add
+// theirs by listing its maintainers.
 const othersShare = time.Second
 
-// othersLockWait returns the wait for the lock of another repository. It exceeds leastLockWait and
+// othersLockWait returns the wait for the lock of another repository. It exceeds leastLockWait. It
 // is random, so that two releases that wait for each other do not give up together each time.
 func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
 
-// alignOthers moves the refs of other repositories before a state is served that they must follow,
-// as far as that is fast. Their own releases do the rest.
+// alignOthers moves the refs of other repositories that a state decides about, before the state is
+// served, for at most othersShare. Their own releases do the rest.
 func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
@@ -476,7 +472,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 	}
 }
 
-// alignOther aligns another repository, with objects of this one.
+// alignOther aligns another repository, with objects of r.
 func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
 	if err != nil {
@@ -484,7 +480,7 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	}
 	defer unlock()
 	g, o, err := p.readRepository(ctx, ref, dir, by.Late)
-	defer p.pending.unpin(g) // what waits for it is pinned though nobody announces it any more
+	defer p.pending.unpin(g) // its events are pinned even if it has no announcement
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
@@ -512,8 +508,8 @@ func shuffled(refs []graspsync.RepoRef) {
 	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 }
 
-// maxSources is the maximum number of other repositories that a release uses. Keys that list a
-// maintainer cost nothing.
+// maxSources is the maximum number of other repositories that a release uses. It is needed because
+// keys that list a maintainer cost nothing.
 const maxSources = 16
 
 // share copies missing objects from other repositories.
@@ -531,8 +527,9 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 			continue
 		}
 		if err != nil {
-			// Another owner's repository must not keep this one from being dealt with, nor what
-			// only pull requests name have it taken for a slow one: anybody writes these.
+			// A failure in another owner's repository must not block this one. Objects that only
+			// pull requests name must not make it slow (errLong), because anyone can write pull
+			// requests.
 			if !slices.ContainsFunc(sets, func(set refplan.Objects) bool { return set.State != nil }) {
 				err = errors.New(err.Error())
 			}
@@ -553,16 +550,15 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	return nil
 }
 
-// errOccupied means that the lock of another repository is taken, often by the release of a
-// maintainer's.
+// errOccupied means that the lock of another repository is held, often by its own release.
 var errOccupied = errors.New("somebody is at it")
 
-// shareFrom copies those of ids that another repository has and for which there is room. It does
-// not wait for the other lock, whose holder may wait for this one.
+// shareFrom copies the ids that another repository has and for which there is room. It hardly waits
+// for the other lock, because its holder may wait for this repository.
 func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from graspsync.RepoRef, r *repository, ids []nip34.ObjectID) (got bool, err error) {
 	lacks := setOf(p.table.lacked(from).IDs)
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool {
-		_, lacking := lacks[id] // should it get that, this one is looked at again
+		_, lacking := lacks[id] // when it gets the object, this repository is released again
 		return lacking
 	})
 	if len(ids) == 0 {
@@ -595,9 +591,8 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	return true, nil
 }
 
-// withRoom returns those of ids, in the folder of another repository, that a state names, or a pull
-// request that may have a ref. Other objects would be of no use. bytes is the size of the pull
-// requests.
+// withRoom returns the ids that a state names, or a pull request that may have a ref. Other objects
+// would be useless. bytes is the size of the objects of pull requests. dir is the other repository.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
 	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
@@ -605,7 +600,7 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 		return nil, 0, err
 	}
 	ids = slices.Clone(ids)
-	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // who has little time left is not always the same
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // a short budget must not always favor the same ids
 	for _, id := range ids {
 		_, room := decided[id]
 		if !room {
@@ -627,7 +622,7 @@ func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repositor
 }
 
 // pullWithRoom reports whether a pull request whose tip is in another repository may have a ref,
-// and returns the bytes that it adds. more bytes come with it.
+// and returns the bytes that it adds. more is the number of bytes that come with it.
 func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
 		bytes, err = p.git.DiskUsage(ctx, dir, []nip34.ObjectID{tip}, both)
@@ -637,7 +632,7 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repos
 	case err == nil:
 	case ctx.Err() != nil || errors.Is(err, ErrGitBusy):
 		return 0, false, err
-	default: // it takes long, or something that it needs is not there: nothing else waits for that
+	default: // too slow or incomplete, which blocks nothing else
 		p.cfg.Logger.Debug("measuring shared objects failed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
 		return 0, false, nil
 	}
@@ -658,8 +653,8 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repos
 // errNoRoom means that a pull request may have no ref.
 var errNoRoom = errors.New("no room for a pull request")
 
-// takeStaged imports the uploads that were pushed for pull requests before their events. The event
-// decides which of several uploads is the right one. The others are deleted.
+// takeStaged imports the data that was pushed for pull requests before their events. The event
+// decides which of several uploads is imported. The others are deleted.
 func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *repository) {
 	for _, h := range g.Pulls {
 		if !slices.Contains(h.Repos, r.Ref) {
@@ -672,11 +667,11 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		err := p.takeOne(ctx, r, h.Pull, uploads)
 		if errors.Is(err, errNoRoom) {
 			p.report.drop("pull_refs")
-			continue // for now
+			continue // until there is room
 		}
 		if err != nil {
-			// It is tried again; nothing else waits for that.
-			if errors.Is(err, errLong) { // no reason to take the repository for a slow one
+			// The import is retried and blocks nothing else.
+			if errors.Is(err, errLong) { // a slow pull request does not make the repository slow
 				p.pending.noteSlow(h.ID)
 				err = errors.New(err.Error())
 			}
@@ -688,8 +683,7 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 	}
 }
 
-// takeOne imports the tip of a pull request from the first complete upload. It is no error if there
-// is none.
+// takeOne imports the tip of a pull request from the first complete upload. No upload is no error.
 func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRequest, uploads []Upload) error {
 	tip := pr.Tip
 	for _, u := range uploads {
@@ -702,7 +696,7 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		if room, err := p.quota.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
 			return cmp.Or(err, errNoRoom)
 		}
-		var done func() // what lies there counts for nobody yet
+		var done func() // staged bytes are in no quota yet
 		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
 			done, err = p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner)
 			return err
@@ -729,13 +723,13 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 }
 
 // releaseStates stores the announcement and then the states that need nothing any more, the oldest
-// first. A failure holds back only the events that depend on it.
+// first. A failure blocks only the events that depend on it.
 func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repository) error {
 	var errs []error
 	if e, waits := g.Waiting[r.Ref]; waits && r.Active {
 		err := p.pending.save(ctx, e)
 		if errors.Is(err, ErrRefused) {
-			delete(g.Waiting, r.Ref) // of its states the relay says itself what becomes of them
+			delete(g.Waiting, r.Ref) // the relay decides about its states
 			p.table.touch(r.Ref)
 			defer func() { r.Active = g.Accepted[r.Ref] != nil }()
 			err = p.pending.forget(ctx, e, NotStored)
@@ -745,7 +739,7 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 		} else if err != nil {
 			r.Active = false
 		} else {
-			p.inbox.tell(surveyRequest{identifier: g.Identifier}) // those whom it lists wait with it
+			p.inbox.tell(surveyRequest{identifier: g.Identifier}) // its relatives may be stored now
 		}
 		errs = append(errs, err)
 	}
@@ -774,9 +768,8 @@ func (p *Purgatory) releaseStates(ctx context.Context, g *refplan.Group, r *repo
 	return errors.Join(append(errs, err)...)
 }
 
-// notStored returns those of states whose hold ended during this release that the relay does not
-// have. The refs may have been moved for such a state after another release has taken back its
-// refs.
+// notStored returns the states whose hold ended during this release and that the relay does not
+// have. Another release may have taken back the refs of such a state before this one moved them.
 func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refplan.Entry) (gone []refplan.Entry, err error) {
 	if len(over) == 0 {
 		return nil, nil
@@ -797,7 +790,7 @@ func (p *Purgatory) notStored(ctx context.Context, g *refplan.Group, over []refp
 }
 
 // takeBack moves the refs of refused states back to stored states, in this and in other
-// repositories, and then ends their holds.
+// repositories, and ends their holds.
 func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	errs := []error{p.takeBackHere(ctx, g, r, refused)}
 	for _, ref := range g.Sources(r.Repository, maxSources, shuffled) {
@@ -816,7 +809,7 @@ func (p *Purgatory) takeBack(ctx context.Context, g *refplan.Group, r *repositor
 }
 
 // takeBackHere is takeBack in one locked repository. If no stored state decides, it deletes the
-// refs that are still as a refused state says.
+// refs that still have the value of a refused state.
 func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repository, refused []refplan.Entry) error {
 	g.States = slices.DeleteFunc(g.States, func(h refplan.Entry) bool {
 		return slices.ContainsFunc(refused, func(o refplan.Entry) bool { return o.ID == h.ID })
@@ -886,8 +879,8 @@ func (p *Purgatory) releasePulls(ctx context.Context, g *refplan.Group, r *repos
 }
 
 // releasePull stores a pull request, and ends its hold if all hosted repositories that it names
-// have its ref. It is stored when the first served repository has the ref, so that the others hold
-// nothing up. For them the hold goes on unseen, until they have the ref or its time is over. After
+// have its ref. It is stored when the first served repository has the ref, so that the others do
+// not delay it. For these the hold goes on invisibly, until they have the ref or it expires. After
 // a crash it is stored again, which changes nothing.
 func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.Entry) (done bool, err error) {
 	_, merged := r.Merged[h.ID]
@@ -901,7 +894,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 		}
 		return has && r.Active && err == nil, err
 	}
-	unlock, err := p.pending.storing.Lock(ctx, h.ID) // its other repositories may have it as well
+	unlock, err := p.pending.storing.Lock(ctx, h.ID) // other repositories may release it concurrently
 	if err != nil {
 		return false, err
 	}
@@ -919,8 +912,8 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	return true, p.pending.strikeOff(ctx, h)
 }
 
-// refusePull ends the hold of a pull request that the relay refuses, after its ref is removed. For
-// several repositories that is done when none is locked.
+// refusePull removes the ref of a pull request that the relay refuses, and ends its hold. For
+// several repositories, endElsewhere does so when none is locked.
 func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *repository, h refplan.Entry) error {
 	if elsewhere(h) {
 		g.Over = append(g.Over, refplan.Ended{Entry: h, Reason: refplan.NotStored})
@@ -932,8 +925,7 @@ func (p *Purgatory) refusePull(ctx context.Context, g *refplan.Group, r *reposit
 	return p.pending.forget(ctx, h, NotStored)
 }
 
-// touchOthers releases the other repositories of a state that was stored, because it is no longer
-// held for them.
+// touchOthers releases the other repositories of a stored state, for which it is no longer held.
 func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry) {
 	others := false
 	for ref := range g.Ours() {
@@ -950,15 +942,15 @@ func (p *Purgatory) touchOthers(g *refplan.Group, r *repository, h refplan.Entry
 // lacking returns the missing data of a repository and the servers that may have it.
 func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 	n := g.Need(r.Repository, refplan.Clones{Most: p.cfg.fixed.MaxClones, IsOurs: p.cfg.Identity.IsClone, Now: time.Now()})
-	if len(n.IDs) > 0 { // what the last look has counted is not counted again
+	if len(n.IDs) > 0 { // without those of the last release
 		p.report.dropSome("clones_turns", n.Left-p.table.lacked(r.Ref).Left)
 	}
 	return n
 }
 
-// recoverAll repairs every repository with a journal of an earlier process, and releases it. A
-// repository that can not be repaired keeps its journal, is repaired before anything else, and does
-// not delay the others. The engine releases it again.
+// recoverAll repairs and releases every repository with a journal of an earlier process. A
+// repository that cannot be repaired does not delay the others. It keeps its journal, is repaired
+// before any other use, and is released by the engine.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
 	refs, err := p.doubtful(ctx)
 	if err != nil {
@@ -981,8 +973,8 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	return nil
 }
 
-// doubtful reads all journals. A release moves refs of other repositories as well, so that all
-// journals must be known before the first release.
+// doubtful reads all journals. They must all be known before the first release, because a release
+// also moves refs of other repositories.
 func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
 	err := readEach(ctx, p.keep, keyAligning, func(key string, value []byte) error {
 		var j journal

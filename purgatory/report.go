@@ -25,7 +25,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// The owners of code that may panic, see [Status].
+// Components whose panics are contained. See [Status].
 const (
 	ofRelay    = "relay"
 	ofRepos    = "repositories"
@@ -34,11 +34,11 @@ const (
 	ofObserver = "observer"
 )
 
-// line is the subject of a log line with text of a stranger. Each subject is logged once a minute
-// at most (see [seldom.Lines]).
+// line is the subject of a log line that a stranger can cause. Each subject is logged at most once
+// per minute. See [seldom.Lines].
 type line struct{ who, what string }
 
-// report counts, logs and reports to the observer.
+// report counts, logs and calls the observer.
 type report struct {
 	cfg     *Config // set by newReport, read-only
 	lines   seldom.Lines[line]
@@ -53,13 +53,13 @@ type report struct {
 	mu sync.Mutex
 	// guarded by mu
 	dropped  map[string]uint64 // by reason
-	panics   map[string]uint64 // that were contained, by whose code it was
+	panics   map[string]uint64 // contained panics by component
 	byDomain map[string]*domainStats
 	endings  *limit.Table[graspsync.EventID, EventState]
 	replies  *limit.Table[replyKey, ServerState]
 }
 
-// The keys of what is logged.
+// Keys of log attributes.
 const (
 	keyEvent = "event"
 	keyRepo  = "repo"
@@ -73,10 +73,10 @@ func newReport(cfg *Config) *report {
 	}
 }
 
-// recovered, deferred, turns a panic of the embedder's code into an error and counts it. Such a
-// panic is a bug, but a stranger who provokes it must not cause more than the failure of one call.
-// It also records whether the call failed. whose is the dependency, followed by a space and the
-// operation if that may fail while others work.
+// recovered is deferred and turns a panic of the embedder's code into an error. Such a panic is a
+// bug, but a stranger who provokes it must not cause more than one failed call. It also records the
+// result of the call. whose is the dependency, followed by a space and the operation if that may
+// fail separately.
 func (s *report) recovered(err *error, whose string) {
 	if r := recover(); r != nil {
 		part, _, _ := strings.Cut(whose, " ")
@@ -93,14 +93,14 @@ func (s *report) recovered(err *error, whose string) {
 	s.failing.Note(whose, failed)
 }
 
-// answersOfDependencies are errors about one request. The dependency works.
+// answersOfDependencies are errors about one request, which do not mean that the dependency fails.
 var answersOfDependencies = []error{
 	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, ErrInvalidRefs,
 	ErrChanged, ErrGitBusy, state.ErrNotFound,
 }
 
-// panicked counts and logs a contained panic. It is called while the panic unwinds, so that the log
-// has the stack.
+// panicked counts and logs a contained panic. It is called during the panic, so that the log has
+// the stack.
 func (s *report) panicked(r any, whose string) {
 	s.countPanic(whose)
 	s.cfg.Logger.Error("panic recovered", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
@@ -137,8 +137,8 @@ func (s *report) fault(what, msg string, err error) {
 	}
 }
 
-// unusable counts the unusable clone URLs of an event. It logs the reason at most once per minute for
-// all events together, because keys are free.
+// unusable counts the unusable clone URLs of an event. It logs at most once per minute for all
+// events, because keys are free.
 func (s *report) unusable(ev *nostr.Event, n int) {
 	if n == 0 {
 		return
@@ -156,7 +156,7 @@ func (s *report) unusable(ev *nostr.Event, n int) {
 	}
 }
 
-// drop counts an item that a limit kept out.
+// drop counts an item that a limit refused.
 func (s *report) drop(reason string) { s.dropSome(reason, 1) }
 
 func (s *report) dropSome(reason string, n int) {
@@ -212,15 +212,15 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.observe(HoldEnded{ID: e.ID, Event: e.Signed(), Reason: why, Waited: time.Since(e.Seen)})
 }
 
-// restored records the events that expired before this start.
+// restored adds the events that expired in earlier processes.
 func (s *report) restored(ended []EventState) {
-	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay, if they are too many
+	slices.SortFunc(ended, func(a, b EventState) int { return a.At.Compare(b.At) }) // the newest stay if there are too many
 	for _, e := range ended {
 		s.addEnding(e)
 	}
 }
 
-// byName returns the counters by name.
+// byName returns copies of the counters by name.
 func (s *report) byName() (dropped, panics map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,8 +230,8 @@ func (s *report) byName() (dropped, panics map[string]uint64) {
 	return dropped, panics
 }
 
-// request counts a request to a server. The returned function counts its end, and returns for how
-// long the server has not replied.
+// request counts a request to a server. end counts its end, and returns the time since the last
+// reply of the server.
 func (s *report) request(domain string) (end func(err error) (failing time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 			d.failed++
 			d.failedAt, d.lastError = now, said
 		}
-		if err == nil || errors.Is(err, ErrNotServed) { // it works, though it lacks the objects
+		if err == nil || errors.Is(err, ErrNotServed) { // a server without the objects works
 			d.failing = time.Time{}
 		} else if d.failing.IsZero() {
 			d.failing = now
@@ -275,7 +275,7 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 	}
 }
 
-// domainStatuses returns the servers by name, the shared label last.
+// domainStatuses returns the servers by name. The shared label is last.
 func (s *report) domainStatuses() []DomainStatus {
 	out := []DomainStatus{}
 	for domain, d := range s.domains() {
@@ -318,14 +318,14 @@ type domainStats struct {
 	inFlight         int
 	requests, failed uint64
 	last, failedAt   time.Time
-	failing          time.Time // since when it has answered nothing; zero: it has
+	failing          time.Time // start of the failures; zero: the last request succeeded
 	lastError        string
 }
 
-// maxDomains is the maximum number of servers with metrics of their own. The others share a label.
+// maxDomains is the maximum number of servers with their own metrics. The others share a label.
 const maxDomains = 200
 
-// otherDomains is that label.
+// otherDomains is the shared label.
 const otherDomains = "other"
 
 // count adds the counters to a status.

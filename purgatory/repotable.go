@@ -15,14 +15,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// maxWalked is the maximum number of repositories whose object walks are remembered. Others are walked again.
+// maxWalked is the maximum number of repositories in the cache of object walks.
 const maxWalked = 10_000
 
-// orphanHold is the least time for which the ref of a pull request stays whose event is unknown.
+// orphanHold is the minimum time for which the ref of a pull request without event stays.
 const orphanHold = 20 * time.Minute
 
-// repoTable has one record for each repository that purgatory knows something of. The records are in memory. Only the
-// journal of a record is on the disk as well. All methods may be called concurrently.
+// repoTable holds one record per repository with known state. Records are in memory. Only the
+// journal is also on the disk. All methods may be called concurrently.
 type repoTable struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -33,17 +33,17 @@ type repoTable struct {
 
 // repoState is the record of a repository.
 type repoState struct {
-	need      refplan.Need                    // as of the last release; no ids if nothing is missing
+	need      refplan.Need                    // as of the last release; empty if nothing is missing
 	hopeless  bool                            // no server has the missing objects
-	touched   uint64                          // the touch that asks for a release; 0: none
-	waiters   map[chan struct{}]uint64        // callers of WaitServed, with the touch that they wait for
+	touched   uint64                          // number of the touch that asks for a release; 0: none
+	waiters   map[chan struct{}]uint64        // callers of WaitServed, with the touch to wait for
 	releasing bool                            // a release is under way
-	pushed    map[nip34.RefName]struct{}      // branches and tags that pushes moved while a state waited
+	pushed    map[nip34.RefName]struct{}      // branches and tags moved by pushes while a state was held
 	unfit     map[graspsync.EventID]struct{}  // states that git refused
-	orphans   map[graspsync.EventID]time.Time // refs of pull requests without an event, with the first check that found them
-	journal   *journal                        // of a change of refs that failed; the repository is repaired before anything else
+	orphans   map[graspsync.EventID]time.Time // refs of pull requests without event, with the time of discovery
+	journal   *journal                        // of a failed change of refs, which must be repaired first
 	pulls     *prUsage                        // nil: not measured
-	pushes    int                             // and fetches since the last maintenance
+	pushes    int                             // number of pushes and fetches since the last maintenance
 }
 
 func (s *repoState) isEmpty() bool {
@@ -57,7 +57,7 @@ func newRepoTable() *repoTable {
 	}
 }
 
-// change calls f with the record of a repository, which may be a new one.
+// change calls f with the record of a repository, creating it if necessary.
 func (t *repoTable) change(ref graspsync.RepoRef, f func(*repoState)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,7 +84,7 @@ func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 	}
 }
 
-// touch has the next survey of an identifier release a repository.
+// touch makes the next survey of the identifier release a repository.
 func (t *repoTable) touch(ref graspsync.RepoRef) { t.change(ref, t.touchLocked) }
 
 // touchLocked is touch with mu held.
@@ -93,7 +93,7 @@ func (t *repoTable) touchLocked(s *repoState) {
 	s.touched = t.touches
 }
 
-// untouch forgets a touch, unless another followed.
+// untouch removes a touch, unless a later one followed.
 func (s *repoState) untouch(number uint64) {
 	s.wake(number)
 	if s.touched == number {
@@ -101,7 +101,7 @@ func (s *repoState) untouch(number uint64) {
 	}
 }
 
-// wake ends the waiting of the callers of WaitServed, up to a touch.
+// wake ends the wait of callers of WaitServed for touches up to number.
 func (s *repoState) wake(number uint64) {
 	for done, since := range s.waiters {
 		if since <= number {
@@ -111,20 +111,21 @@ func (s *repoState) wake(number uint64) {
 	}
 }
 
-// needsNothing reports whether objects were missing until now.
+// needsNothing records that nothing is missing, and reports whether objects were missing before.
 func (s *repoState) needsNothing() (did bool) {
 	did = len(s.need.IDs) > 0
 	s.need, s.hopeless = refplan.Need{}, false
 	return did
 }
 
-// beginRelease records the beginning of a release, and returns the last touch.
+// beginRelease records the start of a release, and returns the last touch.
 func (t *repoTable) beginRelease(ref graspsync.RepoRef) (number uint64) {
 	t.change(ref, func(s *repoState) { s.releasing, number = true, s.touched })
 	return number
 }
 
-// endRelease records the end of a release. A release that had too little time is repeated soon.
+// endRelease records the end of a release. After errLong the wait of callers goes on, because the
+// release is repeated soon.
 func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) {
 	t.change(ref, func(s *repoState) {
 		s.releasing = false
@@ -134,7 +135,7 @@ func (t *repoTable) endRelease(ref graspsync.RepoRef, number uint64, err error) 
 	})
 }
 
-// await is [Purgatory.WaitServed].
+// await implements [Purgatory.WaitServed].
 func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
 	done := make(chan struct{})
 	waits := false
@@ -159,7 +160,7 @@ func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 }
 
-// addPushed records the branches and tags among refs that a push has moved.
+// addPushed records the branches and tags that a push has moved.
 func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
 	t.change(ref, func(s *repoState) {
 		if s.pushed == nil {
@@ -173,14 +174,14 @@ func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
 	})
 }
 
-// pushedRefs returns the branches and tags that pushes moved while a state waited.
+// pushedRefs returns the branches and tags that pushes moved while a state was held.
 func (t *repoTable) pushedRefs(ref graspsync.RepoRef) (refs map[nip34.RefName]struct{}) {
 	t.change(ref, func(s *repoState) { refs = maps.Clone(s.pushed) })
 	return refs
 }
 
-// note records the result of a release. After a failure the repository is released again. It forgets the pushed refs that
-// no waiting state would leave as they are. The repository is locked.
+// note records the result of a release. A failed release is repeated. Pushed refs are forgotten if
+// no held state keeps their values. The repository is locked.
 func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number uint64) (f releaseResult) {
 	t.change(r.Ref, func(s *repoState) {
 		if r.failed != nil {
@@ -204,7 +205,7 @@ func (t *repoTable) note(g *refplan.Group, r *repository, n refplan.Need, number
 	return f
 }
 
-// noteGone records that nobody announces a repository, and reports whether objects were missing.
+// noteGone records that a repository has no announcement, and reports whether objects were missing.
 func (t *repoTable) noteGone(ref graspsync.RepoRef, number uint64) (did bool) {
 	t.change(ref, func(s *repoState) {
 		s.untouch(number)
@@ -213,13 +214,13 @@ func (t *repoTable) noteGone(ref graspsync.RepoRef, number uint64) (did bool) {
 	return did
 }
 
-// forget forgets the records about the folder of a repository that was removed.
+// forget deletes the records about the removed folder of a repository.
 func (t *repoTable) forget(ref graspsync.RepoRef) {
 	t.forgetWalks(ref)
 	t.change(ref, func(s *repoState) { s.orphans, s.pulls, s.pushes = nil, nil, 0 })
 }
 
-// forgetWalks has the objects of a repository walked again, and states tried that git refused.
+// forgetWalks drops cached walks, and retries states that git refused.
 func (t *repoTable) forgetWalks(ref graspsync.RepoRef) {
 	t.change(ref, func(s *repoState) {
 		t.walks.Delete(ref)
@@ -227,7 +228,7 @@ func (t *repoTable) forgetWalks(ref graspsync.RepoRef) {
 	})
 }
 
-// setHopeless records whether no server has the missing objects.
+// setHopeless records that no server has the missing objects.
 func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
 	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
 }
@@ -238,7 +239,8 @@ func (t *repoTable) lacked(ref graspsync.RepoRef) (n refplan.Need) {
 	return n
 }
 
-// addLacking adds the repositories that lack objects, or are to be released, with whether a server may have the objects.
+// addLacking adds the repositories that lack objects or wait for a release. The value reports
+// whether a server may have the objects.
 func (t *repoTable) addLacking(to map[graspsync.RepoRef]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -266,8 +268,8 @@ func (t *repoTable) lacking(identifier string, is func(ref graspsync.RepoRef, n 
 	return refs
 }
 
-// beginSurvey returns a survey with the records of the repositories with an identifier. isStale reports whether a
-// repository lacks objects for events that do not all wait any more.
+// beginSurvey returns the input of a survey of an identifier. isStale reports whether a need is for
+// events that are not all held any more.
 func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale func(refplan.Need) bool) *refplan.Survey {
 	v := &refplan.Survey{
 		Why: why, Touched: make(map[graspsync.RepoRef]uint64), Releasing: make(map[graspsync.RepoRef]struct{}),
@@ -293,8 +295,8 @@ func (t *repoTable) beginSurvey(identifier string, why refplan.Reasons, isStale 
 	return v
 }
 
-// endSurvey records the repositories that need no release for their touches, and those that lack nothing. It forgets pushed
-// refs if no state waits.
+// endSurvey records the repositories that need no release and those that lack nothing. Pushed refs
+// are forgotten if no state is held.
 func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, statesWait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -312,7 +314,7 @@ func (t *repoTable) endSurvey(identifier string, found refplan.AffectedRepos, st
 	}
 }
 
-// surveyFailed ends the waiting of the callers of WaitServed under an identifier.
+// surveyFailed ends the wait of callers of WaitServed for an identifier.
 func (t *repoTable) surveyFailed(identifier string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,7 +323,7 @@ func (t *repoTable) surveyFailed(identifier string) {
 	}
 }
 
-// recallUnfit copies to r the states of a group that git refused.
+// recallUnfit copies the states that git refused to r.
 func (t *repoTable) recallUnfit(g *refplan.Group, r *refplan.Repository) {
 	r.Unfit = make(map[graspsync.EventID]struct{})
 	t.change(r.Ref, func(s *repoState) {
@@ -333,8 +335,8 @@ func (t *repoTable) recallUnfit(g *refplan.Group, r *refplan.Repository) {
 	})
 }
 
-// noteOrphans records the refs of pull requests without an event that a check found. It returns those that a check found
-// orphanHold ago.
+// noteOrphans records refs of pull requests without event. It returns those that were first found
+// at least orphanHold ago.
 func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, now time.Time) (old []graspsync.EventID) {
 	t.change(ref, func(s *repoState) {
 		found := make(map[graspsync.EventID]time.Time, len(ids))
@@ -353,18 +355,18 @@ func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, 
 	return old
 }
 
-// journal returns the journal of a change of refs that failed; nil if there is none.
+// journal returns the journal of a failed change of refs, or nil.
 func (t *repoTable) journal(ref graspsync.RepoRef) (j *journal) {
 	t.change(ref, func(s *repoState) { j = s.journal })
 	return j
 }
 
-// setJournal has a repository repaired before anything else, or not any more if j is nil.
+// setJournal sets the journal. A repository with a journal is repaired before any other use.
 func (t *repoTable) setJournal(ref graspsync.RepoRef, j *journal) {
 	t.change(ref, func(s *repoState) { s.journal = j })
 }
 
-// usage returns the room that pull requests take up in a repository.
+// usage returns the usage of pull requests in a repository.
 func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
 	u.unmeasured = true
 	t.change(ref, func(s *repoState) {
@@ -384,7 +386,7 @@ func (t *repoTable) changeUsage(ref graspsync.RepoRef, how func(*prUsage)) {
 	})
 }
 
-// usages returns the room that pull requests take up in all repositories in which that is known.
+// usages returns the known usages of all repositories.
 func (t *repoTable) usages() map[graspsync.RepoRef]prUsage {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// safeRepositories are Repositories whose panics are errors.
+// safeRepositories are Repositories that turn panics into errors.
 type safeRepositories struct {
 	repos  Repositories
 	report *report
@@ -28,7 +28,7 @@ func (r safeRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ st
 	return dir, func() { r.unlock(unlock) }, nil
 }
 
-// unlock releases a lock. A panic does not undo the work that was done under the lock.
+// unlock releases a lock. A panic does not undo the work done under the lock.
 func (r safeRepositories) unlock(unlock func()) {
 	defer r.recovered()
 	unlock()
@@ -88,7 +88,7 @@ func (r safeRepositories) recovered() {
 	}
 }
 
-// Reserve counts what has no room.
+// Reserve counts reservations without room.
 func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
 	defer r.report.recovered(&err, ofRepos)
 	end, err := r.repos.Reserve(ctx, ref, pulls, bytes, displaced)
@@ -101,7 +101,7 @@ func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pu
 	return func() { r.unlock(end) }, nil
 }
 
-// safeStore is a store whose panics in a write are errors. Only Open reads.
+// safeStore is a store that turns panics during a write into errors. Only Open reads.
 type safeStore struct {
 	state.Store
 	report *report
@@ -117,7 +117,7 @@ func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// safeGit is a GitFetcher whose panics are errors.
+// safeGit is a GitFetcher that turns panics into errors.
 type safeGit struct {
 	git    GitFetcher
 	report *report
@@ -128,7 +128,7 @@ func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ 
 	return g.git.Stat(ctx, dir, ids)
 }
 
-// has returns those of ids that are in a repository, complete or not.
+// has returns the ids that are in a repository, complete or not.
 func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	kinds, _, err := g.Stat(ctx, dir, ids)
 	if err != nil {
@@ -195,14 +195,14 @@ func (g safeGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, e
 	return g.git.Maintain(ctx, how)
 }
 
-// safeQuarantine is a Quarantine whose panics are errors.
+// safeQuarantine is a Quarantine that turns panics into errors.
 type safeQuarantine struct {
 	q      Quarantine
 	report *report
 }
 
-// Fetch returns an error after a panic that blames the server, which may have provoked it. The
-// content of the quarantine is unknown then.
+// Fetch returns an error after a panic. The error blames the server, which may have provoked the
+// panic. The content of the quarantine is then unknown.
 func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
