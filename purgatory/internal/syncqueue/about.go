@@ -10,10 +10,10 @@ import (
 
 // About is the state of a repository in the queue.
 type About struct {
-	Waits    bool      // it is in the queue
-	Attempts int       // incomplete ones in a row
+	Waits    bool      // the repository is in the queue
+	Attempts int       // consecutive incomplete attempts
 	Running  bool      // an attempt is under way
-	Due      time.Time // when the next one is due
+	Due      time.Time // next attempt
 	Servers  map[graspsync.CloneURL]AboutServer
 }
 
@@ -21,8 +21,8 @@ type About struct {
 type AboutServer struct {
 	Asking      bool      // a request is in flight
 	Queued      bool      // the URL waits for its domain
-	Opens       time.Time // when the rate of its domain allows a request; zero: now
-	BrokenUntil time.Time // the domain is not asked before; zero: it is
+	Opens       time.Time // earliest request within the rate of its domain; zero: now
+	BrokenUntil time.Time // end of the pause of a broken domain; zero: no pause
 }
 
 // About returns the state of a repository.
@@ -47,8 +47,8 @@ func (q *SyncQueue) About(now time.Time, repo graspsync.RepoRef) (a About) {
 	return a
 }
 
-// Due returns when the next attempt at a repository is due, or when the current one was. It is zero for a
-// repository that does not wait.
+// Due returns the time of the next attempt, or the scheduled time of the current one. It is zero
+// for a repository that is not in the queue.
 func (q *SyncQueue) Due(repo graspsync.RepoRef) time.Time {
 	if e := q.repos[repo]; e != nil {
 		return e.due
@@ -81,7 +81,7 @@ func (q *SyncQueue) InFlight() map[graspsync.HostPort]int {
 	return out
 }
 
-// Broken returns how often in a row a domain was broken, and until when it is not asked.
+// Broken returns the number of consecutive failures of a broken domain, and the end of its pause.
 func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
 	if d := q.throttle.domains[a]; d != nil {
 		return d.broken.Times, d.broken.Until
@@ -89,25 +89,25 @@ func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time)
 	return 0, time.Time{}
 }
 
-// PastRepo is the record of a repository that an earlier process left.
+// PastRepo is the record of a repository of an earlier process.
 type PastRepo struct {
 	Repo     graspsync.RepoRef
-	Attempts int       // incomplete ones in a row
-	Next     time.Time // when the next one was due
+	Attempts int       // consecutive incomplete attempts
+	Next     time.Time // scheduled time of the next attempt
 }
 
-// PastDomain is the record of a domain that an earlier process left.
+// PastDomain is the record of a domain of an earlier process.
 type PastDomain struct {
 	Domain      graspsync.HostPort
-	Last        time.Time // of its requests
+	Last        time.Time // last request
 	Recent      int       // requests in the minute before Last
-	Failures    int       // in a row that were Broken
+	Failures    int       // consecutive Broken outcomes
 	BrokenUntil time.Time
 }
 
-// Restore takes in the records of an earlier process, before the first Step, so that a restart has no
-// server asked sooner. All recent requests of a domain count as made at the time of the last one. Times in
-// the future are corrected, because the clock may have been set back.
+// Restore loads the records of an earlier process before the first Step, so that a restart causes
+// no earlier requests. All recent requests of a domain count as made at the time of the last one.
+// Times in the future are corrected, because the clock may have been set back.
 func (q *SyncQueue) Restore(now time.Time, repos []PastRepo, domains []PastDomain) {
 	for _, r := range repos {
 		q.past[r.Repo] = backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, q.cfg.MaxBackoff)

@@ -1,11 +1,12 @@
-// Package syncqueue decides which clone URL is asked for the missing git data of which repository, and
-// when. It is pure: [SyncQueue.Step] takes an input and returns effects. It has no clock, no goroutine and no
-// network.
+// Package syncqueue decides which clone URL is asked for the missing git data of which repository,
+// and when. It is pure: [SyncQueue.Step] takes an input and returns effects. It has no clock,
+// goroutine or network.
 //
-// An attempt asks the clone URLs of the members of a repository, one after another, and a second one on
-// another host if the first takes long. A URL whose domain is throttled waits for its domain, so that the
-// attempt can end. URLs that only pull requests name always wait that way, one request at a time.
+// An attempt asks the clone URLs of the members of a repository, one after another. If the first
+// request takes long, it asks a second URL on another host. A URL whose domain is throttled is
+// queued, so that the attempt can end. URLs that only pull requests name are always queued, with
+// one request at a time.
 //
-// All requests share [Config.MaxHunts] places. Owners of repositories are served round-robin, and have at
-// most half of the places each.
+// All requests share [Config.MaxHunts] slots. Owners of repositories get slots in turn, each at
+// most half of them.
 package syncqueue

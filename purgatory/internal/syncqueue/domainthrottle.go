@@ -11,7 +11,7 @@ import (
 
 const (
 	window   = time.Minute // the period of [Limit.PerMinute]
-	minPause = time.Minute // the shortest pause for a server that is busy
+	minPause = time.Minute // minimum pause of a busy server
 )
 
 // Limit bounds the requests to one domain (host and port).
@@ -20,10 +20,10 @@ type Limit struct {
 	PerMinute  int // requests in any 60 s
 }
 
-// domainThrottle holds the limits of all domains, and the requests that count toward them.
+// domainThrottle holds the limits of all domains and their recent requests.
 type domainThrottle struct {
 	limit   Limit
-	limits  map[graspsync.HostPort]Limit // instead of limit
+	limits  map[graspsync.HostPort]Limit // exceptions from limit
 	domains map[graspsync.HostPort]*domain
 }
 
@@ -32,8 +32,8 @@ type domain struct {
 	limit     Limit
 	inFlight  int            // requests
 	starts    []time.Time    // of requests in the last window, oldest first
-	delivered bool           // some request brought objects
-	broken    backoff.Streak // the server is not asked before its end
+	delivered bool           // a request brought objects
+	broken    backoff.Streak // pause of a broken or busy server
 	usedAt    time.Time
 }
 
@@ -60,7 +60,7 @@ func (d *domain) expire(now time.Time) {
 	d.starts = slices.Delete(d.starts, 0, n)
 }
 
-// opens returns the time from which the rate allows one more request.
+// opens returns the earliest time of the next request within the rate.
 func (d *domain) opens(now time.Time) time.Time {
 	if d.expire(now); len(d.starts) < d.limit.PerMinute {
 		return now
@@ -77,7 +77,7 @@ func (d *domain) start(now time.Time) {
 	d.inFlight++
 }
 
-// end takes in the outcome of a request that began at a time.
+// end records the outcome of a request that started at began.
 func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	d.usedAt = now
 	d.inFlight--
@@ -93,7 +93,7 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	case Nothing:
 		d.broken.Times = 0
 	case Broken:
-		if !d.broken.Waits(now) { // else another request that was in flight has counted
+		if !d.broken.Waits(now) { // else a concurrent request has counted
 			d.broken.Again(now, cfg.BrokenMin, cfg.BrokenMax)
 		}
 	}
@@ -102,8 +102,8 @@ func (d *domain) end(now, began time.Time, in Fetched, cfg Config) {
 	}
 }
 
-// forget drops the domains that were used longest ago and have no request in flight or in the window, if
-// there are more than most.
+// forget removes the least recently used idle domains if there are more than most. An idle domain
+// has no request in flight or in the window.
 func (t *domainThrottle) forget(now time.Time, most int) {
 	if len(t.domains) <= most {
 		return

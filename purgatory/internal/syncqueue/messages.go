@@ -6,10 +6,10 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Origin is the way in which an event came that waits for git data.
+// Origin is the source of an event.
 type Origin uint8
 
-// The origins.
+// The sources of events.
 const (
 	BySync Origin = iota
 	ByUser
@@ -20,43 +20,45 @@ type Outcome uint8
 
 // The outcomes of a request.
 const (
-	Complete Outcome = iota // the repository lacks nothing any more
-	Partial                 // the server delivered objects, and others are missing
+	Complete Outcome = iota // nothing is missing any more
+	Partial                 // objects arrived, and others are missing
 	Nothing                 // the server had none of the missing objects, or failed
-	Broken                  // it failed in a way that does not pass soon, such as an unknown name
-	Unasked                 // no request was made
+	Broken                  // the server has a lasting failure, such as an unknown name
+	Unasked                 // no request was sent
 )
 
-// Input is something that happened.
+// Input is an input of [SyncQueue.Step].
 type Input interface{ input() }
 
-// The inputs.
+// The inputs of a SyncQueue.
 type (
-	// Wanted says that an event of the repository waits for git data. URLs are the clone URLs of its members,
-	// Strangers those that only pull requests name, by author. The attempt count begins anew.
+	// Wanted adds a repository or resets its attempt count, because an event needs its data. URLs
+	// are the clone URLs of its members. Strangers are those that only pull requests name, by
+	// author.
 	Wanted struct {
 		Repo      graspsync.RepoRef
 		URLs      []graspsync.CloneURL
 		Origin    Origin
 		Strangers [][]graspsync.CloneURL
 	}
-	// Renew makes the attempt at a repository due now, and ends the pauses of its servers and of those of
-	// these URLs.
+	// Renew makes the attempt at a repository due now, and ends the pauses of its servers and of
+	// URLs.
 	Renew struct {
 		Repo graspsync.RepoRef
 		URLs []graspsync.CloneURL
 	}
-	// Whole says that the repository lacks nothing any more.
+	// Whole removes a repository that lacks nothing.
 	Whole struct{ Repo graspsync.RepoRef }
-	// Fetched ends a Fetch. Pause is how long a busy server asks to be left alone, or 0. More says that the
-	// server may have missing objects that it was not asked for.
+	// Fetched ends a Fetch. Pause is the pause that a busy server asks for, or 0. More means that
+	// the server may have other missing objects.
 	Fetched struct {
 		ID      RequestID
 		Outcome Outcome
 		Pause   time.Duration
 		More    bool
 	}
-	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes that each request brought.
+	// Tick is due at [SyncQueue.NextWake]. Received is the number of bytes received by each
+	// request.
 	Tick struct{ Received map[RequestID]int64 }
 )
 
@@ -66,14 +68,15 @@ func (Whole) input()   {}
 func (Fetched) input() {}
 func (Tick) input()    {}
 
-// Effect is something to be done.
+// Effect is an action for the caller.
 type Effect interface{ effect() }
 
-// The effects.
+// The effects of a Step.
 type (
-	// Fetch asks a URL for the missing objects. A Fetched follows always. Attempt (incomplete attempts with
-	// this one), Wait (after it) and Recent (requests to the domain in the last 60 s with this one) are for
-	// Restore, in case the process ends before that.
+	// Fetch requests the missing objects from a URL. The caller answers with Fetched. Attempt, Wait
+	// and Recent are the values for Restore if the process ends first: incomplete attempts
+	// including this one, the wait after it, and requests to the domain in the last 60 s including
+	// this one.
 	Fetch struct {
 		ID      RequestID
 		Repo    graspsync.RepoRef
@@ -82,15 +85,16 @@ type (
 		Wait    time.Duration
 		Recent  int
 	}
-	// Stop ends a slow Fetch because another owner, or another author of pull requests, waits. A Fetched follows.
+	// Stop ends a slow Fetch because another owner or author of pull requests waits. The caller
+	// answers with Fetched.
 	Stop struct{ ID RequestID }
-	// Attempted reports the end of an attempt. Next is when the next one is due; zero if there is none.
+	// Attempted reports the end of an attempt. Next is the time of the next one, or zero.
 	Attempted struct {
 		Repo   graspsync.RepoRef
-		Number int // in a row, from 1
+		Number int // consecutive attempts, from 1
 		Next   time.Time
 	}
-	// Dropped reports a repository for which there was no room.
+	// Dropped reports a repository without room in the queue.
 	Dropped struct{ Repo graspsync.RepoRef }
 )
 
@@ -99,5 +103,5 @@ func (Stop) effect()      {}
 func (Attempted) effect() {}
 func (Dropped) effect()   {}
 
-// RequestID names a Fetch. It is never used twice.
+// RequestID identifies a Fetch. It is unique.
 type RequestID uint64

@@ -15,62 +15,64 @@ import (
 )
 
 const (
-	// AtOnce is the maximum number of concurrent requests for one repository: two to servers of its members,
-	// and one to a server that only pull requests name.
+	// AtOnce is the maximum number of concurrent requests for one repository: two to servers of its
+	// members, and one to a server that only pull requests name.
 	AtOnce = maxOwn + maxPulls
 
 	maxOwn, maxPulls = 2, 1
 
 	// secondAfter is the age of a request at which the attempt asks a second server.
 	secondAfter = 30 * time.Second
-	// A request that is older than slowAfter and brought fewer than slowRate bytes per second is stopped while
-	// another owner waits for its place, or another author of pull requests if only pull requests name its URL.
-	// The URL is then left alone for stopMin, doubling to stopMax.
+	// A request older than slowAfter with fewer than slowRate bytes per second is stopped while
+	// another owner waits for its slot. If only pull requests name its URL, another author of pull
+	// requests counts as well. The URL then pauses for stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
 	slowRate         = 64 << 10
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
-	// maxFurther is how often one attempt asks a server again that has more: objects of states and of pull
-	// requests are asked for separately.
+	// maxFurther is the maximum number of extra requests of one attempt to a server that may have
+	// more objects. Objects of states and of pull requests need separate requests.
 	maxFurther = 3
 )
 
-// Config holds the constants of a [SyncQueue]. All but Limits must be set.
+// Config is the settings of a [SyncQueue]. All fields except Limits and Seed must be set.
 type Config struct {
-	UserDelay           time.Duration // before the first attempt for an event of a client: its push usually follows
+	UserDelay           time.Duration // before the first attempt for a client's event, whose push usually follows
 	SyncDelay           time.Duration // before the first attempt for a synced event
-	Backoff, MaxBackoff time.Duration // after an incomplete attempt, doubling
-	// Before a server is asked again that is broken, doubling. BrokenMax also bounds the pause of a busy one.
+	Backoff, MaxBackoff time.Duration // wait after an incomplete attempt, doubling
+	// BrokenMin and BrokenMax bound the doubling pause of a broken server. BrokenMax also bounds
+	// the pause of a busy one.
 	BrokenMin, BrokenMax time.Duration
 	MaxHunts             int // requests in flight
 	MaxRepos             int // repositories in the queue
-	MaxDomains           int // domains that are remembered
+	MaxDomains           int // domains in memory
 	DefaultLimit         Limit
-	Limits               map[graspsync.HostPort]Limit // instead of DefaultLimit
-	// Seed is the seed of the random lengthening of waits, up to a tenth. Waits are exact if it is 0.
+	Limits               map[graspsync.HostPort]Limit // exceptions from DefaultLimit
+	// Seed seeds the random extension of waits by up to a tenth. If it is 0, waits are exact.
 	Seed uint64
 }
 
-// SyncQueue is the state. Make one with [New]. It is not safe for concurrent use.
+// SyncQueue is a queue of repositories that lack git data. It is created by [New] and not safe for
+// concurrent use.
 type SyncQueue struct {
 	cfg      Config
 	repos    map[graspsync.RepoRef]*entry
 	owners   map[graspsync.PubKey]*owner
-	ring     list.List                            // of *owner, the one served longest ago first
+	ring     list.List                            // of *owner, least recently served first
 	past     map[graspsync.RepoRef]backoff.Streak // attempts of an earlier process
 	throttle domainThrottle
 	places   *limit.Slots
 	requests map[RequestID]*request
 	last     RequestID
 	turn     uint64 // counts requests and attempts
-	ticking  bool   // the step is a Tick, and knows how much each request brought
+	ticking  bool   // the step is a Tick, with received bytes
 	wake     time.Time
 	effects  []Effect
 }
 
-// owner is a key whose repositories wait.
+// owner is an owner with repositories in the queue.
 type owner struct {
 	key     graspsync.PubKey
-	entries list.List // of *entry, the one served longest ago first
+	entries list.List // of *entry, least recently served first
 	place   *list.Element
 }
 
@@ -79,24 +81,24 @@ type entry struct {
 	repo    graspsync.RepoRef
 	owner   *owner
 	place   *list.Element
-	own     []graspsync.CloneURL   // of the announcements of its members
-	pulls   [][]graspsync.CloneURL // that only pull requests name, by author
+	own     []graspsync.CloneURL   // from the announcements of its members
+	pulls   [][]graspsync.CloneURL // named only by pull requests, by author
 	targets map[graspsync.CloneURL]*target
 	queued  []graspsync.CloneURL // URLs that wait for their turn, the oldest first
 	version uint64               // number of Wanted inputs
-	number  int                  // incomplete attempts in a row
-	due     time.Time            // of the next attempt
+	number  int                  // consecutive incomplete attempts
+	due     time.Time            // next attempt
 	active  bool                 // an attempt is under way
-	began   uint64               // the turn at which it began
-	renewed time.Time            // when the attempt may ask all servers again; zero: it is not wanted again
+	began   uint64               // turn of its start
+	renewed time.Time            // time at which the attempt may ask all servers again, for a new event; zero: no new event
 }
 
 // target is one URL of a repository.
 type target struct {
 	tried   bool      // by the current attempt
-	asked   time.Time // last
-	turn    uint64    // at which it was asked last, or came if only pull requests name it
-	further int       // how often the current attempt asked it for more
+	asked   time.Time // last request
+	turn    uint64    // of the last request, or of arrival if only pull requests name the URL
+	further int       // extra requests of the current attempt
 	stopped backoff.Streak
 }
 
@@ -112,7 +114,7 @@ type request struct {
 	received int64
 	own      bool
 	stopped  bool
-	reserved bool // its place is for an owner that waits; only within a step
+	reserved bool // its slot is for a waiting owner; only within a step
 }
 
 func (r *request) isSlow(now time.Time) bool {
@@ -131,10 +133,10 @@ func New(cfg Config) *SyncQueue {
 	}
 }
 
-// Len returns the number of repositories that wait for git data.
+// Len returns the number of repositories in the queue.
 func (q *SyncQueue) Len() int { return len(q.repos) }
 
-// Step takes in an input and returns the effects.
+// Step processes an input and returns the effects.
 func (q *SyncQueue) Step(now time.Time, in Input) []Effect {
 	q.ticking = false
 	switch in := in.(type) {
@@ -198,7 +200,7 @@ func (q *SyncQueue) wanted(now time.Time, in Wanted) {
 	e.version++
 	e.number = 0
 	switch p, ok := q.past[in.Repo]; {
-	case ok: // an earlier process made attempts
+	case ok: // attempts of an earlier process
 		delete(q.past, in.Repo)
 		e.number = p.Times
 		e.due = backoff.Later(e.due, p.Until)
@@ -225,7 +227,7 @@ func (q *SyncQueue) add(repo graspsync.RepoRef) *entry {
 	return e
 }
 
-// remove drops a repository. Requests for it that are in flight keep their places.
+// remove removes a repository. Its requests in flight keep their slots.
 func (q *SyncQueue) remove(e *entry) {
 	if e.active {
 		q.effects = append(q.effects, Attempted{Repo: e.repo, Number: max(1, e.number)})
@@ -268,7 +270,7 @@ func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 		return
 	}
 	switch {
-	case in.Outcome == Complete && e.version == r.version: // else an event came that may want more
+	case in.Outcome == Complete && e.version == r.version: // else a newer event may need more
 		q.remove(e)
 		return
 	case in.Outcome == Complete || in.Outcome == Partial:
@@ -284,7 +286,7 @@ func (q *SyncQueue) fetched(now time.Time, in Fetched) {
 	}
 }
 
-// work starts the requests that may start, and stops slow ones for others that wait.
+// work starts all requests that may start, and stops slow ones while others wait.
 func (q *SyncQueue) work(now time.Time) {
 	q.wake = time.Time{}
 	for _, r := range q.requests {
@@ -306,7 +308,7 @@ func (q *SyncQueue) work(now time.Time) {
 	q.throttle.forget(now, q.cfg.MaxDomains)
 }
 
-// serve starts one request for an owner, and reports whether one could start.
+// serve starts one request for an owner, if possible, and reports whether it did.
 func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	for el := o.entries.Front(); el != nil; el = el.Next() {
 		e := el.Value.(*entry)
@@ -324,7 +326,7 @@ func (q *SyncQueue) serve(now time.Time, o *owner) bool {
 	return false
 }
 
-// choose returns the URL that a repository may ask now, as far as its domain is concerned.
+// choose returns a URL that may be asked for a repository now, apart from the slots of the owner.
 func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found bool) {
 	switch {
 	case !e.active && now.Before(e.due):
@@ -351,7 +353,7 @@ func (q *SyncQueue) choose(now time.Time, e *entry) (u graspsync.CloneURL, found
 	return q.nextQueued(now, e, own, pulls)
 }
 
-// askAll makes an attempt ask all servers, from the first one on.
+// askAll makes an attempt ask all servers again.
 func (q *SyncQueue) askAll(now time.Time, e *entry) {
 	e.renewed = time.Time{}
 	for _, t := range e.targets {
@@ -370,8 +372,8 @@ func (e *entry) enqueue(u graspsync.CloneURL) {
 	}
 }
 
-// nextOwn returns the URL of a member that an attempt asks next, on another host than notHost. URLs that
-// cannot be asked now are skipped or wait for their domains.
+// nextOwn returns the member's URL that an attempt asks next, on another host than notHost. URLs
+// that cannot be asked now are skipped or queued.
 func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsync.CloneURL, found bool) {
 	for {
 		u, found = q.untried(e, notHost)
@@ -391,8 +393,8 @@ func (q *SyncQueue) nextOwn(now time.Time, e *entry, notHost string) (u graspsyn
 	}
 }
 
-// untried returns the next URL of a member that the attempt has not tried: servers first that it has not
-// asked at all, of these the ones first that delivered before.
+// untried returns the next member's URL that the attempt has not tried. Servers that were never
+// asked come first, and among these servers that delivered before.
 func (q *SyncQueue) untried(e *entry, notHost string) (best graspsync.CloneURL, found bool) {
 	for _, u := range e.own {
 		if t := e.targets[u]; t.tried || slices.Contains(e.queued, u) || u.HostPort().Host == notHost {
@@ -421,8 +423,8 @@ func (q *SyncQueue) compare(e *entry, a, b graspsync.CloneURL) int {
 	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(first(a), first(b)))
 }
 
-// nextQueued returns the next queued URL of a repository that may be asked now. URLs of members come first, then
-// those that only pull requests name, of their authors one each in turn.
+// nextQueued returns the next queued URL of a repository that may be asked now. URLs of members
+// come first. URLs that only pull requests name follow, one of each author in turn.
 func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u graspsync.CloneURL, found bool) {
 	e.queued = slices.DeleteFunc(e.queued, func(u graspsync.CloneURL) bool {
 		return q.throttle.of(u.HostPort()).broken.Waits(now) || e.targets[u].stopped.Waits(now)
@@ -449,8 +451,8 @@ func (q *SyncQueue) nextQueued(now time.Time, e *entry, own, pulls int) (u grasp
 	return u, false
 }
 
-// sortQueued puts the queued URLs of members first, then those whose author had a turn longest ago. A URL that several
-// authors name is asked in the turn of each.
+// sortQueued sorts URLs of members first, then by the last turn of the author. A URL of several
+// authors counts in the turn of each.
 func (e *entry) sortQueued() {
 	if len(e.queued) < 2 {
 		return
@@ -470,7 +472,8 @@ func (e *entry) sortQueued() {
 	slices.SortStableFunc(e.queued, func(a, b graspsync.CloneURL) int { return cmp.Compare(turns[a], turns[b]) })
 }
 
-// isWanted reports whether a member, or an author of pull requests who does not name URL busy, names URL u.
+// isWanted reports whether URL u is named by a member, or by an author of pull requests who does
+// not name URL busy.
 func (e *entry) isWanted(u, busy graspsync.CloneURL) bool {
 	return slices.Contains(e.own, u) || slices.ContainsFunc(e.pulls, func(us []graspsync.CloneURL) bool {
 		return slices.Contains(us, u) && !slices.Contains(us, busy)
@@ -489,8 +492,8 @@ func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	q.wakeAt(next)
 }
 
-// backoff returns the wait after incomplete attempt n. It depends on the arguments only, so that equal inputs
-// have equal effects in any order.
+// backoff returns the wait after incomplete attempt n. It depends only on the arguments and the
+// seed, so that equal inputs have equal effects in any order.
 func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	jitter := 0.0
 	if q.cfg.Seed != 0 {
@@ -501,8 +504,7 @@ func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 	return backoff.Rules{Base: q.cfg.Backoff, Max: q.cfg.MaxBackoff, Jitter: backoff.Jitter}.Wait(n, jitter)
 }
 
-// start starts a request to a domain that is open. It returns false if all places that the owner may have
-// are in use.
+// start starts a request to an open domain. It returns false if no slot is free for the owner.
 func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxHunts {
 		return false
@@ -526,7 +528,7 @@ func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
 	return true
 }
 
-// askSecond asks a second server for a repository whose first one takes long.
+// askSecond asks a second server for a repository if its first request is slow.
 func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	e := r.entry
 	own, pulls := q.inFlight(e)
@@ -546,8 +548,8 @@ func (q *SyncQueue) askSecond(now time.Time, r *request) {
 	}
 }
 
-// makeRoom stops a slow request of another owner or author, so that URL u may be asked for a repository. frees
-// reports whether the end of a request makes room for that.
+// makeRoom stops a slow request of another owner or author, so that URL u can be asked for a
+// repository. frees reports whether the end of a request makes room for it.
 func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, frees func(*request) bool) {
 	running := 0
 	for _, r := range q.requests {
@@ -604,9 +606,9 @@ func (q *SyncQueue) isAsking(e *entry, u graspsync.CloneURL) bool {
 	return false
 }
 
-// sharedUntil returns until when a URL is not asked because it is being asked for another repository of
-// the same identifier, which shares the objects: at most slowAfter, because anybody can list the URL of
-// somebody else. It is zero if the URL may be asked.
+// sharedUntil returns a later time for URL u if it is being asked for another repository with the
+// same identifier, which shares the objects. The wait is at most slowAfter, because anyone can list
+// a URL of others. It is zero if the URL may be asked.
 func (q *SyncQueue) sharedUntil(now time.Time, e *entry, u graspsync.CloneURL) (until time.Time) {
 	for _, r := range q.requests {
 		at := r.at.Add(slowAfter)
@@ -623,5 +625,5 @@ func (q *SyncQueue) wakeAt(t time.Time) {
 	}
 }
 
-// NextWake returns when a Tick is due; false if only other inputs can bring news.
+// NextWake returns the time of the next Tick. ok is false if only other inputs can have effects.
 func (q *SyncQueue) NextWake() (at time.Time, ok bool) { return q.wake, !q.wake.IsZero() }
