@@ -12,10 +12,10 @@ import (
 
 const (
 	maxNamedTries = 3     // attempts per id
-	maxUnserved   = 1_000 // ids of one relay that others are asked for, per unservedTime
+	maxUnserved   = 1_000 // ids of one relay that are requested from others, per unservedTime
 	maxAsked      = 2     // number of other relays
-	// unservedTime limits the ids that a relay announces and does not serve, because it may invent
-	// them.
+	// unservedTime is the time in which at most maxUnserved announced but unserved ids of a relay
+	// are requested from others, because a relay may invent ids.
 	unservedTime = time.Hour
 )
 
@@ -36,7 +36,7 @@ type byIDState struct {
 	unservedAt time.Time // start of the current unservedTime
 }
 
-// idQueue is what a relay is to be asked for by id.
+// idQueue contains the ids to request from a relay.
 type idQueue struct {
 	queue   []wantedID
 	known   map[graspsync.EventID]struct{} // queued or in flight
@@ -48,7 +48,7 @@ type wantedID struct {
 	tries int
 }
 
-// named requests ids from a relay, or from any if r is nil.
+// named requests ids from a relay, or from any relay if r is nil.
 func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	if r == nil {
 		by.fetchAnywhere(ids)
@@ -57,7 +57,8 @@ func (by *byID) named(r *relayState, ids []graspsync.EventID) {
 	by.fetch(r, ids)
 }
 
-// fetchAnywhere requests ids from the relays with most items, or from the next connected one.
+// fetchAnywhere requests ids from the connected relays with the most items, or from the next relay
+// that connects.
 func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 	if len(by.dialer.connected) == 0 {
 		room := min(len(ids), max(0, by.cfg.MaxNamed-len(by.unassigned)))
@@ -113,7 +114,7 @@ func (by *byID) countDropped(n int) {
 	}
 }
 
-// reassign requests the queued ids of a forgotten relay from others.
+// reassign requests the queued ids of a forgotten relay from other relays.
 func (by *byID) reassign(r *relayState) {
 	if r.byID.ids == nil {
 		return
@@ -123,9 +124,9 @@ func (by *byID) reassign(r *relayState) {
 	by.fetchAnywhere(ids)
 }
 
-// unserved requests ids, which a relay announced and did not serve, from the connected relays with
-// most repositories in common. The number per relay is limited, and such ids use at most half of a
-// queue.
+// unserved requests ids that a relay announced and did not serve from the connected relays with the
+// most repositories in common. The number of ids per relay is limited, and such ids use at most
+// half of a queue.
 func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) {
 	if now.Sub(r.byID.unservedAt) >= unservedTime {
 		r.byID.unservedAt, r.byID.unserved = now, 0
@@ -188,7 +189,6 @@ func (by *byID) start(r *relayState, now time.Time) {
 	by.pending.start(r, b, qs, now)
 }
 
-// done removes the ids of a complete batch.
 func (by *byID) done(r *relayState, b *batch, _ bool) {
 	for _, id := range b.named {
 		delete(r.byID.ids.known, id.id)
@@ -196,7 +196,7 @@ func (by *byID) done(r *relayState, b *batch, _ bool) {
 	r.byID.endIfEmpty()
 }
 
-// failed queues the ids of a batch again, a few times if the relay is the cause.
+// failed queues the ids of a batch again, at most maxNamedTries times if the relay is the cause.
 func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	dropped := 0
 	for _, id := range b.named {
@@ -222,7 +222,7 @@ func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
 	q.retryAt = time.Time{}
 }
 
-// wakes reports the due times of a connection.
+// wakes calls consider with the due times of a connected relay.
 func (s *byIDState) wakes(consider func(time.Time)) {
 	if s.ids != nil {
 		consider(s.ids.retryAt)
@@ -237,7 +237,6 @@ func (s *byIDState) count() int {
 	return len(s.ids.known)
 }
 
-// endIfEmpty drops an empty queue.
 func (s *byIDState) endIfEmpty() {
 	if len(s.ids.known) == 0 {
 		s.ids = nil

@@ -7,18 +7,17 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// catchUp fetches events that were missed during a loss.
+// catchUp fetches events that may have been missed, for example during a connection loss.
 type catchUp struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// catchUpState contains the missed time and items of a relay.
 type catchUpState struct {
 	since     nostr.Timestamp // later events may be missed; 0: none
-	missed    bool            // more was missed than the running catch-up covers
-	missedAll bool            // of all items, not only of the next opened ones
+	missed    bool            // the running catch-up does not cover all missed events
+	missedAll bool            // missed concerns all items, not only the items opened next
 	queue     []itemGroup     // parts that have not started
 	parked    []parkedCatchUp // failed parts
 	running   int
@@ -30,16 +29,16 @@ type parkedCatchUp struct {
 	until time.Time
 }
 
-// maxCatchUps is the average number of parts per item from which they are merged into one.
+// maxCatchUps is the average number of parts per item above which all parts are merged into one.
 const maxCatchUps = 8
 
-// missedSince records that events of any item since shortly before t may be missed.
+// missedSince records that events since shortly before t may be missing, for all items.
 func (cu *catchUp) missedSince(r *relayState, t time.Time) {
 	cu.missedSome(r, t)
 	r.catchUp.missedAll = true
 }
 
-// missedSome records the same for the items that are opened next.
+// missedSome does the same for the items that are opened next.
 func (cu *catchUp) missedSome(r *relayState, t time.Time) {
 	cu.lookSince(r, t)
 	r.catchUp.missed = true
@@ -54,7 +53,7 @@ func (cu *catchUp) lookSince(r *relayState, t time.Time) (since nostr.Timestamp)
 	return since
 }
 
-// skipped fetches live events since a moment that were dropped.
+// skipped fetches the dropped live events since a moment.
 func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	if r.catchUp.missed { // one catch-up follows when the missing items are followed
 		cu.missedSince(r, since)
@@ -63,8 +62,8 @@ func (cu *catchUp) skipped(r *relayState, since time.Time) {
 	}
 }
 
-// queueAll queues a catch-up of all confirmed and partly fetched items. Other items are fetched
-// from the start anyway.
+// queueAll queues a catch-up of all confirmed and partly fetched items. The history of other items
+// is fetched anyway.
 func (cu *catchUp) queueAll(r *relayState) {
 	items := r.history.partlyFetched()
 	r.catchUp.queue = cu.repos.groups(items, nil)
@@ -75,7 +74,7 @@ func (cu *catchUp) queueAll(r *relayState) {
 	}
 }
 
-// queueItems queues a catch-up of some items, beside the running one.
+// queueItems queues a catch-up of some items in addition to the running one.
 func (cu *catchUp) queueItems(r *relayState, items []Item) {
 	waiting := len(items)
 	for _, g := range r.catchUp.queue {
@@ -93,9 +92,9 @@ func (cu *catchUp) queueItems(r *relayState, items []Item) {
 	cu.endIfCaughtUp(r)
 }
 
-// queueSkipped queues a catch-up since a moment. Running parts continue at their progress; if they
-// restarted each time, old events would never be reached. Parts that have not started include the
-// moment.
+// queueSkipped queues a catch-up since a moment. Running parts keep their progress, because with
+// constant restarts they would never reach old events. Parts that have not started are extended to
+// include the moment.
 func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	covered, waiting := make(map[Item]struct{}), 0
 	note := func(g itemGroup) {
@@ -143,7 +142,6 @@ func (cu *catchUp) endIfCaughtUp(r *relayState) {
 
 func (cu *catchUp) due(r *relayState, _ time.Time) bool { return len(r.catchUp.queue) > 0 }
 
-// start starts the next part.
 func (cu *catchUp) start(r *relayState, now time.Time) {
 	g := r.catchUp.queue[0]
 	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
@@ -176,7 +174,6 @@ func (cu *catchUp) failed(r *relayState, b *batch, in Done, until time.Time) {
 // lost does nothing, because the next connection starts its own catch-up.
 func (cu *catchUp) lost(*relayState, *batch, []Cursor) {}
 
-// catching reports whether a catch-up is unfinished.
 func (c *catchUpState) catching() bool { return c.running > 0 || len(c.queue)+len(c.parked) > 0 }
 
 // park delays a failed part.
@@ -184,7 +181,7 @@ func (c *catchUpState) park(g itemGroup, until time.Time) {
 	c.parked = append(c.parked, parkedCatchUp{g, until})
 }
 
-// unpark queues the parts that are parked until now.
+// unpark queues the parts whose wait is over.
 func (c *catchUpState) unpark(now time.Time) {
 	kept := c.parked[:0]
 	for _, k := range c.parked {
@@ -197,7 +194,6 @@ func (c *catchUpState) unpark(now time.Time) {
 	c.parked = kept
 }
 
-// unparkAll queues all parked parts.
 func (c *catchUpState) unparkAll() {
 	for i := range c.parked {
 		c.parked[i].until = time.Time{}
@@ -205,14 +201,13 @@ func (c *catchUpState) unparkAll() {
 	c.unpark(time.Time{})
 }
 
-// wakes reports the due times of a connection.
 func (c *catchUpState) wakes(consider func(time.Time)) {
 	for _, k := range c.parked {
 		consider(k.until)
 	}
 }
 
-// jumped adjusts the start after the clock was set back, and reports whether there is one.
+// jumped adjusts since after the clock was set back, and reports whether since is set.
 func (c *catchUpState) jumped(back time.Duration) bool {
 	if c.since == 0 || back == 0 {
 		return false

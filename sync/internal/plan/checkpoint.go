@@ -16,22 +16,25 @@ type Kept struct {
 	// PassAt is the start of the last pass.
 	PassAt time.Time
 	// Items are the hashes of the confirmed items, ascending. A hash is the first 8 bytes (big
-	// endian) of SHA-256(salt ‖ kind byte ‖ value). Kind and value are 1 and nothing for layer 1, 2
-	// and the address (30617:...) for a repository, 3 and the 32 bytes of the id for a root event,
-	// 4 and the address for the states of a repository, 5 and nothing for layer 1 with
-	// HostedStatesOnly. So layer 1 with states and without are different items.
+	// endian) of SHA-256(salt ‖ kind byte ‖ value). Kind and value are:
+	//
+	//   - 1 and nothing for layer 1
+	//   - 2 and the address (30617:...) for a repository
+	//   - 3 and the 32 bytes of the id for a root event
+	//   - 4 and the address for the states of a repository
+	//   - 5 and nothing for layer 1 with HostedStatesOnly, which is a different item
 	Items []uint64
 }
 
-// checkpoints keeps, per relay, the time up to which its events are durable, so that a restart
-// fetches later events only.
+// checkpoints contains, per relay, the time up to which its events are durable. After a restart
+// only later events are fetched.
 type checkpoints struct {
 	*core
 	repos  *repoSyncIndex
 	relays *relaySyncIndex
 	dialer *dialer
 
-	restored   map[graspsync.RelayURL]*restored // of relays that are not known yet
+	restored   map[graspsync.RelayURL]*restored // of relays that are not in the plan yet
 	restoredAt time.Time
 	changed    map[graspsync.RelayURL]struct{} // since the last call of take
 	settledAt  time.Time
@@ -51,14 +54,14 @@ func (k *restored) checkpoint(u graspsync.RelayURL) Kept {
 	return Kept{Relay: u, Mark: k.mark, PassAt: k.passAt, Items: k.items}
 }
 
-// checkpointState is the checkpoint of one relay, without its items.
+// checkpointState is the checkpoint of one relay without its items.
 type checkpointState struct {
 	restored *restored // until the first connection
 	mark     time.Time // all confirmed items were complete and durable then
 	dirty    bool      // more than the mark has changed
 }
 
-// restore takes the loaded checkpoints, without the old ones.
+// restore takes the loaded checkpoints. It drops those that are too old.
 func (cp *checkpoints) restore(in Restore, now time.Time) {
 	cp.restored = make(map[graspsync.RelayURL]*restored)
 	cp.restoredAt = now
@@ -79,7 +82,7 @@ func (cp *checkpoints) restore(in Restore, now time.Time) {
 	}
 }
 
-// recall assigns a loaded checkpoint to a new relay.
+// recall assigns the loaded checkpoint to a new relay.
 func (cp *checkpoints) recall(r *relayState) {
 	if k, ok := cp.restored[r.url]; ok {
 		r.checkpoint.restored = k
@@ -87,8 +90,9 @@ func (cp *checkpoints) recall(r *relayState) {
 	}
 }
 
-// resume treats the first connection after a restart as one that was lost at the mark, unless that
-// is too long ago. The saved items are confirmed. All others are fetched from the start.
+// resume treats the first connection after a restart like a reconnection after a loss at the mark,
+// unless the mark is too old. The saved items are confirmed. The history of all other items is
+// fetched.
 func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	k := r.checkpoint.restored
 	r.checkpoint.restored = nil
@@ -108,7 +112,7 @@ func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	return true
 }
 
-// settled moves the marks of connected relays.
+// settled advances the marks of connected relays.
 func (cp *checkpoints) settled(in Settled, now time.Time) {
 	cp.settledAt = in.At
 	for r := range cp.dialer.connected {
@@ -117,12 +121,12 @@ func (cp *checkpoints) settled(in Settled, now time.Time) {
 		}
 	}
 	if now.Sub(cp.restoredAt) > cp.cfg.QuickReconnect {
-		cp.restored = nil // nobody lists these relays
+		cp.restored = nil // no repository lists these relays
 	}
 }
 
-// completeUntil returns the time up to which all confirmed items are complete if everything
-// received before at is processed. Pending catch-ups and polls make it earlier.
+// completeUntil returns the time up to which all confirmed items are complete, if everything
+// received before at is processed. Pending catch-ups and polls make that time earlier.
 func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(at) {
@@ -155,7 +159,6 @@ func (cp *checkpoints) markLost(r *relayState, aliveAt time.Time) {
 	}
 }
 
-// forget records that a relay has no checkpoint any more.
 func (cp *checkpoints) forget(r *relayState) { cp.changed[r.url] = struct{}{} }
 
 // readUntil returns a time up to which all messages of a connected relay were read.
@@ -170,7 +173,6 @@ func (cp *checkpoints) readUntil(r *relayState) time.Time {
 	return until
 }
 
-// jumped adjusts times after the clock was set back.
 func (cp *checkpoints) jumped(back time.Duration) {
 	cp.settledAt = time.Time{}
 	for _, k := range cp.restored {
@@ -178,7 +180,7 @@ func (cp *checkpoints) jumped(back time.Duration) {
 	}
 }
 
-// take returns the checkpoints of these relays, or of all if none is named, and counts them as
+// take returns the checkpoints of the named relays, or of all if only is empty, and marks them as
 // saved.
 func (cp *checkpoints) take(only []graspsync.RelayURL) []Kept {
 	if len(only) == 0 {
@@ -252,7 +254,6 @@ func (cp *checkpoints) marks() iter.Seq2[graspsync.RelayURL, time.Time] {
 	}
 }
 
-// moveMark moves a mark forward.
 func (s *checkpointState) moveMark(to time.Time) {
 	if to.After(s.mark) {
 		s.dirty = s.dirty || s.mark.IsZero()

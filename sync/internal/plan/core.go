@@ -19,7 +19,6 @@ type core struct {
 	effects []Effect
 }
 
-// emit adds an effect.
 func (c *core) emit(e Effect) { c.effects = append(c.effects, e) }
 
 // markDirty schedules [Plan.advance] for a relay at the end of the step.
@@ -30,18 +29,18 @@ func (c *core) markDirty(r *relayState) {
 	}
 }
 
-// longer adds up to a tenth at random, so that servers that lost the same relay do not return
-// together.
+// longer adds a random part of up to 1/10, so that servers that lost the same relay do not
+// reconnect simultaneously.
 func (c *core) longer(d time.Duration) time.Duration {
 	return d + time.Duration(c.rng.Int64N(int64(d)/10+1))
 }
 
-// retryAfter returns the wait after this number of failures in a row.
+// retryAfter returns the wait after this number of consecutive failures.
 func (c *core) retryAfter(failures int) time.Duration {
 	return c.longer(backoff.Doubled(c.cfg.RetryBase, c.cfg.RetryMax, failures))
 }
 
-// setBack subtracts by from all times that are set.
+// setBack moves the nonzero times back by a duration.
 func setBack(by time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {

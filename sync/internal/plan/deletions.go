@@ -28,10 +28,10 @@ func newDeletions(c *core, bs *pendingSyncIndex) *deletions {
 	return &deletions{core: c, pending: bs, authorSet: make(map[graspsync.PubKey]struct{})}
 }
 
-// mostLeftOut bounds leftOut, as a multiple of the authors, so that a new author keeps a chance.
+// mostLeftOut is the maximum of leftOut, as a multiple of the number of authors, so that a new
+// author keeps a chance.
 const mostLeftOut = 4
 
-// add adds authors while there is room.
 func (dl *deletions) add(in Authors) {
 	dropped := 0
 	for _, a := range in {
@@ -51,8 +51,8 @@ func (dl *deletions) add(in Authors) {
 	}
 }
 
-// draw replaces a random author by one without room, with a probability that falls with the number
-// of authors without room. Without it, the first authors would keep all later ones out.
+// draw replaces a random author by an author without room. The probability falls with the number of
+// authors without room. Otherwise the first authors would permanently exclude later ones.
 func (dl *deletions) draw(a graspsync.PubKey) {
 	most := len(dl.authors)
 	dl.leftOut = min(dl.leftOut+1, mostLeftOut*most)
@@ -63,7 +63,6 @@ func (dl *deletions) draw(a graspsync.PubKey) {
 	}
 }
 
-// passStarted begins a pass.
 func (dl *deletions) passStarted(r *relayState) {
 	r.deletions.asked = 0
 	if len(dl.authors) <= dl.cfg.AuthorsPerPass {
@@ -75,7 +74,7 @@ func (dl *deletions) due(r *relayState, now time.Time) bool {
 	return !r.busy() && dl.left(r) > 0 && !now.Before(r.deletions.retryAt)
 }
 
-// left returns the number of authors to request now. Each pass covers a part of them.
+// left returns the number of authors to request in this pass.
 func (dl *deletions) left(r *relayState) int {
 	return min(len(dl.authors)-r.deletions.asked, dl.cfg.AuthorsPerPass-r.deletions.asked)
 }

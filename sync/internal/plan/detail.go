@@ -14,7 +14,7 @@ type Detail struct {
 	WaitsSince       time.Time // start of the wait for a dial; zero: none
 }
 
-// Resting is a live filter that the relay refuses, and the time of the next attempt.
+// Resting is a live filter that the relay refused, and the time of the next attempt.
 type Resting struct {
 	Filter string
 	Until  time.Time

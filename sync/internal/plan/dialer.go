@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// dialer decides which relay is dialed when, and which connection yields.
+// dialer decides when each relay is dialed, and which connection is closed to make room.
 type dialer struct {
 	*core
 	queue dialQueue // relays that wait for a dial
@@ -14,7 +14,7 @@ type dialer struct {
 	young     youngAttempts            // attempts younger than a second
 	connected map[*relayState]struct{} // open connections
 	dialAt    time.Time                // earliest start of the next attempt
-	roomAt    time.Time                // next search for a connection that yields
+	roomAt    time.Time                // next search for a connection to close
 	hungUp    []*relayState            // closed in this step to make room
 	lastEpoch uint64
 }
@@ -34,27 +34,27 @@ type dialState struct {
 	absentSince           time.Time // when the relay was lost; zero: it is connected, or we closed the connection
 
 	young    bool       // dialed less than a second ago
-	refusals int        // attempts in a row that we refused
+	refusals int        // consecutive attempts that a local limit prevented
 	turnOf   *dialOwner // the owner whose turn the attempt used
 	counts   *dialOwner // the owner whose share the connection uses; nil for a bootstrap relay
 }
 
 // longAbsent reports whether a relay was away for so long that its confirmed state is void. The
-// time in which we chose to be disconnected does not count, because exactly that time is fetched.
+// time after this server closed the connection does not count, because a catch-up fetches exactly
+// that time.
 func (s *dialState) longAbsent(now time.Time, most time.Duration) bool {
 	if s.absentSince.IsZero() {
 		return false
 	}
-	// After a suspension only the wall clock is right. After a correction of the clock only the
-	// monotonic one is.
+	// After a suspension only the wall clock is right. After a correction of the wall clock only
+	// the monotonic clock is right.
 	away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))
 	return away > most
 }
 
-// jumped adjusts times after the clock was set back.
 func (s *dialState) jumped(back time.Duration) { setBack(back, &s.aliveAt, &s.absentSince) }
 
-// wait queues a disconnected relay, or sets its timer.
+// wait queues a disconnected relay or sets the timer for its retry.
 func (d *dialer) wait(r *relayState, now time.Time) {
 	var wake time.Time
 	switch {
@@ -64,12 +64,11 @@ func (d *dialer) wait(r *relayState, now time.Time) {
 	default:
 		r.dial.waitsSince = now
 		d.queue.add(r)
-		d.roomAt = time.Time{} // this relay may have room where others have none
+		d.roomAt = time.Time{} // a connection may be closed for this relay even if not for others
 	}
 	d.timers.set(r, wake)
 }
 
-// listed records another owner of a relay.
 func (d *dialer) listed(r *relayState, o *dialOwner) {
 	if r.turn.waits() && !r.bootstrap {
 		d.queue.join(r, o)
@@ -83,7 +82,6 @@ func (d *dialer) listed(r *relayState, o *dialOwner) {
 	}
 }
 
-// unlisted removes an owner of a relay.
 func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	if r.dial.counts == o {
 		d.recount(r)
@@ -91,7 +89,7 @@ func (d *dialer) unlisted(r *relayState, o *dialOwner) {
 	d.queue.quit(r, o)
 }
 
-// recount assigns a connection to the owner of the relay with fewest connections.
+// recount assigns a connection to the owner with the fewest connections among the relay's owners.
 func (d *dialer) recount(r *relayState) {
 	if o := r.dial.counts; o != nil {
 		o.connections--
@@ -106,9 +104,9 @@ func (d *dialer) recount(r *relayState) {
 	}
 }
 
-// youngAttempts are the attempts younger than a second. A dead relay fails after ten seconds. If
-// each used one of ten places for that time, a relay behind three thousand dead ones would be
-// dialed an hour later.
+// youngAttempts are the attempts younger than a second. Older attempts continue but free their
+// slot: a dead relay fails only after ten seconds. If each attempt kept one of ten slots that long,
+// a relay behind three thousand dead relays would be dialed an hour later.
 type youngAttempts struct {
 	all   int
 	queue []youngAttempt // oldest first, including ended ones
@@ -121,13 +119,13 @@ type youngAttempt struct {
 }
 
 const (
-	// patience is the age at which an attempt makes room for the next one.
+	// patience is the age at which an attempt frees its slot.
 	patience = time.Second
-	// silentDials bounds the older attempts, as a multiple of Config.MaxDials and as a part of the
-	// connections.
+	// silentDials limits older attempts to this multiple of Config.MaxDials, silentDialsShare to
+	// this divisor of Config.MaxConnections.
 	silentDials      = 8
 	silentDialsShare = 3
-	// fullDialsShare is the part of the connections for attempts while there are more relays than
+	// fullDialsShare is the divisor of MaxConnections for attempts while there are more relays than
 	// connections.
 	fullDialsShare = 8
 	// ownerDials is the maximum number of attempts of one owner. hostsTried is the number of its
@@ -135,7 +133,6 @@ const (
 	ownerDials, hostsTried = 5, 16
 )
 
-// silentMost returns the maximum number of older attempts.
 func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
@@ -163,7 +160,7 @@ func (d *dialer) notYoung(r *relayState) {
 	}
 }
 
-// patienceEnds returns when the next attempt makes room, or zero.
+// patienceEnds returns when the next attempt frees its slot, or zero.
 func (d *dialer) patienceEnds() time.Time {
 	if len(d.young.queue) == 0 || d.dialing >= d.cfg.MaxDials+d.silentMost() {
 		return time.Time{}
@@ -174,7 +171,6 @@ func (d *dialer) patienceEnds() time.Time {
 	return time.Time{}
 }
 
-// anyWaits reports whether a relay waits for a dial.
 func (d *dialer) anyWaits() bool { return d.queue.owners.Len() > 0 }
 
 // nextWake returns when the next attempt may start, or zero.
@@ -223,19 +219,17 @@ func (d *dialer) dial(now time.Time) {
 	}
 }
 
-// mayDial reports whether another attempt may run.
 func (d *dialer) mayDial() bool {
 	return d.young.all < d.cfg.MaxDials && d.dialing < d.cfg.MaxDials+d.silentMost()
 }
 
-// full reports whether all connections are used.
 func (d *dialer) full() bool { return d.dialing+len(d.connected) >= d.cfg.MaxConnections }
 
 // nextTurn returns the next relay with room and the owner whose turn it uses, or nil.
 func (d *dialer) nextTurn(now time.Time) (*relayState, *dialOwner) {
 	full := d.full()
 	if full && d.dialing >= max(1, d.cfg.MaxConnections/fullDialsShare) {
-		d.roomAt = time.Time{} // one of these will end
+		d.roomAt = time.Time{} // one of the running attempts will end
 		return nil, nil
 	}
 	if !full || !d.anyWaits() {
@@ -281,7 +275,6 @@ func (d *dialer) dialable(o *dialOwner) *relayState {
 	return nil
 }
 
-// made records a successful attempt.
 func (d *dialer) made(r *relayState, now time.Time) {
 	d.ended(r)
 	d.connected[r] = struct{}{}
@@ -289,7 +282,6 @@ func (d *dialer) made(r *relayState, now time.Time) {
 	d.recount(r)
 }
 
-// failed records a failed attempt.
 func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	d.ended(r)
 	r.dial.retryAt = in.RetryAt
@@ -306,7 +298,6 @@ func (d *dialer) failed(r *relayState, in DialFailed, now time.Time) {
 	}
 }
 
-// ended records the end of an attempt.
 func (d *dialer) ended(r *relayState) {
 	d.notYoung(r)
 	r.dial.connecting = false
@@ -315,14 +306,12 @@ func (d *dialer) ended(r *relayState) {
 	delete(d.hosts, r.host)
 }
 
-// lost records the end of a connection.
 func (d *dialer) lost(r *relayState) {
 	delete(d.connected, r)
 	r.dial.connected = false
 	d.recount(r)
 }
 
-// forget removes a relay.
 func (d *dialer) forget(r *relayState) {
 	if r.dial.connecting || r.dial.connected {
 		d.emit(Hangup{Relay: r.url, Epoch: r.dial.epoch})
@@ -345,22 +334,22 @@ func (d *dialer) takeHungUp() []*relayState {
 }
 
 const (
-	// yieldAfter is the minimum time of a connection, without work left, before it yields to a
+	// yieldAfter is the minimum time of an idle connection before it is closed in favor of a
 	// waiting relay.
 	yieldAfter = 10 * time.Minute
-	// yieldIncomplete is the same for a relay that is never complete.
+	// yieldIncomplete is the minimum time of a connection whose relay never becomes complete.
 	yieldIncomplete = time.Hour
-	// lookForRoom is the maximum time between two searches for a connection that yields.
+	// lookForRoom is the maximum time between two searches for a connection to close.
 	lookForRoom = time.Minute
 )
 
-// mayYield reports whether a connection may yield.
+// mayYield reports whether a connection may be closed to make room.
 func mayYield(r *relayState, now time.Time) bool {
 	held := now.Sub(r.dial.connectedAt)
 	return r.dial.counts != nil && (held >= yieldIncomplete || held >= yieldAfter && r.phase() >= Live)
 }
 
-// yieldChoice contains the connections that may yield, of the owners with most connections.
+// yieldChoice contains the connections that may be closed, of the owners with the most connections.
 type yieldChoice struct {
 	most   int                        // number of connections of such an owner
 	own    map[*dialOwner]*relayState // the oldest of each of these owners
@@ -389,7 +378,7 @@ func (d *dialer) yields(now time.Time) (y yieldChoice) {
 	return y
 }
 
-// to returns the connection that yields to a relay of an owner, or nil. If no owner has more
+// to returns the connection to close for a relay of an owner, or nil. If no other owner has more
 // connections, the relays of the owner take turns.
 func (y yieldChoice) to(o *dialOwner) *relayState {
 	if o.connections < y.most {
@@ -398,7 +387,7 @@ func (y yieldChoice) to(o *dialOwner) *relayState {
 	return y.own[o]
 }
 
-// hangUp closes a connection to make room. The relay is queued again.
+// hangUp closes a connection to make room and queues its relay again.
 func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.emit(Hangup{Relay: gone.url, Epoch: gone.dial.epoch})
 	d.lost(gone)
@@ -408,8 +397,8 @@ func (d *dialer) hangUp(gone *relayState, now time.Time) {
 	d.hungUp = append(d.hungUp, gone)
 }
 
-// nextRoom returns when another connection may yield because of its age. doneWith handles those
-// that become complete.
+// nextRoom returns when another connection becomes old enough to be closed. doneWith handles
+// connections that become complete.
 func (d *dialer) nextRoom(now time.Time) time.Time {
 	at := now.Add(lookForRoom)
 	for r := range d.connected {
@@ -420,7 +409,7 @@ func (d *dialer) nextRoom(now time.Time) time.Time {
 	return at
 }
 
-// doneWith records that a connection may yield.
+// doneWith searches for a waiting relay after a connection became complete.
 func (d *dialer) doneWith(r *relayState, now time.Time) {
 	if !d.roomAt.IsZero() && mayYield(r, now) {
 		d.roomAt = time.Time{}

@@ -2,9 +2,9 @@ package plan
 
 import "container/list"
 
-// dialQueue contains the relays that wait for a dial. Owners take turns, whatever the number of
-// their relays. A relay waits in the queue of each owner that lists it, and is dialed at the first
-// of these turns. Bootstrap relays come first.
+// dialQueue contains the relays that wait for a dial. Owners take turns, regardless of the number
+// of their relays. A relay waits in the queue of each owner that lists it, and is dialed at the
+// first turn of any of them. Bootstrap relays come first.
 type dialQueue struct {
 	operator dialOwner // the owner of the bootstrap relays
 	owners   list.List // of *dialOwner with waiting relays, in order
@@ -17,7 +17,6 @@ type dialTurn struct {
 
 func (s *dialTurn) waits() bool { return len(s.places) > 0 }
 
-// add queues a relay for all its owners.
 func (l *dialQueue) add(r *relayState) {
 	r.turn.places = make(map[*dialOwner]*list.Element)
 	if r.bootstrap {
@@ -41,7 +40,6 @@ func (l *dialQueue) join(r *relayState, o *dialOwner) {
 	}
 }
 
-// quit removes a relay from the queue of one owner.
 func (l *dialQueue) quit(r *relayState, o *dialOwner) {
 	place := r.turn.places[o]
 	if place == nil {
@@ -54,14 +52,13 @@ func (l *dialQueue) quit(r *relayState, o *dialOwner) {
 	}
 }
 
-// leave removes a relay from all queues.
 func (l *dialQueue) leave(r *relayState) {
 	for o := range r.turn.places {
 		l.quit(r, o)
 	}
 }
 
-// served removes a relay that used the turn of an owner, and moves the owner to the end.
+// served removes a relay that used the turn of an owner. The owner moves to the end of the queue.
 func (l *dialQueue) served(r *relayState, o *dialOwner) {
 	l.leave(r)
 	if o.turn != nil && o != &l.operator {

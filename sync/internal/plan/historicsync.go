@@ -7,14 +7,14 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
-// historicSync fetches the difference: wanted items that are not fetched yet.
+// historicSync fetches wanted items that are not fetched yet.
 type historicSync struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// itemStatus is the status of an item on one relay: todo = want - in flight - confirmed. An item
+// itemStatus is the status of a wanted item on one relay: todo, in flight or confirmed. An item
 // without a status is not wanted.
 type itemStatus uint8
 
@@ -37,7 +37,7 @@ type historyState struct {
 	changed  bool // confirmed items have changed since the last checkpoint
 }
 
-// parkedItems are items of a failed batch that wait, so that a failing relay does not get the same
+// parkedItems are items of a failed batch. They wait, so that a failing relay does not get the same
 // request immediately.
 type parkedItems struct {
 	until time.Time
@@ -46,7 +46,6 @@ type parkedItems struct {
 
 func (h *historicSync) due(r *relayState, _ time.Time) bool { return r.history.todo.Len() > 0 }
 
-// start starts the next batch.
 func (h *historicSync) start(r *relayState, now time.Time) {
 	if len(r.history.queue) == 0 {
 		items := slices.AppendSeq(make([]Item, 0, r.history.todo.Len()), r.history.todo.All())
@@ -54,7 +53,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 	}
 	g := r.history.queue[0]
 	if r.history.queue = r.history.queue[1:]; len(r.history.queue) == 0 {
-		r.history.queue = nil // frees its groups
+		r.history.queue = nil // free the groups
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
 		return !r.history.todo.Has(it) || r.history.resume[it] != g.resume
@@ -104,7 +103,6 @@ func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 	}
 }
 
-// confirm confirms items in flight.
 func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	n := 0
 	for _, it := range items {
@@ -118,7 +116,7 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	}
 }
 
-// add makes an item a target and reports whether it was none.
+// add makes an item a target. It returns false if the item was a target.
 func (h *historyState) add(it Item, kind itemKind) bool {
 	if h.items.Get(it) != 0 {
 		return false
@@ -130,7 +128,7 @@ func (h *historyState) add(it Item, kind itemKind) bool {
 	return true
 }
 
-// remove removes an item and returns its status, 0 if it was no target.
+// remove removes a target and returns its status, or 0 if the item was no target.
 func (h *historyState) remove(it Item, kind itemKind) itemStatus {
 	st := h.items.Get(it)
 	if st == 0 {
@@ -145,7 +143,6 @@ func (h *historyState) remove(it Item, kind itemKind) itemStatus {
 	return st
 }
 
-// set changes the status of a target.
 func (h *historyState) set(it Item, to itemStatus) {
 	from := h.items.Get(it)
 	if from == 0 || from == to {
@@ -164,7 +161,7 @@ func (h *historyState) set(it Item, to itemStatus) {
 	h.items.Set(it, to)
 }
 
-// park makes items todo, not before until.
+// park makes items todo but delays them until a time.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
@@ -173,7 +170,7 @@ func (h *historyState) park(items []Item, until time.Time) {
 	h.parked = append(h.parked, parkedItems{until: until, items: items})
 }
 
-// unpark releases the items that are parked until now.
+// unpark releases the items whose wait is over.
 func (h *historyState) unpark(now time.Time) {
 	kept := h.parked[:0]
 	for _, k := range h.parked {
@@ -190,7 +187,6 @@ func (h *historyState) unpark(now time.Time) {
 	h.parked = kept
 }
 
-// unparkAll releases all parked items.
 func (h *historyState) unparkAll() {
 	for i := range h.parked {
 		h.parked[i].until = time.Time{}
@@ -239,7 +235,6 @@ func (h *historyState) partlyFetched() (items []Item) {
 	return items
 }
 
-// wakes reports the due times of a connection.
 func (h *historyState) wakes(consider func(time.Time)) {
 	for _, k := range h.parked {
 		consider(k.until)
