@@ -28,7 +28,7 @@ const (
 	// LiveAll: subscriptions cover all items.
 	LiveAll LiveMethod = iota
 	// LiveKinds: one filter without tags replaces the filters without room. It returns all events
-	// of the kinds of NIP-34, those of foreign repositories too.
+	// of the kinds of NIP-34, including those of other repositories.
 	LiveKinds
 	// LivePolling: items without room are requested in turn.
 	LivePolling
@@ -52,8 +52,8 @@ type liveSync struct {
 // liveSub is an open subscription.
 type liveSub struct {
 	filters standing.Filters // shared with the session
-	size    int              // bytes of its request
-	level   int              // how often its filters were merged
+	size    int              // of its request in bytes
+	level   int              // number of times that its filters were merged
 	since   time.Time        // when it was opened
 }
 
@@ -63,15 +63,15 @@ type liveState struct {
 	filters int              // number of filters of all
 	missing dense.Set[Item]  // items without a subscription
 	lost    standing.Filters // filters of subscriptions that the relay closed
-	stale   bool             // consolidate everything
-	retryAt time.Time        // open nothing before, because the relay closed a subscription
-	refused int              // subscriptions closed by the relay in a row
-	// postponed is the time since when a consolidation is delayed, or zero. putOff is the number of
-	// missing items then, or 0 if there may be room by now.
+	stale   bool             // all subscriptions must be consolidated
+	retryAt time.Time        // no subscription is opened before, because the relay closed one
+	refused int              // consecutive subscriptions that the relay closed
+	// postponed is the start of the delay of a consolidation, or zero. putOff is the number of
+	// items that were missing then, or 0 if there may be room now.
 	postponed time.Time
 	putOff    int
-	// idle is the number of unwanted items that have become unwanted since the last check and are
-	// still followed.
+	// idle is the number of items that have become unwanted since the last check and are still
+	// followed.
 	idle int
 	// unwanted is the number of items that have become unwanted since the last consolidation. If it
 	// is 0, all followed items are wanted.
@@ -95,7 +95,7 @@ type learnedRoom struct {
 	noKindsUntil time.Time
 }
 
-// doubt drops expired limits and reports whether there were any.
+// doubt drops expired limits and reports whether any expired.
 func (e *learnedRoom) doubt(now time.Time) (any bool) {
 	if e.most > 0 && !now.Before(e.mostUntil) {
 		e.most, any = 0, true
@@ -106,14 +106,13 @@ func (e *learnedRoom) doubt(now time.Time) (any bool) {
 	return any
 }
 
-// takes records a maximum number of subscriptions.
+// takes records the maximum number of subscriptions.
 func (e *learnedRoom) takes(most int, until time.Time) {
 	if e.most == 0 || most <= e.most {
 		e.most, e.mostUntil = most, until
 	}
 }
 
-// subscriptions opens and closes subscriptions.
 type subscriptions struct {
 	*core
 	last LiveID
@@ -122,22 +121,21 @@ type subscriptions struct {
 // next returns the id of the next subscription.
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
-// open opens a subscription. last means that it yields to all others.
+// open opens a subscription. last means that the subscription gives way to all other requests.
 func (s *subscriptions) open(r *relayState, fs standing.Filters, last bool) LiveID {
 	s.last++
 	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
 	return s.last
 }
 
-// close closes a subscription.
 func (s *subscriptions) close(r *relayState, id LiveID) {
 	s.emit(CloseLive{Relay: r.url, Epoch: r.dial.epoch, Live: id})
 }
 
-// follow updates the subscriptions of a relay. It opens subscriptions for missing items, merged
-// with the smallest existing ones if there are too many, so that traffic is proportional to the
-// change. Otherwise it consolidates. Packing filters is expensive, so it first checks whether the
-// result could be used.
+// follow updates the subscriptions of a relay. It opens subscriptions for missing items. If there
+// are too many subscriptions, it merges new filters with the smallest subscriptions, so that
+// traffic is proportional to the change. If that finds no room, it consolidates. Packing filters is
+// expensive, so follow first checks whether the result could be used.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
 	if now.Before(l.retryAt) || now.Before(r.coolUntil) {
@@ -152,7 +150,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		return
 	}
 	if l.missing.Len()+len(l.lost) == 0 {
-		l.postponed, l.putOff = time.Time{}, 0 // its items are not wanted any more
+		l.postponed, l.putOff = time.Time{}, 0 // the missing items are no longer wanted
 		return
 	}
 	switch {
@@ -188,7 +186,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	}
 }
 
-// followNoMore handles missing items for which a consolidation would find no room.
+// followNoMore polls missing items for which a consolidation would find no room.
 func (lv *liveSync) followNoMore(r *relayState, now time.Time) {
 	l := &r.live
 	added := lv.filtersOf(r, l.missing.All())
@@ -211,14 +209,14 @@ type subscriptionChange struct {
 	level    int // of the new subscriptions
 }
 
-// packed returns the change that opens filters and closes the old subscriptions.
+// packed returns the change that replaces old subscriptions by new ones for fs.
 func (lv *liveSync) packed(r *relayState, fs []nostr.Filter, old ...LiveID) subscriptionChange {
 	reqs, tooLarge := packed(r.limits, fs)
 	return subscriptionChange{old: slices.Sorted(slices.Values(old)), reqs: reqs, tooLarge: tooLarge}
 }
 
-// fits reports whether there is room after the change. overlaps reports whether the new
-// subscriptions have room beside the old ones.
+// fits reports whether there is room after the change. overlaps reports whether there is also room
+// while old and new subscriptions are both open.
 func (c subscriptionChange) fits(r *relayState) bool {
 	return len(r.live.subs)-len(c.old)+len(c.reqs) <= r.liveRoom() && r.limits.Retains(r.live.size()-c.closed(r)+c.reqs.size())
 }
@@ -228,7 +226,7 @@ func (c subscriptionChange) overlaps(r *relayState) bool {
 		len(r.live.subs)+len(c.reqs) <= r.liveRoom()+r.spareRoom() && r.limits.Retains(r.live.size()+c.reqs.size())
 }
 
-// closed returns the size of the closed subscriptions in bytes.
+// closed returns the size of the subscriptions to close in bytes.
 func (c subscriptionChange) closed(r *relayState) (n int) {
 	for _, id := range c.old {
 		n += r.live.subs[id].size
@@ -245,8 +243,8 @@ func (c subscriptionChange) filters(r *relayState) int {
 	return n
 }
 
-// apply makes a change. It opens the new subscriptions before it closes the old ones, if both have
-// room. Otherwise a catch-up fetches the events in between.
+// apply makes a change. If there is room for both, it opens the new subscriptions before it closes
+// the old ones. Otherwise a catch-up fetches the events in between.
 func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	overlaps := c.overlaps(r)
 	if overlaps {
@@ -276,7 +274,7 @@ func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Tim
 	lv.opened(r, items)
 }
 
-// opened starts a catch-up for items that were not followed for a while, because a consolidation
+// opened starts a catch-up for items that were temporarily not followed, because a consolidation
 // was delayed or the relay closed a subscription.
 func (lv *liveSync) opened(r *relayState, items []Item) {
 	if !r.live.postponed.IsZero() {
@@ -292,11 +290,11 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	}
 }
 
-// merged returns the change that opens fresh filters together with those of existing subscriptions:
-// as many as fit into one request, the least merged and smallest first. With room for k
-// subscriptions, of C(k+d, d) changes none is sent more than d+1 times, for example of a thousand
-// changes with k = 8 none more than six times. If that finds no room, it merges all subscriptions
-// that are not nearly full. It returns false if nothing finds room.
+// merged returns the change that opens fresh filters together with those of existing subscriptions.
+// It merges the least merged and smallest ones, as many as fit into one request. With room for k
+// subscriptions, no filter is sent more than d+1 times in C(k+d, d) changes, for example six times
+// in a thousand changes with k = 8. If this finds no room, all subscriptions that are not nearly
+// full are merged. It returns false if nothing fits.
 func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionChange, ok bool) {
 	l := &r.live
 	capacity := min(r.limits.MaxMessage, max(1, r.limits.MaxFilters)*fullFilter)
@@ -331,7 +329,7 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 		}
 		if len(first) > 0 && size > r.limits.MaxMessage {
 			if len(first) == 1 {
-				level = 0 // it keeps its level until it is full
+				level = 0 // a subscription keeps its level until it is full
 			}
 			break
 		}
@@ -361,12 +359,12 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 // fullFilter is the size of a filter with the maximum number of ids, in bytes.
 const fullFilter = filters.MaxValues * len(`"",`+"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
 
-// idleValues is the number of unwanted items that may be followed before anything is replaced.
+// idleValues is the number of unwanted items that are tolerated in subscriptions.
 const idleValues = filters.MaxValues
 
-// dropIdle stops following unwanted items when they outnumber the wanted ones, or earlier if a
-// filter has no room. Their events are judged like any others, so sending the wanted items of their
-// subscriptions again is worth less.
+// dropIdle replaces subscriptions with mostly unwanted items when more items are unwanted than
+// wanted. If a filter has no room, it does so earlier. It is not urgent, because events of unwanted
+// items are judged like all others, and a replacement sends the wanted items again.
 func (lv *liveSync) dropIdle(r *relayState, now time.Time) {
 	l := &r.live
 	if l.idle <= idleValues {
@@ -406,8 +404,8 @@ func (lv *liveSync) dropIdle(r *relayState, now time.Time) {
 	}
 }
 
-// joined returns filters for the wanted values of fs. Filters that differ in values only are
-// joined, and each value occurs once.
+// joined returns filters for the wanted values of fs. It joins filters that differ only in values.
+// Each value occurs once.
 func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	wanted := lv.repos.wantedValues(r)
 	if r.live.unwanted == 0 {
@@ -441,7 +439,7 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 		slices.Sort(vs)
 		vs = slices.Compact(vs)
 		if slices.Equal(vs, last) {
-			vs = last // usually equal to the list of another tag
+			vs = last // often equal to the list of another tag
 		}
 		last = vs
 		for chunk := range slices.Chunk(vs, filters.MaxValues) {
@@ -456,9 +454,9 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 // mostPostponed is the maximum delay of a consolidation.
 const mostPostponed = 5 * time.Minute
 
-// postpone delays a consolidation that has no room beside the old subscriptions while history is
-// being fetched, because found items would require another one soon, and each one requires a
-// catch-up. The catch-up covers the delay.
+// postpone delays a consolidation while history is being fetched if old and new subscriptions have
+// no room together. Items that history finds would soon require another consolidation, and each
+// requires a catch-up. The catch-up also covers the delay.
 func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
 	if !r.busy() {
 		return false
@@ -469,9 +467,10 @@ func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
 	return now.Before(r.live.postponed.Add(mostPostponed))
 }
 
-// consolidate replaces all subscriptions by the minimum number that covers all items, or as many as
-// have room. The rest is followed another way. It opens the new subscriptions before it closes the
-// old ones, if both have room. Otherwise a catch-up fetches the events in between.
+// consolidate replaces all subscriptions by the minimum number that covers all items, or by as many
+// as have room. The rest is followed by kinds or polled. If there is room for both, it opens the
+// new subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in
+// between.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	items := slices.AppendSeq(make([]Item, 0, r.history.items.Len()), r.history.items.Keys())
 	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
@@ -493,7 +492,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 		lv.catchUp.missedSince(r, poll.oldest())
 	}
 	if kinds {
-		r.live.kinds = lv.subscriptions.next() // it is in the first request
+		r.live.kinds = lv.subscriptions.next() // the first request contains the filter of all kinds
 	}
 	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
 	if overlap {
@@ -515,16 +514,16 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	}
 }
 
-// prefersKinds reports whether the kinds are followed instead of polling for this number of filters
-// without room. A polled filter costs one request per turn; twenty filters in ten minutes are one
-// request per 30 seconds. The filter of all kinds costs no request, but returns events of foreign
-// repositories, and events of other kinds arrive with the daily pass only. A relay with so many
-// items of ours is a hub, and most of its events are ours.
+// prefersKinds reports whether LiveKinds is used instead of polling for left filters without room.
+// A polled filter costs one request per turn; twenty filters in ten minutes are one request per 30
+// seconds. The filter of all kinds costs no request but returns events of other repositories.
+// Events of other kinds then arrive only with the daily pass. A relay with this many wanted items
+// is a hub, and most of its events are wanted.
 func (lv *liveSync) prefersKinds(r *relayState, left int) bool {
 	return left > lv.cfg.PollFilters && !r.live.noKinds
 }
 
-// turnsToKinds reports whether additional filters make polling more expensive than the kinds.
+// turnsToKinds reports whether added filters make LiveKinds cheaper than polling.
 func (lv *liveSync) turnsToKinds(r *relayState, added int) bool {
 	return r.live.kinds == 0 && lv.prefersKinds(r, r.live.unfollowed+added)
 }
@@ -546,8 +545,8 @@ func (lv *liveSync) followOtherwise(r *relayState, reqs requests, kinds bool, no
 	lv.polling.begin(r, slices.Collect(maps.Keys(items)), now)
 }
 
-// pack returns requests for items, packed as full as the relay allows, and the number of filters
-// that are too large. With kinds, the filter of all kinds is the first one.
+// pack returns requests for items, as full as the relay allows, and the number of filters that are
+// too large. With kinds, the first filter is the filter of all kinds.
 func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int) {
 	var fs []nostr.Filter
 	if kinds {
@@ -557,7 +556,6 @@ func (lv *liveSync) pack(r *relayState, items []Item, kinds bool) (requests, int
 	return packed(r.limits, fs)
 }
 
-// filters returns the filters for items, in the form that the relay accepts.
 func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, g := range lv.repos.groups(items, nil) {
 		for _, f := range lv.repos.itemFilters(g.items) {
@@ -582,7 +580,6 @@ func (lv *liveSync) filtersAfterConsolidation(r *relayState) int {
 	return 1 + filtersFor(r.limits, r.history.ofKind)
 }
 
-// filtersOf returns the number of filters that items need.
 func (lv *liveSync) filtersOf(r *relayState, items iter.Seq[Item]) int {
 	var n [itemKinds]int
 	for it := range items {
@@ -591,8 +588,8 @@ func (lv *liveSync) filtersOf(r *relayState, items iter.Seq[Item]) int {
 	return n[itemLayer1] + filtersFor(r.limits, n)
 }
 
-// limitsChanged applies new limits: it consolidates if the subscriptions exceed them, or if items
-// without room may find some.
+// limitsChanged consolidates if the subscriptions exceed the new limits, or if items without room
+// may have room now.
 func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 	l := &r.live
 	if r.limits.MaxMessage < old.MaxMessage || l.unfollowed+l.tooLarge > 0 || len(l.subs) > r.liveRoom() ||
@@ -608,7 +605,7 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 }
 
 // closed handles a subscription that the relay closed. Its filters are opened again after
-// RetryBase, or after a wait that grows with each refusal, and the missed time is fetched.
+// RetryBase, or after a wait that grows with each refusal. The missed time is fetched.
 func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	s := r.live.remove(in.Live)
 	if s == nil {
@@ -620,8 +617,8 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	}
 	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
 	lv.learnFrom(r, in)
-	// A relay that could not keep up is asked again immediately, unless that happened a moment ago.
-	// A refusal during a wait belongs to the earlier one.
+	// After an overload the relay is tried again immediately, unless it was tried less than
+	// RetryBase ago. A refusal during a wait belongs to the earlier refusal.
 	atOnce := in.Why == wire.RefusalOverflow && now.Sub(s.since) >= lv.cfg.RetryBase
 	if !atOnce && !now.Before(r.live.retryAt) {
 		if in.Stood > 0 || now.Sub(r.live.retryAt) > lv.cfg.RetryMax {
@@ -642,12 +639,12 @@ func (lv *liveSync) refusedBelow(r *relayState, in LiveClosed, rests bool, now t
 	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 }
 
-// learnFrom learns from the reason for which a subscription was closed. The subscription is removed
+// learnFrom learns from the reason why a subscription was closed. The subscription must be removed
 // before.
 func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
 	switch in.Why {
 	case wire.RefusalTooManySubs:
-		// Leave one place to history, which could not be fetched otherwise.
+		// Leave one slot to history, which could not be fetched otherwise.
 		r.live.takes(max(1, len(r.live.subs)+r.threads.liveSubs()-1), lv.now.Add(relaylimits.Believed))
 	case wire.RefusalRateLimited, wire.RefusalAuthRequired, wire.RefusalOverflow, wire.RefusalTooManyBytes:
 	default:
@@ -660,7 +657,7 @@ func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
 	}
 }
 
-// Some relays, such as private ones, answer requests and refuse subscriptions to some filters. Such
+// Some relays, such as private ones, answer requests but refuse subscriptions to some filters. Such
 // filters rest for a day and are then tried once. A catch-up fetches the missed events. Other
 // filters are not affected.
 
@@ -673,13 +670,13 @@ const (
 // refusedFilters are live filters that a relay refuses.
 type refusedFilters struct {
 	filters standing.Filters
-	below   bool // of layer 4, of which nothing is followed while anything rests
+	below   bool // of layer 4; while such a filter rests, no descendant is followed live
 	until   time.Time
 	since   time.Time // later events are missed
 }
 
-// refused handles the refusal of a subscription. Filters that were refused together with others are
-// tried separately once.
+// refused handles the refusal of a subscription. Filters that were refused together are tried
+// separately once.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	parts := byRole(s.filters.Spell())
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
@@ -692,11 +689,11 @@ func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
 	lv.leaveAlone(r, refusedFilters{filters: s.filters, since: now}, now)
 }
 
-// leaveAlone records refused filters, which rest for a day.
+// leaveAlone records refused filters, which are not tried for a day.
 func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 	k.until = now.Add(lv.longer(restFor))
 	if n := len(r.live.resting); n > 0 && r.live.resting[n-1].until.Sub(now) > restFor-time.Hour {
-		k.until = r.live.resting[n-1].until // tried together with the last one
+		k.until = r.live.resting[n-1].until // too many separate refusals: tried together with the last
 	}
 	r.live.resting = append(r.live.resting, k)
 	if len(r.live.resting) > mostResting {
@@ -722,7 +719,7 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 			kept = append(kept, k)
 			continue
 		}
-		if !k.below { // else rotation has requested it
+		if !k.below { // descendants were requested by rotation
 			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
 			r.live.unwanted++ // the filter may contain unwanted items
 			lv.catchUp.missedSome(r, k.since)
@@ -762,7 +759,6 @@ func (l *liveState) reset() {
 	}
 }
 
-// remove removes and returns a subscription, or nil.
 func (l *liveState) remove(id LiveID) *liveSub {
 	s := l.subs[id]
 	if s == nil {
@@ -773,7 +769,6 @@ func (l *liveState) remove(id LiveID) *liveSub {
 	return s
 }
 
-// wakes reports the due times of a connection.
 func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.mostUntil)
@@ -789,7 +784,6 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	}
 }
 
-// jumped adjusts times after the clock was set back.
 func (l *liveState) jumped(back time.Duration) {
 	setBack(back, &l.postponed)
 	if l.poll != nil {
@@ -818,7 +812,6 @@ func (l *liveState) refusedAlone(as filterRole) bool {
 	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !k.below && !slices.ContainsFunc(k.filters, other) })
 }
 
-// withoutResting removes the resting filters.
 func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	if len(l.resting) == 0 {
 		return fs
@@ -860,7 +853,6 @@ func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	return out
 }
 
-// restingFilters returns the number of resting filters.
 func (l *liveState) restingFilters() (n int) {
 	for _, k := range l.resting {
 		n += len(k.filters)
@@ -868,5 +860,4 @@ func (l *liveState) restingFilters() (n int) {
 	return n
 }
 
-// size returns the size of all subscriptions in bytes.
 func (l *liveState) size() int { return sizeOfSubs(l.subs) }

@@ -12,18 +12,18 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Input is an event for the plan. Inputs of a connection carry the epoch of its [Dial]. Inputs of
-// an earlier epoch or of a forgotten relay are ignored.
+// Input is an event for the plan. Inputs of a connection have the epoch of its [Dial]. Inputs of an
+// earlier epoch or of a forgotten relay are ignored.
 type Input interface{ input() }
 
 // The inputs.
 type (
-	// Bootstrap makes a relay a bootstrap relay, or with Not an ordinary one.
+	// Bootstrap makes a relay a bootstrap relay, or an ordinary one if Not is set.
 	Bootstrap struct {
 		Relay graspsync.RelayURL
 		Not   bool `json:",omitempty"`
 	}
-	// Retry clears all waits of a relay.
+	// Retry ends all waits of a relay.
 	Retry struct{ Relay graspsync.RelayURL }
 	// Resync fetches everything from a relay again.
 	Resync struct{ Relay graspsync.RelayURL }
@@ -48,7 +48,7 @@ type (
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		RetryAt time.Time
-		// NotDialed means that no attempt reached the relay, for a local reason.
+		// NotDialed means that a local reason prevented the attempt.
 		NotDialed bool
 	}
 	// Lost means that a connection has ended.
@@ -70,11 +70,11 @@ type (
 		Cursors []Cursor
 		// Reconciled means that NIP-77 was used.
 		Reconciled bool
-		// Disproved means that items that NIP-77 confirmed may be incomplete.
+		// Disproved means that NIP-77 hid events, so the items that it confirmed may be incomplete.
 		Disproved bool `json:",omitempty"`
-		// Unsaved means that it failed because an event could not be saved.
+		// Unsaved means that the batch failed because an event could not be saved.
 		Unsaved bool
-		// Late means that it failed only because its time was over.
+		// Late means that the batch failed only because of its deadline.
 		Late bool
 	}
 	// Saving reports that nothing can be saved, or that saving works again.
@@ -85,14 +85,14 @@ type (
 		Epoch uint64
 		Since time.Time
 	}
-	// LiveClosed means that the relay closed a subscription, or a Last one yielded.
+	// LiveClosed means that the relay closed a subscription, or that a Last subscription gave way.
 	LiveClosed struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
 		Why     wire.Refusal
 		GaveWay bool `json:",omitempty"`
-		// Stood is the time since its EOSE; 0: it was refused when opened.
+		// Stood is the time since its EOSE, 0 if it was refused when opened.
 		Stood time.Duration `json:",omitempty"`
 	}
 	// LimitsChanged reports new limits of a connected relay.
@@ -106,7 +106,8 @@ type (
 		Relay graspsync.RelayURL // zero: any
 		IDs   []graspsync.EventID
 	}
-	// Unserved are ids that a relay announced and did not serve. Other relays are asked for them.
+	// Unserved are ids that a relay announced and did not serve. They are requested from other
+	// relays.
 	Unserved struct {
 		Relay graspsync.RelayURL
 		IDs   []graspsync.EventID
@@ -115,7 +116,8 @@ type (
 	Restore struct{ Relays []Kept }
 	// Settled means that everything received before At is durable or rejected.
 	Settled struct{ At time.Time }
-	// ClockJumped means that the wall clock was changed by this time, back if negative.
+	// ClockJumped means that the wall clock was set forward by this time, or back if it is
+	// negative.
 	ClockJumped struct{ By time.Duration }
 	// RateLimited means that the relay accepts no new requests before Until.
 	RateLimited struct {
@@ -136,8 +138,8 @@ type RepoChange struct {
 	Level  Level
 }
 
-// RootChange sets the repositories of a root event. None means that the event is gone. If a
-// repository has too many root events, the newest are followed.
+// RootChange sets the repositories of a root event. An empty list means that the event is gone. If
+// a repository has too many root events, the newest are followed.
 type RootChange struct {
 	ID        graspsync.EventID
 	Repos     []graspsync.RepoRef
@@ -150,12 +152,12 @@ type Result uint8
 const (
 	// Complete means that all events of the relay were fetched.
 	Complete Result = iota
-	// Gaps means that some events could not be fetched, or their absence could not be proven. The items count
-	// as confirmed until the next pass.
+	// Gaps means that some events could not be fetched, or that NIP-77 could not prove their
+	// absence. The items count as confirmed until the next pass.
 	Gaps
-	// Failed means that it ended early; the rest is requested again.
+	// Failed means that the batch ended early. The rest is requested again.
 	Failed
-	// Refused means that the relay refuses the request. It is repeated rarely.
+	// Refused means that the relay refuses the request. It is repeated after the longest wait.
 	Refused
 )
 
@@ -199,14 +201,14 @@ type (
 	}
 	// Forget means that nothing is wanted from the relay any more.
 	Forget struct{ Relay graspsync.RelayURL }
-	// OpenLive opens a subscription. Start and OpenLive are the AddFilters of the design.
+	// OpenLive opens a subscription.
 	OpenLive struct {
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
 		Filters standing.Filters
-		// Last marks a subscription of layer 4, which is opened only if the relay has a spare place, and
-		// yields to others.
+		// Last marks a subscription of layer 4. It is opened only if the relay has a free slot, and
+		// gives way to other requests.
 		Last bool `json:",omitempty"`
 	}
 	// CloseLive closes a subscription.
@@ -238,9 +240,9 @@ type (
 		Relay graspsync.RelayURL
 		Daily bool
 	}
-	// Incomplete means that dropped items may have room now. Send a Snapshot.
+	// Incomplete means that dropped items may have room now. The caller must send a Snapshot.
 	Incomplete struct{}
-	// Dropped counts items that a bound kept out.
+	// Dropped counts items left out by a limit.
 	Dropped struct {
 		Reason string
 		Count  int
@@ -259,7 +261,7 @@ func (Reset) effect()      {}
 func (Incomplete) effect() {}
 func (Dropped) effect()    {}
 
-// DescendantChange sets the repositories of a descendant. None means that it is gone.
+// DescendantChange sets the repositories of a descendant. An empty list means that it is gone.
 type DescendantChange struct {
 	Of    filters.Descendant
 	Repos []graspsync.RepoRef

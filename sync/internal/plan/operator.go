@@ -20,14 +20,13 @@ func (p *Plan) onBootstrap(in Bootstrap) {
 	}
 	r.bootstrap = !in.Not
 	p.dialer.recount(r)
-	p.dialer.queue.leave(r) // it is queued again for the right owner
+	p.dialer.queue.leave(r) // advance queues it again under its current owner
 	p.markDirty(r)
 }
 
 // Knows reports whether a relay is known.
 func (p *Plan) Knows(u graspsync.RelayURL) bool { return p.relays.byURL[u] != nil }
 
-// retry clears all waits of a relay.
 func (p *Plan) retry(r *relayState) {
 	r.dial.retryAt, r.dial.refusals = time.Time{}, 0
 	r.coolUntil = time.Time{}

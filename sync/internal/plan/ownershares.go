@@ -8,15 +8,15 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// dialOwner is the author of repositories. Turns to dial, connections and places in the table of
-// relays are shared by owner, because URLs are free. All owners are equal, because the history of a
-// key can be faked.
+// dialOwner is the author of repositories. Dials, connections and places in the table of relays are
+// shared by owner, because new relay URLs cost nothing. All owners are equal, because the history
+// of a key can be forged.
 type dialOwner struct {
 	key         graspsync.PubKey
 	repos       map[*repo]struct{} // that list a relay
-	records     int                // relays in the table that count for it
-	connections int                // connections that count for it
-	dialing     int                // attempts that used its turn
+	records     int                // relays in the table that count for the owner
+	connections int                // connections that count for the owner
+	dialing     int                // running attempts that used a turn of the owner
 	waiting     list.List          // of *relayState, in order
 	turn        *list.Element      // its place in dialQueue.owners, or nil
 }
@@ -51,7 +51,7 @@ func newOwners(maxRelays int) *ownerShares {
 	return &ownerShares{of: make(map[graspsync.PubKey]*dialOwner), table: limit.NewTable[graspsync.RelayURL, *relayState](maxRelays, 0)}
 }
 
-// owner returns the owner with this key, and adds it if it is unknown.
+// owner returns the owner with this key, and adds an unknown owner.
 func (s *ownerShares) owner(key graspsync.PubKey) *dialOwner {
 	o := s.of[key]
 	if o == nil {
@@ -86,7 +86,7 @@ func (s *ownerShares) enter(rel *relayState, o *dialOwner) (evicted []*relayStat
 	return evicted, ok
 }
 
-// count assigns a relay in the table to another owner, nil for none.
+// count changes the owner for whom a relay in the table counts. nil means none.
 func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 	rel.listed.record.records--
 	rel.listed.record = o
@@ -95,11 +95,11 @@ func (s *ownerShares) count(rel *relayState, o *dialOwner) {
 		return
 	}
 	o.records++
-	s.table.Put(rel.url, o.stranger(), 0, rel) // it replaces itself and evicts nothing
+	s.table.Put(rel.url, o.stranger(), 0, rel) // replaces the entry of the relay and evicts nothing
 }
 
-// list records that a repository lists a relay, and reports whether it is the first one of its
-// owner.
+// list records that a repository lists a relay. first means that no other repository of the owner
+// lists it.
 func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) {
 	o = s.owner(r.ref.Owner)
 	o.repos[r] = struct{}{}
@@ -111,7 +111,7 @@ func (s *ownerShares) list(r *repo, rel *relayState) (o *dialOwner, first bool) 
 	return o, rel.listed.owners[o] == 1
 }
 
-// unlist undoes list, and reports whether the repository was the last one of its owner.
+// unlist undoes list. last means that no other repository of the owner lists the relay.
 func (s *ownerShares) unlist(r *repo, rel *relayState) (o *dialOwner, last bool) {
 	o = s.of[r.ref.Owner]
 	rel.listed.repos--

@@ -41,8 +41,8 @@ func requestSize(fs []nostr.Filter) int {
 	return n
 }
 
-// request contains the filters of a request and their size, which is measured once because it is
-// used often.
+// request contains the filters of a request and their size, which is cached because it is needed
+// often.
 type request struct {
 	filters []nostr.Filter
 	size    int
@@ -50,7 +50,7 @@ type request struct {
 
 type requests []request
 
-// packed packs filters into requests that the relay accepts, and returns the number of filters that
+// packed packs filters into requests that the relay accepts. It returns the number of filters that
 // are too large.
 func packed(l relaylimits.Requests, fs []nostr.Filter) (requests, int) {
 	reqs, sizes, tooLarge := filters.PackSized(fs, l.MaxMessage, l.MaxFilters)
@@ -61,7 +61,6 @@ func packed(l relaylimits.Requests, fs []nostr.Filter) (requests, int) {
 	return out, len(tooLarge)
 }
 
-// measured measures requests.
 func measured(reqs [][]nostr.Filter) requests {
 	out := make(requests, len(reqs))
 	for i := range reqs {
@@ -70,7 +69,6 @@ func measured(reqs [][]nostr.Filter) requests {
 	return out
 }
 
-// size returns the total size in bytes.
 func (reqs requests) size() (n int) {
 	for i := range reqs {
 		n += reqs[i].size
@@ -78,7 +76,6 @@ func (reqs requests) size() (n int) {
 	return n
 }
 
-// filters returns the number of filters.
 func (reqs requests) filters() (n int) {
 	for i := range reqs {
 		n += len(reqs[i].filters)
@@ -93,8 +90,8 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 	return n
 }
 
-// within splits requests into those with room, in number and bytes, and the rest. The last one is
-// cut. With size 0 the bytes do not matter.
+// within splits requests into those that fit, at most most requests and size bytes, and the rest.
+// The last request that fits may be a part of one. A size of 0 means no limit.
 func within(reqs requests, most, size int) (fit, left requests) {
 	if size == 0 {
 		n := min(most, len(reqs))
@@ -134,8 +131,8 @@ func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
 	return head, tail
 }
 
-// squeeze moves filters of later requests into the free room of the first most ones. A hub needs
-// nearly every byte that a relay accepts.
+// squeeze moves filters of later requests into the free space of the first most ones, because a hub
+// needs nearly every byte that a relay accepts.
 func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 	if len(reqs) <= most {
 		return reqs
@@ -168,7 +165,7 @@ func squeeze(reqs requests, most int, limits relaylimits.Requests) requests {
 const leastCut = 10
 
 // cut splits a filter with one tag so that the first part has at most size bytes. tail has no tags
-// if all values fit. It returns false if fewer than leastCut values fit.
+// if all values fit. cut returns false if fewer than leastCut values fit.
 func cut(f nostr.Filter, size int) (head, tail nostr.Filter, ok bool) {
 	if filters.Size(f) <= size {
 		return f, nostr.Filter{}, true

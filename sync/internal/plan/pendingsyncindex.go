@@ -20,9 +20,9 @@ type Kind uint8
 const (
 	// History fetches the history of its items.
 	History Kind = iota
-	// DailyHistory fetches it again, to find missed events.
+	// DailyHistory fetches the history again to find missed events.
 	DailyHistory
-	// Recent fetches events that may have been missed during a loss.
+	// Recent fetches events that may have been missed.
 	Recent
 	// Deletions fetches kind 5 events by author. It has no items.
 	Deletions
@@ -46,9 +46,10 @@ type Batch struct {
 // Query is one filter to fetch completely.
 type Query struct {
 	Filter nostr.Filter // without limit; since only in Recent and Audit batches
-	// Until is the cursor of an earlier attempt: everything newer was fetched. 0: from the start.
+	// Until is the cursor of an earlier attempt: all newer events were fetched. 0: no earlier
+	// attempt.
 	Until int64
-	// NoNegentropy: page the filter.
+	// NoNegentropy: fetch the filter by pages only.
 	NoNegentropy bool
 }
 
@@ -58,12 +59,12 @@ type Cursor int64
 const (
 	// CursorStart: no progress.
 	CursorStart Cursor = 0
-	// CursorDone: complete. Any other value is the Unix time in seconds down to which everything
-	// was fetched.
+	// CursorDone: complete. Any other value is a Unix time in seconds. All events since then were
+	// fetched.
 	CursorDone Cursor = -1
 )
 
-// pendingSyncIndex makes and starts batches. The batches in flight of a relay are in its
+// pendingSyncIndex creates and starts batches. The running batches of a relay are in its
 // pendingBatches.
 type pendingSyncIndex struct {
 	*core
@@ -75,7 +76,7 @@ type pendingSyncIndex struct {
 type fetcher interface {
 	// due reports whether there is a batch to start.
 	due(r *relayState, now time.Time) bool
-	// start starts a batch, or none if nothing is left.
+	// start starts a batch, or nothing if no work is left.
 	start(r *relayState, now time.Time)
 	// done records that a batch is complete, possibly with gaps.
 	done(r *relayState, b *batch, gaps bool)
@@ -104,12 +105,12 @@ type batch struct {
 	desc   *threadGroup      // of descendants
 	behind map[Item]struct{} // of these, those that are followed live
 
-	// Recent: the progress of an earlier attempt, and the start time.
+	// Of an earlier attempt of a catch-up: its progress and start time.
 	resume *batchProgress
 	since  nostr.Timestamp
 }
 
-// background reports whether a batch recurs, so that a relay counts as complete without it.
+// background reports whether a batch recurs. A relay counts as complete without it.
 func (b *batch) background() bool {
 	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit
 }
@@ -118,15 +119,15 @@ func (b *batch) background() bool {
 type pendingBatches struct {
 	open       map[BatchID]*batch
 	background int  // number of background batches
-	failures   int  // failed batches in a row
-	unsaved    int  // the same, because events could not be saved
-	late       bool // items wait because of that
+	failures   int  // consecutive failed batches
+	unsaved    int  // consecutive batches that failed because events could not be saved
+	late       bool // items wait because of unsaved
 	gaps       int  // batches of this pass with gaps
 }
 
-// queries makes the queries of a batch without those that an earlier attempt completed. A filter
-// takes at most half of a message, which leaves room for since, until and limit, or for the first
-// message of a reconciliation.
+// queries returns the queries of a batch without those that an earlier attempt completed. A filter
+// takes at most half of a message. The rest is for since, until and limit, or for the first message
+// of a reconciliation.
 func (bs *pendingSyncIndex) queries(r *relayState, fs []nostr.Filter, since nostr.Timestamp, resume *batchProgress) ([]Query, []filterRole) {
 	var out []Query
 	var roles []filterRole
@@ -171,8 +172,8 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 	}})
 }
 
-// failed computes when a failed batch is repeated: after a wait that grows with each failure, or
-// after the longest wait if the relay refused.
+// failed schedules the repetition of a failed batch, after a wait that grows with each failure. If
+// the relay refused the batch, it is the longest wait.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
 	if b.desc != nil {
@@ -181,7 +182,7 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
 		failures, r.pending.late = &r.pending.unsaved, true
 	}
-	if !in.Late { // else the batch is larger than its time
+	if !in.Late { // a late batch is only too large for its time
 		*failures++
 	}
 	until := now.Add(bs.retryAfter(max(1, *failures)))
@@ -191,27 +192,23 @@ func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Ti
 	b.of.failed(r, b, in, until)
 }
 
-// without removes an item from all batches.
 func (b *pendingBatches) without(it Item) {
 	for _, open := range b.open {
 		open.items = slices.DeleteFunc(open.items, func(o Item) bool { return o == it })
 	}
 }
 
-// forget drops all batches and counts.
 func (b *pendingBatches) forget() {
 	clear(b.open)
 	b.background, b.gaps, b.failures = 0, 0, 0
 }
 
-// wakes reports the due times of a connection.
 func (b *pendingBatches) wakes(consider func(time.Time)) {
 	for _, open := range b.open {
 		consider(open.deadline)
 	}
 }
 
-// jumped adjusts times after the clock was set back.
 func (b *pendingBatches) jumped(back time.Duration) {
 	for _, open := range b.open {
 		setBack(back, &open.begun)
@@ -231,15 +228,15 @@ func lessFar(a, b Cursor) Cursor {
 	return max(a, b)
 }
 
-// batchProgress is the progress of an unfinished batch, by role. Its items share it, and it is
-// immutable, so that items with equal progress can be requested together again.
+// batchProgress is the progress of an unfinished batch by role. Its items share one immutable
+// value, so that items with equal progress can be requested together.
 type batchProgress struct {
 	daily bool
 	at    map[filterRole]Cursor
 }
 
-// merge adds the progress of an attempt to that of earlier ones. Several filters of one role count
-// as the worst.
+// merge adds the progress of an attempt to that of earlier attempts. Of several filters with one
+// role the least progress counts.
 func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *batchProgress {
 	at := make(map[filterRole]Cursor)
 	for i, r := range roles {
@@ -269,7 +266,7 @@ func merge(old *batchProgress, roles []filterRole, got []Cursor, daily bool) *ba
 	return &batchProgress{daily: daily, at: at}
 }
 
-// filterRole identifies the filters of a batch independently of its chunks.
+// filterRole identifies filters of a batch by tag and kinds, independently of their values.
 type filterRole struct {
 	tag      string
 	deletion bool
@@ -283,7 +280,7 @@ func roleOf(f nostr.Filter) filterRole {
 	return roleAt(of, f.Kinds)
 }
 
-// roleAt returns the role of a filter with a tag, "" for none, and kinds.
+// roleAt returns the role of a filter with a tag and kinds. An empty tag means none.
 func roleAt(tag string, kinds []int) filterRole {
 	return filterRole{tag: tag, deletion: len(kinds) == 1 && kinds[0] == graspsync.KindDeletion}
 }
