@@ -22,26 +22,27 @@ type Config struct {
 	MaxBatches     int           // concurrent batches per relay
 	RebuildFilters int           // live filters from which consolidation is considered
 	BatchTimeout   time.Duration // of a batch
-	Overlap        time.Duration // start of a catch-up before the last sign of life
-	QuickReconnect time.Duration // maximum length of a loss with a catch-up
+	Overlap        time.Duration // a catch-up starts this long before the last sign of life
+	QuickReconnect time.Duration // maximum connection loss after which a catch-up is enough
 	DailyMin       time.Duration // between two passes, random
 	DailyMax       time.Duration
 	RetryBase      time.Duration // wait after a failed batch, doubling
 	RetryMax       time.Duration
 	PollEvery      time.Duration // maximum time between two polls of an item
-	PollFilters    int           // filters without room from which kinds are followed
+	PollFilters    int           // filters without room above which kinds are followed
 	MaxNamed       int           // ids to fetch, per relay
 	NamedIDs       int           // ids per query
 	RotateRoots    int           // untracked root events per pass
-	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an item.
+	// HostedStatesOnly limits layer 1 to announcements. The states of each repository are an
+	// additional item.
 	HostedStatesOnly bool
 	// Salt is part of the hashes in [Kept]. It hides the items from readers of the disk, and
-	// prevents collisions on purpose.
+	// prevents deliberate collisions.
 	Salt []byte
 }
 
-// Plan decides what to request from which relay. Make one with [New]. It passes each input to the
-// parts below. A part calls only parts that are named before it.
+// Plan decides which requests are sent to which relay. Make one with [New]. It passes each input to
+// the parts below. A part calls only parts that precede it in the list.
 type Plan struct {
 	*core
 	repos         *repoSyncIndex
@@ -64,8 +65,7 @@ type Plan struct {
 	fetchers      []fetcher // in order of priority
 }
 
-// New returns an empty plan. The plan owns rng, which spreads periodic work and draws the samples
-// of the audit.
+// New returns an empty plan. The plan owns rng, which spreads periodic work and draws samples.
 func New(cfg Config, rng *rand.Rand) *Plan {
 	c := &core{cfg: cfg, rng: rng}
 	p := &Plan{
@@ -188,7 +188,7 @@ func (p *Plan) Step(now time.Time, in Input) []Effect {
 	return out
 }
 
-// advance does the due work of one relay and sets its timer.
+// advance starts the due work of one relay and sets its timer.
 func (p *Plan) advance(r *relayState, now time.Time) {
 	if r.listed.repos == 0 && !r.bootstrap {
 		p.targets.unwanted(r)
@@ -209,8 +209,8 @@ func (p *Plan) advance(r *relayState, now time.Time) {
 	p.timers.set(r, r.nextWake(now))
 }
 
-// computeActions starts batches for target - pending - confirmed, after missed events and events by
-// id, and before rotations.
+// computeActions starts batches. Missed events and events by id come first, then target - pending -
+// confirmed, then rotations.
 func (p *Plan) computeActions(r *relayState, now time.Time) {
 	if now.Before(r.coolUntil) {
 		return
@@ -234,7 +234,7 @@ func (p *Plan) current(u graspsync.RelayURL, epoch uint64) *relayState {
 	return r
 }
 
-// NextWake returns when the next Tick is due, and false if none is.
+// NextWake returns when the next Tick is due, or false if none is.
 func (p *Plan) NextWake() (time.Time, bool) {
 	at, ok := p.timers.next()
 	if dial := p.dialer.nextWake(); !dial.IsZero() && (!ok || dial.Before(at)) {
@@ -243,7 +243,8 @@ func (p *Plan) NextWake() (time.Time, bool) {
 	return at, ok
 }
 
-// onConnected starts a connection: with all history after a long absence, else with a catch-up.
+// onConnected starts a connection. After a long absence all history is fetched, else a catch-up
+// starts.
 func (p *Plan) onConnected(now time.Time, in Connected) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil || !r.dial.connecting {
@@ -277,7 +278,7 @@ func (p *Plan) startFull(r *relayState, now time.Time) {
 	p.passStarted(r, now)
 }
 
-// startDaily fetches all confirmed items again. Subscriptions and items in flight stay.
+// startDaily fetches all confirmed items again. Subscriptions and items in flight do not change.
 func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.emit(Reset{Relay: r.url, Daily: true})
 	r.pending.gaps, r.pending.failures = 0, 0
@@ -286,8 +287,7 @@ func (p *Plan) startDaily(r *relayState, now time.Time) {
 	p.passStarted(r, now)
 }
 
-// startOver fetches all confirmed items and items in flight again, because fetching has missed
-// events.
+// startOver fetches all confirmed items and items in flight again, because events were missed.
 func (p *Plan) startOver(r *relayState, now time.Time) {
 	for it, st := range r.history.items.All() {
 		if st == inFlight {
@@ -298,8 +298,7 @@ func (p *Plan) startOver(r *relayState, now time.Time) {
 	p.startDaily(r, now)
 }
 
-// passStarted begins a pass and draws the time of the next one at random, so that passes do not
-// coincide.
+// passStarted begins a pass. The time of the next pass is random, so that passes do not coincide.
 func (p *Plan) passStarted(r *relayState, now time.Time) {
 	p.deletions.passStarted(r)
 	r.threads.passStarted()
@@ -309,7 +308,7 @@ func (p *Plan) passStarted(r *relayState, now time.Time) {
 	r.pass.dueAt = p.nextPass(now)
 }
 
-// nextPass returns when the pass after one at passAt is due.
+// nextPass returns when the next pass is due, given the start of the last one.
 func (p *Plan) nextPass(passAt time.Time) time.Time {
 	spread := p.cfg.DailyMax - p.cfg.DailyMin
 	return passAt.Add(p.cfg.DailyMin + time.Duration(p.rng.Int64N(int64(spread)+1)))
@@ -340,7 +339,7 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	if r.live.poll != nil {
 		p.catchUp.missedSince(r, r.live.poll.oldest())
 	}
-	if !r.live.postponed.IsZero() { // missing items were not followed since
+	if !r.live.postponed.IsZero() { // missing items were not followed since then
 		p.catchUp.missedSince(r, r.live.postponed)
 	}
 	r.unparkAll()
@@ -349,7 +348,6 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	r.live.reset()
 }
 
-// onDone ends a batch.
 func (p *Plan) onDone(now time.Time, in Done) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
@@ -401,8 +399,8 @@ func (p *Plan) expire(r *relayState, now time.Time) {
 	}
 }
 
-// onSaving records whether events can be saved. When saving works again, it requests the waiting
-// items immediately, because their relays did not fail.
+// onSaving records whether events can be saved. When saving works again, the waiting items are
+// requested immediately, because their relays did not fail.
 func (p *Plan) onSaving(in Saving) {
 	if p.pending.unsaving = in.Nothing; p.pending.unsaving {
 		return
@@ -420,7 +418,6 @@ func (p *Plan) onSaving(in Saving) {
 	}
 }
 
-// onLiveClosed removes a subscription.
 func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	r := p.current(in.Relay, in.Epoch)
 	if r == nil {
@@ -436,8 +433,9 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	p.live.closed(r, in, now)
 }
 
-// onClockJumped makes times conservative. After a step back, recorded times are later than the
-// created_at of new events, so requests start earlier. Marks start again with the next WaitServed.
+// onClockJumped adjusts times conservatively. After a step back, recorded times are later than the
+// created_at of new events, so requests must start earlier. Marks are set again by the next
+// Settled.
 func (p *Plan) onClockJumped(by time.Duration) {
 	back := max(0, -by)
 	p.checkpoints.jumped(back)
@@ -455,9 +453,9 @@ func (p *Plan) onClockJumped(by time.Duration) {
 	}
 }
 
-// Kept returns the state to save of these relays, or of all if none is named, ordered by URL. A
-// named relay that is missing in the result has no state. The cost is proportional to the items of
-// the relays.
+// Kept returns the state to save of the named relays, or of all if only is empty, ordered by URL. A
+// named relay that is not in the result has no state. The cost is proportional to the items of the
+// relays.
 func (p *Plan) Kept(only ...graspsync.RelayURL) []Kept { return p.checkpoints.take(only) }
 
 // Changed returns the relays whose items or pass have changed since the last call of Kept, ordered

@@ -27,11 +27,11 @@ type pollState struct {
 // pollGroup is a chunk of items that are requested together.
 type pollGroup struct {
 	items   []Item
-	since   time.Time // complete up to this time
+	since   time.Time // all events before it were fetched
 	running bool
 }
 
-// oldest returns the time up to which all groups are complete.
+// oldest returns the earliest time in all groups.
 func (l *pollState) oldest() time.Time {
 	oldest := l.groups[0].since
 	for _, g := range l.groups[1:] {
@@ -42,7 +42,7 @@ func (l *pollState) oldest() time.Time {
 	return oldest
 }
 
-// begin polls these items only.
+// begin replaces the polled items.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll = &pollState{}
 	for _, g := range pl.repos.groups(items, nil) {
@@ -51,7 +51,7 @@ func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll.at = now.Add(pl.after(r))
 }
 
-// add adds items if any are polled. They are new, so their history is fetched anyway.
+// add adds items if polling is in use. They are new, so their history is fetched anyway.
 func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	l := r.live.poll
 	if l == nil {
@@ -69,7 +69,7 @@ func (pl *polling) add(r *relayState, items []Item, now time.Time) {
 	}
 }
 
-// after returns the time between two polls, so that each group has a turn in PollEvery.
+// after returns the time between two polls. Each group is polled once in PollEvery.
 func (pl *polling) after(r *relayState) time.Duration {
 	return pl.longer(pl.cfg.PollEvery * 10 / 11 / time.Duration(len(r.live.poll.groups)))
 }
@@ -78,7 +78,7 @@ func (pl *polling) due(r *relayState, now time.Time) bool {
 	return r.live.poll != nil && !now.Before(r.live.poll.at)
 }
 
-// start requests new events of the next group, without items whose history is not fetched. Each
+// start requests new events of the next group, except for items whose history is not fetched. Each
 // full round also requests some untracked root events.
 func (pl *polling) start(r *relayState, now time.Time) {
 	l := r.live.poll
@@ -91,7 +91,7 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	if g.running {
 		return
 	}
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // no target any more
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // no longer a target
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
 		return r.history.items.Get(it) == todo && r.history.resume[it] == nil
 	})

@@ -36,7 +36,7 @@ type relayState struct {
 	host      string
 	bootstrap bool
 	limits    relaylimits.Requests
-	coolUntil time.Time // rate limited: no requests before
+	coolUntil time.Time // rate limited: no requests before this time
 
 	listed     listedState
 	dial       dialState
@@ -57,7 +57,6 @@ type relayState struct {
 	dirty, gone bool
 }
 
-// byName orders relays.
 func byName(a, b *relayState) int { return strings.Compare(a.name, b.name) }
 
 // passState contains the times of the passes over history.
@@ -66,7 +65,6 @@ type passState struct {
 	dueAt time.Time // start of the next pass
 }
 
-// phase returns the phase of the relay.
 func (r *relayState) phase() Phase {
 	switch {
 	case r.dial.connecting:
@@ -88,13 +86,13 @@ func (r *relayState) busy() bool {
 
 // add makes an item a target.
 func (r *relayState) add(it Item, kind itemKind) {
-	if r.history.add(it, kind) && r.dial.connected { // else all items will be missing
+	if r.history.add(it, kind) && r.dial.connected { // on connecting, all items become missing
 		r.live.missing.Add(it)
 	}
 }
 
-// remove makes an item no target. A batch continues without it, because the item may be wanted
-// again or reassigned by the end of the batch. Its subscription stays for now, see
+// remove removes an item from the targets. A batch continues without it, because the item may be
+// wanted again or reassigned by the end of the batch. Its subscription stays open until
 // [liveSync.dropIdle].
 func (r *relayState) remove(it Item, kind itemKind) {
 	was := r.history.remove(it, kind)
@@ -112,13 +110,11 @@ func (r *relayState) remove(it Item, kind itemKind) {
 	}
 }
 
-// unpark releases the items that are parked until now.
 func (r *relayState) unpark(now time.Time) {
 	r.catchUp.unpark(now)
 	r.history.unpark(now)
 }
 
-// unparkAll releases all parked items.
 func (r *relayState) unparkAll() {
 	r.catchUp.unparkAll()
 	r.history.unparkAll()
@@ -131,7 +127,7 @@ func (r *relayState) forget() {
 	r.history.forget()
 }
 
-// retryNow ends the waits after failures.
+// retryNow ends all waits after failures.
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.unparkAll()
@@ -147,7 +143,7 @@ func (r *relayState) retryNow() {
 	}
 }
 
-// nextWake returns the next due time of a connection, or zero.
+// nextWake returns the next due time of a connected relay, or zero.
 func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
@@ -167,7 +163,6 @@ func (r *relayState) nextWake(now time.Time) (next time.Time) {
 	return next
 }
 
-// liveRoom returns the maximum number of subscriptions.
 func (r *relayState) liveRoom() int {
 	most := r.limits.LiveSubscriptions()
 	if r.live.most > 0 {
@@ -176,8 +171,8 @@ func (r *relayState) liveRoom() int {
 	return most
 }
 
-// spareRoom returns how many more may be open for a moment. History lends one of its places if it
-// has two.
+// spareRoom returns the number of additional subscriptions that may be open briefly. History lends
+// a slot if it has two.
 func (r *relayState) spareRoom() int {
 	if r.live.most > 0 {
 		return 0
@@ -185,7 +180,6 @@ func (r *relayState) spareRoom() int {
 	return r.limits.Lent()
 }
 
-// descRoom returns the number of subscriptions left for layer 4.
 func (r *relayState) descRoom() int {
 	if r.live.unfollowed > 0 {
 		return 0
@@ -193,8 +187,8 @@ func (r *relayState) descRoom() int {
 	return max(0, r.liveRoom()-len(r.live.subs))
 }
 
-// othersFollowed reports whether layers 1 to 3 are followed completely. Layer 4 is requested in
-// rotation until then.
+// othersFollowed reports whether layers 1 to 3 are followed completely. Until then layer 4 is only
+// requested in rotation.
 func (r *relayState) othersFollowed(now time.Time) bool {
 	l := &r.live
 	return !l.stale && l.missing.Len()+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
@@ -202,7 +196,7 @@ func (r *relayState) othersFollowed(now time.Time) bool {
 
 // liveFull reports whether a consolidation would find no more room.
 func (r *relayState) liveFull() bool {
-	const share = 16 // less than this part of the bytes is left
+	const share = 16 // full if less than 1/16 of the bytes is left
 	most := r.limits.LiveBytes()
 	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(filters.RequestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
 }
@@ -214,7 +208,6 @@ type relaySyncIndex struct {
 	unordered bool          // relays were added or removed since
 }
 
-// inOrder returns the relays, ordered by name.
 func (k *relaySyncIndex) inOrder() []*relayState {
 	if k.unordered {
 		k.ordered = slices.SortedFunc(maps.Values(k.byURL), byName)

@@ -24,7 +24,8 @@ type relayTargets struct {
 	refused bool // a wanted relay found no room
 }
 
-// derive applies a batch window, repositories first because the rest depends on them.
+// derive applies a batch window. Repositories come first because root events and descendants depend
+// on them.
 func (t *relayTargets) derive(in Changes) {
 	for _, c := range in.Repos {
 		t.setRepo(c)
@@ -37,7 +38,7 @@ func (t *relayTargets) derive(in Changes) {
 	}
 }
 
-// replace makes a Snapshot the wanted state.
+// replace replaces all wanted repositories by those of a Snapshot.
 func (t *relayTargets) replace(in Snapshot) {
 	if w := t.repos; len(w.byRef)+w.roots.Len()+len(w.descendants) == 0 { // nothing to remove
 		w.expect(len(in.Repos), len(in.Roots))
@@ -115,11 +116,11 @@ func (t *relayTargets) setRepo(c RepoChange) {
 	t.repos.drop(r)
 }
 
-// list sets the relays of a repository, while there is room.
+// list sets the relays of a repository as far as there is room.
 func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 	after := make([]*relayState, 0, len(relays))
 	for _, u := range relays {
-		rel := t.relayOf(u, r.ref.Owner) // which may evict another one, also one of these
+		rel := t.relayOf(u, r.ref.Owner) // may evict a relay, also one in relays
 		if rel == nil || slices.Contains(after, rel) {
 			continue
 		}
@@ -137,7 +138,6 @@ func (t *relayTargets) list(r *repo, relays []graspsync.RelayURL) {
 	r.relays = slices.DeleteFunc(after, func(rel *relayState) bool { return rel.gone })
 }
 
-// lists records that a repository lists a relay.
 func (t *relayTargets) lists(r *repo, rel *relayState) {
 	if o, first := t.owners.list(r, rel); first {
 		t.dialer.listed(rel, o)
@@ -147,7 +147,7 @@ func (t *relayTargets) lists(r *repo, rel *relayState) {
 	}
 }
 
-// leaves records that a repository does not list a relay any more.
+// leaves records that a repository no longer lists a relay.
 func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relayState) bool { return o == rel })
 	if o, last := t.owners.unlist(r, rel); last {
@@ -184,7 +184,7 @@ func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	t.markDirty(rel)
 }
 
-// unlisted cleans up a repository without relays.
+// unlisted updates a repository without relays.
 func (t *relayTargets) unlisted(r *repo) {
 	if len(r.relays) > 0 {
 		return
@@ -195,8 +195,8 @@ func (t *relayTargets) unlisted(r *repo) {
 	}
 }
 
-// relayOf returns a relay that a repository of this owner lists, and adds it if it is unknown. If
-// the table is full, a relay of the owner with most relays is evicted. It returns nil if there is
+// relayOf returns a relay that a repository of this owner lists, and adds an unknown relay. If the
+// table is full, a relay of the owner with the most relays is evicted. It returns nil if there is
 // no room.
 func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *relayState {
 	r := t.relays.byURL[u]
@@ -233,14 +233,13 @@ func newRelay(u graspsync.RelayURL) *relayState {
 	return r
 }
 
-// know adds a relay.
 func (t *relayTargets) know(r *relayState) {
 	t.relays.byURL[r.url], t.relays.unordered = r, true
 	t.checkpoints.recall(r)
 	t.markDirty(r)
 }
 
-// unwanted forgets a relay without targets. Refused relays may have room then.
+// unwanted forgets a relay without targets. Refused relays may have room afterwards.
 func (t *relayTargets) unwanted(r *relayState) {
 	t.forget(r)
 	if t.refused {
@@ -249,7 +248,6 @@ func (t *relayTargets) unwanted(r *relayState) {
 	}
 }
 
-// forget removes a relay.
 func (t *relayTargets) forget(r *relayState) {
 	t.dialer.forget(r)
 	t.byID.reassign(r)
@@ -284,9 +282,9 @@ func (t *relayTargets) refuse() {
 	t.refused = true
 }
 
-// setRoot sets the repositories of a root event. They only grow until the event is gone, because
-// the tags of an event never change. Unwanted repositories are included, because they may be wanted
-// later.
+// setRoot sets the repositories of a root event. Repositories are only added until the event is
+// gone, because the tags of an event never change. Unwanted repositories are included, because they
+// may become wanted.
 func (t *relayTargets) setRoot(c RootChange) {
 	if len(c.Repos) == 0 {
 		t.dropRoot(c.ID)
@@ -319,7 +317,7 @@ func (t *relayTargets) dropRoot(id graspsync.EventID) {
 }
 
 // If a repository has more than MaxRoots root events, the newest are tracked as items. Of the
-// others only the ids are known, and each pass asks about some of them, see [rotation].
+// others only the ids are stored, and each pass requests some of them, see [rotation].
 
 // untrackedPerRoot is the maximum number of untracked root events per tracked one.
 const untrackedPerRoot = 10
@@ -431,7 +429,7 @@ func (t *relayTargets) refill(r *repo) {
 	}
 }
 
-// oldestOf returns the heap of tracked root events.
+// oldestOf returns the heap of tracked root events, and builds it if necessary.
 func (t *relayTargets) oldestOf(r *repo) *rootHeap {
 	h := &rootHeap{repos: t.repos, items: r.oldest}
 	if h.items == nil {
@@ -442,8 +440,8 @@ func (t *relayTargets) oldestOf(r *repo) *rootHeap {
 	return h
 }
 
-// setDescendant sets the repositories of a descendant, without unwanted ones. It is reported again
-// when they become wanted.
+// setDescendant sets the wanted repositories of a descendant. If another of its repositories
+// becomes wanted, the caller reports the descendant again.
 func (t *relayTargets) setDescendant(c DescendantChange) {
 	w := t.repos
 	it, known := w.descendants[c.Of]

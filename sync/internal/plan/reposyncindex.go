@@ -29,8 +29,9 @@ const (
 	LevelFull
 )
 
-// Item is a unit of sync with a relay: layer 1, a repository, its states with HostedStatesOnly, or a
-// root event. It is a small number for an address or id, because many relays share an item.
+// Item is a unit of sync with a relay: layer 1, a repository, the states of a repository with
+// HostedStatesOnly, a root event, or a descendant. It is a small number that stands for an address
+// or id, because many relays share an item.
 type Item uint32
 
 // Layer1 is the item for announcements and states, or for announcements with [Config].HostedStatesOnly.
@@ -69,7 +70,7 @@ type repo struct {
 	descendants map[Item]struct{}
 
 	// With more root events than MaxRoots:
-	untracked map[graspsync.EventID]uint32 // created_at of the older ones
+	untracked map[graspsync.EventID]uint32 // created_at of the untracked, older ones
 	oldest    []Item                       // heap of roots, oldest first; nil if unknown
 }
 
@@ -115,7 +116,7 @@ func (w *repoSyncIndex) expect(repos, roots int) {
 	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
 }
 
-// setLevel sets how much of a repository is wanted.
+// setLevel sets the part of a repository that is wanted.
 func (w *repoSyncIndex) setLevel(r *repo, level Level) {
 	if r.level == LevelFull {
 		w.full--
@@ -146,7 +147,7 @@ func (w *repoSyncIndex) release(it Item) {
 	w.free = append(w.free, it)
 }
 
-// repoOf returns the entry of ref, and makes it if there is none.
+// repoOf returns the entry of ref, and creates a missing one.
 func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	if r, ok := w.byRef[ref]; ok {
 		return r
@@ -171,7 +172,7 @@ func (w *repoSyncIndex) drop(r *repo) {
 	}
 }
 
-// follows reports whether the items of the repository are targets of rel.
+// follows reports whether the repository is wanted in full and lists rel.
 func (r *repo) follows(rel *relayState) bool {
 	return r.level == LevelFull && slices.Contains(r.relays, rel)
 }
@@ -195,13 +196,11 @@ func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
 
-// rootItem returns the item of a root event.
 func (w *repoSyncIndex) rootItem(id graspsync.EventID) (it Item, ok bool) {
 	at, ok := w.roots.Find(id)
 	return Item(at), ok
 }
 
-// rootIDs yields the ids of the known root events.
 func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 	return func(yield func(graspsync.EventID) bool) {
 		for i := range w.infos {
@@ -240,7 +239,7 @@ func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	return it, repos
 }
 
-// untrack removes a root event from one repository and reports whether it has no other.
+// untrack removes a root event from one repository. alone means that it has no other repository.
 func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
 	r.roots.Remove(it)
 	in := &w.infos[it]
@@ -269,7 +268,7 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 	return filters.Descendant{ID: *w.infos[it].root}
 }
 
-// sealer returns a maker of live filters that share the known ids.
+// sealer returns a Sealer whose live filters share the stored ids.
 func (w *repoSyncIndex) sealer() *standing.Sealer {
 	return standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
 		if it, ok := w.rootItem(id); ok {
@@ -290,7 +289,8 @@ func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, n-len(s))...)
 }
 
-// hash returns the hash of an item. It is cached, because several relays confirm an item.
+// hash returns the hash of an item, see [Kept]. It is cached, because several relays confirm an
+// item.
 func (w *repoSyncIndex) hash(it Item) uint64 {
 	w.hashes = grown(w.hashes, len(w.infos))
 	if w.hashes[it] == 0 {
@@ -312,8 +312,8 @@ func (w *repoSyncIndex) hash(it Item) uint64 {
 	return w.hashes[it]
 }
 
-// itemFilters returns the filters for items. The items of a group have one kind, but while a group
-// waits, an item may be released and assigned again.
+// itemFilters returns the filters for items of one group. The items may have several kinds, because
+// an item may be released and reassigned while its group waits.
 func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	var refs, states []graspsync.RepoRef
 	var ids []graspsync.EventID
@@ -349,12 +349,12 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 type itemGroup struct {
 	resume *batchProgress
 	items  []Item
-	// Start of a catch-up; 0: catchUpState.since when it starts.
+	// Start time of a catch-up. 0: the value of catchUpState.since when the part starts.
 	since nostr.Timestamp
 }
 
-// groups splits items into chunks by kind and progress, with at most MaxValues items each. The
-// order is layer 1, states, repositories, root events, each in the order of filter values.
+// groups splits items into chunks of one kind and progress, at most MaxValues items each. Layer 1
+// comes first, then states, repositories and root events, each in the order of filter values.
 func (w *repoSyncIndex) groups(items []Item, resume map[Item]*batchProgress) []itemGroup {
 	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, w.compare)
@@ -412,8 +412,8 @@ func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
 	return 0, false
 }
 
-// itemsOf adds the items of a filter. It collects identifiers separately, because an identifier may
-// look like an id and may belong to several repositories.
+// itemsOf adds the items of a filter. Identifiers are collected separately, because an identifier
+// may look like an id and may belong to several repositories.
 func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states map[string]struct{}) {
 	if len(f.Tags) == 0 {
 		items[Layer1] = struct{}{}
@@ -429,7 +429,6 @@ func (w *repoSyncIndex) itemsOf(f nostr.Filter, items map[Item]struct{}, states 
 	}
 }
 
-// itemsOfAll returns the items of filters.
 func (w *repoSyncIndex) itemsOfAll(r *relayState, fs []nostr.Filter) []Item {
 	items, states := make(map[Item]struct{}), make(map[string]struct{})
 	for _, f := range fs {
@@ -478,7 +477,7 @@ func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool
 // maxExamples is the number of example repositories per relay.
 const maxExamples = 3
 
-// examples returns some repositories that list a relay. They are cached.
+// examples returns up to maxExamples repositories that list a relay. They are cached.
 func (w *repoSyncIndex) examples(rel *relayState) []graspsync.RepoRef {
 	if len(rel.listed.examples) < min(maxExamples, rel.listed.repos) {
 		rel.listed.examples = rel.listed.examples[:0]

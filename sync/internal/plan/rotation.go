@@ -8,14 +8,13 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// rotation requests untracked root events, some of them per pass.
+// rotation requests some untracked root events in each pass.
 type rotation struct {
 	*core
 	repos   *repoSyncIndex
 	pending *pendingSyncIndex
 }
 
-// rotationState is the position of a relay in the rotation.
 type rotationState struct {
 	repo    graspsync.RepoRef // the last requested root event: its repository and id
 	id      graspsync.EventID
@@ -42,7 +41,7 @@ func (a rootAt) compare(b rootAt) int {
 	return a.id.Compare(b.id)
 }
 
-// maxChunkTries is the number of attempts per pass.
+// maxChunkTries is the maximum number of attempts per chunk and pass.
 const maxChunkTries = 3
 
 // queue queues the next n root events of the rotation.

@@ -44,8 +44,7 @@ type RepoStatus struct {
 	RootsInRotation int
 	Relays          []RelayItems
 
-	// Wanted, InFlight and Confirmed count the items of the repository over all relays: an item on
-	// three relays counts three times.
+	// Wanted, InFlight and Confirmed count the items of the repository once per relay.
 	Wanted, InFlight, Confirmed int
 }
 
@@ -167,8 +166,7 @@ func (p *Plan) Repos() (full, roots int) {
 	return p.repos.full, p.repos.roots.Len()
 }
 
-// RootsInRotation returns how many root events are not followed but asked about in
-// turn.
+// RootsInRotation returns the number of root events that are not followed but requested in turn.
 func (p *Plan) RootsInRotation() (n int) {
 	for r := range p.repos.overfull {
 		n += len(r.untracked)

@@ -14,17 +14,17 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// rotateEvery is the time between two turns of the rotation.
+// rotateEvery is the time between two requests of the rotation.
 const rotateEvery = time.Minute
 
-// leastCompared is the minimum number of items for a comparison by NIP-77.
+// leastCompared is the minimum number of items in a reconciliation (NIP-77).
 const leastCompared = filters.MaxValues / 4
 
-// Layer 4 contains replies to repositories and root events, replies to these, and so on: the
-// descendants. Strangers can add any number, so layer 4 gets only what layers 1 to 3 leave: spare
-// subscriptions and idle time. Each descendant is asked about once from the start, and then
-// followed live if there is room, else requested in rotation. Descendants do not count for the
-// synced state of a relay.
+// Layer 4 contains the descendants: replies to repositories and root events, replies to these
+// replies, and so on. Anyone can add any number of replies, so layer 4 uses only the resources that
+// layers 1 to 3 leave: spare subscriptions and idle time. The replies to each descendant are
+// fetched once. Afterwards it is followed live if there is room, else requested in rotation.
+// Descendants do not count for the synced state of a relay.
 
 // threads fetches and follows layer 4, within [relayState.descRoom] and
 // [relayState.othersFollowed].
@@ -38,7 +38,7 @@ type threads struct {
 // threadState is the layer 4 state of one relay.
 type threadState struct {
 	of       map[Item]threadItem
-	groups   []*threadGroup // in rotation
+	groups   []*threadGroup // in the order of rotation
 	open     *threadGroup   // one of groups with room
 	next     int            // index of the next group
 	at       time.Time      // the next turn; zero: none
@@ -48,12 +48,12 @@ type threadState struct {
 	retryAt  time.Time      // no request before, after a failure
 	failures int            // in a row
 
-	fresh   map[Item]struct{}     // items without a group
+	fresh   map[Item]struct{}     // items that are in no group
 	apart   map[Item]struct{}     // items that are not followed live
 	subs    map[LiveID]*threadSub // open subscriptions
-	filters int                   // of all
-	liveAt  time.Time             // open nothing before, because the relay closed a subscription
-	refused int                   // subscriptions closed by the relay in a row
+	filters int                   // number of filters of all
+	liveAt  time.Time             // no subscription is opened before, because the relay closed one
+	refused int                   // consecutive subscriptions that the relay closed
 
 	capacity   int // items per subscription
 	capacityOf relaylimits.Requests
@@ -68,17 +68,17 @@ type threadItem struct {
 // threadGroup is a chunk of items that are requested together.
 type threadGroup struct {
 	items []Item
-	since time.Time // complete up to this time, except items that are followed live
+	since time.Time // all earlier events were fetched, except those of items followed live
 	apart int       // items that are not followed live
 	first bool      // not requested yet
 	daily bool      // to be requested from the start again
-	// behind are items that are followed now and were not for a while. The events of that time must
-	// be requested.
+	// behind are items that are followed live again after an interruption. The events of that time
+	// must be requested.
 	behind  map[Item]struct{}
 	queued  bool // in urgent
 	running bool
-	floor   time.Time // minimum since of items that joined during a request; zero: none
-	// The progress of the last attempt from the start, and the begin of the first attempt.
+	floor   time.Time // minimum of since for items that joined during a request; zero: none joined
+	// The progress of the last attempt to fetch all events, and the start of the first attempt.
 	resume *batchProgress
 	begun  time.Time
 }
@@ -107,7 +107,7 @@ func (ds *threads) add(r *relayState, it Item) {
 	}
 }
 
-// remove removes an item. Its subscription stays for now.
+// remove removes an item. Its subscription stays open.
 func (ds *threads) remove(r *relayState, it Item) {
 	d := r.threads
 	if d == nil {
@@ -153,7 +153,6 @@ func (ds *threads) group(d *threadState) {
 	}
 }
 
-// due reports whether a group must be requested now.
 func (ds *threads) due(r *relayState, now time.Time) bool {
 	d := r.threads
 	if d == nil || d.running || now.Before(d.retryAt) {
@@ -167,8 +166,8 @@ func (ds *threads) due(r *relayState, now time.Time) bool {
 	return len(d.fresh)+len(d.urgent) > 0 || !d.at.IsZero() && !now.Before(d.at)
 }
 
-// turn returns the next group to request, or nil: an urgent one, or once per minute the next one
-// that needs a request. A group that always fails does not block others.
+// turn returns the next group to request, or nil. It is an urgent group, or once per minute the
+// next group that needs a request. A group that always fails does not block others.
 func (ds *threads) turn(d *threadState, now time.Time) *threadGroup {
 	if ds.group(d); len(d.urgent) > 0 && (d.at.IsZero() || now.Before(d.at)) {
 		g := d.urgent[0]
@@ -207,7 +206,7 @@ func (ds *threads) start(r *relayState, now time.Time) {
 			return d.of[it].sub != nil && !behind
 		})
 	}
-	if g.resume == nil { // else it continues with older events
+	if g.resume == nil { // otherwise the attempt continues with older events
 		g.behind, g.begun = nil, now
 	}
 	var qs []Query
@@ -222,7 +221,6 @@ func (ds *threads) start(r *relayState, now time.Time) {
 	ds.pending.start(r, b, qs, now)
 }
 
-// done records that a group is complete.
 func (ds *threads) done(r *relayState, b *batch, _ bool) {
 	d, g := r.threads, b.desc
 	d.running, d.failures, d.retryAt = false, 0, time.Time{}
@@ -254,7 +252,7 @@ func (ds *threads) lost(r *relayState, b *batch, got []Cursor) {
 	r.threads.notAskedAbout(b, got, r.threads.retryAt)
 }
 
-// skipped requests live events since a moment again.
+// skipped requests the dropped live events since a moment.
 func (ds *threads) skipped(r *relayState, since time.Time) {
 	d := r.threads
 	if d == nil {
@@ -262,7 +260,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 	}
 	for _, g := range d.groups {
 		if g.apart == len(g.items) || g.first && !g.running && g.resume == nil {
-			continue // it will be requested anyhow
+			continue // the group will be requested anyway
 		}
 		followed := make(map[Item]struct{}, len(g.items)-g.apart)
 		for _, it := range g.items {
@@ -271,7 +269,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 			}
 		}
 		if whole := g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running; whole || since.Before(g.since) {
-			g.since = since // complete up to then
+			g.since = since // all earlier events were fetched
 		}
 		if g.running && (g.floor.IsZero() || since.Before(g.floor)) {
 			g.floor = since
@@ -281,7 +279,7 @@ func (ds *threads) skipped(r *relayState, since time.Time) {
 	}
 }
 
-// lag records items that are behind.
+// lag adds items to behind.
 func (g *threadGroup) lag(items map[Item]struct{}) {
 	if len(items) > 0 && g.behind == nil {
 		g.behind = make(map[Item]struct{}, len(items))
@@ -340,8 +338,8 @@ func (ds *threads) inOneRequest(r *relayState, items []Item) bool {
 	return len(reqs) == 1 && len(large) == 0
 }
 
-// refit closes the subscriptions that exceed the limits of the relay. Their items are followed
-// again by several.
+// refit closes the subscriptions that exceed the limits of the relay. Several smaller ones will
+// replace each of them.
 func (ds *threads) refit(r *relayState) {
 	if r.threads == nil {
 		return
@@ -359,7 +357,8 @@ const bytesEach = 3 * len(longAddress+longAddress)
 // longAddress is an example of a long address.
 const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
 
-// fits returns the number of further items that fit, in bytes, if subscriptions are replaced.
+// fits returns the number of additional items whose filters have room if the subscriptions in with
+// are replaced.
 func (ds *threads) fits(r *relayState, with []*threadSub) int {
 	if r.limits.MaxRetained == 0 {
 		return len(r.threads.apart)
@@ -371,8 +370,8 @@ func (ds *threads) fits(r *relayState, with []*threadSub) int {
 	return left / bytesEach
 }
 
-// replace replaces subscriptions by one with their wanted items and more. It opens the new one
-// first if there is room.
+// replace replaces subscriptions by one with their wanted items and more. If there is room for
+// both, it opens the new one first.
 func (ds *threads) replace(r *relayState, old []*threadSub, more []Item, now time.Time) {
 	d := r.threads
 	items := append(d.wanted(old), more...)
@@ -394,7 +393,6 @@ func (ds *threads) replace(r *relayState, old []*threadSub, more []Item, now tim
 	}
 }
 
-// filters returns the live filters for items.
 func (ds *threads) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	for _, f := range ds.repos.itemFilters(items) {
 		fs = append(fs, fit(r.limits, filters.LiveShared(f))...)
@@ -422,13 +420,12 @@ func (ds *threads) open(r *relayState, items []Item) {
 	}
 }
 
-// close closes a subscription.
 func (ds *threads) close(r *relayState, s *threadSub, now time.Time) {
 	ds.subscriptions.close(r, s.id)
 	r.threads.lose(s, now)
 }
 
-// capacity returns the number of items without an address per subscription.
+// capacity returns the maximum number of items per subscription, for items without an address.
 func (ds *threads) capacity(r *relayState) int {
 	d := r.threads
 	if d.capacityOf == r.limits {
@@ -452,7 +449,7 @@ func (ds *threads) capacity(r *relayState) int {
 	return d.capacity
 }
 
-// makeWay closes subscriptions to make room for others of this number and size.
+// makeWay closes subscriptions until other subscriptions of this number and size have room.
 func (ds *threads) makeWay(r *relayState, others, bytes int) {
 	d := r.threads
 	for d != nil && len(d.subs) > 0 && (others+len(d.subs) > r.liveRoom()+r.spareRoom() || !r.limits.Retains(bytes+d.bytes())) {
@@ -504,7 +501,7 @@ func (d *threadState) dropEmpty(g *threadGroup) {
 	}
 }
 
-// hurry queues a group before its turn.
+// hurry makes a group urgent.
 func (d *threadState) hurry(g *threadGroup) {
 	if !g.queued {
 		g.queued = true
@@ -552,7 +549,7 @@ func (d *threadState) join(g *threadGroup) {
 	}
 }
 
-// notAskedAbout queues the group of a failed batch again, not before until.
+// notAskedAbout queues the group of a failed batch again, but delays it until a time.
 func (d *threadState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	g := b.desc
 	d.running, g.running = false, false
@@ -568,7 +565,6 @@ func (d *threadState) notAskedAbout(b *batch, got []Cursor, until time.Time) {
 	}
 }
 
-// wanted returns the wanted items of subscriptions.
 func (d *threadState) wanted(subs []*threadSub) (items []Item) {
 	for _, s := range subs {
 		for _, it := range s.items {
@@ -588,8 +584,8 @@ func (d *threadState) bytes() (n int) {
 	return n
 }
 
-// fitting returns the subscriptions to replace by one with more items, and how many of these have
-// room.
+// fitting returns the subscriptions that should be merged with more items, and the number of these
+// items that have room.
 func (d *threadState) fitting(more, most, room int) (with []*threadSub, n int, ok bool) {
 	if room == 0 || most == 0 {
 		return nil, 0, false
@@ -609,7 +605,6 @@ func (d *threadState) fitting(more, most, room int) (with []*threadSub, n int, o
 	return with, n, len(d.subs)-len(with) < room
 }
 
-// bySize returns the subscriptions in order of their items.
 func (d *threadState) bySize() []*threadSub {
 	return slices.SortedFunc(maps.Values(d.subs), func(a, b *threadSub) int {
 		return cmp.Or(cmp.Compare(len(a.items)-a.idle, len(b.items)-b.idle), cmp.Compare(a.id, b.id))
@@ -632,14 +627,13 @@ func (d *threadState) lose(s *threadSub, until time.Time) {
 		d.apart[it] = struct{}{}
 		if g := at.group; g != nil {
 			if g.apart == 0 && len(g.behind) == 0 && !g.first && !g.running && until.After(g.since) {
-				g.since = until // all its items were followed
+				g.since = until // all its items were followed until then
 			}
 			g.apart++
 		}
 	}
 }
 
-// lost ends a connection that was alive until a time.
 func (d *threadState) lost(aliveAt time.Time) {
 	if d == nil {
 		return
@@ -650,7 +644,7 @@ func (d *threadState) lost(aliveAt time.Time) {
 	d.at = time.Time{}
 }
 
-// passStarted marks all groups to be requested from the start again.
+// passStarted marks all groups for a full fetch.
 func (d *threadState) passStarted() {
 	if d == nil {
 		return
@@ -663,7 +657,6 @@ func (d *threadState) passStarted() {
 	}
 }
 
-// wakes reports the due times of a connection.
 func (d *threadState) wakes(consider func(time.Time)) {
 	if d == nil {
 		return
@@ -677,7 +670,6 @@ func (d *threadState) wakes(consider func(time.Time)) {
 	}
 }
 
-// liveSubs returns the number of subscriptions.
 func (d *threadState) liveSubs() int {
 	if d == nil {
 		return 0
@@ -693,7 +685,6 @@ func (d *threadState) counts() (all, apart, fs int) {
 	return len(d.of), len(d.apart), d.filters
 }
 
-// jumped adjusts times after the clock was set back.
 func (d *threadState) jumped(back time.Duration) {
 	if d == nil {
 		return

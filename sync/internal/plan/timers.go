@@ -14,7 +14,7 @@ type timerState struct {
 	index int // its position in the heap, from 1; 0: no timer
 }
 
-// set sets the timer of r, or clears it if at is zero.
+// set sets the timer of r. A zero time clears it.
 func (t *timers) set(r *relayState, at time.Time) {
 	switch {
 	case at.IsZero() && r.timer.index > 0:
@@ -29,7 +29,7 @@ func (t *timers) set(r *relayState, at time.Time) {
 	}
 }
 
-// due returns a relay whose timer has fired, and clears it, or nil.
+// due clears a timer that has fired and returns its relay, or nil.
 func (t *timers) due(now time.Time) *relayState {
 	if len(t.heap) == 0 || t.heap[0].timer.at.After(now) {
 		return nil
@@ -37,7 +37,6 @@ func (t *timers) due(now time.Time) *relayState {
 	return heap.Pop(&t.heap).(*relayState)
 }
 
-// next returns the time of the earliest timer.
 func (t *timers) next() (time.Time, bool) {
 	if len(t.heap) == 0 {
 		return time.Time{}, false
