@@ -21,7 +21,8 @@ type (
 	// Deliver passes on an event that matches a request. Its id and signature are not verified.
 	Deliver struct {
 		Event graspsync.Event
-		// Known events need no check. Only some fields were read: see [wire.Message].
+		// Known events are already stored or rejected. Only some fields were read, see
+		// [wire.Message].
 		Known bool `json:",omitempty"`
 		Size  int
 		Batch plan.BatchID // 0 for a live event
@@ -41,8 +42,8 @@ type (
 		Query QueryID
 		Batch plan.BatchID `json:"-"` // of the query
 		IDs   []graspsync.EventID
-		// More reports that the query has further ids. It need not wait for ids that are requested
-		// from another relay.
+		// More reports that the query has further ids, so it need not wait for ids that are
+		// requested from another relay.
 		More bool `json:",omitempty"`
 	}
 	// Done reports the end of a batch. Cursors has the progress of each query.
@@ -57,9 +58,9 @@ type (
 		OpenAt int64 `json:",omitempty"` // Unix time of its EOSE, 0 if it was refused at the opening
 		Live   plan.LiveID
 		Reason string
-		Why    wire.Refusal // remains after all repairs
+		Why    wire.Refusal // the cause that remains after all repairs
 		// GaveWay reports that the session closed a subscription of FollowLast because another
-		// request needs its place.
+		// request needs its slot.
 		GaveWay bool `json:",omitempty"`
 	}
 	// RateLimited reports that no new request is sent until Until.
@@ -73,8 +74,8 @@ type (
 		Kind   relaylimits.Kind
 		Value  int
 		Reason string // may be remote text
-		// Wrong reports that NIP-77 is offered and does not work. Such a result is no refusal,
-		// which could end at any time.
+		// Wrong reports that the relay offers NIP-77 and its answers are wrong. This result is not
+		// a refusal, which could end at any time.
 		Wrong bool `json:",omitempty"`
 	}
 	// Taken reports that the relay answered a form of request after which it once disconnected.
@@ -122,7 +123,7 @@ type Report struct {
 	Missing int // ids that the relay announced and did not serve
 	Seconds int // seconds that hold more events than a page
 	// Reconciled is the number of queries compared by NIP-77. LackingAll is the number of stored
-	// ids that the relay lacks, and Lacking contains at most [MaxLacking] of them. Each query may
+	// ids that the relay lacks. Lacking contains at most [MaxLacking] of them. Several queries may
 	// add the same id.
 	Reconciled int
 	LackingAll int
@@ -134,7 +135,7 @@ type Report struct {
 	// PageSize is the largest page that the relay returned so far, in events.
 	PageSize int
 	Err      string // reason of a failure, may be remote text
-	// Late reports that the batch failed only by its deadline and had received events.
+	// Late reports that the batch failed only because of its deadline and had received events.
 	Late bool
 }
 
@@ -171,5 +172,5 @@ func (m Method) String() string {
 	return "-"
 }
 
-// QueryID connects a LoadSet or Missing to its answer.
+// QueryID identifies a LoadSet or Missing and its answer.
 type QueryID uint64

@@ -12,7 +12,7 @@ import (
 
 // audit looks for proof that NIP-77 hides events. After a window of the past was fetched by pages,
 // it is reconciled with an empty set. Events that reconciliation did not show are fetched by pages
-// again. If they arrive again, the relay had them all the time.
+// again. If they arrive again, the relay had them during the reconciliation.
 type audit struct {
 	came    map[graspsync.EventID]nostr.Timestamp // not stored, received by pages
 	compare bool                                  // the comparison by NIP-77 has started
@@ -31,8 +31,8 @@ func (a *audit) brought(id graspsync.EventID, at nostr.Timestamp) {
 	}
 }
 
-// shown compares the ids of NIP-77 and reports whether one is hidden. In a set that may have been
-// cut, only newer events than its oldest count.
+// shown compares the ids of NIP-77 with the received events and reports whether an event is hidden.
+// If the set may be incomplete, only events newer than its oldest event count.
 func (a *audit) shown(need [][32]byte, maybeCut bool) bool {
 	oldest := nostr.Timestamp(math.MinInt64)
 	if maybeCut {

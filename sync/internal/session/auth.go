@@ -10,15 +10,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// auth is the state of NIP-42 on this connection. Authentication runs at most once, after a request
-// was refused for lack of it.
+// auth is the state of NIP-42 on this connection. Authentication runs at most once, after the relay
+// refused a request that requires it.
 type auth struct {
 	state     authState
 	challenge string // the latest
 	id        graspsync.EventID
 	by        time.Time // deadline of the current step
-	after     uint64    // requests with a higher number were sent authenticated
-	again     time.Time // from then on a new connection may succeed; zero: never
+	after     uint64    // requests with a higher number were sent after authentication
+	again     time.Time // time from which a new connection may succeed; zero: never
 
 	cfg *Config // read-only
 	out *outbox
@@ -35,18 +35,18 @@ const (
 	authRefused
 )
 
-// underWay reports whether authentication has started and not ended. No request is opened in that
-// time because the relay would refuse it.
+// underWay reports whether authentication is running. No request is opened meanwhile, because the
+// relay would refuse it.
 func (a *auth) underWay() bool { return a.state > authNone && a.state < authAccepted }
 
-// helps reports whether a request refused for lack of authentication can be repeated.
+// helps reports whether a request that requires authentication can be repeated.
 func (a *auth) helps(now time.Time, x *request) bool {
 	a.begin(now)
 	switch a.state {
 	case authNone, authRefused:
 		return false
 	case authAccepted:
-		return x.number <= a.after // the refusal crossed the authentication
+		return x.number <= a.after // the request was sent before authentication ended
 	}
 	return true
 }
@@ -61,7 +61,7 @@ func (a *auth) begin(now time.Time) {
 	a.askToSign(now)
 }
 
-// askToSign asks for an answer to the challenge if it has arrived.
+// askToSign requests a signed answer to the challenge if a challenge has arrived.
 func (a *auth) askToSign(now time.Time) {
 	if a.state != authWanted || a.challenge == "" {
 		return
@@ -92,17 +92,17 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
 
 // authAgain is the time that a connection stays open after an inconclusive authentication. It
-// bounds the signatures made for a relay that never accepts.
+// limits the number of signatures for a relay that never accepts.
 const authAgain = time.Hour
 
-// mayPass records that a new connection may get another outcome. The relay did not answer, failed,
-// or accepted, and an acceptance may expire.
+// mayPass records that authentication may succeed on a new connection. The relay did not answer,
+// failed, or accepted, and an acceptance may expire.
 func (a *auth) mayPass(now time.Time) { a.again = now.Add(authAgain) }
 
 // holdsFor reports whether the outcome was known when a request was sent.
 func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }
 
-// over stores the outcome. Requests with a number above after were sent with it.
+// over records the outcome. It applies to requests with a number above after.
 func (a *auth) over(accepted bool, after uint64) {
 	a.after = after
 	a.state = authRefused

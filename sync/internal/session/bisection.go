@@ -12,10 +12,10 @@ import (
 // maxProbes is the maximum number of probes of one bisection.
 const maxProbes = 64
 
-// bisection finds the refused part of a request, so that one bad value does not hide 99 good
-// values. It sends one probe at a time. The first repeats the whole request because the refusal may
-// have had another cause. The second has placeholders as values and tests the form and limit 0.
-// Later probes are halves.
+// bisection finds the refused part of a request, so that one bad value does not exclude 99 good
+// ones. It sends one probe at a time. The first probe repeats the whole request, because the
+// refusal may have had another cause. The second has placeholders as values and tests the form and
+// limit 0. Later probes are halves.
 type bisection struct {
 	terms *terms
 
@@ -50,7 +50,7 @@ const (
 	pieceForm              // the parent with placeholders
 	pieceKinds             // pieceForm with kinds
 	pieceNotes             // pieceForm or pieceKinds without kind 1
-	pieceSince             // one of the three above without limit 0
+	pieceSince             // the form, kinds or notes variant without limit 0
 	pieceClean             // the parent without values set aside under other tags
 )
 
@@ -80,8 +80,8 @@ func (b *bisection) probe(p *piece) *request {
 	return &request{kind: reqProbe, filters: fs, since: p.kind == pieceSince}
 }
 
-// probed records whether the relay accepted the current piece. It reports whether the piece was the
-// whole request and accepted.
+// probed records whether the relay accepted the current piece. whole means that the accepted piece
+// was the whole request.
 func (b *bisection) probed(taken bool) (whole bool) {
 	switch p := b.now; {
 	case !taken:

@@ -10,7 +10,8 @@
 // A request is sent after the previous request got its first answer, because a NOTICE names no
 // request. Subscription ids are never reused.
 //
-// [Session] passes each message to one of its parts. The parts call only downward in this list and append actions to a common outbox:
+// [Session] passes each message to one of its parts. The parts call only downward in this list and
+// append actions to a common outbox:
 //
 //	repair      handles refusals; bisection finds the refused part of a request
 //	history     batches and their queries: pages, ids, reconciliation

@@ -8,15 +8,15 @@ import (
 )
 
 // Some relays lose a worker or database behind one connection. They answer pings and refuse or
-// ignore all requests, and a new connection may work.
+// ignore all requests. A new connection may work.
 //
-// A relay may also never answer one form of request, or any request for history. Then a new
-// connection would only interrupt live events. So a failure counts only if its form was answered on
-// this connection, or if no request for history was answered.
+// Other relays never answer one form of request, or any request for history. Then a new connection
+// would only interrupt live events. So a failure counts only if its form was answered on this
+// connection, or if no request for history was answered.
 
 const (
-	// mostFruitless is the number of failed requests in a row after which a connection is given up.
-	// Each was sent after the previous one had failed.
+	// mostFruitless is the number of consecutive failed requests after which a connection is given
+	// up. Each must be sent after the previous failure.
 	mostFruitless = 3
 	// silentFor is the minimum silence if requests for history were answered before. Some relays
 	// drop requests that are too frequent.
@@ -24,20 +24,20 @@ const (
 	// fruitlessFor is the minimum time of failures if the relay still sends messages, because a new
 	// connection may not help.
 	fruitlessFor = 3 * time.Hour
-	// mostShapes is the maximum number of answered shapes that are stored.
+	// mostShapes is the maximum number of stored shapes of answered requests.
 	mostShapes = 64
 )
 
-// fruitless counts requests in a row without a useful answer. NEG-OPENs do not count because relays
-// without NIP-77 ignore them.
+// fruitless counts consecutive requests without a useful answer. NEG-OPENs do not count, because
+// relays without NIP-77 ignore them.
 type fruitless struct {
 	rounds     int       // failed requests
-	silent     int       // latest failures without any message since the request was sent
+	silent     int       // consecutive failures without any message since the request was sent
 	since      time.Time // time of the first failure
 	silence    time.Time // time of the first silent failure
-	wantsAuth  bool      // the last failure asked for NIP-42
+	wantsAuth  bool      // the last failure required NIP-42
 	failedAt   uint64    // requests up to this number were open at the last failure
-	heardAfter uint64    // requests up to this number may have got the last message
+	heardAfter uint64    // requests up to this number may be answered by the last message
 
 	alive    bool                // a request was answered
 	answered map[string]struct{} // shapes of answered requests for history
@@ -83,7 +83,7 @@ func (f *fruitless) hung(now time.Time) bool {
 	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }
 
-// over reports whether a new connection may help because all requests are refused. If the relay wants
+// over reports whether all requests fail and a new connection may help. If the relay requires
 // NIP-42 and again is set, a new connection may help from again on, even before fruitlessFor.
 func (f *fruitless) over(now, again time.Time) bool {
 	switch {

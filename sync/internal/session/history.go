@@ -85,7 +85,7 @@ func (h *history) wake(w *wake) {
 	}
 }
 
-// sum sets the cursor of a query to the least progress of its parts.
+// sum sets the cursor of a filter to the least progress of its queries.
 func (b *batch) sum(index int) {
 	all := plan.CursorDone
 	for _, q := range b.parts[index] {
@@ -99,8 +99,8 @@ func (b *batch) sum(index int) {
 	b.cursors[index] = all
 }
 
-// queriesFor makes the queries for a filter. The filter is divided if it exceeds a limit of the
-// relay.
+// queriesFor returns the queries for a filter. If the filter exceeds a limit of the relay, it is
+// divided.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
 	fs, less := h.terms.reshape(from.Filter, h.terms.queryBounds())
 	if len(fs) == 0 {
@@ -136,8 +136,8 @@ func (h *history) begin(q *query) {
 	}
 }
 
-// restart replaces a query, from its cursor on, by queries in the current form. A part has no form
-// of its own, so its whole query restarts.
+// restart replaces a query, from its cursor on, by queries within the current limits. If q is a
+// part, the query that it belongs to is replaced.
 func (h *history) restart(q *query) {
 	q = q.whole()
 	q.noteCursor()
@@ -173,7 +173,7 @@ func (h *history) newPart(q *query, f nostr.Filter) *query {
 func (h *history) partEnded(c *query, result plan.Result, why string) {
 	q := c.parent
 	switch {
-	case h.queries[q.id] != q: // both ended
+	case h.queries[q.id] != q: // the query has ended too
 	case c.full != nil:
 		q.part = nil
 		h.fullSecondEnded(q, c.full, result)
@@ -279,13 +279,13 @@ func (h *history) overdue(now time.Time) (out []*batch) {
 	return out
 }
 
-// ahead is added to the current time where a query starts over by pages, for events dated in the
-// future.
+// ahead is added to the current time when a query starts over by pages, so that events dated in the
+// future are included.
 const ahead = time.Hour
 
-// expireBatch ends a batch at its deadline and keeps its events. A query with open requests by id
-// and no cursor continues by pages in the next batch. Another reconciliation would begin with the
-// same ids and never reach the others.
+// expireBatch ends a batch at its deadline. Its received events stay. A query with open requests by
+// id and no cursor continues by pages in the next batch, because another reconciliation would begin
+// with the same ids and never reach the others.
 func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
@@ -309,8 +309,7 @@ func (h *history) repeat(x *request) {
 	h.requests.enqueueFirst(x)
 }
 
-// onHistoric handles an event of history. The report counts events as received, before any later
-// check.
+// onHistoric handles an event of history. The report counts all received events, before any check.
 func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches bool) {
 	x.idleBy = now.Add(h.cfg.IdleTimeout)
 	x.events++
@@ -344,7 +343,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 
 // resembles reports whether an honest relay may send an event that does not match. Some relays
 // match a tag value under any name, or ignore since and until. Such an event counts toward the page
-// and is not delivered.
+// but is not delivered.
 func resembles(f nostr.Filter, ev *nostr.Event) bool {
 	if f.IDs != nil || f.Kinds != nil && !slices.Contains(f.Kinds, ev.Kind) ||
 		f.Authors != nil && !slices.Contains(f.Authors, ev.PubKey) {
@@ -364,8 +363,8 @@ func hasValue(wanted nostr.TagMap, tags nostr.Tags) bool {
 	return false
 }
 
-// leastPage is the page size in events that every relay supports. Until a larger page was seen, a
-// single event would look like a cut page without it.
+// leastPage is the page size in events that every relay supports. Without this minimum, a single
+// event would look like a full page until a larger page was received.
 const leastPage = 5
 
 // startPages fetches a query by pages from until downward.
@@ -426,8 +425,8 @@ const (
 	leastDoubt     = 20    // minimum events of a second that is split on suspicion
 )
 
-// fullSeconds fetches the seconds that the walk has newly reported as full. It reports whether the
-// walk must wait for them.
+// fullSeconds fetches the full seconds that the walk has found. It reports whether the walk must
+// wait for them.
 func (h *history) fullSeconds(q *query) bool {
 	w := q.walk
 	gaps := w.Gaps()
@@ -497,8 +496,8 @@ func (h *history) endPart(q *query, hint wire.Hint) {
 	h.nextPart(q)
 }
 
-// endSplit ends a second. A suspected second is complete if the split found no new event, because
-// the relay returned larger pages elsewhere.
+// endSplit ends the split of a second. A suspected second is complete if the split found no new
+// event, because the relay returned larger pages elsewhere.
 func (h *history) endSplit(q *query) {
 	sp := q.full.split
 	if sp.Complete() || q.full.doubt > 0 && sp.Seen() <= q.full.doubt {
@@ -508,7 +507,7 @@ func (h *history) endSplit(q *query) {
 	h.end(q, plan.Gaps, "")
 }
 
-// fullSecondEnded continues the walk below a second. A second that failed is a gap and does not
+// fullSecondEnded continues the walk below a second. A failed second counts as a gap and does not
 // stop the walk.
 func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result) {
 	if result != plan.Complete {
@@ -520,8 +519,8 @@ func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result)
 }
 
 // Pages begin with the newest events, but a state waits for its announcement, which is older.
-// Waiting states count against the relay's quota, so a relay with many states would block its own
-// announcements. So the rest of a large walk is fetched by kind, announcements first.
+// Waiting states count against the relay's quota, so the states of a large relay would block its
+// own announcements. So the rest of a large walk is fetched by kind, announcements first.
 
 // mixedPages is the number of full pages after which a batch is fetched by kind. Smaller batches
 // are not worth additional requests.
@@ -588,8 +587,8 @@ func (h *history) moreIDs(q *query) {
 	}
 }
 
-// endIDs ends a request by id. Missing ids are requested once more and then counted, because relays
-// announce ids that they do not serve.
+// endIDs ends a request by id. Missing ids are requested once more and then counted as not served,
+// because some relays announce ids of events that they do not serve.
 func (h *history) endIDs(x *request) {
 	q := x.q
 	if x.noticed && x.events == 0 {
@@ -613,7 +612,7 @@ func (h *history) endIDs(x *request) {
 		h.fetchIDs(q, ids)
 		return
 	}
-	if q.ids.came == 0 { // the relay would not serve the others
+	if q.ids.came == 0 { // the relay would not serve the other ids either
 		q.ids.unserved = append(q.ids.unserved, q.later...)
 		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
@@ -628,14 +627,15 @@ func (h *history) endIDs(x *request) {
 	h.idsDone(q)
 }
 
-// insteadOfIDs fetches a query by pages after no event arrived by id. If its ids do not arrive by
-// pages either, the relay invented them.
+// insteadOfIDs fetches a query by pages after no event arrived by id. If the events do not arrive
+// by pages either, the relay invented the ids.
 func (h *history) insteadOfIDs(q *query) {
 	q.vain, q.pages, q.rest, q.cut = true, true, nil, nil
 	h.byPages(q)
 }
 
-// gaveByPage records that an event arrived by page and not by id. So the relay has the event.
+// gaveByPage records that an event arrived by page and not by id, so the relay did not invent the
+// id.
 func (h *history) gaveByPage(q *query) {
 	for ; q != nil; q = q.parent {
 		q.vain = false

@@ -34,7 +34,7 @@ func (l *lives) remove(x *request) {
 	l.findFrom()
 }
 
-// stands records the EOSE of a request. The request delivers new events from now on.
+// stands records the EOSE of a request, which delivers new events from now on.
 func (l *lives) stands(x *request, now time.Time) {
 	if x.openAt == 0 {
 		x.openAt, x.limited = now.Unix(), 0
@@ -63,8 +63,8 @@ func (l *lives) findFrom() {
 	}
 }
 
-// missed reports whether a request that was open for age before an event was created should have
-// delivered it.
+// missed reports whether a live request should have delivered an event, because it was open for age
+// before the event was created.
 func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	least := int64(age / time.Second)
 	at := int64(ev.CreatedAt)

@@ -2,23 +2,24 @@ package session
 
 import "slices"
 
-// negTurns limits the queries that reconcile (NIP-77) concurrently, because claimed ids cost the
-// relay nothing and use our memory. A query leaves its place before its ids are fetched if the ids
-// of all such queries fit into its room. So slow fetches do not block other reconciliations.
+// negTurns limits the number of queries that reconcile (NIP-77) concurrently, because claimed ids
+// cost the relay nothing and use local memory. A query leaves its slot before its ids are fetched
+// if the ids of all such queries fit into its room. So slow fetches do not block other
+// reconciliations.
 type negTurns struct {
 	most    int  // maximum concurrent queries; read-only
-	offered bool // the relay supports NIP-77, as far as known
+	offered bool // the relay is not known to lack NIP-77
 	doubts  int  // NEG-OPENs refused for a reason that may be the filter
 	waiting []*query
-	active  int // queries with a place, from LoadSet on
-	granted int // ids that queries with a place may need
-	left    int // ids of queries that left their place early
+	active  int // queries with a slot, from LoadSet on
+	granted int // ids that queries with a slot may need
+	left    int // ids of queries that left their slot early
 }
 
 func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
 
-// next gives a place to the query that has waited longest. It returns nil if no query waits or no
-// place is free.
+// next gives a slot to the query that has waited longest. It returns nil if no query waits or no
+// slot is free.
 func (t *negTurns) next() *query {
 	if len(t.waiting) == 0 || t.active >= t.most {
 		return nil
@@ -35,7 +36,7 @@ func (t *negTurns) grant(q *query) {
 	q.granted = q.room
 }
 
-// leave ends the place or the waiting of a query. It reports whether a place became free.
+// leave frees the slot of a query or ends its wait. free means that a slot became free.
 func (t *negTurns) leave(q *query) (free bool) {
 	t.left, q.left = t.left-q.left, 0
 	switch {
@@ -53,7 +54,7 @@ func (t *negTurns) leave(q *query) (free bool) {
 	return false
 }
 
-// leaveWith is leave for a query with ids to fetch. It returns false if the query keeps its place
+// leaveWith is leave for a query with ids to fetch. It returns false if the query keeps its slot
 // because the ids exceed its room.
 func (t *negTurns) leaveWith(q *query, ids int) bool {
 	if t.left+ids > q.room {
@@ -69,8 +70,8 @@ func (t *negTurns) leaveAll(b *batch) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(q *query) bool { return q.b == b })
 }
 
-// doubt counts a refusal that may be about the filter. It returns false if the refusals must be
-// about NIP-77 itself.
+// doubt counts a refusal that may concern the filter. It returns false if there were so many that
+// NIP-77 itself is refused.
 func (t *negTurns) doubt() bool {
 	if t.doubts >= maxNegDoubts {
 		return false

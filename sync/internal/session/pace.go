@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Cooling is the last pause after a relay's complaint about the request rate. The next connection
-// continues with it.
+// Cooling is the last pause after a complaint of the relay about the request rate. The next
+// connection continues with it.
 type Cooling struct {
 	Until time.Time
 	For   time.Duration
@@ -15,7 +15,7 @@ const (
 	// maxCooldown is the maximum of a doubled pause, unless Config.Cooldown is longer.
 	maxCooldown = time.Hour
 	// quiet is the time without complaints, while requests are sent, after which the pause and the
-	// pace shrink again.
+	// pace are reduced.
 	quiet = 5 * time.Minute
 
 	// leastPace is the time between two historic requests after the first complaint. Each further
@@ -28,16 +28,16 @@ const (
 // pacing is the request rate after complaints of the relay.
 type pacing struct {
 	last  Cooling
-	until time.Time // no new request before, zero: none is set
+	until time.Time // no new request before this time; zero: no pause
 
 	every time.Duration // minimum time between two historic requests, 0: none
-	since time.Time     // last change of every
-	next  time.Time     // no historic request before, zero: none is set
+	since time.Time     // when every changed last
+	next  time.Time     // no historic request before this time; zero: no limit
 }
 
 // complained records a complaint and reports whether it is new. A complaint during a pause concerns
-// earlier requests. If it extended the pause, a relay that complains every minute would get no more
-// requests.
+// earlier requests and does not extend the pause. Otherwise a relay that complains every minute
+// would never get another request.
 func (p *pacing) complained(now time.Time, base time.Duration) bool {
 	if now.Before(p.until) {
 		return false

@@ -8,15 +8,16 @@ import (
 )
 
 // phantoms are ids that the relay announced by NIP-77 and did not serve, so that pages were
-// requested. If one arrives by page, the relay does not serve by id. If none does, the relay
-// invented them, and they cause no further requests for pages. The zero value is empty.
+// requested. If one of these events arrives by page, the relay cannot serve by id. If none arrives,
+// the relay invented the ids, and they cause no further requests for pages. The zero value is
+// empty.
 type phantoms struct {
 	ids   map[graspsync.EventID]struct{}
 	since time.Time
 }
 
 // maxPhantoms is the maximum number of ids. A relay that announces more may invent new ids each
-// time, so no further pages are requested for this reason until its limits expire.
+// time. Then no further pages are requested for this reason until its limits expire.
 const maxPhantoms = 1_000
 
 // add stores ids while there is room and reports whether an id is new.

@@ -16,7 +16,7 @@ import (
 type queryState uint8
 
 const (
-	qWaiting     queryState = iota // waits for a place to reconcile
+	qWaiting     queryState = iota // waits for a slot to reconcile
 	qLoading                       // the set of stored events is being read
 	qReconciling                   // NEG-OPEN is queued or open
 	qChecking                      // ids are compared with the stored events
@@ -53,10 +53,10 @@ type query struct {
 	// By reconciliation.
 	set      *negentropy.Set
 	neg      *negentropy.Session
-	placed   bool   // has a place in negTurns
+	placed   bool   // has a slot in negTurns
 	room     int    // maximum number of claimed ids, duplicates included; 0: not set
 	granted  int    // part of room that is reserved
-	left     int    // ids with which it left its place
+	left     int    // number of ids when it left its slot
 	last     []byte // payload of the last NEG-MSG
 	repeats  int    // repetitions of last
 	reopened bool
@@ -65,7 +65,7 @@ type query struct {
 	rest     *rest               // window to fetch after the ids
 	found    []graspsync.EventID // ids not yet compared with the stored events
 	later    []graspsync.EventID // ids requested from another relay
-	vain     bool                // no id was served, and no such event arrived by page
+	vain     bool                // no id was served by id or by page
 
 	// Reconciled in windows.
 	window  []window // waiting windows, newest first
@@ -102,7 +102,7 @@ func (q *query) span() window {
 	return w
 }
 
-// unbegun reports whether the query is fetched by pages and has received none.
+// unbegun reports whether the query is fetched by pages and has received no page.
 func (q *query) unbegun() bool { return q.walk != nil && q.walk.Pages() == 0 }
 
 func (q *query) noteCursor() {
@@ -112,7 +112,8 @@ func (q *query) noteCursor() {
 	}
 }
 
-// reached returns the second down to which everything was fetched or counted, 0 if unknown.
+// reached returns the second down to which everything was fetched or counted as a gap, or 0 if
+// unknown.
 func (q *query) reached() (at int64) {
 	switch c := q.part; {
 	case q.from != 0:
@@ -163,15 +164,15 @@ func (q *query) repeatPage() {
 	q.walk.Next()
 }
 
-// fullSecond is a part of a query, one second with more events than a page. It is reconciled
+// fullSecond is a part of a query: one second with more events than a page. It is reconciled
 // (NIP-77), or else split.
 type fullSecond struct {
 	at    nostr.Timestamp
-	page  int // smaller answers are complete
+	page  int // an answer with fewer events is complete
 	doubt int // number of events of a suspected second, 0 if known to be full
 	split *filters.Split
-	// unsure reports that the relay reconciled no more events than a page holds. It may limit
-	// reconciliation, too.
+	// unsure reports that reconciliation showed no more events than a page holds. The relay may
+	// limit reconciliation too.
 	unsure bool
 }
 
@@ -187,19 +188,19 @@ type rest struct {
 	again bool // reconcile it
 }
 
-// Some relays silently reconcile only as many events as their database returns in one query, the
-// newest ones. These limits are round numbers. So if a relay showed such a number of events, the
-// page below the oldest event is requested. It is empty if the set was complete.
+// Some relays silently reconcile only the newest events, as many as their database returns in one
+// query. These limits are round numbers. So if a relay showed such a number of events, the page
+// below the oldest event is requested. An empty page proves that the set was complete.
 
 // cut describes a reconciliation whose set may have been cut.
 type cut struct {
 	oldest int64               // created_at of the oldest event that the relay showed, if known
 	below  bool                // the page below was requested
-	asked  []graspsync.EventID // ids that are being compared with the stored events
-	others []graspsync.EventID // ids received from other relays, whose created_at must be read
+	asked  []graspsync.EventID // ids that are being checked against the stored events
+	others []graspsync.EventID // ids of events from other relays, whose created_at must be read
 }
 
-// checked moves the asked ids that are not requested from this relay to others.
+// checked moves ids from asked to others if they are not requested from this relay.
 func (c *cut) checked(ids, later []graspsync.EventID) {
 	own := make(map[graspsync.EventID]struct{}, len(ids)+len(later))
 	for _, id := range slices.Concat(ids, later) {

@@ -32,11 +32,11 @@ const (
 	firstEvents = 1_600_000_000 // Unix time before the first Nostr events
 )
 
-// reconcileNext starts waiting queries while a place is free.
+// reconcileNext starts waiting queries while a slot is free.
 func (h *history) reconcileNext() {
 	for q := h.reconciling.next(); q != nil; q = h.reconciling.next() {
 		if q.set != nil {
-			h.openNeg(q) // its set is a part of a loaded set
+			h.openNeg(q) // its set is part of a loaded set
 			continue
 		}
 		h.out.do(LoadSet{Query: q.id, Filter: q.filter})
@@ -77,7 +77,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		return
 	}
 	if h.terms.mustReshape(q.filter, h.terms.queryBounds()) {
-		h.restart(q) // the set belongs to a filter that will not be sent
+		h.restart(q) // the form of the filter has changed
 		return
 	}
 	if err != nil || set == nil || !h.reconciling.offered {
@@ -140,7 +140,7 @@ func (h *history) distrustNeg(q *query, err error) {
 }
 
 // negSilent handles a missing answer. Relays without NIP-77 may ignore NEG-OPEN. A reconciliation
-// that exceeded its total time is continued.
+// that exceeded its total time continues with the next one.
 func (h *history) negSilent(x *request, now time.Time) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN", false)
@@ -151,8 +151,8 @@ func (h *history) negSilent(x *request, now time.Time) {
 func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	q := x.q
 	if why == wire.RefusalSessionLost && q.repeats < maxRepeats && q.last != nil {
-		// khatru answers before it stores the session, so a quick reply may find none. The relay
-		// did not process the message.
+		// khatru answers before it stores the session, so our next message may find no session and
+		// is not processed.
 		q.repeats++
 		h.out.do(Send{wire.Request{Type: wire.TypeNegSend, Sub: x.id, Payload: q.last}})
 		return
@@ -164,7 +164,7 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 		h.openNeg(q)
 	case x.events == 0 &&
 		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
-		// The cause may be a value, or NIP-77 may be restricted. Pages decide.
+		// The cause may be a value, or NIP-77 may be restricted. Pages show which.
 		h.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
 		h.tooLarge(q, h.now)
@@ -176,7 +176,7 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 	}
 }
 
-// noNegentropy uses pages from now on, also for waiting queries. wrong reports that the relay
+// noNegentropy uses pages from now on, including waiting queries. wrong reports that the relay
 // offers NIP-77 and its answers are wrong.
 func (h *history) noNegentropy(reason string, wrong bool) {
 	if !h.reconciling.offered {
@@ -212,7 +212,7 @@ func (h *history) reconciled(q *query) {
 	h.askMissing(q, neg.Need())
 }
 
-// askMissing asks which of the ids are not stored.
+// askMissing finds out which of the ids are not stored.
 func (h *history) askMissing(q *query, need [][32]byte) {
 	if h.reconciling.leaveWith(q, len(need)) {
 		h.reconcileNext()
@@ -228,7 +228,7 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 	h.ask(q, ids)
 }
 
-// ask asks which ids are not stored, at most checkedAtOnce per request.
+// ask emits Missing for at most checkedAtOnce ids.
 func (h *history) ask(q *query, ids []graspsync.EventID) {
 	n := min(len(ids), checkedAtOnce)
 	q.state, q.found = qChecking, ids[n:]
@@ -238,7 +238,7 @@ func (h *history) ask(q *query, ids []graspsync.EventID) {
 	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: slices.Clip(ids[:n]), More: len(q.found) > 0})
 }
 
-// checked fetches the ids that are not stored. Ids in later are asked about again.
+// checked requests the ids that are not stored. Ids in later are checked again afterwards.
 func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error) {
 	q, ok := h.queries[id]
 	if !ok || q.state != qChecking {
@@ -279,7 +279,7 @@ func (h *history) idsDone(q *query) {
 	case r != nil:
 		q.rest = nil
 		if q.result != plan.Complete {
-			q.hold = noEnd // the times of ids that did not arrive are unknown
+			q.hold = noEnd // the times of unserved ids are unknown
 		}
 		if q.full != nil {
 			h.splitFullSecond(q)
@@ -300,12 +300,12 @@ func (h *history) idsDone(q *query) {
 	}
 }
 
-// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest: by reconciliation
-// if again is true and this one made progress, else by pages.
+// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest. The rest is
+// reconciled if again is set and there was progress, else fetched by pages.
 func (h *history) salvage(q *query, again bool) {
 	span := q.span()
 	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
-	need := q.neg.Need() // all ids: those before settled are found nowhere else
+	need := q.neg.Need() // all ids, because the next reconciliation would not find the earlier ones
 	if q.full != nil || settled <= span.since || settled > span.until {
 		settled, again = span.since, false
 	}
@@ -342,8 +342,9 @@ func (h *history) tooLarge(q *query, now time.Time) {
 	h.nextWindow(q)
 }
 
-// guess divides a query by the stored events, because the relay may have about the same. It returns
-// the beginnings of all windows except the oldest, newest first, or nil without an estimate.
+// guess divides a query by the stored events, because the relay may have about the same events. It
+// returns the beginnings of all windows except the oldest, newest first, or nil without an
+// estimate.
 func (h *history) guess(q *query, span window) (bounds []int64) {
 	most := h.terms.NegentropyMax
 	if q.depth > 0 || most < 1 || q.set == nil {
@@ -436,8 +437,8 @@ func (h *history) suspect(q *query, neg *negentropy.Session) {
 	}
 }
 
-// dateOthers looks up the created_at of events in a suspected set that arrived from other relays.
-// It returns false if there are none. Without these times the next page might overlap the set.
+// dateOthers reads the created_at of events in a suspected set that arrived from other relays. It
+// returns false if there are none. Without these times the next page might overlap the set.
 func (h *history) dateOthers(q *query) bool {
 	if q.cut == nil || len(q.cut.others) == 0 {
 		return false
@@ -453,7 +454,7 @@ func (h *history) dateOthers(q *query) bool {
 	return true
 }
 
-// dated continues with these times. If they could not be read, the page may overlap the set.
+// dated continues with the read times. If they could not be read, the page may overlap the set.
 func (h *history) dated(q *query, set *negentropy.Set) {
 	if set != nil && set.Len() > 0 {
 		q.cut.oldest = min(q.cut.oldest, int64(set.Time(0)))
@@ -477,12 +478,12 @@ func (h *history) lookBelow(q *query) bool {
 	}
 	method := q.b.report.Method
 	h.startPages(q, p.oldest-1)
-	q.b.report.Method = method // this page is a check and no fetch method
+	q.b.report.Method = method // this page is a check and not a method of fetching
 	return true
 }
 
-// cutBelow continues by pages from the oldest event on if the page below it had events, because the
-// set was cut.
+// cutBelow continues by pages from the oldest event on if the page below it had events, because
+// then the set was incomplete.
 func (h *history) cutBelow(q *query, events int) bool {
 	p := q.cut
 	q.cut = nil

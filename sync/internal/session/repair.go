@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// repair decides whether a refused request is repeated immediately, later or in another form, or
+// repair decides whether a refused request is repeated immediately, later or in another form, or is
 // given up.
 type repair struct {
 	terms     *terms
@@ -38,8 +38,8 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 		p.requests.drop(x, tell)
 		return
 	}
-	// The plan must catch up with the events missed since a live subscription ended. It does so
-	// when it opens the subscription again.
+	// The plan fetches the events missed since a live subscription ended when it opens the
+	// subscription again.
 	missed := x.kind == reqLive && !first
 	if !p.retry(now, x, why, text, tell, missed) {
 		p.giveUp(x, why, text, tell)
@@ -49,8 +49,8 @@ func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text strin
 // hungUp is the reason recorded for a relay that disconnects.
 const hungUp = "the relay disconnected instead of answering"
 
-// refuseUnasked handles a waiting request that the relay is believed to refuse, as if it were
-// refused. It returns false if there is none.
+// refuseUnasked handles a waiting request that the relay is believed to refuse like a refused one.
+// It returns false if there is none.
 func (p *repair) refuseUnasked(now time.Time) bool {
 	x := p.requests.suspects.refused(p.requests.waiting)
 	if x == nil {
@@ -71,8 +71,9 @@ func (p *repair) refuseUnasked(now time.Time) bool {
 }
 
 // settleDoubted handles an unsent request whose forms are all believed to be refused. If the relay
-// answered another request, it counts as refused. If no other request is left, it is sent, because
-// the relay may refuse this client or be down. settleDoubted returns false if nothing changed.
+// answered another request, the request counts as refused. If no other request is left, it is sent,
+// because the relay may refuse this client or be down. settleDoubted returns false if nothing
+// changed.
 func (p *repair) settleDoubted(now time.Time) bool {
 	r := p.requests
 	x := r.doubted()
@@ -94,15 +95,16 @@ func (p *repair) settleDoubted(now time.Time) bool {
 	return true
 }
 
-// maxLimited is the number of rate-limit refusals in a row after which a request is given up. It is
-// the first request after a pause, so its rate cannot be the cause, and it blocks other requests.
+// maxLimited is the number of consecutive rate-limit refusals after which a request is given up.
+// Such a request is the first after a pause, so the rate cannot be the cause, and it blocks other
+// requests.
 const maxLimited = 3
 
-// retry repeats a refused request if possible, else it returns false. With missed the plan repeats
-// it.
+// retry repeats a refused request and returns true, if that is possible. With missed, the plan
+// repeats the request.
 func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, tell, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
-		why = wire.RefusalBadRequest // the refusal is about something else
+		why = wire.RefusalBadRequest // the refusal has another cause
 	}
 	switch why {
 	case wire.RefusalRateLimited:
@@ -157,7 +159,7 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 // limitedAgain counts a rate-limit refusal and reports whether the request must be given up.
 func (p *repair) limitedAgain(x *request) bool {
 	n := &x.limited
-	if x.kind == reqNeg { // a new request each time
+	if x.kind == reqNeg { // each attempt is a new request
 		n = &x.q.limited
 	}
 	*n++
@@ -226,8 +228,8 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	return false
 }
 
-// relearned repeats a request in the form that the learned limits allow. Waiting requests are
-// reshaped, too.
+// relearned repeats a request in the form that the learned limits allow. Waiting requests also get
+// the new form.
 func (p *repair) relearned(x *request, tell bool) {
 	p.requests.unsend(x, tell)
 	p.reshape(x)
@@ -267,8 +269,8 @@ func (p *repair) reshape(x *request) {
 	p.history.restart(x.q)
 }
 
-// authenticated stores the outcome of NIP-42. After a failure it gives up the requests that waited
-// for it.
+// authenticated records the outcome of NIP-42. After a failure, requests that waited for
+// authentication are given up.
 func (p *repair) authenticated(accepted bool, text string) {
 	p.requests.auth.over(accepted, p.requests.next)
 	if accepted {
@@ -304,8 +306,8 @@ func (p *repair) unsent(x *request, size int, reason string) {
 	}
 }
 
-// bisectNext bisects the first suspended request. A request whose form has become known is reshaped
-// instead.
+// bisectNext starts a bisection of the first suspended request. If the request's form is known by
+// now, it is reshaped instead.
 func (p *repair) bisectNext() {
 	for p.requests.bisected == nil {
 		i := slices.IndexFunc(p.requests.suspended, func(x *request) bool { return !x.doubted || p.outdated(x) })
@@ -363,7 +365,7 @@ func (p *repair) probeFailed(x *request, why string, tell bool) {
 	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
 }
 
-// accepted repeats once a request that was accepted as a probe.
+// accepted repeats a request that was accepted as a probe. It does so once.
 func (p *repair) accepted() {
 	x, text := p.bisection.origin, p.bisection.text
 	if x.passed || x.missed {
@@ -375,7 +377,7 @@ func (p *repair) accepted() {
 	p.history.repeat(x)
 }
 
-// conclude ends a bisection with its results. If they are incomplete, the request fails and the
+// conclude applies the results of a bisection. If they are incomplete, the request fails and the
 // next attempt continues.
 func (p *repair) conclude() {
 	b := p.bisection

@@ -35,7 +35,7 @@ type request struct {
 	filters   []nostr.Filter   // empty for reqLive
 	match     *filters.Matcher // of filters
 	standing  standing.Filters // filters of reqLive
-	spelled   []nostr.Filter   // reqLive: filters while they are sent
+	spelled   []nostr.Filter   // reqLive: its filters while they are being sent
 	live      plan.LiveID
 	last      bool   // live: it gives way to all other requests
 	order     uint64 // live: number of the Follow call
@@ -43,32 +43,31 @@ type request struct {
 	q         *query
 	payload   []byte                         // reqNeg: of NEG-OPEN
 	want      map[graspsync.EventID]struct{} // reqIDs: not yet received
-	asked     int                            // reqIDs: number of requested ids
+	asked     int                            // reqIDs: number of ids in the request
 	limitZero bool                           // it was sent with limit 0
-	bytes     int                            // size, 0 if not counted
+	bytes     int                            // size, 0 if not computed
 	events    int
-	noticed   bool   // a NOTICE arrived and no answer
-	missed    bool   // live: missed events must be caught up with
+	noticed   bool   // a NOTICE arrived but no answer
+	missed    bool   // live: missed events must be fetched
 	refusal   string // text of the relay's refusal
 	passed    bool   // a probe with the same filters was accepted
-	toAuth    bool   // refused for lack of NIP-42
+	toAuth    bool   // refused because it requires NIP-42
 	since     bool   // probe: without limit 0
-	limited   int    // rate-limit refusals in a row
+	limited   int    // consecutive rate-limit refusals
 	unasked   bool   // counted as refused because of its form, not sent
 	doubted   bool   // all its forms are believed to be refused
 	sure      bool   // it is sent although its form is suspected
-	heard     bool   // the relay answered since it was sent
+	heard     bool   // the relay sent a message since it was sent
 
 	sentAt time.Time
 	forms  *relaylimits.Forms // nil until computed
-	formed bool               // NoLimitZero at that time
+	formed bool               // NoLimitZero when forms was computed
 
-	openBy  time.Time // deadline for opening the next request
+	openBy  time.Time // time from which the next request may be opened
 	idleBy  time.Time
 	totalBy time.Time
 }
 
-// size returns the size of the request in bytes.
 func (x *request) size() int {
 	if x.bytes == 0 {
 		x.bytes = requestOverhead
@@ -99,7 +98,6 @@ func (x *request) left() []graspsync.EventID {
 	return slices.SortedFunc(maps.Keys(x.want), graspsync.EventID.Compare)
 }
 
-// asks returns the filters without time bounds.
 func (x *request) asks() []nostr.Filter {
 	if x.q != nil {
 		return []nostr.Filter{x.q.filter}
@@ -107,8 +105,8 @@ func (x *request) asks() []nostr.Filter {
 	return x.spell()
 }
 
-// suits reports whether an event matches or resembles the filters. The tags of a known event were
-// not read, so they are ignored.
+// suits reports whether an event matches or resembles the filters. It ignores tag filters for a
+// known event, whose tags were not read.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
 	switch {
@@ -131,8 +129,8 @@ func (x *request) suits(m wire.Message) (matches, similar bool) {
 	return matches, matches || similar
 }
 
-// triable reports whether the filters may be the cause of a refusal. They are not if the relay
-// accepted them before.
+// triable reports whether the filters may be the cause of a refusal. Filters that the relay
+// accepted before are not.
 func (x *request) triable() bool {
 	return x.kind == reqLive && x.openAt == 0 || x.kind == reqPage && x.q.unbegun() && x.events == 0
 }
@@ -154,7 +152,7 @@ type requests struct {
 	waiting      []*request // in sending order
 	historic     int        // open historic REQs
 	mostHistoric int        // maximum of historic
-	suspended    []*request // refused, wait for a bisection
+	suspended    []*request // refused; wait for a bisection
 	bisected     *request   // the suspended request under bisection
 
 	auth      *auth
@@ -182,7 +180,7 @@ func (r *requests) doubted() *request {
 	return nil
 }
 
-// expect applies new limits of the relay. They may be wider than before.
+// expect applies new limits of the relay, which may be wider than before.
 func (r *requests) expect(t relaylimits.Limits) {
 	if t.MaxSubscriptions > r.terms.MaxSubscriptions {
 		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
@@ -191,7 +189,7 @@ func (r *requests) expect(t relaylimits.Limits) {
 }
 
 // closing is an unwanted live subscription. It is closed after all subscriptions with a lower order
-// have opened, because they may replace it.
+// have opened, because these may replace it.
 type closing struct {
 	sub   *request
 	order uint64
@@ -202,8 +200,8 @@ func (r *requests) number() uint64 {
 	return r.next
 }
 
-// issued reports whether a subscription id was ever used. Late messages for an ended subscription
-// are harmless.
+// issued reports whether a subscription id was ever used. A late message for an ended subscription
+// is no fault of the relay.
 func (r *requests) issued(id string) bool {
 	if len(id) < 2 {
 		return false
@@ -228,8 +226,8 @@ func (r *requests) unfollow(live plan.LiveID) {
 	}
 }
 
-// divide makes the requests of a live subscription. It makes more than one if the limits of the
-// relay are tighter than planned.
+// divide returns the requests of a live subscription. It returns several if the limits of the relay
+// are tighter than planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.terms.pack(x.standing) {
@@ -239,7 +237,7 @@ func (r *requests) divide(x *request) []*request {
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
 		n -= r.lives.before(x)
-		if len(out) > n-1 { // one place remains for history
+		if len(out) > n-1 { // one slot remains for history
 			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
 			return nil
 		}
@@ -309,7 +307,7 @@ func (r *requests) send(now time.Time, x *request) {
 	if x.kind != reqLive {
 		r.pace.asked(now)
 	}
-	if r.suspects.suspected(x) { // the only open request, so that its effect is clear
+	if r.suspects.suspected(x) { // the request must be the only open one, so that a disconnection can be assigned to it
 		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
@@ -319,13 +317,13 @@ func (r *requests) send(now time.Time, x *request) {
 	r.out.do(Send{out})
 }
 
-// answerBy returns the deadline for the first message of an answer. Loaded relays need more time
-// for it than for later messages.
+// answerBy returns the deadline for the first message of an answer. Relays under load need more
+// time for it than for later messages.
 func (r *requests) answerBy(now time.Time) time.Time {
 	return now.Add(max(r.cfg.FirstAnswer, r.cfg.IdleTimeout))
 }
 
-// openingOver ends the time in which the newest request blocks others and gets the NOTICEs.
+// openingOver ends the time in which the newest request blocks others and is assigned all NOTICEs.
 func (r *requests) openingOver(now time.Time) {
 	if r.opening != nil && !now.Before(r.opening.openBy) {
 		r.opening = nil
@@ -340,8 +338,8 @@ func (r *requests) answered(x *request) {
 
 func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == x }
 
-// failed counts a request without an answer, or a refusal that a faulty connection may cause.
-// Limits of rate or subscriptions do not count, and neither does the end of an answered request.
+// failed counts a request without an answer, or a refusal that a faulty connection may cause. It
+// ignores refusals because of rate or number of subscriptions, and the end of an answered request.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	wantsAuth := why == wire.RefusalAuthRequired
 	switch why {
@@ -359,7 +357,7 @@ func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 // enqueueFirst adds a temporarily refused request to the front of the queue.
 func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
 
-// drop ends a request. With tell it closes the request at the relay.
+// drop ends a request. tell also closes it at the relay.
 func (r *requests) drop(x *request, tell bool) {
 	r.answered(x)
 	is := func(y *request) bool { return y == x }
@@ -392,7 +390,7 @@ func (r *requests) drop(x *request, tell bool) {
 	r.out.do(Send{wire.Request{Type: typ, Sub: x.id}})
 }
 
-// unsend closes a request that is still wanted.
+// unsend closes a request that is still wanted and will be sent again.
 func (r *requests) unsend(x *request, tell bool) {
 	r.drop(x, tell)
 	if x.kind == reqLive {
@@ -400,7 +398,7 @@ func (r *requests) unsend(x *request, tell bool) {
 	}
 }
 
-// suspend stores a refused request until its cause is known.
+// suspend sets a refused request aside until the cause is known.
 func (r *requests) suspend(x *request, tell bool) {
 	r.unsend(x, tell)
 	r.suspended = append(r.suspended, x)
@@ -473,15 +471,15 @@ func (r *requests) probes() (out []*request) {
 	return out
 }
 
-// attribute returns the request that a NOTICE is about, or nil, and its meaning. It is the newest
-// request, or a NEG-OPEN, without an answer.
+// attribute returns the request to which a NOTICE belongs, or nil, and the meaning of the NOTICE.
+// It is the newest request, or a NEG-OPEN, without an answer.
 func (r *requests) attribute(notice string) (x *request, why wire.Refusal) {
 	why = wire.ClassifyNotice(notice)
 	x = r.opening
 	neg := r.subs.unansweredNeg()
 	switch {
 	case neg != nil && x == nil && why == wire.RefusalRateLimited:
-		x = neg // else its silence would count as an answer
+		x = neg // otherwise its silence would count as an answer
 	case neg != nil && (why == wire.RefusalNoNegentropy || (x == nil || x == neg) && wire.RefusesNegentropy(notice)):
 		x = neg
 		if why == wire.RefusalOther || wire.ClassifyNegErr(notice, 0) == wire.RefusalNoNegentropy {
@@ -535,7 +533,7 @@ func (r *requests) cool(now time.Time, reason string) {
 func (r *requests) hasRoom(x *request) bool {
 	switch x.kind {
 	case reqNeg:
-		return true // relays count them separately
+		return true // relays count NEG-OPENs separately
 	case reqLive:
 		if x.last {
 			return r.free() > 0 && r.retains(x) && r.othersLive(x) < r.mostLive()
@@ -543,7 +541,7 @@ func (r *requests) hasRoom(x *request) bool {
 		if r.historic > 0 && !r.retains(x) {
 			return false
 		}
-		// No other request can end, so waiting would last forever. The relay may refuse.
+		// No other request can end, so a wait would not end. The relay may refuse.
 		return r.historic == 0 || r.free() > 0
 	}
 	if r.historic >= r.mostHistoric {
@@ -557,7 +555,7 @@ func (r *requests) hasRoom(x *request) bool {
 	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
 }
 
-// mostLive returns the maximum number of live requests if some of them are of FollowLast.
+// mostLive returns the maximum number of live requests if FollowLast is used for some.
 func (r *requests) mostLive() int {
 	if r.terms.MaxSubscriptions == 0 {
 		return math.MaxInt
@@ -565,7 +563,7 @@ func (r *requests) mostLive() int {
 	return relaylimits.Requests{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
 }
 
-// othersLive returns the number of live requests that are open or wait before x.
+// othersLive returns the number of live requests that are open or precede x in the queue.
 func (r *requests) othersLive(x *request) (n int) {
 	n = r.subs.live()
 	for _, y := range r.waiting {
@@ -576,7 +574,7 @@ func (r *requests) othersLive(x *request) (n int) {
 	return n
 }
 
-// turnAway ends waiting subscriptions of FollowLast that would wait for more than the end of an
+// turnAway ends waiting subscriptions of FollowLast that would wait for longer than the end of an
 // answer.
 func (r *requests) turnAway() {
 	if r.bisected != nil {
@@ -602,7 +600,7 @@ func (r *requests) makeRoom(x *request) {
 	}
 }
 
-// retains reports whether the relay keeps one more request of the size of x.
+// retains reports whether the relay has room for another open request of the size of x.
 func (r *requests) retains(x *request) bool {
 	return r.terms.MaxRetained == 0 || r.subs.retained()+x.size() <= r.terms.MaxRetained
 }
@@ -649,11 +647,12 @@ func (r *requests) tooMany(x *request, text string) bool {
 	return r.historic > 1
 }
 
-// leastRetained is the minimum size of requests that every relay keeps, in bytes.
+// leastRetained is the total size in bytes of open requests that every relay accepts.
 const leastRetained = 4 << 10
 
-// tooManyBytes learns the maximum size of open requests from the relay's text or from the open
-// requests. History waits for room. The plan makes live subscriptions again with fewer bytes.
+// tooManyBytes learns the maximum total size of open requests from the relay's text or from the
+// open requests. History then waits for room, and the plan replaces the live subscriptions by
+// smaller ones.
 func (r *requests) tooManyBytes(x *request, text string) bool {
 	others := r.subs.retained()
 	if r.sent(x) {

@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Config contains the limits of a [Session]. All numbers and durations must be set, except those
-// described as optional.
+// Config contains the limits of a [Session]. All numbers and durations are required, except those
+// marked optional.
 type Config struct {
 	Historic     int                       // maximum open historic requests
 	Reconciling  int                       // maximum concurrent NIP-77 sessions
@@ -37,14 +37,14 @@ type Config struct {
 	IdleTimeout  time.Duration             // time between two messages of an answer
 	TotalTimeout time.Duration             // total time for an answer
 	Cooldown     time.Duration             // first pause after a rate limit; it doubles up to an hour
-	Cooled       Cooling                   // last pause of an earlier connection, optional
-	GapAge       time.Duration             // minimum time that a live filter must be open to have missed an event
+	Cooled       Cooling                   // last pause of an earlier connection; optional
+	GapAge       time.Duration             // minimum time that a live filter was open before a missed event counts as a gap
 	MaxStrikes   int                       // maximum proofs of hostility within an hour
 }
 
 // Session is the state of one connection. Make one with [New]. It is not safe for concurrent use.
 // Each message goes to one part. repair calls history and requests, history calls requests, and all
-// of them call terms.
+// three call terms.
 type Session struct {
 	cfg      *Config // read-only
 	out      *outbox
@@ -94,15 +94,16 @@ func (s *Session) flush(now time.Time) []Action {
 	return s.out.take()
 }
 
-// SetLimits replaces the limits of the relay and the values set aside, some of which may have
-// expired. Open requests do not change.
+// SetLimits replaces the limits of the relay and the excluded values. Old ones may have expired.
+// Open requests do not change.
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.reconciling.offered = !t.NoNegentropy
 	s.terms.set(t, aside)
 }
 
-// Suspect replaces the forms after which the relay disconnected, some of which may have expired.
+// Suspect replaces the forms of request after which the relay disconnected. Old ones may have
+// expired.
 func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
 	s.requests.suspects.forms = maps.Clone(forms)
 }
@@ -112,7 +113,7 @@ func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
 	return s.requests.suspects.unanswered(s.requests.subs, since)
 }
 
-// Room sets the maximum number of ids that the next query of SetLoaded, and its parts, may need.
+// Room sets the maximum number of ids for the next query of SetLoaded and its parts.
 func (s *Session) Room(ids int) { s.history.room = ids }
 
 // Granted returns the number of ids reserved by open reconciliations and by queries that have not
@@ -126,7 +127,7 @@ func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) [
 }
 
 // FollowLast opens a live subscription with the lowest priority. It is closed when another request
-// needs its place.
+// needs its slot.
 func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
 	s.requests.follow(&request{kind: reqLive, live: live, standing: fs, last: true})
 	return s.flush(now)
@@ -295,7 +296,7 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 		s.out.do(Notice{Text: m.Text})
 	case why == wire.RefusalOther:
 		x.noticed = true
-		if x.kind != reqNeg { // an answer has begun
+		if x.kind != reqNeg { // the answer has begun
 			x.idleBy = now.Add(s.cfg.IdleTimeout)
 		}
 		s.requests.answered(x)
@@ -314,7 +315,7 @@ func (s *Session) onOK(now time.Time, m wire.Message) {
 	}
 }
 
-// Signed answers Authenticate.
+// Signed is the answer to Authenticate.
 func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 	if a := s.requests.auth; a.state == authSigning {
 		if err := a.signed(ev, err); err != nil {
@@ -324,21 +325,21 @@ func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 	return s.flush(now)
 }
 
-// SetLoaded answers LoadSet. With an error or a nil set the query is fetched by pages.
+// SetLoaded is the answer to LoadSet. With an error or a nil set the query is fetched by pages.
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
 	s.history.now = now
 	s.history.setLoaded(id, set, err)
 	return s.flush(now)
 }
 
-// Checked answers Missing with the ids that are not stored. Ids in later are requested from another
-// relay and asked about again afterwards.
+// Checked is the answer to Missing, with the ids that are not stored. Ids in later are requested
+// from another relay and checked again afterwards.
 func (s *Session) Checked(now time.Time, id QueryID, ids, later []graspsync.EventID, err error) []Action {
 	s.history.checked(id, ids, later, err)
 	return s.flush(now)
 }
 
-// Unsent takes back a request that exceeds the maximum message size.
+// Unsent reports that a request was not sent because it exceeds the maximum message size.
 func (s *Session) Unsent(now time.Time, id string, size int, reason string) []Action {
 	if x, ok := s.requests.subs[id]; ok {
 		s.repair.unsent(x, size, reason)
@@ -367,7 +368,7 @@ func (s *Session) strike(now time.Time, reason string) {
 func (s *Session) Tick(now time.Time) []Action {
 	for _, x := range s.requests.subs.late(now) {
 		switch {
-		case !s.requests.sent(x): // ended along with another request
+		case !s.requests.sent(x): // it ended together with another request
 		case x.kind == reqNeg:
 			s.requests.drop(x, true)
 			s.history.negSilent(x, now)
@@ -380,7 +381,7 @@ func (s *Session) Tick(now time.Time) []Action {
 		}
 	}
 	if a := s.requests.auth; a.late(now) {
-		if a.state != authSigning { // else the signer was late, not the relay
+		if a.state != authSigning { // otherwise the signer was late and not the relay
 			a.mayPass(now)
 		}
 		s.repair.authenticated(false, "authentication got no answer")

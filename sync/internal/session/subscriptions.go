@@ -63,8 +63,8 @@ func (s subscriptions) live() (n int) {
 	return n
 }
 
-// suspect marks requests after a complaint that belongs to no known request. An empty answer to one
-// of them may be a failure.
+// suspect marks the open requests after a complaint that belongs to no known request. An empty
+// answer to a marked request may be a failure.
 func (s subscriptions) suspect() {
 	for _, x := range s {
 		if x.kind != reqLive && x.events == 0 {
@@ -73,8 +73,8 @@ func (s subscriptions) suspect() {
 	}
 }
 
-// last returns the newest request that may give way, or nil. Parts of a bisected subscription do
-// not give way.
+// last returns the newest subscription that may give way, or nil. Parts of a subscription under
+// bisection do not give way.
 func (s subscriptions) last(bisected *request) (newest *request) {
 	for _, y := range s {
 		tried := bisected != nil && bisected.live == y.live

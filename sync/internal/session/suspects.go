@@ -12,9 +12,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// A relay may refuse a request by disconnecting, which names no request and ends a bisection. So
-// the forms of open requests are stored. A suspected form is sent alone. A form that is believed to
-// be the cause counts as refused without being sent. So a bisection continues on the next
+// A relay may refuse a request by disconnecting. The cause is then unknown, and a bisection ends.
+// So the forms of open requests are stored. A suspected form is sent alone. A form that is believed
+// to be the cause counts as refused without being sent. So a bisection continues on the next
 // connection.
 
 // suspects are the forms of requests after which the relay disconnected.
@@ -52,7 +52,7 @@ func (s *suspects) refused(waiting []*request) *request {
 	return nil
 }
 
-// any reports whether is returns true for a suspected form of a request.
+// any reports whether is returns true for at least one suspected form of a request.
 func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
 	if len(s.forms) == 0 {
 		return false
@@ -108,7 +108,7 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 	return x.forms
 }
 
-// sum returns a hash that does not depend on the order of filters and values.
+// sum returns a hash of filters that does not depend on the order of filters and values.
 func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 	for _, f := range fs {
 		one := hash("filter")

@@ -12,11 +12,11 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
-// sqlValues is the maximum length of a list at relays on SQL databases.
+// sqlValues is the usual maximum length of a list at relays with SQL databases.
 const sqlValues = 10
 
-// sinceBack is the reach into the past of a live subscription without limit 0, because events may
-// be published after their created_at.
+// sinceBack is the time before now at which a live subscription without limit 0 begins, because
+// events may be published after their created_at.
 const sinceBack = 15 * time.Minute
 
 // terms contains the limits of the relay and makes filters that respect them.
@@ -57,8 +57,8 @@ func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 
 func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
-// fewerValues learns the maximum number of values. Many relays check it only for searches, so live
-// subscriptions are divided only after one was refused.
+// fewerValues learns the maximum number of values. Many relays check it only for historic requests,
+// so live subscriptions are divided only after one was refused.
 func (t *terms) fewerValues(x *request, n int, text string) bool {
 	if m := t.MaxValues; m > 0 && x.kind == reqLive {
 		n = min(n, m)
@@ -91,7 +91,7 @@ func (t *terms) setAside(v relaylimits.Value) {
 	t.out.do(SetAside{v})
 }
 
-// asideElsewhere returns the values of f that were set aside under another tag. Omitting them is
+// asideElsewhere returns the values of f that are excluded under another tag. Omitting them is
 // faster than another bisection.
 func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
 	for tag, values := range f.Tags {
@@ -113,8 +113,8 @@ func (t *terms) knownElsewhere(f nostr.Filter) bool {
 	return n > 0 && n < all
 }
 
-// reshape returns filters that ask for the same events within the limits of the relay, none if no
-// value is left. less reports that refused values were left out.
+// reshape returns filters for the same events within the limits of the relay, or none if no value
+// is left. less reports that excluded values were omitted.
 func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
@@ -141,14 +141,14 @@ type bounds struct {
 	noNotes bool
 }
 
-// queryBounds returns the bounds of a query. Half a message is the size that the plan uses.
+// queryBounds returns the bounds of a query filter. The plan also uses half a message.
 func (t *terms) queryBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
-// liveBounds returns the bounds of a live filter. The plan made it as part of a full message, and
-// halves would need another subscription, for which the relay may have no room. Many relays do not
-// check filters with limit 0, so live filters ask for notes until that is refused.
+// liveBounds returns the bounds of a live filter. They allow a full message, because the plan fills
+// messages and halves would need another subscription. Many relays do not check filters with limit
+// 0, so live filters include kind 1 until that is refused.
 func (t *terms) liveBounds() bounds {
 	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
@@ -185,7 +185,7 @@ func (t *terms) mustReshape(f nostr.Filter, to bounds) bool {
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
-// withoutAside returns f without the values that were set aside. less reports a removal.
+// withoutAside returns f without the excluded values. less reports that a value was removed.
 func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	if len(t.aside) == 0 {
 		return f, false
@@ -207,7 +207,7 @@ func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	return f, less
 }
 
-// byID returns the filter for ids that were found by filter of.
+// byID returns the filter for ids that a query with filter of has found.
 func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
 	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
@@ -225,8 +225,7 @@ func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	return f
 }
 
-// form returns the filters of a request as they are sent. A probe with since is sent without limit
-// 0.
+// form returns the filters of a request as they are sent. A probe with since has no limit 0.
 func (t *terms) form(x *request, now time.Time) []nostr.Filter {
 	fs := x.spell()
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {

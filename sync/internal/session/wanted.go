@@ -6,17 +6,17 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-const maxBarren = 8 // requests by id in a row that bring nothing
+const maxBarren = 8 // consecutive requests by id without an event
 
-// wanted are the events that a query fetches by id.
+// wanted contains the ids of events that a query requests by id.
 //
 // Missing events are requested once more, in smaller requests. Some relays return nothing for too
 // many ids. So while larger requests return nothing, a few ids are requested alone, half as many
-// each time, and the result applies to the others.
+// each time. The result applies to the others.
 type wanted struct {
 	todo     []graspsync.EventID // ids to request
 	open     int                 // open requests
-	barren   int                 // requests in a row that returned nothing
+	barren   int                 // consecutive requests that returned nothing
 	unserved []graspsync.EventID // ids that did not arrive
 	more     int                 // ids not requested because many others did not arrive
 	retried  bool                // the second attempt has started
@@ -45,14 +45,14 @@ func (w *wanted) next(size int) []graspsync.EventID {
 	return ids
 }
 
-// again takes back a request whose ids need another form.
+// again takes back the ids of a request that must be sent in another form.
 func (w *wanted) again(x *request) {
 	w.open--
 	w.todo = append(x.left(), w.todo...)
 }
 
 // took records the end of a request. If fewer than half of its events arrived, limit is their
-// number, the cap of the relay, else 0.
+// number, because the relay may limit the number of ids. Otherwise limit is 0.
 func (w *wanted) took(x *request) (limit int) {
 	w.open--
 	left := x.left()
@@ -77,8 +77,8 @@ func (w *wanted) took(x *request) (limit int) {
 	return limit
 }
 
-// retry returns the ids to request next after all requests ended. limit is a newly found maximum of
-// ids per request, or 0.
+// retry returns the ids to request again after all requests ended. limit is a newly found maximum
+// of ids per request, or 0.
 func (w *wanted) retry() (ids []graspsync.EventID, limit int) {
 	vain, before := w.failed, w.before
 	w.failed, w.before = 0, vain
