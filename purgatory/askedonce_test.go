@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// askedRelay counts how often it is asked for deletions.
+// askedRelay counts the calls of Deleted.
 type askedRelay struct {
 	*relay
 
@@ -38,7 +38,7 @@ func (r *askedRelay) Deleted(ctx context.Context, ev graspsync.Event) (bool, err
 	return r.relay.Deleted(ctx, ev)
 }
 
-// since returns how often it was asked since it was asked for that.
+// since returns the number of calls since the last call of since.
 func (r *askedRelay) since() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *askedRelay) since() (n int) {
 	return n
 }
 
-// asking is run with one.
+// asking is run with an askedRelay.
 func asking(t *testing.T, test func(t *testing.T, w *world, r *askedRelay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,9 +63,9 @@ func asking(t *testing.T, test func(t *testing.T, w *world, r *askedRelay)) {
 	})
 }
 
-// Each pull request that came, and each push, had the relay asked whether any of those that waited
-// was deleted, several times: two thousand took half a minute, and an owner whose repository they
-// were for waited for that with each push.
+// The relay is asked once whether a held pull request is deleted. Before, each new pull request and
+// each push asked again for all held ones. With 2,000 pull requests, that delayed pushes of the
+// owner by half a minute.
 func TestWhatWaitsIsAskedForOnce(t *testing.T) {
 	asking(t, func(t *testing.T, w *world, r *askedRelay) {
 		w.serveAlice()
@@ -85,7 +85,7 @@ func TestWhatWaitsIsAskedForOnce(t *testing.T) {
 		require.True(t, w.relay.has(state))
 		require.Less(t, r.since(), 8, "the state, and nothing for what waits")
 
-		// Who deletes something is asked for, and nobody else.
+		// A deletion causes questions about events of its author only.
 		d := keys[0].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[6].ID})
 		w.relay.put(d)
 		w.p.NotifyStored(eventtest.Of(d))
@@ -93,7 +93,8 @@ func TestWhatWaitsIsAskedForOnce(t *testing.T) {
 		require.Len(t, w.p.Held(nostrFilter{}), many-1)
 		require.LessOrEqual(t, r.since(), 3*many/len(keys))
 
-		// All are asked for again when all is checked: another program may have it stored.
+		// The hourly check asks about all events, because another program may have stored a
+		// deletion.
 		w.relay.put(keys[1].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[7].ID}))
 		require.NoError(t, w.p.Refetch(t.Context(), repoOf(alice)))
 		wait(time.Second)
@@ -101,7 +102,8 @@ func TestWhatWaitsIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// What was deleted while it waited is not released, though nobody has told of that.
+// An event that was deleted while it was held is not released, even if the deletion was not
+// reported.
 func TestDeletedUntoldIsNotReleased(t *testing.T) {
 	asking(t, func(t *testing.T, w *world, _ *askedRelay) {
 		w.serveAlice()
@@ -121,7 +123,7 @@ func TestDeletedUntoldIsNotReleased(t *testing.T) {
 	})
 }
 
-// That it can't be asked says nothing: nothing is released or ended before it could.
+// While the relay cannot be asked, no event is released and no hold ends.
 func TestFailedDeletedIsNoVerdict(t *testing.T) {
 	asking(t, func(t *testing.T, w *world, r *askedRelay) {
 		w.serveAlice()
@@ -143,7 +145,8 @@ func TestFailedDeletedIsNoVerdict(t *testing.T) {
 	})
 }
 
-// What waits was parsed anew by each look, states of thousands of refs as well.
+// Held events are parsed once. Before, each release parsed them again, also states with thousands
+// of refs.
 func TestStatesAndPullRequestsThatWaitAreParsedOnce(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -153,7 +156,7 @@ func TestStatesAndPullRequestsThatWaitAreParsedOnce(t *testing.T) {
 		require.NotNil(t, parsed)
 		require.Same(t, parsed, w.p.PullRequest(parsed.ID))
 
-		// So that counts.
+		// The parsed form counts.
 		before := w.p.Status().Bytes
 		tags := []nostrTag{{"d", "r"}}
 		for i := range 1_000 {

@@ -22,9 +22,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Pull requests whose tips nobody has do not use up the requests in which a server may
-// be asked for a state's objects: with real git and a real server, that states are
-// released by the first attempt.
+// Pull requests with tips that no server has do not use up the rate limit of a server. With real
+// git and a real server, states are released by the first attempt.
 func TestTrapG7_BogusPullRequests(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "r.git")
 	must := func(dir, stdin string, args ...string) string {

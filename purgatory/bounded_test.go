@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// bounded are repositories of which one owner's may take up so many bytes.
+// bounded are repositories with a limit of bytes for one owner.
 type bounded struct {
 	*fetchtest.Fake
 	mu   sync.Mutex
@@ -40,8 +40,8 @@ func (b *bounded) set(left int64) {
 	b.left = left
 }
 
-// What is pushed was refused where an operator had set a ceiling, but what is fetched had
-// any room: strangers had us fetch their repositories until the disk was full.
+// Fetches respect the limit of an owner. Before, only pushes did, and strangers could fill the disk
+// with fetches of their repositories.
 func TestWhatIsFetchedHasACeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}))
@@ -63,7 +63,7 @@ func TestWhatIsFetchedHasACeiling(t *testing.T) {
 		require.Positive(t, w.p.Status().Dropped["ceiling"])
 		require.Equal(t, 1, w.p.Status().States, "it waits")
 
-		b.set(0) // what there was others have
+		b.set(0) // others use the rest
 		small := says(bob, now(), "main", 2)
 		w.git.Serve(clone("small.example/r.git"), serving(2))
 		w.relay.put(announce(bob, now()-500, "small.example/r.git"))
@@ -80,15 +80,15 @@ func TestWhatIsFetchedHasACeiling(t *testing.T) {
 		b.set(5000)
 		wait(time.Hour)
 		require.Len(t, w.git.Calls(), 2, "there is not enough")
-		b.set(20_000) // what is reserved only to ask is not given back here
+		b.set(20_000) // bytes reserved only to ask are not given back
 		wait(time.Hour)
 		require.True(t, w.relay.has(s), "there is room now")
 		require.Len(t, w.git.Calls(), 3)
 	})
 }
 
-// What was pushed before its event had any room beside the ceiling: who pushed first and
-// published then filled the disk.
+// Staged data respects the limit of an owner. Before, pushing before publishing could fill the
+// disk.
 func TestWhatWasStagedHasACeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})

@@ -16,8 +16,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
-// What an event of each kind must say is what makes it one that can wait: without it, it is
-// refused, and it is not read from a disk either.
+// An event without a required tag is refused, and not read from the disk either.
 func TestMalformedEventsAreNone(t *testing.T) {
 	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
 	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
@@ -57,8 +56,8 @@ func TestMalformedEventsAreNone(t *testing.T) {
 	require.Equal(t, Answer{Decision: Pass}, answer)
 }
 
-// So many servers have metrics of their own; the others share a label, and each is counted
-// where it began.
+// Up to 200 servers have their own metrics. The others share a label. The end of a request counts
+// for the same label as its start.
 func TestServersWithMetricsOfTheirOwn(t *testing.T) {
 	var s report
 	var ends []func(error) time.Duration

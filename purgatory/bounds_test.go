@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// metrics are the numbers by name and first label.
+// metrics returns the metrics by name and first label.
 func (w *world) metrics() map[string]float64 {
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(w.t, reg.Register(w.p.Collector("g")))
@@ -37,8 +37,8 @@ func (w *world) metrics() map[string]float64 {
 	return out
 }
 
-// When so much is told while the engine is busy that nothing more has room, nothing is missed:
-// it looks at all that waits. That is counted, as is what panics.
+// If the inbox overflows while the engine is busy, no event is missed, because the engine surveys
+// all held events. Overflows and panics are counted.
 func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -80,8 +80,7 @@ func TestNothingIsMissedThatHadNoRoom(t *testing.T) {
 	})
 }
 
-// What is read of hunting has as many places as what is kept of it; the rest is counted, and
-// goes.
+// At most MaxKept records of fetches are loaded from the disk. The others are counted and deleted.
 func TestWhatIsKeptOfHuntingIsBounded(t *testing.T) {
 	for most := 1; most <= 4; most++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -106,8 +105,7 @@ func TestWhatIsKeptOfHuntingIsBounded(t *testing.T) {
 	}
 }
 
-// An operator's call is refused while something is being fetched, and while the disk fails; then
-// it is made again.
+// RemoveRepository fails during a fetch and while the disk fails. A repeated call succeeds.
 func TestRemoveRepositoryInUse(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		slow := serving(2)
@@ -135,7 +133,7 @@ func TestRemoveRepositoryInUse(t *testing.T) {
 	})
 }
 
-// An announcement waits no more when a newer one of the same is served.
+// The hold of an announcement ends when a newer version is served.
 func TestServedAnnouncementReplacesAnOlderOneThatWaits(t *testing.T) {
 	for newer, waits := range map[bool]int{true: 0, false: 1} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -158,8 +156,8 @@ func TestServedAnnouncementReplacesAnOlderOneThatWaits(t *testing.T) {
 	}
 }
 
-// Others having all places says nothing about a pull request: it waits. One that takes long to
-// weigh has no room.
+// A pull request stays held while all git slots are busy. One that takes too long to measure has no
+// room.
 func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func() error
@@ -197,8 +195,8 @@ func TestPullRequestsThatCanNotBeWeighed(t *testing.T) {
 	}
 }
 
-// What was pushed for an event has no room when others have as much, and is there when they
-// have not; what takes long to be taken is left alone for a while.
+// Staged data has no room while others use it, and is imported afterwards. Slow data is not retried
+// for a while.
 func TestStagedDataWithoutRoomOrTime(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -217,12 +215,12 @@ func TestStagedDataWithoutRoomOrTime(t *testing.T) {
 		w.held(p)
 		wait(4 * time.Minute)
 		require.Equal(t, 1, tries)
-		w.held(proposes(dave, now(), 2, "")) // which has it looked at
+		w.held(proposes(dave, now(), 2, "")) // causes a release
 		wait(30 * time.Second)
 		require.Equal(t, 1, tries, "it took long a moment ago")
 		w.git.FailWith(nil)
 		w.held(proposes(dave, now()+1, 2, "again"))
-		wait(10 * time.Minute) // what failed is tried again later and later, at random
+		wait(10 * time.Minute) // failures are retried after random, growing waits
 		require.True(t, w.hasRef(p))
 	})
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -245,7 +243,7 @@ func TestStagedDataWithoutRoomOrTime(t *testing.T) {
 	})
 }
 
-// kept is all that is on the disk.
+// kept returns all records on the disk.
 func (w *world) kept() map[string]string {
 	out := make(map[string]string)
 	for r, err := range w.state.Each(w.t.Context(), "") {

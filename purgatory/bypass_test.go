@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// bytesOf is what the objects in a repository take up.
+// bytesOf returns the size of the objects in a repository.
 func (w *world) bytesOf(of *relaytest.Key) (sum int64) {
 	for _, id := range w.git.Objects(repoOf(of)) {
 		sum += w.git.Bytes(id)
@@ -22,14 +22,14 @@ func (w *world) bytesOf(of *relaytest.Key) (sum int64) {
 	return sum
 }
 
-// lyingAt is a pull request for alice's repository whose data is at a URL.
+// lyingAt returns a pull request to alice's repository with a clone URL.
 func lyingAt(by *relaytest.Key, tip int, u string) *nostrEvent {
 	return by.Event(now(), graspsync.KindPullRequest, fmt.Sprint(tip), nostrTag{"a", repoOf(alice).String()},
 		nostrTag{"c", object(tip).String()}, nostrTag{"clone", "https://" + u})
 }
 
-// What a small pull request needs and a large one as well counted for the large one, that had
-// no room: the small one had a ref, and with it all of that, and then the large one had as well.
+// Objects that a small pull request shares with a large one without room count for the small one.
+// Before, they counted only for the large one, and both got refs.
 func TestWhatHasNoRoomCountsForWhoNeedsIt(t *testing.T) {
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}}, func(t *testing.T, w *world) {
@@ -43,7 +43,7 @@ func TestWhatHasNoRoomCountsForWhoNeedsIt(t *testing.T) {
 			eve := relaytest.NewKey(fmt.Sprint("eve", i))
 			first := proposes(eve, now(), large, "large")
 			second := proposes(eve, now(), small, "small")
-			for n := 0; second.ID < first.ID; n++ { // it is weighed after the large one
+			for n := 0; second.ID < first.ID; n++ { // so that the large one is measured first
 				second = proposes(eve, now(), small, fmt.Sprint(n))
 			}
 			w.held(first)
@@ -62,8 +62,8 @@ func TestWhatHasNoRoomCountsForWhoNeedsIt(t *testing.T) {
 	})
 }
 
-// What was fetched with one that has room, for one of the same author that has none, counted
-// for nobody, a day after the other.
+// Objects of a pull request without room count if they came together with one that has room.
+// Before, one author could add them day after day without a limit.
 func TestWhatIsFetchedBesideCounts(t *testing.T) {
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most, MaxRepoDay: 4 * most}}, func(t *testing.T, w *world) {
@@ -89,8 +89,8 @@ func TestWhatIsFetchedBesideCounts(t *testing.T) {
 	})
 }
 
-// What came with it that nobody needs, or that is not whole, counted for nobody either: a day
-// after the other, for two weeks each.
+// Unneeded or incomplete objects in a reply count as well. Before, they could be added day after
+// day, and stayed for two weeks.
 func TestWhatIsFetchedInVainCounts(t *testing.T) {
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most, MaxRepoDay: 4 * most}}, func(t *testing.T, w *world) {
@@ -118,7 +118,7 @@ func TestWhatIsFetchedInVainCounts(t *testing.T) {
 	})
 }
 
-// Nor is anything kept for a pull request that is deleted while its data is fetched.
+// Data of a pull request that is deleted during its fetch is discarded.
 func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -141,7 +141,8 @@ func TestWhatIsDeletedWhileItIsFetchedBringsNothing(t *testing.T) {
 	})
 }
 
-// Pull requests that have room each, and have not together, came all from another repository.
+// Pull requests that each fit, but not together, are limited when they come from another
+// repository.
 func TestWhatIsSharedHasRoomTogether(t *testing.T) {
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {

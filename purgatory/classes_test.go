@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// askedFor says of each fetch whether it was for an object.
+// askedFor reports for each fetch whether it requested object n.
 func askedFor(w *world, n int) (out []bool) {
 	for _, c := range w.git.Calls() {
 		out = append(out, slices.Contains(c.Want, object(n)))
@@ -22,9 +22,8 @@ func askedFor(w *world, n int) (out []bool) {
 	return out
 }
 
-// A stream of pull requests keeps nobody from fetching what a state needs, and does not
-// have a server asked again for what it is known to lack; nor does a state that nobody
-// has keep pull requests waiting.
+// Many pull requests do not delay the fetch of a state's objects, and do not repeat requests for
+// objects that a server lacks. A state whose objects no server has does not delay pull requests.
 func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -62,8 +61,8 @@ func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 	})
 }
 
-// What pull requests have used up of a day keeps nobody from asking for a state's
-// objects, nor does that they were too much for a server's limit.
+// The daily bytes and size limits that pull requests use up do not prevent requests for a state's
+// objects.
 func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
 	for name, server := range map[string]fetchtest.Server{
 		"bytes": {Junk: true, Bytes: 300}, "limit": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 10},
@@ -90,8 +89,8 @@ func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
 	}
 }
 
-// A state and a pull request that one server has are both released in the first attempt. The
-// server was asked for the state only, and the pull request waited for the next attempt.
+// If one server has the objects of a state and of a pull request, both are released in the first
+// attempt. Before, the pull request waited for the next attempt.
 func TestOneServerHasBoth(t *testing.T) {
 	for name, servers := range map[string][]string{
 		"alone": {"a.example/r.git"}, "after one that has neither": {"none.example/r.git", "a.example/r.git"},
@@ -115,7 +114,7 @@ func TestOneServerHasBoth(t *testing.T) {
 	}
 }
 
-// The same after a restart, of what waited already when a server came to have both.
+// The same holds after a restart, for held events.
 func TestOneServerHasBothAfterARestart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
@@ -135,8 +134,8 @@ func TestOneServerHasBothAfterARestart(t *testing.T) {
 	})
 }
 
-// A server that lacks all of it is not asked the same again at once, and however many authors
-// write pull requests, it is asked a few times in one attempt.
+// A server that lacks all objects is not asked again immediately. Many authors of pull requests
+// cause only a few requests in one attempt.
 func TestAskedForMoreAFewTimesOnly(t *testing.T) {
 	t.Run("lacking", func(t *testing.T) {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -162,7 +161,7 @@ func TestAskedForMoreAFewTimesOnly(t *testing.T) {
 			var tips []int
 			for i := range 40 {
 				tips = append(tips, 1000+i)
-				w.git.Needs(object(1000+i), object(5000)) // which nobody has
+				w.git.Needs(object(1000+i), object(5000)) // which no server has
 			}
 			w.git.Serve(clone("a.example/r.git"), serving(append(tips, 1)...))
 			w.relay.put(announce(alice, now()-500, "a.example/r.git"))

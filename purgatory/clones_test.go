@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Of each announcement and each pull request the first clone URLs are hunted, the rest
-// is counted, however the event came.
+// Only the first MaxClones clone URLs of an announcement or pull request are used. The rest is
+// counted, for events of clients and of sync.
 func TestMaxClones(t *testing.T) {
 	named := func(who string) (servers []string) {
 		for i := range 5 {
@@ -59,8 +59,8 @@ func TestMaxClones(t *testing.T) {
 	})
 }
 
-// With as many as may have a say in a repository, each of whom names servers, a hunt would have
-// asked all of these: each has a server asked in turn, the owner and who wrote what waits first.
+// With many maintainers who name servers, one attempt asks a bounded number of servers. The owner
+// and authors of held states come first, the others in turn.
 func TestClonesOfManyMaintainers(t *testing.T) {
 	racetest.Amounts(t)
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 480 * time.Hour}}.With(purgatory.Fixed{MaxClones: 2}), func(t *testing.T, w *world) {
@@ -93,7 +93,7 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 		require.NotContains(t, asked(), "n0.example", "nobody has a second one before all have one")
 		require.Zero(t, w.p.Status().Dropped["clones"], "each of them is hunted in time")
 		require.EqualValues(t, 42-8, w.p.Status().Dropped["clones_turns"], "once, however often it is looked at")
-		wait(240 * time.Hour) // what is hunted in vain has its turns ever more rarely
+		wait(240 * time.Hour) // attempts get rarer
 		first := 0
 		for i := range 20 {
 			if slices.Contains(asked(), fmt.Sprintf("m%d.example", i)) {
@@ -104,7 +104,8 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 	})
 }
 
-// What nobody can be asked at is counted by itself, once, however the event came, and the log says why.
+// Unusable clone URLs are counted separately and once, for events of clients and of sync. The
+// reason is logged.
 func TestUnusableClones(t *testing.T) {
 	log := &lines{Handler: slog.DiscardHandler}
 	run(t, purgatory.Config{Logger: slog.New(log)}, func(t *testing.T, w *world) {
@@ -136,7 +137,8 @@ func TestUnusableClones(t *testing.T) {
 	})
 }
 
-// What an announcement lists beyond the first is counted when it comes, and not again when it is served or removed.
+// Clone URLs over the limit are counted when the announcement arrives, not when it is served or
+// removed.
 func TestSurplusOfClonesCountsOnce(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		var urls []string
@@ -159,7 +161,7 @@ func TestSurplusOfClonesCountsOnce(t *testing.T) {
 	})
 }
 
-// Where events wait for a short time only, what a client submitted was not hunted for before that was over.
+// With a short Hold, the first fetch for a client's event starts before the event expires.
 func TestWhatWaitsShortlyIsHuntedFor(t *testing.T) {
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// panicking is a fetcher with a bug that one server provokes.
+// panicking is a fetcher that panics for one server.
 type panicking struct {
 	*fetchtest.Fake
 	host string
@@ -43,7 +43,7 @@ func (q panickingQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL,
 	return q.Quarantine.Fetch(ctx, from, ids)
 }
 
-// A bug that a server's answer provokes ended the process.
+// A panic provoked by a server's reply costs one request. Before, it ended the process.
 func TestPromiseP38_PanicCostsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -61,11 +61,11 @@ func TestPromiseP38_PanicCostsOneRequest(t *testing.T) {
 	})
 }
 
-// bugs make calls of the embedder's code panic.
+// bugs makes calls of the embedder's code panic.
 type bugs struct {
 	mu   sync.Mutex
 	op   string // which calls
-	left int    // how many of them
+	left int    // number of panics
 	made int
 }
 
@@ -79,7 +79,7 @@ func (b *bugs) at(op string) {
 	}
 }
 
-// buggyRelay panics before the call or, as Save does, after it.
+// buggyRelay panics before the call or, in Save, after it.
 type buggyRelay struct {
 	*relay
 	b *bugs
@@ -211,8 +211,8 @@ func (s buggyState) Delete(ctx context.Context, keys ...string) error {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// Whatever code of the embedder's panics, a few times in a row: what was being done is
-// done in the end, once each, no lock stays held, and the process lives.
+// If any code of the embedder panics a few times in a row, every task still completes once, no lock
+// stays held, and the process survives.
 func TestPanicsCostWhatWasBeingDone(t *testing.T) {
 	for where, ops := range map[string][]string{
 		"relay":        {"save", "saved", "announcements", "states", "lists", "deleted", "has", "identifiers", "identifiers ranged"},
@@ -229,8 +229,8 @@ func TestPanicsCostWhatWasBeingDone(t *testing.T) {
 	}
 }
 
-// While a relay panics when it is asked whether a repository is ours, the repository was
-// taken out of service, and erased a week later.
+// While Lists panics, no repository is retired. Before, the repository was retired and deleted a
+// week later.
 func TestPanicsOfListsTakeNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -243,7 +243,7 @@ func TestPanicsOfListsTakeNothingAway(t *testing.T) {
 		b.mu.Lock()
 		b.left = 1_000_000
 		b.mu.Unlock()
-		w.p.NotifyStored(eventtest.Of(announce(alice, now()-100))) // a cause to look
+		w.p.NotifyStored(eventtest.Of(announce(alice, now()-100))) // causes a release
 		wait(9 * 24 * time.Hour)
 		require.Positive(t, w.p.Status().Panics["relay"])
 		require.True(t, w.git.Has(repoOf(alice)))
@@ -287,7 +287,7 @@ func testPanics(t *testing.T, where, op string) {
 		for _, ev := range []*nostr.Event{a, s, alsoBobs, vain, says(carol, now(), "main", 2)} {
 			submit(ev)
 		}
-		// Data whose event does not come.
+		// Data of an event that never arrives.
 		pushed := nip34.EventRef(graspsync.EventID{7})
 		wait(10 * time.Minute)
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{pushed: object(9)}, object(9))

@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// That somebody is at the repository of another maintainer, which has what one lacks, was told to
-// the operator as a failure each time that several of them were looked at at once.
+// A busy lock of another maintainer's repository is not logged as a failure.
 func TestWhoeverIsAtAnotherRepositoryIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Membership: unanswered()})

@@ -31,7 +31,7 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// life is one process: what it does after its end has no effect.
+// life is one process. Its actions after its end have no effect.
 type life struct{ dead atomic.Bool }
 
 type mortalStore struct {
@@ -65,7 +65,7 @@ func (r mortalRelay) Save(ctx context.Context, ev graspsync.Event) error {
 	return r.relay.Save(ctx, ev)
 }
 
-// watchedLocks notes when somebody waits for a lock in vain.
+// watchedLocks records waits for a lock that timed out.
 type watchedLocks struct {
 	*fetchtest.Fake
 	of *crashes
@@ -81,13 +81,13 @@ func (w watchedLocks) Lock(ctx context.Context, ref graspsync.RepoRef) (string, 
 	return dir, unlock, err
 }
 
-// promise is what an answer Held meant.
+// promise is the promise made by an answer Held.
 type promise struct {
 	event    *nostr.Event
 	deadline time.Time
 }
 
-// crashes is a random scenario in which the process is killed again and again.
+// crashes is a random scenario in which the process is killed repeatedly.
 type crashes struct {
 	t       *testing.T
 	mu      sync.Mutex // steps are taken by several goroutines
@@ -100,14 +100,14 @@ type crashes struct {
 	life    *life
 	stop    func()
 	final   bool
-	left    int    // steps to live; 0: for ever
-	aim     string // a step that is not outlived either
+	left    int    // steps to live; 0: no limit
+	aim     string // another step at which the process is killed
 	kills   map[string]int
 	held    map[string]promise
 	all     []*nostr.Event // submitted
 	deleted map[string]bool
 	endings map[string]int
-	inVain  time.Time                      // guarded by mu: a look gave up waiting for the lock of a repository
+	inVain  time.Time                      // guarded by mu: last time a release gave up waiting for a lock
 	behind  map[graspsync.RepoRef]struct{} // guarded by mu: a state of their family was served while they were locked
 	rule    nip34.Membership
 }
@@ -136,7 +136,7 @@ func (c *crashes) open() {
 		}
 	}}
 	p, err := purgatory.OpenWithStep(c.t.Context(), mortalRelay{c.relay, l}, watchedLocks{c.git, c}, c.git, mortalStore{c.store, l}, cfg, func(name string) { c.step(l, name) })
-	if l.dead.Load() { // it was killed while it recovered
+	if l.dead.Load() { // killed during recovery
 		c.stop = func() {}
 		return
 	}
@@ -170,7 +170,7 @@ func (c *crashes) step(l *life, name string) {
 	}
 }
 
-// disk returns what is kept under a prefix.
+// disk returns the records with a prefix.
 func (c *crashes) disk(prefix string) map[string][]byte {
 	out := make(map[string][]byte)
 	for r, err := range c.store.Each(context.Background(), "purgatory/"+prefix) {
@@ -192,7 +192,7 @@ func (c *crashes) check(when string) {
 	c.checkLocked(when)
 }
 
-// checkLocked looks at everything that must hold at every instant.
+// checkLocked checks all invariants.
 func (c *crashes) checkLocked(when string) {
 	require.Empty(c.t, c.git.Broken(), when)
 	entries, gone := c.disk("entry/"), c.disk("expired/")
@@ -225,7 +225,7 @@ func (c *crashes) checkHeld(when, id string, h promise, entries, gone map[string
 	}
 	if record, waits := entries[id]; waits {
 		if h.event.Kind != graspsync.KindAnnouncement {
-			// While something of ours fails, as at the end of a life, it waits on.
+			// The hold is extended while our store, git or disk fails, as at the end of a life.
 			require.False(c.t, deadlineIn(c.t, record).Before(h.deadline), "%s: deadline of %s", when, id)
 		}
 		return
@@ -242,8 +242,8 @@ func replaces(a, b *nostr.Event) bool {
 		(a.CreatedAt > b.CreatedAt || (a.CreatedAt == b.CreatedAt && a.ID < b.ID))
 }
 
-// checkRefs says whether the refs of a repository are those of the newest state that
-// is served, or of a newer one that is about to be.
+// checkRefs checks that the refs of a repository are those of the newest served state, or of a
+// newer state that is about to be served.
 func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Announcement, stored []*nip34.State) {
 	members := c.rule.Family(a.Ref.Identifier, all).Authority(a.Ref).Members()
 	var newest *nip34.State
@@ -268,7 +268,7 @@ func (c *crashes) checkRefs(when string, a *nip34.Announcement, all []*nip34.Ann
 		ok = ok || (err == nil && s.Key().Newer(newest.Key()) && maps.Equal(now, s.Refs))
 	}
 	if !ok && len(all) > 1 && time.Since(c.inVain) < time.Minute {
-		c.behind[a.Ref] = struct{}{} // two looks at once wait for each other: one gives up, and serves the state
+		c.behind[a.Ref] = struct{}{} // two releases waited for each other: one gave up and served the state
 	}
 	_, behind := c.behind[a.Ref]
 	require.True(c.t, ok || behind, "%s: %s is served, refs are %v", when, newest.ID, now)
@@ -322,7 +322,7 @@ func (c *crashes) act(n int) {
 	case 5:
 		to, tip := repoOf(keys[c.rng.IntN(3)]), c.rng.IntN(8)
 		p := pull(who, to, tip, graspsync.KindPullRequest+c.rng.IntN(2))
-		if c.rng.IntN(2) == 0 { // its data came first, or half of it
+		if c.rng.IntN(2) == 0 { // all or half of its data came first
 			c.git.Stage(to, idOf(p), object(tip), object(tip), object(7+c.rng.IntN(2)))
 			c.git.Stage(to, idOf(p), object(9), object(9))
 		}
@@ -372,14 +372,14 @@ func relaytestKey(hex string) *relaytest.Key {
 	return nil
 }
 
-// durableSteps are all that the process is killed after.
+// durableSteps are the steps after which the process is killed.
 var durableSteps = []string{
 	"created", "held", "fetched", "promoted", "taken", "unstaged", "shared", "journalled", "aligned", "stored", "struck off",
 	"removed", "expired softly", "remembered", "expired", "in a transaction",
 }
 
-// livesFor has the process be killed again: after some steps, or the first time that the
-// one is taken after which it was killed least often.
+// livesFor schedules the next kill: after a number of steps, or at the step with the fewest kills
+// so far.
 func (c *crashes) livesFor() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -387,9 +387,8 @@ func (c *crashes) livesFor() {
 	c.aim = slices.MinFunc(durableSteps, func(a, b string) int { return cmp.Compare(c.kills[a], c.kills[b]) })
 }
 
-// Whenever the process is killed, and it is killed after every durable step: nothing
-// is served without its refs and objects, no ref is without its objects, nothing that
-// was held is lost, and no deadline changes.
+// The process is killed after every durable step. At any time, no event is served without its refs
+// and objects, no ref lacks its objects, no held event is lost, and no deadline changes.
 func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 	kills := make(map[string]int)
 	released := 0
@@ -401,7 +400,7 @@ func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 				behind: make(map[graspsync.RepoRef]struct{}),
 			}
 			t.Cleanup(func() {
-				if t.Failed() { // what fails in a step ends its goroutine, and what waits for that has no end
+				if t.Failed() { // a failure in a step ends its goroutine, so others would wait forever
 					t.Logf("seed %d", seed)
 				}
 			})
@@ -421,7 +420,7 @@ func TestTrapP5_KilledAtEveryStep(t *testing.T) {
 	}
 	t.Logf("killed %d times: %v; released %d", total, kills, released)
 	for _, name := range durableSteps {
-		require.True(t, kills[name] > 0 || testing.Short(), name) // a few seeds do not come to all
+		require.True(t, kills[name] > 0 || testing.Short(), name) // a few seeds do not reach all steps
 	}
 }
 

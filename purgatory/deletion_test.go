@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// An announcement that is deleted while it waits takes its repository along; what is
-// over by NIP-40 goes as well.
+// The repository of a held announcement is removed when the announcement is deleted or its NIP-40
+// expiration passes.
 func TestDeletedAnnouncement(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := announce(alice, now())
@@ -37,8 +37,7 @@ func TestDeletedAnnouncement(t *testing.T) {
 	})
 }
 
-// The repository of an announcement that is deleted while data is fetched for it goes
-// when that has ended.
+// If a fetch is under way, the repository of a deleted announcement is removed after the fetch.
 func TestDeletedWhileFetched(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 5 * time.Minute})
@@ -57,7 +56,7 @@ func TestDeletedWhileFetched(t *testing.T) {
 	})
 }
 
-// Nor is it left when it can't be removed at once.
+// If the removal fails at first, it is repeated.
 func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := announce(alice, now())
@@ -83,8 +82,8 @@ func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
 	})
 }
 
-// A deleted version goes alone where another one is served: also when repositories of others go
-// at the same moment, whose looks took it away with theirs.
+// If another version is served, deleting a version does not remove its repository, even if
+// repositories of other owners leave at the same time.
 func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		t.Run(fmt.Sprint(others), func(t *testing.T) {
@@ -116,7 +115,8 @@ func TestDeletedVersionOfWhatIsServed(t *testing.T) {
 	}
 }
 
-// An announcement that waits since another one names its author was released though it was deleted, where nobody had told of that.
+// A held announcement of a listed maintainer is not released if it was deleted, even if the
+// deletion was not reported.
 func TestDeletedRelativeIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -142,12 +142,13 @@ func TestDeletedRelativeIsNotReleased(t *testing.T) {
 	})
 }
 
-// onlyHers is a relay whose repositories bob's are not.
+// onlyHers is a relay that does not host bob's repositories.
 type onlyHers struct{ *relay }
 
 func (r onlyHers) Lists(a *nip34.Announcement) bool { return a.Ref.Owner.String() != bob.Hex() }
 
-// The ref of a stored pull request stayed for up to two hours after the event was deleted. It stays if the event is stored again.
+// The ref of a stored pull request is removed when the event is deleted, unless it is stored again.
+// Before, the ref stayed for up to two hours.
 func TestDeletedPullRequestLeavesNoRef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()

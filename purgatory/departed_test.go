@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// served has a repository of alice's served with a branch.
+// served makes alice's repository served, with a branch.
 func served(w *world) (announcement *nostrEvent) {
 	a := announce(alice, now()-100)
 	w.relay.put(a, says(alice, now()-100, "main", 1))
@@ -26,7 +26,7 @@ func served(w *world) (announcement *nostrEvent) {
 	return a
 }
 
-// gone takes an event out of the relay.
+// gone removes an event from the relay.
 func (r *relay) gone(ev *nostrEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,8 +39,8 @@ func (r *relay) gone(ev *nostrEvent) {
 	r.events = kept
 }
 
-// A repository whose announcement was deleted, or had gone in some other way, was served
-// for ever, and took whatever anybody pushed.
+// A repository whose announcement was deleted or removed in another way leaves service. Before, it
+// was served forever and accepted pushes.
 func TestDepartedRepositories(t *testing.T) {
 	for name, c := range map[string]struct {
 		soon   bool
@@ -63,7 +63,7 @@ func TestDepartedRepositories(t *testing.T) {
 			w.p.NotifyStored(eventtest.Of(alice.Event(now(), 62, "", nostrTag{"relay", "ALL_RELAYS"})))
 		}},
 		"lists us no more": {true, func(w *world, a *nostrEvent) {
-			w.relay.gone(a) // the relay has it, but it is none of those that are ours
+			w.relay.gone(a) // the relay has it, but it does not list this service
 			w.p.NotifyStored(eventtest.Of(announce(alice, now())))
 		}},
 		"lost": {false, func(w *world, a *nostrEvent) { w.relay.gone(a) }},
@@ -94,7 +94,7 @@ func TestDepartedRepositories(t *testing.T) {
 	}
 }
 
-// What stays announced, waits or is none of theirs stays.
+// Repositories with a stored or held announcement, and of other owners, stay.
 func TestOthersDoNotDepart(t *testing.T) {
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 10 * time.Hour}}.With(purgatory.Fixed{MaxHold: 24 * time.Hour}), func(t *testing.T, w *world) {
 		served(w)
@@ -112,7 +112,7 @@ func TestOthersDoNotDepart(t *testing.T) {
 	})
 }
 
-// Announced again in time, a repository is as it was.
+// A repository that is announced again in time is restored.
 func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
@@ -131,7 +131,7 @@ func TestDepartedAndAnnouncedAgain(t *testing.T) {
 	})
 }
 
-// Who pushes has the repository to the end of the push; then it goes.
+// A repository is retired after a running push has ended.
 func TestDepartsAfterThePush(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
@@ -147,7 +147,7 @@ func TestDepartsAfterThePush(t *testing.T) {
 	})
 }
 
-// An operator could not have a repository removed.
+// An operator can remove a repository.
 func TestRemoveRepository(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := served(w)
@@ -159,8 +159,8 @@ func TestRemoveRepository(t *testing.T) {
 	})
 }
 
-// Refs that anybody may have made kept an announcement without data from expiring, for
-// ever, and were tried to be removed every ten seconds.
+// Refs of pull requests do not keep an announcement without data from expiring. Before, it never
+// expired, and its removal was retried every ten seconds.
 func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.held(announce(alice, now()))
@@ -175,7 +175,7 @@ func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
 	})
 }
 
-// What can't be expired is tried again later and later.
+// A failed expiry is retried after growing waits.
 func TestExpiryBacksOff(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		tries := 0
@@ -196,8 +196,8 @@ func TestExpiryBacksOff(t *testing.T) {
 	})
 }
 
-// When the folder of repositories was lost events went on being served, clones were told that
-// there is no such repository, and nobody noticed before the check, up to an hour later.
+// If the folder of repositories is lost, they are recreated at the start. Before, events were
+// served without repositories until the hourly check.
 func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served(w)
@@ -217,7 +217,7 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 	})
 }
 
-// A lost repository was not noticed at the start if another owner's of the same name was there.
+// A lost repository is noticed at the start even if a repository with the same identifier exists.
 func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served(w)
@@ -240,8 +240,8 @@ func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
 	})
 }
 
-// A look that had begun when the clock came to an announcement took its repository for nobody's,
-// and out of service, before it was settled whether there was something in it.
+// A release that started when the expiry of an announcement starts does not retire its repository,
+// because the expiry must decide whether it has data.
 func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}.With(purgatory.Fixed{MaxHold: time.Hour}), func(t *testing.T, w *world) {
 		a := announce(alice, now())
@@ -252,7 +252,7 @@ func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.git.FailWith(func(op string) error {
 			switch op {
-			case "lock": // a slow disk: of the look below first, then of the clock
+			case "lock": // a slow disk for the release below, then for the expiry
 				time.Sleep(8 * time.Second)
 			case "depart", "remove":
 				t.Error(op)
@@ -266,11 +266,11 @@ func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
 	})
 }
 
-// A state that its author had deleted went on deciding about refs for up to an hour: also in the
-// repositories of others, whose own states were the newest again.
+// A state that its author has deleted stops deciding about refs, also in repositories of other
+// owners. Before, it did so only after up to an hour.
 func TestADeletedStateDecidesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		hosted bool // the author's own repository is here as well
+		hosted bool // this service hosts the author's own repository
 		leaves func(w *world, st *nostrEvent)
 	}{
 		"by its address": {false, func(w *world, st *nostrEvent) {
@@ -283,7 +283,7 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-				// carol has a say with alice by way of bob
+				// Carol is a maintainer for alice through bob.
 				listing := func(k *relaytest.Key, others ...*relaytest.Key) *nostrEvent {
 					tag := nostrTag{"maintainers"}
 					for _, o := range others {
@@ -319,7 +319,8 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 	}
 }
 
-// A version that a newer one takes the place of is removed as what is deleted: that costs no look.
+// Replacing a state by a newer version causes no release, although it is removed like a deleted
+// one.
 func TestAReplacedStateCostsNoLook(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served(w)

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// inService has repositories of so many owners served, and returns these.
+// inService makes the repositories of n owners served.
 func inService(w *world, n int) (owners []*relaytest.Key) {
 	for i := range n {
 		k := relaytest.NewCheapKey(fmt.Sprint("owner", i))
@@ -28,7 +28,7 @@ func inService(w *world, n int) (owners []*relaytest.Key) {
 	return owners
 }
 
-// lose takes all events out of the relay, but for the last that were put there, and returns them.
+// lose removes all events from the relay, except the last ones.
 func (r *relay) lose(but int) (lost []*nostrEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *relay) lose(but int) (lost []*nostrEvent) {
 	return lost
 }
 
-// countServed is how many repositories are in service.
+// countServed returns the number of repositories in service.
 func countServed(w *world, owners []*relaytest.Key) (n int) {
 	for _, k := range owners {
 		if w.git.Has(repoOf(k)) {
@@ -47,7 +47,8 @@ func countServed(w *world, owners []*relaytest.Key) (n int) {
 	return n
 }
 
-// The events were lost, since their volume was not mounted: each repository left within two hours.
+// If most events are lost, for example because a volume is not mounted, no repository leaves
+// service. Before, all left within two hours.
 func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 	for _, count := range []int{1, 3, 30} {
 		for name, end := range map[string]func(t *testing.T, w *world, owners []*relaytest.Key, lost []*nostrEvent){
@@ -91,7 +92,7 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 	}
 }
 
-// Announcements of others do not end it: their repositories came after the loss.
+// New announcements of other repositories do not end the keeping, because they came after the loss.
 func TestCaseC6_NewcomersDoNotConfirm(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		owners := inService(w, 6)
@@ -111,7 +112,7 @@ func TestCaseC6_NewcomersDoNotConfirm(t *testing.T) {
 			require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
 			require.Equal(t, len(owners), countServed(w, owners))
 			w.stop()
-			w.start() // a restart does not end it
+			w.start() // survives a restart
 		}
 		wait(time.Second)
 		require.Equal(t, len(owners), w.p.ConfirmDepartures())
@@ -125,7 +126,7 @@ func TestCaseC6_NewcomersDoNotConfirm(t *testing.T) {
 	})
 }
 
-// A store that loses its events while the server runs, at any time of a check.
+// The same holds if the store loses events while the server runs, at any time of a check.
 func TestCaseC6_LostWhileRunning(t *testing.T) {
 	for at, count := range map[time.Duration]int{time.Minute: 30, 20 * time.Minute: 2, 40 * time.Minute: 12} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -143,7 +144,7 @@ func TestCaseC6_LostWhileRunning(t *testing.T) {
 	}
 }
 
-// A few that are gone leave, as before.
+// If few announcements are gone, their repositories leave.
 func TestCaseC6_FewLeave(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		owners := inService(w, 30)

@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What another repository had came for pull requests that could have no ref, and stayed for as
-// long as they waited.
+// Pull requests without room for a ref do not copy objects from other repositories. Before, such
+// objects stayed as long as the events were held.
 func TestWhatIsSharedHasRoom(t *testing.T) {
 	const most = 1000
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: most}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
@@ -46,7 +46,7 @@ func TestWhatIsSharedHasRoom(t *testing.T) {
 		}
 		require.Greater(t, size(mallory), int64(10*most))
 		require.LessOrEqual(t, size(alice), int64(2*most))
-		w.git.Size(object(50), 10) // what is there beside that
+		w.git.Size(object(50), 10) // size of the existing objects
 		w.git.Put(repoOf(mallory), object(50))
 		honest := both(dave, 50)
 		w.held(honest)
@@ -55,7 +55,7 @@ func TestWhatIsSharedHasRoom(t *testing.T) {
 	})
 }
 
-// leavingStore is one whose clients go while the disk is at work: what they wanted is written.
+// leavingStore is a store whose clients disconnect during a write.
 type leavingStore struct {
 	state.Store
 	leave func()
@@ -76,9 +76,8 @@ func (s *leavingStore) Delete(ctx context.Context, keys ...string) error {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// A client that went while its event was written left it on the disk, where it counted for
-// nobody: who did that again and again filled it. What had to give way for it stayed there as
-// well.
+// A client that disconnects during the write leaves no event on the disk. Before, such events and
+// the events that they evicted stayed, counted in no quota, and could fill the disk.
 func TestWhoGoesLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 16}}.With(purgatory.Fixed{MaxPerAuthor: 16}))
@@ -105,8 +104,7 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 	})
 }
 
-// Each newer version of an announcement whose client had gone by then left the one before it on
-// the disk.
+// A client that disconnects leaves no older version of an announcement on the disk.
 func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -133,8 +131,8 @@ func TestWhoGoesLeavesNoOlderVersion(t *testing.T) {
 	})
 }
 
-// What pull requests took up in a repository that has left counted for them until the next start: an
-// owner who had repositories come and go had no limit any more.
+// The bytes of pull requests in a retired repository are no longer counted. Before, they counted
+// until the next start, in the quota of the owner.
 func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		a := served(w)
@@ -157,7 +155,7 @@ func TestWhatGaveWayLeavesWithItsRepository(t *testing.T) {
 	})
 }
 
-// failing is a maintainer that takes its time in vain.
+// failing is a maintainer of repositories that takes long and fails.
 type failing struct {
 	*runs
 }
@@ -169,8 +167,8 @@ func (f failing) Maintain(ctx context.Context, how purgatory.Maintenance) (purga
 	return purgatory.Maintained{}, errors.New("time limit exceeded")
 }
 
-// What could not be looked for in the time that there is was looked for again a minute later:
-// each time all of the repository was packed, and locked for as long as may be.
+// A prune that timed out is not repeated for a while. Before, it was repeated every minute, and
+// locked the repository each time.
 func TestWhatFailsToGoIsLeftAloneForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}})

@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What waits counts with all that it takes up, of which thousands of tags without a word
-// are the most.
+// The size of a held event includes its overhead, most of all for thousands of empty tags.
 func TestSizeOfWhatWaits(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		d := nostrTag{"d", "r"}
@@ -32,7 +31,7 @@ func TestSizeOfWhatWaits(t *testing.T) {
 		full := w.p.Status().Bytes
 		require.Greater(t, full-empty, int64(20_000))
 
-		// It is kept parsed, and whoever it lists has a place beside those whom others list.
+		// The parsed form and its listed maintainers count.
 		lists := nostrTag{"maintainers"}
 		for i := range nip34.MaxMaintainers {
 			lists = append(lists, fmt.Sprintf("%064x", i))

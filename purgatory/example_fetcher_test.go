@@ -12,9 +12,9 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// nearFirst is a GitFetcher that asks a mirror nearby before it asks a server far away. What it
-// does not change it has from the GitFetcher that it embeds, such as that of package gitfetch; its
-// quarantines do the same. Purgatory takes every request for one to the server that it named.
+// nearFirst is a GitFetcher that asks a mirror nearby before the server. It embeds the GitFetcher
+// that does the rest, such as that of package gitfetch. Its quarantines do the same. Purgatory
+// counts each request for the server.
 type nearFirst struct {
 	purgatory.GitFetcher
 	mirror string // has https://host/path at mirror/host/path
@@ -23,7 +23,7 @@ type nearFirst struct {
 type nearQuarantine struct {
 	purgatory.Quarantine
 	mirror string
-	near   *atomic.Int64 // what has come from the mirror, once the server is asked
+	near   *atomic.Int64 // bytes received from the mirror
 }
 
 // Quarantine implements [purgatory.GitFetcher].
@@ -39,7 +39,7 @@ func (g nearFirst) Quarantine(ctx context.Context, dir string) (purgatory.Quaran
 func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
 	q.near.Store(0)
 	near, err := graspsync.ParseCloneURL(q.mirror + "/" + from.HostPort().Host + from.Path())
-	if err != nil { // a path that is too long, say
+	if err != nil { // such as a path that is too long
 		return q.Quarantine.Fetch(ctx, from, ids)
 	}
 	bytes, err := q.Quarantine.Fetch(ctx, near, ids)
@@ -53,13 +53,13 @@ func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids 
 	q.near.Store(bytes)
 	more, err := q.Quarantine.Fetch(ctx, from, missing)
 	if errors.Is(err, purgatory.ErrNotServed) && len(missing) < len(ids) {
-		err = nil // of what was asked for something is here
+		err = nil // some of the objects arrived from the mirror
 	}
 	return bytes + more, err
 }
 
-// Received implements [purgatory.Quarantine]. What it embeds begins anew as the server is asked, at a
-// moment that nobody sees from here: until that has sent more, what came from the mirror counts.
+// Received implements [purgatory.Quarantine]. The embedded count starts again at 0 when the server
+// is asked. Until it exceeds the bytes from the mirror, those count.
 func (q nearQuarantine) Received() int64 { return max(q.near.Load(), q.Quarantine.Received()) }
 
 // A GitFetcher around another one. The suite that it passes is in package fetchtest.

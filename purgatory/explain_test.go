@@ -22,8 +22,8 @@ func (w *world) explained(ev *nostrEvent) purgatory.EventState {
 	return x
 }
 
-// Whoever asks about an event that waits hears for which object, who was asked and said what, and
-// when that goes on; and afterwards how it ended.
+// EventState of a held event names the missing object, the servers with their replies, and the next
+// attempt. Afterwards it has the end of the hold.
 func TestExplainWaiting(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
@@ -70,7 +70,7 @@ func TestExplainWaiting(t *testing.T) {
 	})
 }
 
-// What was released says so, and a repository that lacks nothing that it does.
+// A released event is reported as released, and its repository as complete.
 func TestExplainReleased(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
@@ -88,7 +88,7 @@ func TestExplainReleased(t *testing.T) {
 	})
 }
 
-// Where nobody can be asked it is said that a push is needed.
+// If no server can be asked, the answer says that a push is needed.
 func TestExplainNobodyToAsk(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.held(announce(alice, now()))
@@ -103,8 +103,8 @@ func TestExplainNobodyToAsk(t *testing.T) {
 	})
 }
 
-// What was given up was forgotten by a restart, and its repository was said to be complete: so it was
-// before a restart.
+// Expired events are reported before and after a restart. Before, a restart lost them, and their
+// repository was reported as complete.
 func TestExplainGivenUp(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
@@ -133,7 +133,7 @@ func TestExplainGivenUp(t *testing.T) {
 			x := repo()
 			require.Len(t, x.GivenUp, 1, restarts)
 			require.Equal(t, lost.ID, x.GivenUp[0].ID.String(), restarts)
-			if restarts == "none" { // what servers said is not kept
+			if restarts == "none" { // replies of servers are not stored
 				require.NotZero(t, w.explained(lost).Data[0].Servers[0].Asked)
 				require.NotZero(t, x.Servers[0].Asked)
 			}
@@ -145,7 +145,7 @@ func TestExplainGivenUp(t *testing.T) {
 			require.Empty(t, other.GivenUp)
 		}
 
-		// Once a client has submitted it again, and its data has come, nothing is given up any more.
+		// After a client resubmits the event and its data arrives, no expired event remains.
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
 		require.Equal(t, purgatory.Held, w.submit(lost, true))
 		wait(10 * time.Minute)
@@ -154,7 +154,7 @@ func TestExplainGivenUp(t *testing.T) {
 	})
 }
 
-// What an older version gave up has no repository on the disk: no repository is said to be complete then.
+// A record of an earlier version names no repository. Then no repository is reported as complete.
 func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()

@@ -11,14 +11,14 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// OpenWithStep is Open with somebody who is told of each durable step.
+// OpenWithStep is Open with a function that is called after each durable step.
 func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
 	step func(string),
 ) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, store, cfg, step, rand.Uint64()|1)
 }
 
-// Sizes says how much is kept in memory, by what.
+// Sizes returns the number of items in memory by kind.
 func (p *Purgatory) Sizes() map[string]int {
 	p.pending.mu.Lock()
 	defer p.pending.mu.Unlock()
@@ -59,8 +59,8 @@ func (p *Purgatory) Sizes() map[string]int {
 	}
 }
 
-// Left names what is still counted, locked or kept for nobody once Run has returned and nobody
-// submits anything: it would keep others out for good, and no single answer shows that.
+// Left returns the names of counters, locks and records that are still in use after Run has
+// returned. Such a leak would block others forever, and no single answer shows it.
 func (p *Purgatory) Left() (out []string) {
 	wrong := func(is bool, what string, args ...any) {
 		if is {
@@ -112,7 +112,7 @@ func (p *Purgatory) Left() (out []string) {
 	return out
 }
 
-// Undo is what takes back a transaction, of which a part was done.
+// Undo returns the changes that revert a partial transaction.
 func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
 	var all []refplan.RefChange
 	for _, c := range changes {
@@ -125,18 +125,18 @@ func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []R
 	return back, backTo
 }
 
-// OpenSeeded is Open with waits of lengths that are not at random.
+// OpenSeeded is Open with reproducible waits.
 func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, seed uint64) (*Purgatory, error) {
 	return open(ctx, relay, repos, git, store, cfg, func(string) {}, seed)
 }
 
-// Fixed is what only tests set otherwise.
+// Fixed are the settings that only tests change.
 type Fixed = constants
 
-// Fixed returns it, to be changed.
+// Fixed returns them for modification.
 func (c *Config) Fixed() *Fixed { return &c.fixed }
 
-// With returns a copy that has it.
+// With returns a copy with the settings f.
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c

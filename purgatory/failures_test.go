@@ -18,7 +18,7 @@ import (
 
 var errSick = errors.New("sick dependency")
 
-// sickState can't be written to while it is sick.
+// sickState fails writes while it is sick.
 type sickState struct {
 	state.Store
 	sick *atomic.Bool
@@ -31,7 +31,7 @@ func (s sickState) Put(ctx context.Context, records ...state.Record) error {
 	return s.Store.Put(ctx, records...)
 }
 
-// What purgatory depends on and fails is in its status, until it works again.
+// Failing dependencies are in the status until they succeed again.
 func TestCaseC20_FailingDependencyIsInStatus(t *testing.T) {
 	for what, of := range map[string]string{
 		"state": "store write", "save": "relay save", "quarantine": "git take", "refs": "git", "create": "repositories create",

@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whoever keeps a repository of their own locked, by pushes that take long, holds up
-// nobody's whose repository has the same identifier.
+// A repository that is locked by slow pushes does not delay other repositories with the same
+// identifier.
 func TestLockedRepositoryHoldsUpNobodyElse(t *testing.T) {
 	for _, order := range [][2]int{{0, 1}, {1, 0}} {
 		keys := []*relaytest.Key{alice, bob}
@@ -40,7 +40,7 @@ func TestLockedRepositoryHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// What one repository can't give is not what keeps another one from its own.
+// A repository whose objects cannot be copied does not keep another one from being released.
 func TestSharingFails(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.git.FailWith(func(op string) error {
@@ -65,7 +65,7 @@ func TestSharingFails(t *testing.T) {
 	})
 }
 
-// Who decides is asked again after the objects were looked at, which may take minutes.
+// Maintainers are read again after histories were walked, which may take minutes.
 func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now()
@@ -93,8 +93,8 @@ func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
 	})
 }
 
-// A state that moves the refs of several repositories is served when it has moved those
-// of one; the others stay queued, and need not wait for the hourly check.
+// A state that moves the refs of several repositories is served after those of one are moved. The
+// others stay queued, and do not wait for the hourly check.
 func TestStaysQueuedWhereItFailed(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now()
@@ -118,8 +118,8 @@ func TestStaysQueuedWhereItFailed(t *testing.T) {
 	})
 }
 
-// A state is served when those who follow it do, or after a moment: many may have to follow it,
-// and pushes may have their repositories locked. They follow later.
+// A state is served after the refs of other repositories have followed, or after a short wait,
+// because there may be many and pushes may lock them. They follow later.
 func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		const others = 16
@@ -151,7 +151,7 @@ func TestThoseWhoFollowHoldUpAStateForAMoment(t *testing.T) {
 			wait(10 * time.Millisecond)
 		}
 		t.Logf("served after %v", time.Since(began))
-		const own = 5 * time.Second // in which looks at these wait for their locks, and it for them
+		const own = 5 * time.Second // wait for their locks and for this one
 		require.Less(t, time.Since(began), own+1300*time.Millisecond)
 		for _, unlock := range unlocks {
 			unlock()

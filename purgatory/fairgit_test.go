@@ -24,8 +24,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// heavyGit is purgatory over real git and a folder of repositories, in which walks over
-// histories take ten seconds but for one owner's.
+// heavyGit is a purgatory with real git, in which walking histories takes ten seconds except for
+// one owner.
 type heavyGit struct {
 	relay *relay
 	repos *gitserve.Repositories
@@ -65,7 +65,7 @@ exec git "$@"
 	return h
 }
 
-// commit makes a repository if need be, and a commit in it that no ref has.
+// commit creates a commit without a ref, and the repository if necessary.
 func (h *heavyGit) commit(t *testing.T, ref graspsync.RepoRef, message string) (dir, id string) {
 	require.NoError(t, h.repos.Create(t.Context(), ref, nip34.SHA1))
 	dir, unlock, err := h.repos.Lock(t.Context(), ref)
@@ -89,9 +89,8 @@ func (h *heavyGit) hold(t *testing.T, evs ...*nostrEvent) {
 	}
 }
 
-// With real git: three owners of repositories with the same identifier, and one key with
-// twelve others, whose histories take longer to walk than a look may, beside somebody
-// whose data is here.
+// With real git: three owners with the same identifier and one key with twelve repositories have
+// histories that exceed the time budget. An owner with complete data is served in time.
 func TestHeavyTreesWithRealGit(t *testing.T) {
 	racetest.Amounts(t)
 	if _, err := exec.LookPath("git"); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// slowGit walks histories as slowly as it is told to. A walk that is cut short begins
-// anew.
+// slowGit walks histories with configurable speed. A walk that is cut short starts from the
+// beginning.
 type slowGit struct {
 	*fetchtest.Fake
 	cost func(ref graspsync.RepoRef, ids []nip34.ObjectID) time.Duration
@@ -71,8 +71,8 @@ func (s *slowGit) UpdateRefs(ctx context.Context, dir string, c []purgatory.RefC
 	return s.Fake.UpdateRefs(ctx, dir, c, head)
 }
 
-// beside runs an attack and returns how long a state of somebody else waits whose data is
-// here, while it goes on.
+// beside runs an attack and returns how long a complete state of another owner is held during the
+// attack.
 func beside(t *testing.T, cost time.Duration, attack func(w *world, git *slowGit, at nostr.Timestamp)) (took time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		victim := relaytest.NewKey("v1") // sorts last
@@ -107,7 +107,7 @@ func beside(t *testing.T, cost time.Duration, attack func(w *world, git *slowGit
 	return took
 }
 
-// heavy has a key's repository wait for data that is here and takes long to walk.
+// heavy adds a repository that waits for existing data with a slow walk.
 func heavy(w *world, git *slowGit, key *relaytest.Key, identifier string, at nostr.Timestamp, n int) {
 	d := nostrTag{"d", identifier}
 	w.held(key.Event(at, graspsync.KindAnnouncement, "", d))
@@ -115,15 +115,15 @@ func heavy(w *world, git *slowGit, key *relaytest.Key, identifier string, at nos
 	w.held(key.Event(at, graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(n).String()}))
 }
 
-// Repositories whose histories take minutes to walk were looked at one after the other
-// with those of all others of the same identifier, in the time of one look.
+// Repositories with slow histories do not delay others with the same identifier. Before, all were
+// examined in one time budget.
 func TestHeavyTreesUnderTheSameIdentifier(t *testing.T) {
 	alone := beside(t, 0, func(*world, *slowGit, nostr.Timestamp) {})
 	for _, listed := range []bool{false, true} {
 		took := beside(t, 110*time.Second, func(w *world, git *slowGit, at nostr.Timestamp) {
 			for i, seed := range []string{"a3", "a4", "a2"} {
 				key := relaytest.NewKey(seed)
-				if listed { // what the victim says is about their repositories as well
+				if listed { // states of the victim concern their repositories as well
 					w.held(key.Event(at-1, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", relaytest.NewKey("v1").Hex()}))
 					git.Put(key.Ref("r"), object(70+i))
 				} else {
@@ -137,7 +137,7 @@ func TestHeavyTreesUnderTheSameIdentifier(t *testing.T) {
 	}
 }
 
-// One key's repositories took all places for as long as they liked.
+// Slow repositories of one key do not use all slots.
 func TestManySlowRepositoriesOfOneKey(t *testing.T) {
 	alone := beside(t, 0, func(*world, *slowGit, nostr.Timestamp) {})
 	for _, n := range []int{4, 40} {
@@ -152,7 +152,7 @@ func TestManySlowRepositoriesOfOneKey(t *testing.T) {
 	}
 }
 
-// Keys are free: that each of the slow repositories is another one's must not help.
+// Slow repositories of many keys do not use all slots either, because keys are free.
 func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
 	took := beside(t, 4*time.Minute, func(w *world, git *slowGit, at nostr.Timestamp) {
 		for i := range 40 {
@@ -164,7 +164,7 @@ func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
 	require.LessOrEqual(t, took, 10*time.Second)
 }
 
-// crowdedGit is slowGit in which one owner's walks wait for a place that others have.
+// crowdedGit is slowGit in which one owner's walks wait for a git slot that others use.
 type crowdedGit struct {
 	*slowGit
 	owner graspsync.PubKey
@@ -188,8 +188,8 @@ func (c *crowdedGit) Missing(ctx context.Context, dir string, ids []nip34.Object
 	return c.slowGit.Missing(ctx, dir, ids)
 }
 
-// The time that a look waited for a place in which git may run was time that it had used,
-// so that on a loaded machine it was taken for a long one, and put behind those that are.
+// Waits for git slots do not count as time of a release. Before, on a loaded machine, a release
+// counted as slow and was queued behind slow ones.
 func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
 	for _, busy := range []time.Duration{0, 15 * time.Second, 50 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
 			for i := range 20 {
 				heavy(w, git.slowGit, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
 			}
-			wait(2 * time.Minute) // all are known to take long
+			wait(2 * time.Minute) // all are known as slow
 			w.relay.put(announce(victim, at))
 			git.Put(repoOf(victim), object(2))
 			git.place <- struct{}{}
@@ -229,8 +229,7 @@ func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
 	}
 }
 
-// One look that took long had all that was new about its repository wait behind whatever
-// else takes long.
+// One slow release does not move later releases of its repository to the slow lane.
 func TestOneLongLookCondemnsNoRepository(t *testing.T) {
 	var took time.Duration
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +268,7 @@ func TestOneLongLookCondemnsNoRepository(t *testing.T) {
 	require.LessOrEqual(t, took, 10*time.Second)
 }
 
-// A heavy pull request in somebody's repository kept its states from being served.
+// A slow pull request does not keep the states of its repository from being served.
 func TestHeavyPullRequest(t *testing.T) {
 	victim := relaytest.NewKey("v1")
 	took := beside(t, 0, func(w *world, git *slowGit, at nostr.Timestamp) {
@@ -285,8 +284,8 @@ func TestHeavyPullRequest(t *testing.T) {
 	require.LessOrEqual(t, took, 10*time.Second)
 }
 
-// What a state names that lacks something was walked at every look, and so was what is
-// here already and could not be used.
+// A history is walked only if all objects of its state exist and could be used. Before, it was
+// walked in each release.
 func TestWalkedOnlyIfOfUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		git := newSlowGit()
@@ -297,8 +296,8 @@ func TestWalkedOnlyIfOfUse(t *testing.T) {
 		at := now()
 		w.relay.put(announce(alice, at-100))
 		git.Put(repoOf(alice), object(1), object(2), object(3))
-		git.Needs(object(2), object(9))              // which is not here
-		w.held(says(alice, at, "main", 1, "dev", 7)) // nor is 7
+		git.Needs(object(2), object(9))              // which is missing
+		w.held(says(alice, at, "main", 1, "dev", 7)) // 7 is missing as well
 		w.held(says(alice, at+1, "main", 2))
 		for i := range 20 {
 			w.held(pull(carol, repoOf(alice), 100+i, graspsync.KindPullRequest))
@@ -313,7 +312,7 @@ func TestWalkedOnlyIfOfUse(t *testing.T) {
 	})
 }
 
-// A repository that needs nothing is not locked for what others with its identifier do.
+// A repository that needs nothing is not locked because of others with its identifier.
 func TestNotLockedForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		git := newSlowGit()
@@ -325,7 +324,7 @@ func TestNotLockedForOthers(t *testing.T) {
 		w.relay.put(announce(alice, at-100), says(alice, at-100, "main", 1))
 		git.Put(repoOf(alice), object(1))
 		git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		waits := says(alice, at, "main", 7) // which is not here
+		waits := says(alice, at, "main", 7) // which is missing
 		w.held(waits)
 		wait(5 * time.Second)
 		before := git.locks[repoOf(alice)]
@@ -338,8 +337,8 @@ func TestNotLockedForOthers(t *testing.T) {
 	})
 }
 
-// A state that git refuses was chosen at every look: nothing else of the repository was
-// served as long as it waited.
+// A state that git refuses does not block others. Before, it was chosen in each release, and the
+// repository was not served while it was held.
 func TestUnfitStateHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Membership: unanswered()})
@@ -382,8 +381,8 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// Data that another repository had all along, and that needed nothing itself, was not
-// shared before the hourly check, and was hunted for meanwhile.
+// Objects are copied from another repository that already had them and needs nothing. Before, that
+// happened only in the hourly check, and the objects were fetched from servers.
 func TestSharedWithWhoComesLater(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {
 		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
@@ -402,7 +401,7 @@ func TestSharedWithWhoComesLater(t *testing.T) {
 	}
 }
 
-// Who has no say in a repository, nor anybody who has, gets nothing of it for naming it.
+// A repository that merely lists another owner as maintainer gets no objects from that owner.
 func TestNotSharedWithStrangers(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1))
