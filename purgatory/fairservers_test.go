@@ -18,13 +18,13 @@ import (
 
 var errTooSlow = errors.New("too slow")
 
-// strangers have repositories with servers of their own making.
+// strangers are owners of repositories with servers of their own.
 type strangers struct {
 	w     *world
 	count int
 }
 
-// come has a key that nobody knew announce a repository at some URLs, that has something of its own.
+// come makes a new key announce a repository at some URLs, with a missing object.
 func (s *strangers) come(at ...string) nip34.ObjectID {
 	s.count++
 	mallory, has := relaytest.NewCheapKey(fmt.Sprint("mallory", s.count)), object(10_000+s.count)
@@ -33,7 +33,7 @@ func (s *strangers) come(at ...string) nip34.ObjectID {
 	return has
 }
 
-// served is what keeps a state from being served, and for how long.
+// servedWithin checks that a new state of a known owner is served within most.
 func (w *world) servedWithin(t *testing.T, n int, most time.Duration) {
 	t.Helper()
 	state := says(alice, now(), "main", n)
@@ -43,7 +43,7 @@ func (w *world) servedWithin(t *testing.T, n int, most time.Duration) {
 	}
 }
 
-// Whatever strangers do to servers of theirs, and to those that they share with others, who is served already is served on.
+// Attacks by strangers on their own servers and on shared servers do not delay known owners.
 func TestStrangersServersKeepNobodyOut(t *testing.T) {
 	quick := fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}, Delay: 200 * time.Millisecond}
 	drips := fetchtest.Server{Err: errTooSlow, Delay: 5 * time.Hour, Bytes: 1 << 20}
@@ -51,8 +51,8 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 		attack func(w *world, s *strangers)
 		most   time.Duration
 	}{
-		// Requests that waited for their turns at a server took their places there, and the few that there are for what
-		// was left to servers, while their repositories were asking others that drip: every server with a queue stood.
+		// Before, requests that waited for a slow server held slots, also the few slots for queued
+		// servers. Every server with a queue stalled.
 		"requests that can't begin": {func(w *world, s *strangers) {
 			for i := range 40 {
 				w.git.Serve(clone(fmt.Sprintf("hub.example/f%d.git", i)), fetchtest.Server{})
@@ -69,7 +69,7 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 			}
 			wait(2 * time.Minute)
 		}, 130 * time.Second}, // one turn of each of 46 owners, at 30 a minute
-		// The same places, taken by requests that were left to one server, and drip.
+		// The same slots, used by queued requests to one slow server.
 		"left to a server that drips": {func(w *world, s *strangers) {
 			fill := func(host string, as fetchtest.Server) (all []string) {
 				for range 3 {
@@ -92,7 +92,7 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 			fill("hub.example", fetchtest.Server{})
 			wait(10 * time.Second)
 		}, 2 * time.Minute},
-		// While a URL was asked for somebody's repository nobody else's was asked for there, nor did it wait for that.
+		// Before, a URL in use for one repository was not asked for any other repository.
 		"the same URL": {func(w *world, s *strangers) {
 			w.git.Serve(clone("hub.example/alice.git"), drips)
 			s.come("hub.example/alice.git")
@@ -112,7 +112,7 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 			}
 			wait(2 * time.Minute)
 		}, 6 * time.Minute},
-		// One clone of a minute made all of a hub slow, and there was no place for who is slow.
+		// Before, one clone that took a minute made a whole hub slow, and slow servers had no slot.
 		"a large repository of the hub, and others that drip": {func(w *world, s *strangers) {
 			for i := range 20 {
 				w.git.Serve(clone(fmt.Sprintf("slow.example:%d/r.git", 2000+i)), drips)
@@ -134,8 +134,8 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A newcomer whose server shares a network, or somebody's name, with sixty others that drip waits for one turn
-// of each owner: a minute at one of ten places.
+// A newcomer whose server shares a network or owner name with sixty slow ones waits for one turn of
+// each owner: a minute at one of ten slots.
 func TestNewcomerBesideOthersThatDrip(t *testing.T) {
 	for name, hosts := range map[string][2]string{
 		"name": {"alice.shared.example", "evil.shared.example"}, "network": {"203.0.113.7", "203.0.113.99"},
@@ -157,7 +157,7 @@ func TestNewcomerBesideOthersThatDrip(t *testing.T) {
 	}
 }
 
-// A second request that would have brought everything was ended for a server that had delivered once, and could not be asked.
+// A useful second request is not ended for a server that delivered before but cannot be asked now.
 func TestSecondRequestIsNotEndedForNothing(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		serve := func(host string, delay time.Duration, err error, ids ...int) {
@@ -187,7 +187,7 @@ func TestSecondRequestIsNotEndedForNothing(t *testing.T) {
 	})
 }
 
-// What a failure says is not said of everything, nor for longer than what is published meanwhile waits.
+// A failure of a server affects only its own requests, and not longer than events are held.
 func TestServersThatAreWellAgain(t *testing.T) {
 	for name, err := range map[string]error{
 		"no such name for a moment": fmt.Errorf("%w: no such host", purgatory.ErrServerUnusable),
@@ -209,7 +209,8 @@ func TestServersThatAreWellAgain(t *testing.T) {
 	}
 }
 
-// A few keys used up what may come of a host in a day, and nobody else was served from there before the next one.
+// A few keys do not use up the daily bytes of a host. Before, other owners were not served from the
+// host until the next day.
 func TestFewKeysDoNotUseUpAHost(t *testing.T) {
 	// 100 bytes come for an object: a host's day of 1,600 stands for 16 GiB, an object for a GiB.
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1600, MaxRepoDay: 400}}, func(t *testing.T, w *world) {
@@ -231,7 +232,7 @@ func TestFewKeysDoNotUseUpAHost(t *testing.T) {
 	})
 }
 
-// Of the servers that pull requests name so many count as are looked at in no time: each author's first ones.
+// The number of servers of pull requests is bounded. The first ones of each author are used.
 func TestServersOfPullRequestsAreBounded(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
@@ -257,8 +258,8 @@ func TestServersOfPullRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A pull request names servers that take ten minutes each, and what the owner's state needs reaches the hub a little after that. The hub was not
-// asked again before all of these had been, and the state expired.
+// A pull request names servers that take ten minutes each, and the state's data reaches the hub a
+// little later. The hub is asked again before all slow servers are done. Before, the state expired.
 func TestLatePushBesideServersOfAPullRequest(t *testing.T) {
 	for _, n := range []int{2, 16} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {

@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Sixty keys with git servers that drip come before a newcomer, who waits for one turn of each: a minute at one
-// of ten places.
+// A newcomer waits for one turn of each of sixty keys with slow git servers: a minute at one of ten
+// slots.
 func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		strangers := 0
@@ -46,13 +46,13 @@ func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
 		second := says(alice, now(), "main", 2)
 		w.held(second)
-		wait(9 * time.Minute) // they are eighty
+		wait(9 * time.Minute) // there are eighty keys
 		require.True(t, w.relay.has(second), "who is served waits for strangers")
 	})
 }
 
-// A pull request of a stranger that names slow git servers has these asked one after the other, and what its owner published
-// meanwhile came after all of them, though it was with a server that answers at once.
+// A stranger's pull request with slow git servers does not delay its repository. Before, a new
+// state on a fast server waited for all of them.
 func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
 	for _, c := range []struct{ pulls, urls int }{{1, 1}, {1, 16}, {8, 16}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -88,8 +88,9 @@ func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
 	}
 }
 
-// A pull request with 16 slow clone URLs kept the other pull requests of its repository from being fetched for hours, also if
-// it named their servers as well. Slow pull requests for five repositories of an owner kept the owner's other repositories out.
+// A pull request with 16 slow clone URLs does not delay other pull requests, even if it names their
+// servers as well. Slow pull requests to five repositories do not delay the owner's other
+// repositories. Before, both took hours.
 func TestSlowPullRequestsDoNotHoldUpOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		repos  int  // with slow pull requests
@@ -156,8 +157,8 @@ func TestSlowPullRequestsDoNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// A large repository of a newcomer, whose server nobody knows, is let finish while strangers come whose servers have a
-// domain each and drip: of those that take long, who brings least gives way.
+// The fetch of a newcomer's large repository can finish while strangers come with slow servers on a
+// domain each. Of the long requests, the one with the fewest bytes is ended.
 func TestLargeRepositoryIsLetFinish(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		strangers := 0

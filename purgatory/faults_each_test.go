@@ -25,12 +25,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// faults has one call of many fail, whoever is called: the n-th one.
+// faults makes the n-th call fail, of all calls.
 type faults struct {
 	mu      sync.Mutex
 	n, done int
 	what    string // what failed
-	where   string // who called
+	where   string // the caller
 }
 
 func (f *faults) step(op string) error {
@@ -128,7 +128,7 @@ func kindOf(key string) string {
 	return kind
 }
 
-// spoken is what is logged, and what observers are told.
+// spoken records logs and observations.
 type spoken struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -146,14 +146,14 @@ func (l *spoken) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// faultyLife is a world in which one call fails; whoever asks asks again.
+// faultyLife is a world in which one call fails. Failed submissions are repeated.
 type faultyLife struct {
 	*world
 	f    *faults
 	said spoken
-	told bool // somebody who asked
-	// often says that looks may fail anyway, as when two wait for each other: of one repository
-	// that is told once a minute.
+	told bool // a caller got an error
+	// often means that releases may fail anyway, for example if two wait for each other. Such
+	// failures are logged once a minute per repository.
 	often bool
 }
 
@@ -209,8 +209,9 @@ func (l *faultyLife) goes(to graspsync.RepoRef, name nip34.RefName, tip int) {
 	l.p.Pushed(l.t.Context(), to, []nip34.RefName{name})
 }
 
-// eachFailure has each call of the relay, of git and of what is kept fail once in a life: it
-// is told, and in the end all is as if nothing had failed. live returns what all is then.
+// eachFailure makes each call of the relay, git and the store fail once in a separate life. The
+// failure must be reported, and the final state must be as if nothing had failed. live returns the
+// final state.
 func eachFailure(t *testing.T, least int, live func(l *faultyLife) string) {
 	t.Helper()
 	var whole string
@@ -229,7 +230,7 @@ func eachFailure(t *testing.T, least int, live func(l *faultyLife) string) {
 			}
 			require.Equal(t, whole, now, "%d: %s", n, l.f.failed())
 			last = n > 0 && l.f.failed() == ""
-			// What can't be weighed is taken for much, and looked for; what can't be unstaged goes in its time.
+			// Data that cannot be measured counts as large. Data that cannot be unstaged expires.
 			told := l.told || strings.HasPrefix(l.f.failed(), "git unstage:") || l.said.has(errDisk.Error()) || l.often && l.said.has("looking at a repository failed") || strings.HasPrefix(l.f.failed(), "git weigh:")
 			if n > 0 && !last && !told {
 				t.Errorf("%d: not told: %s", n, l.f.failed())
@@ -268,9 +269,8 @@ func TestEachFailureIsToldAndMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where two repositories have a say in each other and share what they have: with a
-// state that the relay refuses, a pull request for both, and pushes whose event comes later,
-// or never.
+// The same for two repositories that list each other and share objects, with a refused state, a
+// pull request to both, and pushes whose event arrives later or never.
 func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
@@ -310,7 +310,7 @@ func TestEachFailureAmongRepositoriesIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where one repository has what it lacks from another.
+// The same for a repository that gets its objects from another one.
 func TestEachFailureOfSharingIsToldAndMadeUpFor(t *testing.T) {
 	eachFailure(t, 20, func(l *faultyLife) string {
 		l.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))

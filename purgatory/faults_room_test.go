@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// pushes is a push for a pull request of alice's that is here already, as git would do it: it
-// may be refused.
+// pushes is a push for a held pull request of alice's, as git would do it. It may be refused.
 func (l *faultyLife) pushes(ev *nostrEvent, bytes int64) (refused bool) {
 	l.t.Helper()
 	pr, err := nip34.ParsePullRequest(eventtest.Of(ev))
@@ -39,8 +38,8 @@ func (l *faultyLife) pushes(ev *nostrEvent, bytes int64) (refused bool) {
 	return refused
 }
 
-// littleRoom has alice's repository served, with a branch, two pull requests of carol's and
-// hardly any room besides.
+// littleRoom makes alice's repository served, with a branch, two pull requests of carol's and
+// almost no room.
 func (l *faultyLife) littleRoom() (big, small *nostrEvent) {
 	l.cfg.Limits.MaxPullBytes = 1000
 	l.serveAlice()
@@ -52,8 +51,8 @@ func (l *faultyLife) littleRoom() (big, small *nostrEvent) {
 	return big, small
 }
 
-// The same where pull requests have little room: who has most gives way, to one that comes, to
-// one that was pushed before, to a push and to what a server sends; then one is merged.
+// The same with little room for pull requests. The author with the most loses refs to a new one, a
+// pushed one, a push, and fetched data. Then one is merged.
 func TestEachFailureWhereThereIsLittleRoomIsMadeUpFor(t *testing.T) {
 	racetest.Amounts(t)
 	eachFailure(t, 100, func(l *faultyLife) string {
@@ -62,7 +61,7 @@ func TestEachFailureWhereThereIsLittleRoomIsMadeUpFor(t *testing.T) {
 		staged := proposes(dave, now()-70, 4, "staged")
 		l.git.Stage(repoOf(alice), idOf(staged), object(4), object(4))
 		l.comes(staged)
-		wait(3 * time.Hour) // what gave way has gone from the disk
+		wait(3 * time.Hour) // evicted data is deleted
 		require.False(l.t, l.hasRef(big), l.f.failed())
 		require.True(l.t, l.hasRef(small), l.f.failed())
 		require.True(l.t, l.hasRef(staged), l.f.failed())
@@ -89,7 +88,7 @@ func TestEachFailureWhereThereIsLittleRoomIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where a push needs that others give way.
+// The same for a push that needs room of others.
 func TestEachFailureOfAPushThatMakesRoomIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 10, func(l *faultyLife) string {
 		big, small := l.littleRoom()
@@ -103,8 +102,8 @@ func TestEachFailureOfAPushThatMakesRoomIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where repositories come, wait in vain and go: one that has refs of strangers only,
-// one that is announced no more, and one whose owner has gone.
+// The same for repositories that expire or leave: one with refs of strangers only, one without
+// announcement, and one whose owner has left.
 func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 50, func(l *faultyLife) string {
 		l.often = true
@@ -137,8 +136,8 @@ func TestEachFailureOfLeavingIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where the relay refuses what had its refs by then: a pull request, an announcement
-// with a state, and a state of whom nothing is stored that could say what the refs are.
+// The same if the relay refuses events that have their refs: a pull request, an announcement with a
+// state, and a state without an earlier stored state.
 func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
@@ -168,8 +167,8 @@ func TestEachFailureOfWhatIsRefusedIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where few may wait: who has many gives way, what expires is remembered in few places,
-// and what was pushed for an event that comes from elsewhere does not wait any more.
+// The same with a small table: an author with many events is evicted, records of expired events are
+// evicted, and data staged for an event that is stored elsewhere is imported.
 func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 	racetest.Amounts(t)
 	eachFailure(t, 50, func(l *faultyLife) string {
@@ -183,7 +182,7 @@ func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 			many = append(many, proposes(carol, now()+nostrTime(i), 50+i, "many"))
 		}
 		l.comes(many...)
-		wait(2 * time.Minute) // they have been here for a while
+		wait(2 * time.Minute) // they have been held for a while
 		l.comes(proposes(dave, now(), 60, "one"), proposes(bob, now(), 61, "another"))
 		pushed := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest)
 		l.goes(repoOf(alice), refOf(pushed), 1)
@@ -197,7 +196,7 @@ func TestEachFailureWhereFewMayWaitIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// The same where a repository is made that hashes its objects otherwise than its state does.
+// The same for a repository that is recreated in the object format of its state.
 func TestEachFailureOfMakingARepositoryAnewIsMadeUpFor(t *testing.T) {
 	eachFailure(t, 10, func(l *faultyLife) string {
 		l.often = true

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Strangers' pull requests without room had everything thrown away that was gathered for a
-// state from one server, while another one had the rest: it never became complete.
+// A pull request without room does not discard data fetched for a state. Before, a state whose
+// objects were on two servers never became complete.
 func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 	for _, strangers := range []int{0, 1, 10} {
 		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 				w.held(s)
 				wait(20 * time.Second)
 				require.Equal(t, 1, w.git.Quarantines(), "the first one has sent its part")
-				w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
+				w.git.Serve(clone("first.example/r.git"), serving()) // and no longer has it
 				for i := range strangers {
 					u := fmt.Sprintf("stranger%d.example/r.git", i)
 					large := serving(50 + i)
@@ -50,9 +50,8 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
 	}
 }
 
-// What one owner's repositories gathered went as a whole when it was too much: a stranger
-// whose pull request never became complete had his own server send so much that what came
-// for the owner's state was thrown away, and what came for other authors.
+// Too much data for pull requests does not discard the data for states and for other authors.
+// Before, a stranger's server could cause that.
 func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -68,7 +67,7 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		s := says(alice, now(), "main", 40)
 		w.held(s)
 		wait(20 * time.Second)
-		w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
+		w.git.Serve(clone("first.example/r.git"), serving()) // and no longer has it
 		proposes := func(k *relaytest.Key, tip int, u string) *nostrEvent {
 			ev := k.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
 				nostrTag{"c", object(tip).String()}, nostrTag{"clone", "https://" + u}, nostrTag{"clone", "https://second-" + u})
@@ -79,13 +78,13 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		half("dave.example/r.git", 50, 51, 300)
 		honest := proposes(dave, 50, "dave.example/r.git")
 		wait(10 * time.Second)
-		w.git.Serve(clone("dave.example/r.git"), serving()) // what comes again counts again
+		w.git.Serve(clone("dave.example/r.git"), serving()) // fetched again, so counted again
 		wait(20 * time.Minute)
 		require.Equal(t, 2, w.git.Quarantines(), "both have sent a part")
 		half("carol.example/r.git", 60, 61, 701)
 		proposes(carol, 60, "carol.example/r.git")
 		wait(10 * time.Minute)
-		w.git.Serve(clone("carol.example/r.git"), serving()) // else it has the bytes of the day
+		w.git.Serve(clone("carol.example/r.git"), serving()) // otherwise it uses up the bytes of the day
 		require.Positive(t, w.p.Status().Dropped["gathered"])
 		w.git.Serve(clone("second.example/r.git"), serving(41))
 		w.git.Serve(clone("second-dave.example/r.git"), serving(51))
@@ -95,7 +94,7 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 	})
 }
 
-// A pull request without room had the part thrown away that had come for another author's.
+// A pull request without room does not discard data fetched for another author's.
 func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 	for _, strangers := range []int{1, 10} {
 		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 				w.held(honest)
 				wait(20 * time.Second)
 				require.Equal(t, 1, w.git.Quarantines(), "the first one has sent its part")
-				w.git.Serve(clone("first.example/r.git"), serving()) // and has it no more
+				w.git.Serve(clone("first.example/r.git"), serving()) // and no longer has it
 				for i := range strangers {
 					u := fmt.Sprintf("stranger%d.example/r.git", i)
 					large := serving(50 + i)
@@ -132,8 +131,8 @@ func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
 	}
 }
 
-// What is gathered for repositories that don't become complete was bounded by their number:
-// one key with a hundred of them held as many times the bytes of a day.
+// Data of incomplete repositories is bounded by bytes. Before, only the number of repositories was,
+// and one key could hold a hundred times the bytes of a day.
 func TestWhatIsGatheredIsBounded(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
 		for i := range 40 {
@@ -156,9 +155,8 @@ func TestWhatIsGatheredIsBounded(t *testing.T) {
 	})
 }
 
-// A repository that is beyond what one fetch may bring is got in parts, and what has come
-// stays; it never came before. One that is beyond it with a single object is not asked for
-// before the next day.
+// A repository beyond the limit of one fetch is fetched in parts, which are kept. If a single
+// object exceeds the limit, it is requested again the next day.
 func TestALargeRepositoryComesInParts(t *testing.T) {
 	for most, comes := range map[int]bool{3: true, 1: true, 0: false} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {

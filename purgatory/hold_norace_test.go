@@ -4,5 +4,5 @@ package purgatory_test
 
 import "time"
 
-// holdKilled is how long events wait in the process that is killed.
+// holdKilled is Hold in the process that is killed.
 const holdKilled = 5 * time.Second

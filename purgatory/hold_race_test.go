@@ -4,5 +4,6 @@ package purgatory_test
 
 import "time"
 
-// holdKilled is how long events wait in the process that is killed. The race detector makes it several times slower.
+// holdKilled is Hold in the process that is killed. The race detector makes the process several
+// times slower.
 const holdKilled = 6 * time.Second

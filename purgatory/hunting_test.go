@@ -25,12 +25,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// mortal is a store whose process can be killed: what it writes after that is lost.
+// mortal is a store whose process can be killed. Later writes are lost.
 type mortal struct {
 	state.Store
 	dead   atomic.Bool
 	writes atomic.Int64
-	slow   time.Duration // each write
+	slow   time.Duration // duration of each write
 }
 
 var errMortal = errors.New("the process is dead")
@@ -51,7 +51,7 @@ func (m *mortal) Delete(ctx context.Context, keys ...string) error {
 	return m.Store.Delete(ctx, keys...)
 }
 
-// kill ends the process between any two instructions, and starts another one.
+// kill ends the process at any instruction, and starts another one.
 func (w *world) kill() {
 	m, ok := w.state.(*mortal)
 	require.True(w.t, ok)
@@ -61,7 +61,7 @@ func (w *world) kill() {
 	w.start()
 }
 
-// calls counts the requests to each host.
+// calls returns the number of requests to each host.
 func (w *world) calls() map[string]int {
 	out := make(map[string]int)
 	for _, c := range w.git.Calls() {
@@ -70,8 +70,7 @@ func (w *world) calls() map[string]int {
 	return out
 }
 
-// hunted plays a world of servers that are of little use, for a time; it is killed
-// every so often, or never.
+// hunted runs a world of useless servers for total. The process is killed kills times, or never.
 func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, total time.Duration, servers map[string]fetchtest.Server) (calls map[string]int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, cfg)
@@ -99,8 +98,7 @@ func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, 
 	return calls
 }
 
-// A crash loop asked every server again after each start, however useless it had
-// proved, and fetched the bytes of a day anew.
+// A crash loop does not repeat requests to useless servers, and does not exceed the bytes of a day.
 func TestPromiseP15_CrashLoop(t *testing.T) {
 	servers := map[string]fetchtest.Server{
 		"lacking.example": {}, "busy.example": {Err: errors.New("busy")}, "slow.example": {Err: errors.New("cut off"), Delay: 10 * time.Second},
@@ -114,9 +112,9 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 			base := hunted(t, cfg, 0, 0, total, servers)
 			got := hunted(t, cfg, 20, every, total, servers)
 			for host, n := range base {
-				// An attempt that is cut short is over sooner, so that one more may fit in, and
-				// what came in the last second before a crash is not known after it. Its time is drawn, so that this is
-				// so after few of the twenty starts.
+				// An attempt that a crash cuts short is over sooner, so that one more may fit in.
+				// Data of the last second before a crash is not recorded. Random times limit that
+				// to few of the twenty starts.
 				require.LessOrEqual(t, got[host], n+3, "%s; without crashes %v, with them %v", host, base, got)
 				require.Positive(t, got[host], host)
 			}
@@ -124,8 +122,8 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 	}
 }
 
-// A fetch that a crash cuts short counts for all that it can have brought, so that who
-// crashes us with what he sends can't do it for ever.
+// A fetch that a crash cuts short counts with its maximum, so that a server whose data crashes us
+// cannot repeat that forever.
 func TestPromiseP17_CrashLoop(t *testing.T) {
 	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
 	most := purgatory.Fixed{MaxFetch: 3000}
@@ -142,8 +140,8 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 	}
 }
 
-// One crash was charged to the server with an eighth of what a repository may bring a day:
-// where that was much, with more than the server's whole day.
+// One crash counts as an eighth of a day of the smaller limit. Before, it could exceed the server's
+// day.
 func TestOneCrashTakesAnEighthOfADay(t *testing.T) {
 	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
 	for _, limits := range []purgatory.Limits{{MaxRepoDay: 128 << 30}, {MaxRepoDay: math.MaxInt64, MaxHostDay: math.MaxInt64}, {MaxHostDay: 1 << 30}} {
@@ -152,8 +150,8 @@ func TestOneCrashTakesAnEighthOfADay(t *testing.T) {
 	}
 }
 
-// P17: what one server sends in a day is bounded, for all repositories together, and
-// after a day it is asked again.
+// P17: the daily bytes of one server are bounded for all repositories together, and the server is
+// asked again a day later.
 func TestPromiseP17_BytesOfAServer(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1000}, Times: purgatory.Times{Backoff: time.Minute, Hold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		for i, k := range []*relaytest.Key{alice, bob, carol, dave} {
@@ -171,7 +169,7 @@ func TestPromiseP17_BytesOfAServer(t *testing.T) {
 	})
 }
 
-// The requests of the last minute are remembered: a restart does not open the window.
+// A restart does not reset the limit of requests per minute.
 func TestPromiseP15_WindowOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 2, PerMinute: 3}}})
@@ -198,7 +196,8 @@ func TestPromiseP15_WindowOverRestarts(t *testing.T) {
 	})
 }
 
-// What can't be written down is not asked for: the next process would do it again.
+// A request that cannot be recorded on the disk is not sent, because the next process would repeat
+// it.
 func TestPromiseP15_NotWithoutTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -220,7 +219,7 @@ func TestPromiseP15_NotWithoutTheDisk(t *testing.T) {
 	})
 }
 
-// Little is written, and what says nothing any more goes.
+// Few records are written, and empty ones are deleted.
 func TestKeptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -252,8 +251,8 @@ func TestKeptIsBounded(t *testing.T) {
 	})
 }
 
-// Whatever the disk holds, purgatory opens; times in the future do not keep anybody
-// from being asked for longer than they can.
+// Purgatory opens with any records on the disk. Times in the future do not delay requests beyond
+// the maximum.
 func TestKeptIsDistrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Times: purgatory.Times{
@@ -287,7 +286,7 @@ func TestKeptIsDistrusted(t *testing.T) {
 	})
 }
 
-// How long a listed repository is hunted for in vain is remembered.
+// The waits after futile attempts for a listed repository survive a restart.
 func TestPromiseP15_PatienceOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -296,7 +295,7 @@ func TestPromiseP15_PatienceOverRestarts(t *testing.T) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
 		w.git.Put(repoOf(alice))
 		w.start()
-		for range 40 { // a life is long enough for one check
+		for range 40 { // each life suffices for one check
 			wait(13 * time.Minute)
 			w.kill()
 		}
@@ -306,7 +305,7 @@ func TestPromiseP15_PatienceOverRestarts(t *testing.T) {
 	})
 }
 
-// lines is a slog.Handler that keeps the lines.
+// lines is a slog.Handler that stores lines.
 type lines struct {
 	slog.Handler
 	mu  sync.Mutex
@@ -333,7 +332,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// P11: what git servers say is quoted, cut, and logged once a minute for each host.
+// P11: texts of git servers are quoted, cut, and logged at most once a minute per host.
 func TestPromiseP11_RemoteText(t *testing.T) {
 	racetest.Amounts(t)
 	log := &lines{Handler: slog.DiscardHandler}
@@ -373,8 +372,8 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	require.Len(t, last, 2)
 }
 
-// A server that goes beyond a limit is asked again for the repository on the next day,
-// and not before, whatever else has come of it; for other repositories it is asked.
+// A server that exceeds a limit is asked again for the repository on the next day, but not before.
+// It is asked for other repositories.
 func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 50 * time.Hour}}, func(t *testing.T, w *world) {
 		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
@@ -394,7 +393,7 @@ func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
 	})
 }
 
-// Requests to one server that begin together share a write.
+// Concurrent requests to one server share a write.
 func TestKeptTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{
@@ -422,8 +421,7 @@ func TestKeptTogether(t *testing.T) {
 	})
 }
 
-// What only pull requests name as servers can't use up what those of the maintainers
-// may send.
+// Servers that only pull requests name cannot use up the bytes of the maintainers' servers.
 func TestPromiseP17_StrangersHalf(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 2000}, Times: purgatory.Times{Hold: 20 * time.Hour}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "good.example/r.git"))

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// A server that sends what nobody asked for is not one that delivers: it fills no
-// place, is not asked before those that do, and less and less often.
+// A server that sends unrequested objects does not count as delivering. It uses no session, is
+// asked after delivering servers, and ever more rarely.
 func TestPromiseP17_JunkFillsNoPlace(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -27,7 +27,7 @@ func TestPromiseP17_JunkFillsNoPlace(t *testing.T) {
 		require.Zero(t, w.git.Quarantines())
 		require.Zero(t, w.p.Sizes()["places"])
 
-		// Another repository, of the same server and one that has never delivered.
+		// Another repository at the same server, and at one that has never delivered.
 		at := now()
 		w.git.Serve(clone("a.example/s.git"), fetchtest.Server{Junk: true, Bytes: 1 << 20})
 		w.git.Serve(clone("b.example/s.git"), serving(2))
@@ -39,7 +39,7 @@ func TestPromiseP17_JunkFillsNoPlace(t *testing.T) {
 	})
 }
 
-// What is of use stays, whatever junk another server sends, and whatever fails.
+// Useful data stays, whatever other servers send and whatever fails.
 func TestPromiseP32_GatheredDespiteJunk(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Needs(object(1), object(2), object(3))

@@ -13,8 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// More servers and repositories than may be kept push each other out, and are hunted all
-// the same.
+// Above MaxKept, records of servers and repositories evict each other, and fetches continue.
 func TestMaxKept(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHunts: 1}}.With(purgatory.Fixed{MaxKept: 3}), func(t *testing.T, w *world) {
 		const all = 20
@@ -31,7 +30,7 @@ func TestMaxKept(t *testing.T) {
 					require.NoError(t, err)
 					n++
 				}
-				if n > 3+3 { // and those that are in use, or about to go
+				if n > 3+3 { // plus those in use or about to be deleted
 					return true
 				}
 			}
@@ -39,7 +38,7 @@ func TestMaxKept(t *testing.T) {
 		}
 		for range 25 {
 			wait(time.Minute)
-			if over() { // the hourly check may have found all of them lacking just now
+			if over() { // the hourly check may have just found all of them incomplete
 				wait(5 * time.Second)
 				require.False(t, over())
 			}

@@ -34,8 +34,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// killed is set for the process that TestPromiseKill9 runs: the step at which it
-// kills itself, how many times it is reached, its folder, and the clone URL.
+// Environment variables of the process that TestPromiseKill9 runs: the step at which it kills
+// itself, how often the step is reached before, its folder, and the clone URL.
 const (
 	envStep   = "PURGATORY_TEST_STEP"
 	envNth    = "PURGATORY_TEST_NTH"
@@ -46,7 +46,7 @@ const (
 	envEvents = "PURGATORY_TEST_EVENTS" // other events, in JSON
 )
 
-// durably writes a file so that it is there or not, whatever happens.
+// durably writes a file atomically.
 func durably(path string, data []byte) error {
 	tmp := path + ".tmp"
 	f, err := os.Create(tmp)
@@ -64,7 +64,7 @@ func durably(path string, data []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// fileRelay is a relay whose events are files.
+// fileRelay is a relay that stores events in files.
 type fileRelay struct {
 	relay
 	dir string
@@ -95,7 +95,7 @@ func (r *fileRelay) Save(ctx context.Context, ev graspsync.Event) error {
 type folders struct {
 	dir string
 	mu  sync.Mutex
-	one map[graspsync.RepoRef]chan struct{} // with one slot
+	one map[graspsync.RepoRef]chan struct{} // one slot each
 }
 
 func (f *folders) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
@@ -121,8 +121,7 @@ func (f *folders) Retire(_ context.Context, ref graspsync.RepoRef) error {
 
 func (f *folders) DeleteRetired(context.Context, time.Time) error { return nil }
 
-// Delete leaves no half of a repository to whoever comes after a kill: one that is not ready is
-// none.
+// Delete is atomic: after a kill, an incomplete repository counts as missing.
 func (f *folders) Delete(_ context.Context, ref graspsync.RepoRef) error {
 	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -188,8 +187,8 @@ func userGit(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// victim is the process that is killed. It takes up what it finds in its folder, and
-// ends when nothing waits any more.
+// victim is the process that is killed. It continues with the state in its folder, and ends when no
+// event is held.
 func victim() error {
 	ctx := context.Background()
 	folder, step := os.Getenv(envFolder), os.Getenv(envStep)
@@ -279,9 +278,8 @@ func victim() error {
 	return nil
 }
 
-// stalls measures how long the machine lets a goroutine wait that has nothing to do:
-// what comes late for that reason is not ours. The function returned says the longest
-// time, in milliseconds.
+// stalls measures delays of an idle goroutine by the machine, which do not count as ours. The
+// returned function returns the longest delay in milliseconds.
 func stalls() func() int64 {
 	done, result := make(chan struct{}), make(chan int64)
 	go func() {
@@ -304,8 +302,8 @@ func stalls() func() int64 {
 	}
 }
 
-// killEvents are announcements and states of alice, whose data is at the origin, of
-// bob, whose repository alice maintains, and of carol, whose data nobody has.
+// killEvents are announcements and states: of alice, whose data is at the origin, of bob, whose
+// repository alice maintains, and of carol, whose data is on no server.
 func killEvents(origin, tip string) []*nostr.Event {
 	const at = 1_700_000_000
 	d, cl := nostrTag{"d", "r"}, nostrTag{"clone", origin}
@@ -318,8 +316,8 @@ func killEvents(origin, tip string) []*nostr.Event {
 	}
 }
 
-// TestPromiseKill9 has the process killed with SIGKILL at every durable step, with
-// real git and a real server, and started again.
+// TestPromiseKill9 kills the process with SIGKILL at every durable step, with real git and a real
+// server, and restarts it.
 func TestPromiseKill9(t *testing.T) {
 	racetest.Amounts(t)
 	there := filepath.Join(t.TempDir(), "r.git")
@@ -358,7 +356,7 @@ func TestPromiseKill9(t *testing.T) {
 type kill9 struct{ folder, origin, tip string }
 
 func (k kill9) process(t *testing.T, step string, nth int) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a tenth of it will do
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a tenth suffices
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
 	var out bytes.Buffer
@@ -389,7 +387,7 @@ func (k kill9) run(t *testing.T, step string, nth int) {
 	k.checkEnd(t)
 }
 
-// check looks at what is served, and at every repository.
+// check checks the served events and every repository.
 func (k kill9) check(t *testing.T) {
 	served, err := openRelay(filepath.Join(k.folder, "events"))
 	require.NoError(t, err)
@@ -412,7 +410,7 @@ func (k kill9) check(t *testing.T) {
 	}
 }
 
-// checkEnd says whether everything was released, or expired at its original deadline.
+// checkEnd checks that each event was released, or expired at its original deadline.
 func (k kill9) checkEnd(t *testing.T) {
 	served, err := openRelay(filepath.Join(k.folder, "events"))
 	require.NoError(t, err)

@@ -19,11 +19,11 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// killRefs is a server whose refs are moved, and which is killed meanwhile.
+// killRefs is a server that is killed while refs move.
 type killRefs struct{ folder string }
 
-// run runs the process with events to submit. At the nth transaction of git, before it
-// does anything, both are killed; 0: never.
+// run runs the process with events to submit. Before the nth transaction of git, both are killed. 0
+// means never.
 func (k killRefs) run(t *testing.T, nth int, events ...*nostr.Event) (wasKilled bool) {
 	t.Helper()
 	real, err := exec.LookPath("git")
@@ -54,7 +54,7 @@ exec %[3]s "$@"
 	return false
 }
 
-// refs are those of alice's repository, checked to be whole.
+// refs returns the refs of alice's repository after an integrity check.
 func (k killRefs) refs(t *testing.T) string {
 	t.Helper()
 	dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
@@ -65,11 +65,10 @@ func (k killRefs) refs(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A ref makes room for refs below its name, which takes two transactions. Killed before
-// each of them, and before each of those that put it in order again, the refs are in
-// the end what one state says, the old or the new one, and it is served; whoever
-// collects garbage meanwhile takes nothing of what is needed, though the server that
-// had it is gone.
+// Replacing a ref by refs below its name takes two transactions. After a kill before each of them,
+// or before each transaction of the repair, the refs are finally those of the old or the new state,
+// and that state is served. Garbage collection in between deletes no needed object, even if its
+// server is gone.
 func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
 	there := filepath.Join(t.TempDir(), "r.git")
 	must := func(cmd *exec.Cmd, stdin string) string {
@@ -118,8 +117,8 @@ func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
 				dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
 				must(userGit(dir, "gc", "--quiet", "--prune=now"), "")
 
-				// Transactions that put it in order: back to the old state, if need be, then
-				// those of the new one.
+				// Transactions of the repair: back to the old state if necessary, then to the new
+				// one.
 				killed := k.run(t, second)
 				require.Equal(t, second <= first+1, killed)
 				if killed {

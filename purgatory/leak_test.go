@@ -12,13 +12,13 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Announcements that are stored, of repositories that are not ours or have no state,
-// leave nothing in memory: there may be any number of them.
+// Stored announcements of repositories that are not hosted or have no state use no memory, because
+// there may be any number.
 func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		for i := range 100 {
 			ev := alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", fmt.Sprint(i)})
-			if i%2 == 0 { // else it is not ours
+			if i%2 == 0 { // else it is not hosted
 				w.relay.put(ev)
 			}
 			w.p.NotifyStored(eventtest.Of(ev))
@@ -28,7 +28,7 @@ func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
 	})
 }
 
-// After a release nothing is left in memory.
+// After a release no memory is used.
 func TestNothingIsLeftInMemory(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), serving(1))

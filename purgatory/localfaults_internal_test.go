@@ -12,7 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// An event that can't be stored while others are kept all of its repository from expiring, for good.
+// An event that cannot be stored while others can does not keep its repository's events from
+// expiring. Before, they never expired.
 func TestWhatAloneCannotBeStored(t *testing.T) {
 	now, released := time.Now(), uint64(0)
 	u := newLocalFaults(func() uint64 { return released }, time.Minute)
@@ -33,7 +34,7 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 		require.True(t, u.keep(entry(refplan.State, graspsync.RepoRef{Identifier: "z"})))
 	}
 	require.False(t, u.keep(entry(refplan.State, other)))
-	for range troubleAlone - 1 { // this fails
+	for range troubleAlone - 1 { // only this event fails
 		released++
 		try()
 	}
@@ -52,15 +53,15 @@ func TestWhatAloneCannotBeStored(t *testing.T) {
 	require.Empty(t, u.surveys)
 }
 
-// What git or the disk fails for is kept for as long; but not what fails for one repository alone, nor what a look
-// has no time for.
+// Events are held while git or the disk fails, but not for a failure of one repository alone or an
+// exceeded time budget.
 func TestWhatFailsForOneRepositoryAlone(t *testing.T) {
 	now := time.Now()
 	u := newLocalFaults(func() uint64 { return 0 }, time.Hour)
 	ref, other := graspsync.RepoRef{Identifier: "x"}, graspsync.RepoRef{Identifier: "y"}
 	waits := refplan.Entry{Class: refplan.State, Repos: []graspsync.RepoRef{ref}}
 	fails := errors.New("git")
-	for range 10 * troubleAlone { // all of git fails
+	for range 10 * troubleAlone { // all calls of git fail
 		u.released(now, ref, fails)
 		u.released(now, other, fails)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a branch had that was deleted goes after its grace, though nobody asks for it; what
-// an event names that waits does not, as long as it waits.
+// Objects of a deleted branch are deleted after their grace. Objects that a held event names stay
+// as long as it is held.
 func TestUnnamedObjectsGo(t *testing.T) {
 	racetest.Amounts(t)
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 40 * day}}, func(t *testing.T, w *world) {
@@ -33,7 +33,7 @@ func TestUnnamedObjectsGo(t *testing.T) {
 		w.git.Put(repoOf(alice), object(1), object(2), object(3))
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		w.relay.put(says(alice, now(), "main", 1))
-		w.git.Needs(object(3), object(9)) // so that the pull request waits
+		w.git.Needs(object(3), object(9)) // so that the pull request is held
 		w.held(pull(bob, repoOf(alice), 3, graspsync.KindPullRequest))
 		wait(13 * day)
 		require.Equal(t, []nip34.ObjectID{object(1), object(2), object(3)}, w.git.Objects(repoOf(alice)), "within the grace")
@@ -43,14 +43,14 @@ func TestUnnamedObjectsGo(t *testing.T) {
 		require.InDelta(t, 16, st.Runs, 1.1, "once a day, and up to a tenth later")
 		require.EqualValues(t, 1, st.Freed)
 		require.Zero(t, st.Failed)
-		wait(45 * day) // the pull request has expired, and its own grace is over
+		wait(45 * day) // the pull request has expired, and its grace is over
 		require.Equal(t, []nip34.ObjectID{object(1)}, w.git.Objects(repoOf(alice)))
 	})
 }
 
 const day = 24 * time.Hour
 
-// runs counts how often each repository is maintained, and has it take its time.
+// runs counts the maintenance runs of each repository, and delays them.
 type runs struct {
 	*fetchtest.Fake
 	mu    sync.Mutex
@@ -78,7 +78,7 @@ func (r *runs) Maintain(ctx context.Context, how purgatory.Maintenance) (purgato
 	return purgatory.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
 }
 
-// A repository with many pushes has its turn when there are fifty packs, not a day later.
+// A repository with many pushes is maintained after fifty packs, not a day later.
 func TestManyPushesAreMaintainedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -97,8 +97,8 @@ func TestManyPushesAreMaintainedSoon(t *testing.T) {
 	})
 }
 
-// One key has 40 repositories that take an hour each to put in order: another one's waits
-// for one of them, and not for all.
+// If one key has 40 repositories that take an hour each, another owner's repository waits for one
+// of them only.
 func TestMaintenanceIsFairByOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -131,7 +131,7 @@ func TestMaintenanceIsFairByOwner(t *testing.T) {
 	})
 }
 
-// What it has done can be seen, and what has failed.
+// Results and failures of maintenance are in the status.
 func TestMaintenanceIsVisible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -177,8 +177,8 @@ func TestMaintenanceIsVisible(t *testing.T) {
 	})
 }
 
-// An operator has one repository put in order at once; it is tried again after whatever
-// failed, and where it can't be done, or is not wanted, it is not.
+// An operator can maintain one repository immediately. After any failure the call can be repeated.
+// It is refused if the repository is missing or maintenance is off.
 func TestMaintainByAnOperator(t *testing.T) {
 	run(t, purgatory.Config{NoMaintenance: true}, func(t *testing.T, w *world) {
 		alice := relaytest.NewCheapKey("alice")
@@ -205,8 +205,7 @@ func TestMaintainByAnOperator(t *testing.T) {
 	})
 }
 
-// A maintenance that fails, or a repository that is not there, keeps no other one from
-// its turn.
+// A failed maintenance or a missing repository does not delay others.
 func TestMaintenanceThatFails(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// costlyMoves takes as long to move refs as git does, and counts when it has moved many.
+// costlyMoves moves refs as slowly as git does, and counts large moves.
 type costlyMoves struct {
 	*slowGit
 
@@ -31,8 +31,8 @@ func (s *costlyMoves) UpdateRefs(ctx context.Context, dir string, changes []purg
 	return s.slowGit.UpdateRefs(ctx, dir, changes, head)
 }
 
-// Eight keys that had very many refs moved to and fro had all places for looks: each push of
-// somebody else was answered when one of these had ended, which took seconds.
+// Keys that move very many refs do not use all slots for releases. Before, eight such keys delayed
+// each push of others by seconds.
 func TestManyMovesHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		git := &costlyMoves{slowGit: newSlowGit()}

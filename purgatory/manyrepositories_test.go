@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// hub has one server have repositories of as many owners, and all of them wait.
+// hub announces n repositories of different owners on one server.
 func (w *world) hub(n int, serves bool) {
 	w.t.Helper()
 	for i := range n {
@@ -27,8 +27,8 @@ func (w *world) hub(n int, serves bool) {
 	}
 }
 
-// A server had more repositories than it is asked for while one waits: all others expired
-// though nobody had asked for them, and were refused for a week.
+// A server with more repositories than it can be asked for during Hold serves all of them. Before,
+// the rest expired without a request, and was refused for a week.
 func TestHubOfManyRepositories(t *testing.T) {
 	limit := purgatory.Limit{Concurrent: 1, PerMinute: 1}
 	const n = 50
@@ -77,8 +77,8 @@ func TestHubOfManyRepositories(t *testing.T) {
 	})
 }
 
-// More repositories with one identifier than are dealt with at once: the one whose
-// owner spoke comes first.
+// If more repositories share an identifier than one survey releases, the owner of a held state
+// comes first.
 func TestManyRepositories(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}.With(purgatory.Fixed{MaxRepositories: 1}), func(t *testing.T, w *world) {
 		d := nostrTag{"d", "r"}

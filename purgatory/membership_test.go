@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a maintainer says counts from when they list who lists them, and as long as they do.
+// A maintainer's state counts while the listing is mutual.
 func TestWhatIsAnsweredCounts(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		listing := func(k, other *relaytest.Key, at nostr.Timestamp) *nostr.Event {
@@ -69,8 +69,8 @@ func TestWhatIsAnsweredCounts(t *testing.T) {
 	})
 }
 
-// The git data of a maintainer's state is where their announcement says, though their repository
-// is elsewhere.
+// The git data of a maintainer's state is fetched from the clone URLs of the maintainer's
+// announcement, even if the maintainer's repository is not hosted.
 func TestDataOfMaintainersElsewhere(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -93,7 +93,8 @@ func TestDataOfMaintainersElsewhere(t *testing.T) {
 	}
 }
 
-// What nobody returned moves nothing, and waits for nothing in that repository.
+// A state of a listed key that does not list the owner moves no refs, and is not held for that
+// repository.
 func TestNobodyAnswered(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {
 		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
@@ -112,7 +113,7 @@ func TestNobodyAnswered(t *testing.T) {
 	}
 }
 
-// Refs were moved for a maintainer who was removed while histories were walked, and stayed.
+// No refs move for a maintainer who was removed while histories were walked.
 func TestRemovedWhileItIsLookedAt(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		listing := func(k *relaytest.Key, at nostrTime, others ...string) *nostrEvent {
@@ -137,8 +138,8 @@ func TestRemovedWhileItIsLookedAt(t *testing.T) {
 	})
 }
 
-// Free keys that announced something and pushed nothing had a maintainer's announcement passed over
-// that is stored, so that states older than theirs decided again.
+// Free keys with held announcements do not displace the stored announcement of a maintainer.
+// Before, older states decided again.
 func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
 	racetest.Amounts(t)
 	for _, served := range []bool{true, false} {
@@ -196,13 +197,13 @@ func TestACrowdThatWaitsHasNobodyPassedOver(t *testing.T) {
 	}
 }
 
-// elsewhere is a relay that tells from a tag whose repositories are not ours.
+// elsewhere is a relay on which a tag tells whether a repository is hosted.
 type elsewhere struct{ *relay }
 
 func (elsewhere) Lists(a *nip34.Announcement) bool { return a.Event.Tags.Find("elsewhere") == nil }
 
-// We were killed after an announcement by which its owner takes a repository from us had taken
-// the place of the one that waited, and before the repository was looked at.
+// A crash after an owner's announcement removed this service, and before the release, does not keep
+// the repository in service.
 func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -231,7 +232,8 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 	})
 }
 
-// An owner had left, and whoever submitted what they had announced before was told that it would be served.
+// A resubmitted older announcement is refused after its owner has left. Before, its sender was told
+// that it is held.
 func TestAnnouncementsThatWereTakenBack(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		began := now()

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// The metrics have the names that operators know, and promlint has nothing to say.
+// The metrics have their documented names, and promlint finds no problem.
 func TestMetrics(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), serving(1))
@@ -44,8 +44,7 @@ purgatory_sync_queue_size 1
 	})
 }
 
-// What each server is asked is counted: an operator sees from that who is asked too much,
-// and who keeps requests waiting.
+// Requests to each server are counted, so that operators see overloaded servers.
 func TestMetricsOfServers(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		slow := serving(1)

@@ -11,7 +11,8 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// A record of data that an earlier version kept for an unknown event is dropped, and the ref of that data with it.
+// A record of an earlier version with data for an unknown event is deleted, and so is the ref of
+// the data.
 func TestObsoleteRecord(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))

@@ -23,13 +23,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// happening is something that comes in any order.
+// happening is an input in any order.
 type happening func(w *world)
 
-// history is what happens to three repositories with one identifier: versions of
-// announcements, states of several maintainers, pull requests, deletions, and data by
-// fetch and by push. What has no data expires. Who is listed may answer, bob by a version of
-// his that comes apart.
+// history returns the inputs of three repositories with one identifier: versions of announcements,
+// states of several maintainers, pull requests, deletions, and data by fetch and push. Events
+// without data expire. If answered is true, listings become mutual, bob's by a separate version.
 func history(answered bool) (out []happening) {
 	at := now() - 1000
 	event := func(ev *nostr.Event) { out = append(out, func(w *world) { submitOrStore(w, ev) }) }
@@ -48,10 +47,10 @@ func history(answered bool) (out []happening) {
 	event(carol.Event(at, graspsync.KindAnnouncement, "never any data", hers...))
 	event(says(alice, at, "main", 1))
 	event(says(bob, at+5, "main", 2, "dev", 1))
-	event(says(bob, at+6, "main", 3)) // nobody has it
+	event(says(bob, at+6, "main", 3)) // no server has the object
 	event(says(alice, at+4, "main", 1, "dev", 2))
 	event(pull(carol, repoOf(alice), 4, graspsync.KindPullRequest))
-	event(pull(carol, repoOf(alice), 5, graspsync.KindPullRequestUpdate)) // nobody has it
+	event(pull(carol, repoOf(alice), 5, graspsync.KindPullRequestUpdate)) // no server has the object
 	gone := pull(bob, repoOf(alice), 4, graspsync.KindPullRequest)
 	event(gone)
 	deletion := bob.Event(at+9, graspsync.KindDeletion, "", nostrTag{"e", gone.ID})
@@ -81,7 +80,7 @@ func (r *relay) remove(id string) {
 	r.events = slices.DeleteFunc(r.events, func(ev *nostr.Event) bool { return ev.ID == id })
 }
 
-// submitOrStore is what a relay does with an event: what is deleted does not come in.
+// submitOrStore submits an event as a relay does, which refuses deleted events.
 func submitOrStore(w *world, ev *nostr.Event) {
 	if deleted, _ := w.relay.Deleted(w.t.Context(), eventtest.Of(ev)); deleted {
 		return
@@ -92,7 +91,7 @@ func submitOrStore(w *world, ev *nostr.Event) {
 	}
 }
 
-// outcome is what is served in the end, and the refs.
+// outcome returns the served events and the refs.
 func outcome(w *world) string {
 	var lines []string
 	announcements := w.relay.announcements("r")
@@ -112,7 +111,7 @@ func outcome(w *world) string {
 		for name, id := range w.git.RefsOf(repoOf(k)) {
 			if hex, isEvent := strings.CutPrefix(name.String(), "refs/nostr/"); isEvent {
 				if id, _ := graspsync.ParseEventID(hex); !w.relay.knows(id) {
-					continue // it was served before it was deleted, and its ref goes with the relay's copy
+					continue // it was served before its deletion, and its ref is removed with it
 				}
 			}
 			lines = append(lines, fmt.Sprint(k.Hex()[:4], " ", name, " ", id))
@@ -122,10 +121,9 @@ func outcome(w *world) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestAnyOrder has the same things happen in 500 orders, in half of them where listings are
-// answered and have to be: refs and events end the same.
-// It is the museum of what order can break: an older state that undoes a newer
-// release, data that comes first, a deletion that comes first.
+// TestAnyOrder applies the same inputs in 500 orders, half of them with mutual listings. Refs and
+// events must be the same in the end. It covers faults of order: an older state that undoes a newer
+// release, data before its event, and a deletion before its event.
 func TestAnyOrder(t *testing.T) {
 	for name, rule := range map[string]nip34.Membership{"answered": {}, "one-sided": unanswered()} {
 		t.Run(name, func(t *testing.T) { anyOrder(t, rule) })
@@ -138,7 +136,7 @@ func anyOrder(t *testing.T, rule nip34.Membership) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, purgatory.Config{Membership: rule})
 			for _, server := range []string{"a.example/r.git", "b.example/r.git"} {
-				w.git.Serve(clone(server), fetchtest.Server{}) // it is there, and has nothing
+				w.git.Serve(clone(server), fetchtest.Server{}) // reachable, without objects
 			}
 			w.git.Needs(object(1), object(8))
 			w.git.Needs(object(2), object(8))
@@ -175,7 +173,7 @@ func anyOrder(t *testing.T, rule nip34.Membership) {
 	}
 }
 
-// push pushes what the newest state says, as its author does in the end.
+// push pushes the refs of the newest state.
 func push(w *world) {
 	ref := repoOf(alice)
 	if s, err := w.p.AuthorizedState(w.t.Context(), ref); err == nil && s != nil && w.git.Has(ref) {

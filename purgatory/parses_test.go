@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// All announcements that wait under an identifier were parsed for each event that was judged,
-// and then once more with each announcement that came under it, and for each page and push.
+// Held announcements are parsed once. Before, all announcements with an identifier were parsed for
+// each event, page and push.
 func TestWhatWaitsIsParsedOnce(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		named := func(name string, more ...nostr.Tag) *nostr.Event {
@@ -24,7 +24,7 @@ func TestWhatWaitsIsParsedOnce(t *testing.T) {
 		}
 		w.held(named("r"))
 		generation, parsed := w.p.Generation("r"), w.p.Announcements("r")[0]
-		for range 80 { // more than are kept
+		for range 80 { // more than the cache holds
 			require.Same(t, parsed, w.p.Announcements("r")[0])
 			require.Same(t, parsed, w.p.Remembered("r")[0])
 			require.Same(t, parsed, w.p.AllAnnouncements()[0])
@@ -45,7 +45,7 @@ func TestWhatWaitsIsParsedOnce(t *testing.T) {
 		require.NotSame(t, generation, w.p.Generation("r"))
 		require.True(t, slices.ContainsFunc(w.p.Announcements("r"), func(a *nip34.Announcement) bool { return a.Name == "newer" }))
 
-		for n := range 80 { // more than are kept
+		for n := range 80 { // more than the cache holds
 			w.p.Announcements(fmt.Sprint("none", n))
 		}
 		require.Nil(t, w.p.Generation("none1"))
@@ -58,8 +58,7 @@ func TestWhatWaitsIsParsedOnce(t *testing.T) {
 	})
 }
 
-// Who has to do with what waits under an identifier is known as long as that waits, and told
-// without asking for it.
+// Knows answers from memory which keys held announcements concern.
 func TestKnowsWhoHasToDoWithWhatWaits(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		knows := func(keys ...*relaytest.Key) (out []bool) {

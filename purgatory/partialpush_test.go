@@ -12,9 +12,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// A push brings a part of what a newer state says: what it moved is not moved back to
-// what an older one says, as long as the newer one waits, and the newer one is what
-// pushes are judged by.
+// A push of a part of a newer state is not moved back to an older one while the newer one is held.
+// Pushes must match the newer one.
 func TestPartialPush(t *testing.T) {
 	partial := func(t *testing.T, w *world) (young *nostrEvent) {
 		old := says(alice, now()-100, "main", 1, "dev", 1, "gone", 1)
@@ -42,7 +41,7 @@ func TestPartialPush(t *testing.T) {
 	}
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		young := partial(t, w)
-		// An older state that becomes complete moves what the push has not.
+		// An older state that becomes complete moves the refs that the push has not moved.
 		middle := says(alice, now()-50, "main", 4, "dev", 4)
 		w.held(middle)
 		w.git.Put(repoOf(alice), object(4))
@@ -100,7 +99,7 @@ func TestPartialPush(t *testing.T) {
 		w.git.Put(repoOf(alice), object(1))
 		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(2)})
 		w.held(says(alice, now(), "main", 2, "dev", 3))
-		w.p.Pushing(repoOf(dave), []nip34.RefName{branch("main")}) // nothing is known of that
+		w.p.Pushing(repoOf(dave), []nip34.RefName{branch("main")}) // an unknown repository
 		require.NotZero(t, w.p.Sizes()["pushed"])
 		middle := says(alice, now()-100, "main", 1)
 		w.held(middle)
@@ -110,7 +109,7 @@ func TestPartialPush(t *testing.T) {
 		wait(time.Hour)
 		require.Zero(t, w.p.Sizes()["pushed"])
 	})
-	// HEAD is not made to point to a branch that a push has deleted.
+	// HEAD does not point to a branch that a push has deleted.
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 1))
 		w.git.Put(repoOf(alice))

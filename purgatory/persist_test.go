@@ -22,14 +22,14 @@ var (
 	seedKey = strings.Repeat("ab", 32)
 )
 
-// signedBy is an event of an author; its signature is of no interest on the disk.
+// signedBy returns an event of an author with a dummy signature.
 func signedBy(kind int, content string, tags ...nostr.Tag) *nostr.Event {
 	ev := &nostr.Event{PubKey: seedKey, CreatedAt: 1_700_000_000, Kind: kind, Content: content, Tags: tags, Sig: strings.Repeat("0", 128)}
 	ev.ID = ev.GetID()
 	return ev
 }
 
-// entriesToKeep are entries of every class.
+// entriesToKeep returns entries of every class.
 func entriesToKeep(tb testing.TB) (out []refplan.Entry) {
 	d, c := nostr.Tag{"d", "r"}, nostr.Tag{"c", strings.Repeat("1", 40)}
 	a := nostr.Tag{"a", "30617:" + seedKey + ":r"}
@@ -50,8 +50,7 @@ func entriesToKeep(tb testing.TB) (out []refplan.Entry) {
 	return out
 }
 
-// sameEntry is for what comes back from the disk. Two events are the same if all of
-// their fields are.
+// sameEntry checks that a decoded entry is equal in all fields.
 func sameEntry(t *testing.T, want, got refplan.Entry) {
 	t.Helper()
 	if want.Event != nil {
@@ -65,7 +64,7 @@ func sameEntry(t *testing.T, want, got refplan.Entry) {
 	require.Equal(t, want, got)
 }
 
-// What is kept comes back as it was.
+// Encoding and decoding preserve an entry.
 func TestEncodeAndDecode(t *testing.T) {
 	for _, e := range entriesToKeep(t) {
 		data, err := encode(e)
@@ -73,7 +72,7 @@ func TestEncodeAndDecode(t *testing.T) {
 		got, err := decode(e.ID, data)
 		require.NoError(t, err, "%s", data)
 		sameEntry(t, e, got)
-		// Under another id, torn, or with something behind it, it is none.
+		// A record with another id, a truncated record, or one with trailing bytes is an error.
 		_, err = decode(graspsync.EventID{9}, data)
 		require.ErrorIs(t, err, errRecord)
 		for n := range len(data) {
@@ -85,7 +84,7 @@ func TestEncodeAndDecode(t *testing.T) {
 	}
 }
 
-// What can't have been made is not read: it would be dealt with as if it had.
+// Records that encode cannot have written are errors.
 func TestDecodeRefuses(t *testing.T) {
 	const times = `"seen":"2023-11-14T22:13:20Z","deadline":"2023-11-14T22:43:20Z"`
 	pr := entriesToKeep(t)[2]
@@ -113,9 +112,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads what a disk may hold that was torn, or written by somebody else.
-// What is read is an entry as it can have been made, is kept as it is, and takes no
-// more memory than the bytes account for.
+// FuzzDecode decodes torn or foreign records. A decoded entry must be valid, must encode to the
+// same record, and must use memory in proportion to the bytes.
 func FuzzDecode(f *testing.F) {
 	for _, e := range entriesToKeep(f) {
 		data, err := encode(e)
@@ -155,7 +153,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzEncode keeps events with whatever they say, and reads them again.
+// FuzzEncode encodes events with any content, and decodes them.
 func FuzzEncode(f *testing.F) {
 	f.Add("hello", "r", "main", int64(1))
 	f.Add("\u2028<&>\x00\x7f\"\\\n\u00e9", "a:b", "x", int64(1<<53+1))

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// watchedRepos tells when a repository is about to be locked, and when it was made.
+// watchedRepos reports locks and creations of repositories.
 type watchedRepos struct {
 	*fetchtest.Fake
 	locking func(ref graspsync.RepoRef)
@@ -38,8 +38,8 @@ func (r *watchedRepos) Create(ctx context.Context, ref graspsync.RepoRef, format
 	return r.Fake.Create(ctx, ref, format)
 }
 
-// When the announcement of another repository went while that was aligned with a state
-// of ours, nothing that waited for it ever expired.
+// If the announcement of another repository is deleted while its refs follow a state, its events
+// are unpinned. Before, they never expired.
 func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.stop()
@@ -50,7 +50,7 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 		w.git.Put(repoOf(alice), object(1))
 		w.git.Put(repoOf(bob))
 		w.start()
-		for i := range 50 { // what it lacks
+		for i := range 50 { // missing objects
 			w.held(says(bob, now()-100+nostrTime(i), "main", 1000+i))
 		}
 		wait(time.Minute)
@@ -77,20 +77,20 @@ func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
 	})
 }
 
-// An announcement expired while a look was making its repository, which was left there for
-// good: nobody announces it, nor knows of it.
+// An announcement does not expire while a release creates its repository. Before, a repository
+// without announcement stayed forever.
 func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}.With(purgatory.Fixed{MaxHold: 10 * time.Minute, SoftExpiry: time.Hour}))
 		repos := &watchedRepos{Fake: w.git}
-		w.repos = staying{repos} // nobody finds it later
+		w.repos = staying{repos} // hides it from later listings
 		made := 0
 		repos.making = func(_ context.Context, ref graspsync.RepoRef) {
-			if w.git.Has(ref) { // asked for again by a look that began behind this one
+			if w.git.Has(ref) { // a second creation by a later release
 				return
 			}
 			made++
-			time.Sleep(3 * time.Minute) // a disk that is slow
+			time.Sleep(3 * time.Minute) // a slow disk
 		}
 		w.start()
 		w.held(announce(alice, now()))
@@ -108,7 +108,7 @@ func TestAnnouncementsDoNotExpireWhileTheirRepositoryIsMade(t *testing.T) {
 	})
 }
 
-// staying are repositories that nobody finds who asks what is there.
+// staying are repositories that Owned does not list.
 type staying struct{ *watchedRepos }
 
 func (staying) Owned(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
