@@ -16,16 +16,16 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// flood is what strangers have wait: of as many keys, so much of each.
+// flood describes held events of strangers: events per key and number of keys.
 type flood struct {
 	keys, each int
-	fresh      bool // no key is used again
-	relays     int  // that they bring it by; 0: they submit it
-	steady     bool // it comes each minute, not each half hour
-	pulls      bool // pull requests for what alice has here
+	fresh      bool // each round uses new keys
+	relays     int  // number of relays that send them; 0: clients submit them
+	steady     bool // each minute, instead of each half hour
+	pulls      bool // pull requests for existing data of alice's
 }
 
-// come submits it, and returns how much of it waits.
+// come submits the events, and returns the number of held ones.
 func (f flood) come(w *world, round int) (held int) {
 	for j := range f.each {
 		for i := range f.keys {
@@ -56,8 +56,8 @@ func relayAt(t *testing.T, url string) graspsync.RelayURL {
 	return u
 }
 
-// from submits an event that a relay has brought. Each is at another port and path of its host:
-// these are free, so that places are shared by host.
+// from submits an event from a relay with its own port and path. Places are shared by host, because
+// ports and paths are free.
 func (w *world) from(ev *nostr.Event, host string) purgatory.Decision {
 	w.t.Helper()
 	w.brought++
@@ -73,16 +73,16 @@ func (w *world) waits(ev *nostr.Event) bool {
 	return !w.p.Event(id).IsZero()
 }
 
-// newcomer is somebody with a repository, a state, and a pull request for what alice has here.
+// newcomer has a repository, a state, and a pull request for existing data of alice's.
 type newcomer struct {
 	ref    graspsync.RepoRef
-	pushAt time.Time // zero: the data is at a server already
+	pushAt time.Time // zero: the data is on a server
 	tips   [2]int    // of the state and the pull request
 	events [3]*nostr.Event
 	served [3]time.Time
 }
 
-// newNewcomer comes with data, or pushes it after a time.
+// newNewcomer announces a repository with data on a server, or with a push after a time.
 func newNewcomer(w *world, n int, push time.Duration) *newcomer {
 	key := relaytest.NewCheapKey(fmt.Sprint("honest ", n))
 	server := fmt.Sprintf("git-%d.example/r.git", n)
@@ -101,7 +101,7 @@ func newNewcomer(w *world, n int, push time.Duration) *newcomer {
 	return c
 }
 
-// look has data pushed when it is time, and notes what is served.
+// look pushes the data when it is due, and records which events are served.
 func (c *newcomer) look(w *world) {
 	push := func(ref graspsync.RepoRef, name nip34.RefName, tip nip34.ObjectID) {
 		w.git.Push(ref, map[nip34.RefName]nip34.ObjectID{name: tip}, tip)
@@ -110,7 +110,7 @@ func (c *newcomer) look(w *world) {
 	if !c.pushAt.IsZero() && !time.Now().Before(c.pushAt) {
 		id, err := graspsync.ParseEventID(c.events[2].ID)
 		require.NoError(w.t, err)
-		if w.git.Has(c.ref) { // else its announcement found no place
+		if w.git.Has(c.ref) { // else its announcement had no room
 			push(c.ref, branch("main"), object(c.tips[0]))
 		}
 		push(repoOf(alice), nip34.EventRef(id), object(c.tips[1]))
@@ -124,9 +124,9 @@ func (c *newcomer) look(w *world) {
 	}
 }
 
-// arrive has 20 newcomers come one after another beside a flood that is renewed each 30 min.
-// Half of them push their data after 20 min. It returns how many of their events waited, how
-// many were served, and how long the longest of them took to be.
+// arrive adds 20 newcomers one after another, while a flood is repeated every 30 min. Half of them
+// push after 20 min. It returns the number of held and of served events, and the longest time to be
+// served.
 func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.Duration) {
 	w.relay.put(announce(alice, now()-500))
 	w.git.Put(repoOf(alice))
@@ -163,8 +163,8 @@ func arrive(t *testing.T, w *world, f flood) (held, released int, longest time.D
 	return held, released, longest
 }
 
-// Strangers fill all places, and again when their time is over: 20 newcomers beside them wait all the
-// same, and are served as soon as without them.
+// Strangers fill the table repeatedly. 20 newcomers are still held, and served as soon as without
+// the flood.
 func TestFloodsKeepNobodyOut(t *testing.T) {
 	racetest.Amounts(t)
 	alone := time.Duration(0)
@@ -197,8 +197,8 @@ func TestFloodsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// If each of very many keys has one announcement, a new owner has no room until one of them has waited for
-// too long. Pull requests count for relays, and have room.
+// If each of very many keys has one announcement, a new owner has no room until one of them
+// expires. Pull requests count for relays, and have room.
 func TestFloodOfKeys(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(bob, now()-500))
@@ -213,8 +213,8 @@ func TestFloodOfKeys(t *testing.T) {
 	})
 }
 
-// What gives way is struck off the disk and goes with its repository and what waits for that,
-// is counted, and may come again.
+// An evicted event is deleted from the disk, with its repository and dependent events. It is
+// counted, and may be submitted again.
 func TestDisplacedIsForgotten(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 80}}, func(t *testing.T, w *world) {
 		first := []*nostr.Event{announce(alice, now()), says(alice, now(), "main", 99)}
@@ -243,7 +243,7 @@ func TestDisplacedIsForgotten(t *testing.T) {
 	})
 }
 
-// Announcements that have waited in vain keep no new one of their author out.
+// Softly expired announcements do not block new ones of their author.
 func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
 		named := func(n int) *nostr.Event {

@@ -14,15 +14,14 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Who has a say is asked again once the repositories are locked: what was read before
-// may be over.
+// Maintainers are read again under the lock, because earlier data may be stale.
 func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at, d := now()-500, nostrTag{"d", "r"}
 		w.relay.put(alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}))
 		w.git.Put(repoOf(alice), object(1))
 		w.git.FailWith(func(op string) error {
-			if op == "lock" { // alice has changed her mind by now
+			if op == "lock" { // alice has removed the maintainer
 				w.relay.mu.Lock()
 				defer w.relay.mu.Unlock()
 				w.relay.events = []*nostrEvent{alice.Event(at+1, graspsync.KindAnnouncement, "", d)}
@@ -37,7 +36,7 @@ func TestPromiseP12_JudgedUnderTheLock(t *testing.T) {
 	})
 }
 
-// A state is not served before the announcement that it waits with.
+// A state is not served before its held announcement.
 func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
@@ -64,7 +63,7 @@ func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 	})
 }
 
-// A repository at which git is stuck holds up no other one.
+// A repository in which git hangs does not delay others.
 func TestTrapS2_OneStuckRepository(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		stuck := make(chan struct{})
@@ -90,8 +89,8 @@ func TestTrapS2_OneStuckRepository(t *testing.T) {
 	})
 }
 
-// Whose state comes last does not decide, but whose is newest: one that waited is not
-// allowed to undo what another maintainer said after it.
+// The newest state decides, not the last one to arrive. A state that was held does not undo a newer
+// state of another maintainer.
 func TestPromiseP34_OlderOfAnotherMaintainer(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(

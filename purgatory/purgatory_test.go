@@ -23,8 +23,8 @@ var (
 	dave  = relaytest.NewCheapKey("dave")
 )
 
-// The main way: announcement and state come by sync, the data is elsewhere; both are
-// released in one go, and the refs are there before the events.
+// Announcement and state come by sync, and the data is on a server. Both are released together, and
+// the refs exist before the events are served.
 func TestReleasedWithItsData(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
@@ -47,7 +47,7 @@ func TestReleasedWithItsData(t *testing.T) {
 	})
 }
 
-// An announcement that replaces one that is served does not wait.
+// An announcement that replaces a served one is not held.
 func TestActiveReplacementPasses(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100))
@@ -56,7 +56,7 @@ func TestActiveReplacementPasses(t *testing.T) {
 	})
 }
 
-// Objects are gathered from two servers, and what nobody has keeps waiting.
+// Objects are collected from two servers. An event with objects on no server stays held.
 func TestGathered(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Needs(object(1), object(3))
@@ -76,8 +76,8 @@ func TestGathered(t *testing.T) {
 	})
 }
 
-// With one dead, one slow and one good server the data of the good one is released
-// within one attempt.
+// With one dead, one slow and one good server, the data of the good one is released within one
+// attempt.
 func TestOneGoodServer(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("dead.example/r.git"), fetchtest.Server{Err: errors.New("no")})
@@ -92,7 +92,7 @@ func TestOneGoodServer(t *testing.T) {
 	})
 }
 
-// What a user submits is waited for before it is hunted for; a push releases it.
+// A fetch for a client's event waits for a push, which releases the event.
 func TestPushReleases(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a, s := announce(alice, now(), "a.example/r.git"), says(alice, now(), "main", 1)
@@ -113,8 +113,8 @@ func TestPushReleases(t *testing.T) {
 	})
 }
 
-// Data for one owner's repository releases nobody else's, and refs move only where
-// the author is a maintainer.
+// Data for one owner's repository releases no other owner's events. Refs move only where the author
+// is a maintainer.
 func TestTrapP1_OtherOwners(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
@@ -134,8 +134,7 @@ func TestTrapP1_OtherOwners(t *testing.T) {
 	})
 }
 
-// Several states wait; they are satisfied in any order, and an older one never moves
-// refs back.
+// Several held states get their data in any order, and an older one never moves refs back.
 func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -154,7 +153,7 @@ func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
 	})
 }
 
-// Purgatory survives a restart with its deadlines, and everything is hunted for.
+// A restart keeps deadlines, and missing data is fetched again.
 func TestTrapP6P7_Restart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
@@ -174,7 +173,7 @@ func TestTrapP6P7_Restart(t *testing.T) {
 		require.Len(t, w.p.Held(nostrFilter{}), 4)
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
 		w.git.Serve(clone("b.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(7)}})
-		wait(2 * time.Minute) // the backoff is remembered, too
+		wait(2 * time.Minute) // backoffs survive as well
 		require.Greater(t, len(w.git.Calls()), calls)
 		for _, ev := range []*nostrEvent{a, s, p} {
 			require.True(t, w.relay.has(ev))
@@ -186,8 +185,8 @@ func TestTrapP6P7_Restart(t *testing.T) {
 	})
 }
 
-// An announcement whose data does not come expires softly: its repository goes, and a
-// state event revives it for a day.
+// An announcement without data expires softly. Its repository is removed, and a state event revives
+// it for a day.
 func TestSoftExpiry(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := announce(alice, now(), "a.example/r.git")
@@ -204,7 +203,7 @@ func TestSoftExpiry(t *testing.T) {
 	})
 }
 
-// Deletion applies to what waits.
+// Deletions apply to held events.
 func TestDeletedWhileWaiting(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -222,7 +221,7 @@ func TestDeletedWhileWaiting(t *testing.T) {
 	})
 }
 
-// A relay that can't save loses nothing.
+// If the relay fails to save, no event is lost.
 func TestFailingRelay(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -240,7 +239,7 @@ func TestFailingRelay(t *testing.T) {
 	})
 }
 
-// What is stored but whose data is gone is hunted for as well, at the hourly check.
+// Missing data of stored events is fetched at the hourly check.
 func TestBeyondExpiry(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))

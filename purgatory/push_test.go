@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// junk is the ref of an event that never comes.
+// junk returns the ref of an event that never arrives.
 func junk(n int) nip34.RefName {
 	id, _ := graspsync.ParseEventID(fmt.Sprintf("%064x", n+1))
 	return nip34.EventRef(id)
@@ -30,7 +30,7 @@ func refOf(ev *nostrEvent) nip34.RefName {
 	return nip34.EventRef(id)
 }
 
-// pushRefs has git move refs, as a push does; nobody is told.
+// pushRefs moves refs as a push does, without a report.
 func (w *world) pushRefs(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID) {
 	var objects []nip34.ObjectID
 	for _, id := range refs {
@@ -41,14 +41,14 @@ func (w *world) pushRefs(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.Obj
 	w.git.Push(ref, refs, objects...)
 }
 
-// pushed is a push to one ref that ends as it should.
+// pushed is a complete push to one ref.
 func (w *world) pushed(ref graspsync.RepoRef, name nip34.RefName, id nip34.ObjectID) {
 	w.pushRefs(ref, map[nip34.RefName]nip34.ObjectID{name: id})
 	w.p.Pushed(w.t.Context(), ref, []nip34.RefName{name})
 }
 
-// Git has moved a ref, and then the process is killed, or nobody could be told: the ref
-// goes in the end, unless its event waits or is served.
+// If the process is killed after git moved a ref, or the push is not reported, the ref is removed
+// unless its event is held or served.
 func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served, waits, late := pull(bob, repoOf(alice), 1, graspsync.KindPullRequest), pull(bob, repoOf(alice), 2, graspsync.KindPullRequest),
@@ -89,8 +89,7 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 	})
 }
 
-// The ref of a pull request that was served goes after it was deleted: as that of any
-// data without event.
+// The ref of a served pull request is removed after its deletion, like any data without event.
 func TestDeletedAfterItWasServed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -109,8 +108,7 @@ func TestDeletedAfterItWasServed(t *testing.T) {
 	})
 }
 
-// A state that is older than one of its author that is served does not wait, and takes
-// nobody's place.
+// A state is not held if a newer state of its author is served.
 func TestOlderThanServed(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 1}), func(t *testing.T, w *world) {
 		at := now()
@@ -138,14 +136,14 @@ func TestOlderThanServed(t *testing.T) {
 			}
 		}
 		require.NotZero(t, before*after)
-		w.held(says(bob, at-1, "main", 2)) // each author has a version of their own
+		w.held(says(bob, at-1, "main", 2)) // each author has separate versions
 		wait(time.Hour)
 		w.held(says(alice, at+1, "main", 2))
 	})
 }
 
-// A push to one repository is no reason to look at that of another owner who lists the
-// first as a maintainer, and is as it should be.
+// A push to one repository does not release the complete repository of another owner who lists the
+// first as maintainer.
 func TestPushConcernsNoOtherRepository(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.stop()
@@ -179,7 +177,7 @@ func TestPushConcernsNoOtherRepository(t *testing.T) {
 	})
 }
 
-// slowStates is a relay that takes a while to say which states it has.
+// slowStates is a relay that returns states slowly.
 type slowStates struct{ *relay }
 
 func (r slowStates) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsync.Event, error] {
@@ -189,8 +187,8 @@ func (r slowStates) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsy
 	return r.relay.Events(ctx, f)
 }
 
-// Right after its first state a repository of SHA-256 objects was still one of SHA-1: the first push,
-// which comes then, was refused.
+// The first state gives a repository its object format before Submit returns. Before, the first
+// push of SHA-256 objects was refused.
 func TestARepositoryHashesAsItsFirstStateSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Membership: unanswered()})

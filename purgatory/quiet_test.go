@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// Two servers that sync ask each other for what the other one does not have yet: each time that was a warning. A
-// server that has answered nothing for an hour is worth one.
+// If two servers that sync ask each other for data that is not there yet, no warning is logged. A
+// server that has not replied for an hour causes one.
 func TestCaseC28_NormalLifeIsNoWarning(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

@@ -31,19 +31,19 @@ func (w *world) hasRef(ev *nostrEvent) bool {
 	return has
 }
 
-// proposes is a pull request of alice's repository.
+// proposes returns a pull request to alice's repository.
 func proposes(k *relaytest.Key, at nostrTime, tip int, text string) *nostrEvent {
 	return k.Event(at, graspsync.KindPullRequest, text, nostrTag{"a", repoOf(alice).String()}, nostrTag{"c", object(tip).String()})
 }
 
-// serveAlice has alice's repository served, with a branch and has more objects.
+// serveAlice makes alice's repository served, with a branch and more objects.
 func (w *world) serveAlice() {
 	w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1))
 	w.git.Put(repoOf(alice), object(1), object(2), object(3), object(4), object(5), object(6), object(7), object(8), object(9))
 	w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 }
 
-// stored has pull requests that are served, with their refs.
+// stored submits pull requests, and checks that they are served with their refs.
 func (w *world) stored(evs ...*nostrEvent) {
 	w.relay.put(evs...)
 	refs := make(map[nip34.RefName]nip34.ObjectID)
@@ -55,7 +55,7 @@ func (w *world) stored(evs ...*nostrEvent) {
 	w.git.Push(repoOf(alice), refs)
 }
 
-// pushFor is a push to the ref of a pull request that is here already, as git would do it.
+// pushFor pushes the ref of a held pull request, as git would do it.
 func (w *world) pushFor(ev *nostrEvent, bytes int64) (reason string) {
 	pr, err := nip34.ParsePullRequest(eventtest.Of(ev))
 	require.NoError(w.t, err)
@@ -70,8 +70,8 @@ func (w *world) pushFor(ev *nostrEvent, bytes int64) (reason string) {
 	return reason
 }
 
-// One key had a ref made for each of any number of pull requests whose commit is here; and
-// then an author who had a hundred, merged or not, was refused for ever.
+// An author has at most 100 refs. Merged ones do not count. Before, one key could create any number
+// of refs for existing commits.
 func TestAnAuthorHasAHundredRefs(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -94,7 +94,7 @@ func TestAnAuthorHasAHundredRefs(t *testing.T) {
 			require.True(t, w.relay.has(ev), "all are served")
 		}
 		require.Equal(t, uint64(200), w.p.Status().Dropped["pull_displaced"])
-		// Others have theirs, and who has a say any number.
+		// Other authors have their own refs, and members any number.
 		_ = many(dave, 5)
 		require.Equal(t, 105, w.pullRefs(repoOf(alice)))
 		_ = many(alice, 150)
@@ -105,8 +105,9 @@ func TestAnAuthorHasAHundredRefs(t *testing.T) {
 	})
 }
 
-// Strangers with free keys filled the 5,000 refs of a repository, and those of honest pull requests
-// gave way to them. An author has at most as many as others; nobody loses the only one.
+// Strangers with free keys do not displace refs of honest pull requests. An author has at most as
+// many as the others, and no author loses the only one. Before, they could fill all 5,000 refs of a
+// repository.
 func TestCaseH5_FreeKeysTakeNoRef(t *testing.T) {
 	racetest.Amounts(t)
 	const strangers, refs = 5_500, 5_000
@@ -128,7 +129,7 @@ func TestCaseH5_FreeKeysTakeNoRef(t *testing.T) {
 					}
 					flood = append(flood, proposes(relaytest.NewKey(fmt.Sprint("stranger", i)), now(), of, "x"))
 				}
-				have := 0 // refs already
+				have := 0 // existing refs
 				if tip == 100 {
 					have = refs - 10
 					w.stored(flood[:have]...)
@@ -162,8 +163,8 @@ func TestCaseH5_FreeKeysTakeNoRef(t *testing.T) {
 	}
 }
 
-// A ref that was pushed when the event was here already was counted for nobody: the way
-// round the bound was to publish first. One rule holds for both orders.
+// A ref that is pushed after its event counts like one that is pushed before. Before, publishing
+// first evaded the limit.
 func TestPushAfterTheEventIsRationed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -186,8 +187,8 @@ func TestPushAfterTheEventIsRationed(t *testing.T) {
 	})
 }
 
-// Data of strangers had no bound of its own. An author makes room with what is the author's own, in
-// both orders, and what branches need as well counts for nothing.
+// The bytes of strangers' pull requests are bounded. An author makes room with the author's own
+// refs, in both orders. Objects that branches need do not count.
 func TestBytesOfStrangersAreBounded(t *testing.T) {
 	const mib = 1 << 20
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 10 * mib}}, func(t *testing.T, w *world) {
@@ -210,7 +211,7 @@ func TestBytesOfStrangersAreBounded(t *testing.T) {
 		require.True(t, w.hasRef(daves))
 		require.False(t, w.hasRef(big), "carol has two")
 		require.True(t, w.hasRef(small))
-		// By a push, which says how much it brings: none has more than that would.
+		// A push of this size may not exceed the limit.
 		more := proposes(bob, at+4, 6, "")
 		w.relay.put(more)
 		require.Contains(t, w.pushFor(more, 11*mib), "rate-limited: ")
@@ -219,11 +220,11 @@ func TestBytesOfStrangersAreBounded(t *testing.T) {
 		w.relay.put(fair)
 		require.Empty(t, w.pushFor(fair, mib))
 		require.True(t, w.hasRef(daves))
-		// What is beyond it alone never has room, and takes none.
+		// A pull request that exceeds the limit alone never has room, and displaces no other.
 		w.held(proposes(relaytest.NewKey("eve"), at, 7, ""))
 		wait(time.Second)
 		require.Equal(t, 3, w.pullRefs(repoOf(alice)))
-		// When it is merged it is the repository's, and makes room, also after a restart.
+		// When it is merged, it belongs to the repository and frees room, also after a restart.
 		w.stop()
 		w.start()
 		w.relay.put(says(alice, now(), "main", 4))
@@ -238,8 +239,8 @@ func TestBytesOfStrangersAreBounded(t *testing.T) {
 	})
 }
 
-// What a server sends for a pull request that has no room in the end was part of the
-// repository for weeks, whatever its size, and could be sent again each day.
+// Data of a pull request without room is not kept. Before, it stayed in the repository for weeks,
+// and could be sent again each day.
 func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -276,8 +277,8 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 	})
 }
 
-// A pull request that has no room, which whoever has a hundred can have at will, had the
-// server that sent its data not asked for anybody's for a day, a maintainer's own as well.
+// A pull request without room does not block its server for other requests. Before, its server was
+// not asked for a day, even for a maintainer.
 func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -287,7 +288,7 @@ func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
 		w.git.Serve(clone("own.example/r.git"), s)
 		w.git.Size(object(20), 5000)
 		w.git.Size(object(21), 300)
-		// 100 refs, of what is here
+		// 100 refs to existing commits.
 		for i := range 100 {
 			w.held(proposes(carol, now()-nostrTime(100-i), 2, "x"))
 			if i%10 == 0 {
@@ -308,8 +309,8 @@ func TestNoRoomForOneKeepsNoOtherFromItsServer(t *testing.T) {
 	})
 }
 
-// What two pull requests need counted for one of them, and for none when that one had no
-// ref any more: strangers had as much as they liked, a limit at a time.
+// Objects that two pull requests share count for the other one when one loses its ref. Before, they
+// counted for none, and strangers could exceed the limit.
 func TestSharedDataStaysWeighed(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -346,8 +347,8 @@ func TestSharedDataStaysWeighed(t *testing.T) {
 	})
 }
 
-// What one server had sent, and was not complete, counted for whoever's data came after it:
-// that had no room, and was not asked for again for a day.
+// Incomplete data of one pull request does not count for the next one. Before, that one had no
+// room, and was not requested for a day.
 func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
 		w.serveAlice()
@@ -368,7 +369,7 @@ func TestGatheredForOneDoesNotCountForAnother(t *testing.T) {
 	})
 }
 
-// Who asks for nothing is told nothing, and costs nobody anything.
+// A push without pull requests is not limited and costs nothing.
 func TestNothingIsRationed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.serveAlice()

@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// An event that the relay refused for good when its data was here counted as released, and
-// its refs stayed: those of a state that nobody served, at what only that says.
+// If the relay refuses an event permanently after its data arrived, its refs are removed and it
+// counts as refused. Before, the refs stayed and it counted as released.
 func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"refused": fmt.Errorf("%w: it has had enough", purgatory.ErrRefused),
@@ -56,8 +56,7 @@ func TestRefsOfRefusedEventsDoNotStay(t *testing.T) {
 	}
 }
 
-// Where no state is stored nothing says what the refs were before: those go that a refused
-// one says, in all repositories that it was for.
+// If no state is stored, the refs that a refused state names are deleted in all repositories.
 func TestRefusedStateLeavesNothing(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		listing := func(k *relaytest.Key, other *relaytest.Key) *nostrEvent {
@@ -81,8 +80,7 @@ func TestRefusedStateLeavesNothing(t *testing.T) {
 	})
 }
 
-// Nor in one whose look has moved its refs before it is known that the state was refused, and
-// asks for it after that.
+// The same for a repository whose release moved its refs before the state was refused.
 func TestRefusedWhileAnotherLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{Membership: unanswered()})
@@ -108,7 +106,7 @@ func TestRefusedWhileAnotherLooks(t *testing.T) {
 	})
 }
 
-// slowDeletes is a store that takes ten seconds to strike off what waits.
+// slowDeletes is a store that deletes records in ten seconds.
 type slowDeletes struct {
 	state.Store
 	deleting atomic.Bool
@@ -124,7 +122,7 @@ func (s *slowDeletes) Delete(ctx context.Context, keys ...string) error {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// slowMoves is git that takes longer to move refs while something is deleted.
+// slowMoves is git that moves refs slowly while records are deleted.
 type slowMoves struct {
 	*fetchtest.Fake
 	slow  *slowDeletes
@@ -139,7 +137,7 @@ func (s *slowMoves) UpdateRefs(ctx context.Context, dir string, changes []purgat
 	return s.Fake.UpdateRefs(ctx, dir, changes, head)
 }
 
-// Of a pull request for several repositories that is refused no ref stays in any.
+// A refused pull request to several repositories leaves no ref.
 func TestRefusedPullRequestHasNoRef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100), says(alice, now()-100, "main", 1), announce(bob, now()-100), says(bob, now()-100, "main", 1))

@@ -26,7 +26,7 @@ import (
 
 type objects = map[nip34.RefName]nip34.ObjectID
 
-// at is main and dev at these objects; 0 is none.
+// at returns main and dev at these objects; 0 means absent.
 func at(main, dev int) objects {
 	out := make(objects)
 	for name, n := range map[string]int{"main": main, "dev": dev} {
@@ -37,7 +37,7 @@ func at(main, dev int) objects {
 	return out
 }
 
-// What takes back a half of a transaction, and when there is one.
+// Undo reverts a partial transaction, and nothing else.
 func TestUndo(t *testing.T) {
 	id, err := graspsync.ParseEventID(fmt.Sprintf("%064x", 5))
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestUndo(t *testing.T) {
 			require.Equal(t, b.Old, now.At[b.Name], "%s: its old value is what there is", name)
 		}
 	}
-	// HEAD goes back with the rest, if it had been moved.
+	// HEAD is reverted if it was moved.
 	back, head := purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 2), Head: dev})
 	require.Len(t, back, 1)
 	require.Equal(t, main, head)
@@ -93,7 +93,7 @@ func TestUndo(t *testing.T) {
 	require.True(t, head.IsZero(), "all was done")
 	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, nip34.RefName{}, purgatory.Refs{At: at(3, 2), Head: main})
 	require.True(t, head.IsZero(), "it was not to be moved")
-	// What somebody else has moved since is none of its business any more.
+	// Refs that another writer has moved since are not reverted.
 	other, ref := branch("other"), branch("third")
 	was := purgatory.Refs{At: objects{main: object(1), dev: object(2), other: object(5), pr: object(7)}, Head: main}
 	for name, c := range map[string]struct {
@@ -120,11 +120,11 @@ func TestUndo(t *testing.T) {
 	require.Empty(t, back, "one of three is at something else")
 }
 
-// mishap is a git that dies in its nth transaction, with the process or without it.
+// mishap is a git that dies in its nth transaction, with or without the process.
 type mishap struct {
 	mu   sync.Mutex
 	nth  int
-	life *life // nil: the process goes on
+	life *life // nil: the process survives
 }
 
 func (m *mishap) fail(op string) error {
@@ -145,7 +145,7 @@ func (m *mishap) fail(op string) error {
 	return fetchtest.ErrHalfDone
 }
 
-// doubtful is a relay that can't be read for a while.
+// doubtful is a relay that fails reads for a while.
 type doubtful struct {
 	*relay
 	broken atomic.Bool
@@ -164,8 +164,8 @@ func (r *doubtful) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsyn
 	return r.relay.Events(ctx, f)
 }
 
-// halfDone has the process die in the transaction of a state: main is at 3, dev at 2.
-// If first is set there were no refs before.
+// halfDone makes the process die in the transaction of a state: main is at 3, dev at 2. With first
+// there were no refs before.
 func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEvent) {
 	announcement = announce(alice, now()-500)
 	if first {
@@ -201,9 +201,9 @@ func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEve
 	return announcement, state
 }
 
-// The process dies in a transaction of refs. What Open leaves is all of it or nothing,
-// and no lock: all, if the state still waits, nothing, if nobody says any more what the
-// refs are to be, or if that can't be found out.
+// The process dies in a transaction of refs. Open leaves either the complete change or none, and no
+// lock. The change is completed if the state is still held, and undone if no state decides or that
+// cannot be found out.
 func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, deleted, unreadable bool
@@ -239,7 +239,7 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 	}
 }
 
-// witnessed is a relay that has somebody look before it stores a state.
+// witnessed is a relay that calls a function before it stores a state.
 type witnessed struct {
 	*relay
 	look func()
@@ -252,9 +252,9 @@ func (r witnessed) Save(ctx context.Context, ev graspsync.Event) error {
 	return r.relay.Save(ctx, ev)
 }
 
-// The process dies while the refs of two repositories of a family are moved. The first that
-// is repaired has the other one follow its state: that has been mended by then, though its
-// own turn is still to come, or the state would be served while half of it is there.
+// The process dies while the refs of two related repositories move. The release of the first one to
+// be repaired also moves the refs of the second. The second must be repaired first, because
+// otherwise the state would be served while half of its refs are moved.
 func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		both := []graspsync.RepoRef{repoOf(alice), repoOf(bob)}
@@ -311,7 +311,7 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 	})
 }
 
-// clinging is a store that strikes off no journal while it is on.
+// clinging is a store that fails to delete journals while it is on.
 type clinging struct {
 	state.Store
 	on atomic.Bool
@@ -324,7 +324,7 @@ func (s *clinging) Delete(ctx context.Context, keys ...string) error {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// journals counts those on the disk.
+// journals returns the number of journals on the disk.
 func (w *world) journals() (n int) {
 	for _, err := range w.state.Each(w.t.Context(), "purgatory/aligning/") {
 		require.NoError(w.t, err)
@@ -333,7 +333,7 @@ func (w *world) journals() (n int) {
 	return n
 }
 
-// rewriteJournal has something else in a journal.
+// rewriteJournal replaces the content of a journal.
 func (w *world) rewriteJournal(value string) {
 	for r, err := range w.state.Each(w.t.Context(), "purgatory/aligning/") {
 		require.NoError(w.t, err)
@@ -341,7 +341,7 @@ func (w *world) rewriteJournal(value string) {
 	}
 }
 
-// again opens what is on the disk with another relay and another store, and runs it.
+// again opens and runs the state on the disk with another relay and store.
 func (w *world) again(relay purgatory.Relay, store state.Store) (p *purgatory.Purgatory, stop func()) {
 	p, err := purgatory.Open(w.t.Context(), relay, w.git, w.git, store, purgatory.Config{})
 	require.NoError(w.t, err)
@@ -358,8 +358,8 @@ func (w *world) again(relay purgatory.Relay, store state.Store) (p *purgatory.Pu
 	}
 }
 
-// A journal that can't be struck off when all is done is struck off later, however long that
-// takes, and nobody pushes before: a later start would undo by it what was pushed since.
+// A journal of a complete change that cannot be deleted is deleted later. Until then no push is
+// accepted, because a later start would undo the push.
 func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 	for _, fails := range []time.Duration{time.Millisecond, 20 * time.Minute} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -392,7 +392,8 @@ func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 	}
 }
 
-// Whoever is refused for that has it mended at once: the next try of a look may be minutes away.
+// A push that is refused because of a journal causes an immediate repair, because the next release
+// may be minutes away.
 func TestPushHasAJournalStruckOff(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		ref := repoOf(alice)
@@ -418,9 +419,9 @@ func TestPushHasAJournalStruckOff(t *testing.T) {
 	})
 }
 
-// A journal of long ago that nobody struck off, and the refs look like a half of it by now:
-// what another branch is says that somebody moved them since; and where that is not known, that
-// what they were is gone. Neither is undone, and both are struck off.
+// An old journal is not undone, although the refs look half done by now. Either another branch has
+// changed since, or in a record without that hash, the old objects are gone. The journal is
+// deleted.
 func TestJournalOfLongAgo(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -437,7 +438,7 @@ func TestJournalOfLongAgo(t *testing.T) {
 			wait(time.Millisecond)
 			stop()
 			require.Equal(t, 1, w.journals())
-			now := at(1, 4) // by others, whom nobody asked for leave
+			now := at(1, 4) // moved by another program
 			if known {
 				now[branch("feature")] = object(6)
 			} else {
@@ -455,9 +456,8 @@ func TestJournalOfLongAgo(t *testing.T) {
 	}
 }
 
-// The process dies while the refs of a repository follow a state that is stored already, and
-// the relay, or the disk, is out of order for a moment when it starts again: nothing waits for
-// that repository, but it is looked at again soon, not at the next check.
+// The process dies while refs follow a stored state, and at the next start the relay or the disk
+// fails for a moment. The repository is released again soon, although no event is held for it.
 func TestRecoveryThatFailsIsDoneAgain(t *testing.T) {
 	for _, what := range []string{"relay", "disk"} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -504,7 +504,7 @@ func TestRecoveryThatFailsIsDoneAgain(t *testing.T) {
 	}
 }
 
-// Git dies while it removes the ref of an event that did not come.
+// Git dies while it removes the ref of an event that did not arrive.
 func TestGitDiesWhileItRemovesARef(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -520,9 +520,9 @@ func TestGitDiesWhileItRemovesARef(t *testing.T) {
 	})
 }
 
-// Git dies in a transaction of refs, of too little memory, say, and we do not: the next
-// look removes its locks and takes back what it did, or the repository would be stuck
-// until a restart.
+// Git dies in a transaction, for example for lack of memory, and the process survives. The next
+// release removes the locks and undoes the partial change. Before, the repository was blocked until
+// a restart.
 func TestGitDiesInATransaction(t *testing.T) {
 	for nth := 1; nth <= 2; nth++ {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -547,8 +547,8 @@ func TestGitDiesInATransaction(t *testing.T) {
 	}
 }
 
-// Two versions of an announcement are on the disk after a crash: the older one goes. Where it
-// can't, whoever opens is told: it would be back whenever the newer one is over.
+// If a crash leaves two versions of an announcement on the disk, Open deletes the older one. If
+// that fails, Open returns an error, because the older one would return after the newer one.
 func TestReplacedOnTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, newer := announce(alice, now()-100), announce(alice, now())

@@ -20,8 +20,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// halfway is what TestPromiseP34_HalfDoneByGit needs: a repository of real git in which
-// a transaction of ours was killed half-way.
+// halfway is a repository with real git in which a transaction was killed half-way.
 type halfway struct {
 	relay    *relay
 	repos    *folders
@@ -38,12 +37,12 @@ func (h *halfway) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// refs is what git says of the refs.
+// refs returns the refs according to git.
 func (h *halfway) refs(t *testing.T) string {
 	return h.run(t, "for-each-ref", "--format=%(refname) %(objectname)") + "\nHEAD " + h.run(t, "symbolic-ref", "HEAD")
 }
 
-// locks are files of git that others wait for.
+// locks returns the lock files of git.
 func (h *halfway) locks(t *testing.T) (out []string) {
 	require.NoError(t, filepath.WalkDir(h.dir, func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".lock") || strings.HasSuffix(path, "packed-refs.new") {
@@ -71,7 +70,7 @@ func newHalfway(t *testing.T) *halfway {
 	return h
 }
 
-// says is a state with branches and tags that are all at one commit.
+// says returns a state with branches and tags at one commit.
 func (h *halfway) says(at nostrTime, head, commit string, names ...string) *nostrEvent {
 	tags := []nostrTag{{"d", "r"}, {"HEAD", "ref: refs/heads/" + head}}
 	for _, name := range names {
@@ -80,8 +79,7 @@ func (h *halfway) says(at nostrTime, head, commit string, names ...string) *nost
 	return alice.Event(at, graspsync.KindState, "", tags...)
 }
 
-// killedBefore has purgatory take in an event, and die when it has written down which
-// refs move.
+// killedBefore submits an event, and kills the process after the journal is written.
 func (h *halfway) killedBefore(t *testing.T, ev *nostrEvent) {
 	ctx, kill := context.WithCancelCause(t.Context())
 	journalled := make(chan struct{})
@@ -103,9 +101,9 @@ func (h *halfway) killedBefore(t *testing.T, ev *nostrEvent) {
 	require.True(t, errors.Is(<-done, errDead))
 }
 
-// Git is killed in a transaction and leaves a part of it, and locks. After Open the refs
-// are as they were, or all of them as the state says that still waits; git can lock them
-// again, and HEAD points to a branch that there is.
+// Git is killed in a transaction and leaves a partial change and locks. After Open the refs are
+// either as before or complete according to the held state. Git can lock them again, and HEAD
+// points to an existing branch.
 func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 	for name, c := range map[string]struct {
 		empty, deleted, unreadable, headMoved bool
@@ -137,7 +135,7 @@ func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 			h.killedBefore(t, s)
 			require.Equal(t, before, h.refs(t), "the transaction has not begun")
 
-			// As git, killed while it commits: some refs moved, locks of the others.
+			// Like git that is killed during the commit: some refs moved, the others locked.
 			for _, name := range []string{"heads/dev", "heads/new"} {
 				h.run(t, "update-ref", "refs/"+name, h.new)
 			}

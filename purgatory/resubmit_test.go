@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
-// A user whose data came too late could not submit the event again for a week.
+// A client can submit an expired event again. Before, it was refused for a week.
 func TestSubmittedAgainAfterExpiry(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100))
@@ -38,7 +38,7 @@ func TestSubmittedAgainAfterExpiry(t *testing.T) {
 	})
 }
 
-// In vain once more, it is refused by sync once more.
+// If it expires again, sync ignores it again.
 func TestSubmittedAgainInVain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-100))
@@ -51,8 +51,8 @@ func TestSubmittedAgainInVain(t *testing.T) {
 	})
 }
 
-// An announcement that had expired softly was held again when its user submitted it, but
-// there was no repository to push to.
+// If a client resubmits a softly expired announcement, its repository is recreated. Before, there
+// was no repository to push to.
 func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
 	for name, again := range map[string]func(a *nostrEvent) *nostrEvent{
 		"the same":        func(a *nostrEvent) *nostrEvent { return a },
@@ -79,8 +79,8 @@ func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {
 	}
 }
 
-// An event expired while its data was on its way, which was thrown away. An announcement
-// waits for what comes for the state that it is released by.
+// An event does not expire during a fetch of its data. An announcement is also held during a fetch
+// for its state. Before, the data was discarded.
 func TestExpiryWaitsForAFetch(t *testing.T) {
 	for _, kind := range []string{"state", "pull request", "announcement", "announcement of a stored state"} {
 		t.Run(kind, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 
 var errDisk = errors.New("input/output error")
 
-// Whatever fails, and however often: when it works again everything is released, once,
-// and no ref was ever without its objects.
+// After any number of failures of any kind, every event is released once, and no ref ever lacks its
+// objects.
 func TestEveryFailureIsRetried(t *testing.T) {
 	for seed := range uint64(60) {
 		run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
@@ -59,8 +59,8 @@ func TestEveryFailureIsRetried(t *testing.T) {
 	}
 }
 
-// An announcement that waits for the data of a state which is served already was hunted
-// for three times, and then not before the next check: after its time was over.
+// Data for an announcement whose state is served is fetched until the announcement expires. Before,
+// there were three attempts and then none until the next check.
 func TestAnnouncementWaitsForServedState(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
@@ -74,8 +74,7 @@ func TestAnnouncementWaitsForServedState(t *testing.T) {
 	})
 }
 
-// What the disk holds that is not ours is counted and left, and nothing else waits
-// for it.
+// Foreign records on the disk are counted and left, and block nothing.
 func TestUnreadable(t *testing.T) {
 	store := state.NewMemory()
 	for key, value := range map[string]string{

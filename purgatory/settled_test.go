@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Nobody could say when the events of a push were served.
+// WaitServed waits until the events of a push are served.
 func TestSettledWhenEventsAreServed(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		ref := repoOf(alice)
@@ -33,7 +33,7 @@ func TestSettledWhenEventsAreServed(t *testing.T) {
 	})
 }
 
-// That a relay can't store an event keeps nobody waiting until it can.
+// WaitServed does not wait for a relay that fails to store an event.
 func TestSettledThoughARelayStoresNothing(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		ref := repoOf(alice)
@@ -58,7 +58,7 @@ func TestSettledThoughARelayStoresNothing(t *testing.T) {
 	})
 }
 
-// Nor that it can't say what it has.
+// WaitServed does not wait for a relay that fails reads.
 func TestSettledThoughARelayAnswersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -73,7 +73,7 @@ func TestSettledThoughARelayAnswersNothing(t *testing.T) {
 		wait(time.Second)
 		host.mute.Store(true)
 		w.pushed(ref, branch("main"), object(1))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it may have been looked at before we wait
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it may have been released before the call
 		defer cancel()
 		require.NoError(t, w.p.WaitServed(ctx, ref))
 		host.mute.Store(false)
@@ -83,7 +83,7 @@ func TestSettledThoughARelayAnswersNothing(t *testing.T) {
 	})
 }
 
-// muteRelay is a relay that can't say which announcements it has, for a while.
+// muteRelay is a relay that fails to return announcements for a while.
 type muteRelay struct {
 	*relay
 	mute atomic.Bool
@@ -98,10 +98,10 @@ func (r *muteRelay) Events(ctx context.Context, f nostrFilter) iter.Seq2[graspsy
 	return r.relay.Events(ctx, f)
 }
 
-// Who does not want to wait any more is forgotten.
+// A canceled WaitServed is removed.
 func TestSettledEndsWithItsContext(t *testing.T) {
 	w := newWorld(t, purgatory.Config{})
-	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.state, w.cfg) // it does not run
+	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.state, w.cfg) // without Run
 	require.NoError(t, err)
 	p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")})
 	gone := errors.New("the client is gone")
@@ -110,8 +110,7 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, p.WaitServed(ctx, repoOf(alice)), gone)
 }
 
-// The default branch of an empty repository is that of the newest state that waits, of those
-// that somebody with a say in it has signed.
+// The default branch of an empty repository is that of the newest held state of a maintainer.
 func TestUnbornBranch(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		ref := repoOf(alice)

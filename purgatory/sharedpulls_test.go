@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// For a pull request to several repositories: whichever has its data has the ref, and
-// it is served; those that have it later get the ref as well.
+// A pull request to several repositories is served when one of them has its ref. The others get the
+// ref when they have the data.
 func TestPullRequestToSeveral(t *testing.T) {
 	at := func(k *relaytest.Key, name string) graspsync.RepoRef { return k.Ref(name) }
 	several := func(tip int, refs ...graspsync.RepoRef) *nostrEvent {

@@ -15,10 +15,9 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// What has an announcement wait longer: a new state of a maintainer, a push that a
-// state authorises, a newer version of it; and what does not: the same once more, a
-// state of somebody else, and what anybody may push for an event. A restart changes
-// none of it.
+// The hold of an announcement is extended by a new state of a maintainer, an authorized push, and a
+// newer version. It is not extended by a copy, a state of another key, or a push for a pull
+// request. A restart changes nothing.
 func TestSignsOfLife(t *testing.T) {
 	for name, c := range map[string]struct {
 		alive   bool
@@ -48,7 +47,7 @@ func TestSignsOfLife(t *testing.T) {
 				wait(time.Minute)
 				w.stop()
 				w.start()
-				wait(9*time.Minute + 15*time.Second) // 30 min since it came, and as long as a look may put it off
+				wait(9*time.Minute + 15*time.Second) // 30 min after arrival, plus the longest delay by a release
 				require.Equal(t, c.alive, len(w.p.Announcements("r")) > 0 && w.git.Has(repoOf(alice)))
 				wait(20 * time.Minute)
 				require.False(t, w.git.Has(repoOf(alice)), "50 min and as long")
@@ -61,7 +60,7 @@ func (w *world) told(refs ...nip34.RefName) {
 	w.p.Pushed(w.t.Context(), repoOf(alice), refs)
 }
 
-// fullStore has no room for what has expired.
+// fullStore is a store that is full for records of expired events.
 type fullStore struct{ state.Store }
 
 func (s fullStore) Put(ctx context.Context, records ...state.Record) error {
@@ -71,7 +70,7 @@ func (s fullStore) Put(ctx context.Context, records ...state.Record) error {
 	return s.Store.Put(ctx, records...)
 }
 
-// A store that is full keeps nothing from expiring: that is what makes room.
+// A full store does not keep events from expiring, because expiry frees space.
 func TestExpiresThoughTheStoreIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})

@@ -16,8 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Strangers whose servers take as long as they may, all of them, do not keep the one
-// good server of somebody else from being asked in time.
+// Strangers whose servers are as slow as possible do not keep another owner's good server from
+// being asked in time.
 func TestSlowServersDoNotStarveOthers(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		for i := range 40 {
@@ -32,7 +32,7 @@ func TestSlowServersDoNotStarveOthers(t *testing.T) {
 			w.held(mallory.Event(now(), graspsync.KindAnnouncement, "", d, urls))
 			w.held(mallory.Event(now(), graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(1000 + i).String()}))
 		}
-		wait(time.Minute) // all places are taken
+		wait(time.Minute) // all slots are used
 		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
 		w.held(announce(alice, now(), "good.example/r.git"))
 		s := says(alice, now(), "main", 1)
@@ -58,13 +58,13 @@ func TestSlowStrangersGoBehind(t *testing.T) {
 		w.held(alice.Event(now(), graspsync.KindAnnouncement, "", d, nostrTag{"clone", "https://good.example/r.git"}))
 		s := alice.Event(now(), graspsync.KindState, "", d, nostrTag{"refs/heads/main", object(1).String()})
 		w.held(s)
-		wait(2 * time.Minute) // a slow attempt yields when it is a minute old
+		wait(2 * time.Minute) // a slow attempt is ended after a minute
 		require.True(t, w.relay.has(s))
 	})
 }
 
-// A repository waited for sixteen servers that take as long as they may, one after the
-// other, before it found the good one.
+// A repository with sixteen very slow servers and a good one is served soon. Before, it waited for
+// all slow ones.
 func TestOneSlowServerDoesNotHoldARepository(t *testing.T) {
 	run(t, purgatory.Config{Times: purgatory.Times{Hold: 5 * time.Hour}}, func(t *testing.T, w *world) {
 		slow := serving(1)
@@ -91,8 +91,8 @@ func TestOneSlowServerDoesNotHoldARepository(t *testing.T) {
 	})
 }
 
-// A forge that answers 429 was asked on at 30 requests a minute, for other repositories;
-// it is left alone for as long as it asks, but for no longer than a day, and over a restart.
+// A server that replies 429 is not asked for as long as it requests, but at most a day, also after
+// a restart. Before, it got 30 requests a minute for other repositories.
 func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 	for _, c := range []struct{ asks, gets time.Duration }{
 		{5 * time.Second, time.Minute}, {2 * time.Hour, 2 * time.Hour}, {1000 * time.Hour, 24 * time.Hour},

@@ -23,14 +23,14 @@ func idOf(ev *nostrEvent) graspsync.EventID {
 	return id
 }
 
-// object256 is an id of a repository that hashes its objects with SHA-256.
+// object256 returns a SHA-256 object id.
 func object256(n int) nip34.ObjectID {
 	id, _ := nip34.ParseObjectID(fmt.Sprintf("%064x", n))
 	return id
 }
 
-// What was pushed for a pull request before it came is its data when it does: nobody is
-// asked for it, and nothing else of what lies there becomes part of the repository.
+// Data that was pushed before its pull request is used when it arrives. No server is asked, and no
+// other staged object is imported.
 func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 	for name, kind := range map[string]int{"pull request": graspsync.KindPullRequest, "update": graspsync.KindPullRequestUpdate} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 				w.git.Put(repoOf(alice), object(1))
 				w.git.Needs(object(2), object(1), object(3))
 				p := pull(bob, repoOf(alice), 2, kind)
-				w.git.Stage(repoOf(alice), idOf(p), object(9), object(9)) // a stranger's
+				w.git.Stage(repoOf(alice), idOf(p), object(9), object(9)) // of a stranger
 				w.git.Stage(repoOf(alice), idOf(p), object(2), object(2), object(3), object(66))
 				w.p.Staged(repoOf(alice), []graspsync.EventID{idOf(p)})
 				wait(10 * time.Minute)
@@ -59,8 +59,8 @@ func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 	}
 }
 
-// What was pushed is not what the event names, or not all of it: it goes, and the event
-// waits as if nothing had come.
+// If the staged data is not the named commit or is incomplete, it is deleted, and the event is held
+// as without it.
 func TestStagedDataThatIsNotTheEvents(t *testing.T) {
 	for name, stage := range map[string]func(w *world, p *nostrEvent){
 		"another commit": func(w *world, p *nostrEvent) { w.git.Stage(repoOf(alice), idOf(p), object(3), object(3), object(2)) },
@@ -92,7 +92,7 @@ func TestStagedDataThatIsNotTheEvents(t *testing.T) {
 	}
 }
 
-// taken counts how often something is taken from what is staged.
+// taken counts the imports of staged data.
 func (w *world) taken() *int {
 	n := 0
 	w.git.FailWith(func(op string) error {
@@ -104,8 +104,8 @@ func (w *world) taken() *int {
 	return &n
 }
 
-// Only what an event names is looked at, and only if it is not here: to walk what strangers
-// have pushed may take long.
+// Staged data is read only if an event names it and its objects are missing, because walking
+// strangers' data may be slow.
 func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		n := w.taken()
@@ -117,7 +117,7 @@ func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
 		w.git.Stage(repoOf(alice), idOf(other), object(4), object(4), object(3))
 		w.held(here)
 		w.held(other)
-		// Another repository that is looked at, and that the event does not name.
+		// Another repository, which the event does not name.
 		w.git.Stage(repoOf(bob), idOf(other), object(3), object(3))
 		w.held(pull(dave, repoOf(bob), 9, graspsync.KindPullRequest))
 		wait(time.Second)
@@ -130,7 +130,7 @@ func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
 	})
 }
 
-// A disk that fails costs a moment, and nothing of what was pushed.
+// A disk failure delays the import, and loses no staged data.
 func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -156,7 +156,7 @@ func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
 	})
 }
 
-// The event came while its data did, so that whoever looked found none.
+// An event that arrives during its push is released after the push.
 func TestEventThatCameBeforeItsDataWasStaged(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -172,8 +172,8 @@ func TestEventThatCameBeforeItsDataWasStaged(t *testing.T) {
 	})
 }
 
-// An event that the relay has from elsewhere, past us: its data is not thrown away, and
-// it gets its ref.
+// If the relay stored the event without Submit, its staged data is not deleted, and it gets its
+// ref.
 func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -191,8 +191,7 @@ func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {
 	})
 }
 
-// It was taken, or about to be, when the process ended: nothing is lost, and nothing is
-// left.
+// A process end before or after the import loses no data and leaves none staged.
 func TestStagedDataAfterARestart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -216,8 +215,8 @@ func TestStagedDataAfterARestart(t *testing.T) {
 	})
 }
 
-// For several repositories: where it was pushed it is taken from there, and those under
-// the same identifier are given it.
+// A pull request to several repositories: the data is imported where it was pushed, and copied to
+// the others with the same identifier.
 func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
@@ -227,7 +226,7 @@ func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
 			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
 		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
 		w.held(p)
-		wait(3 * time.Second) // each may be locked when the other wants something, and that is looked at again
+		wait(3 * time.Second) // locks may collide, and the releases are repeated
 		require.True(t, w.relay.has(p))
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[refOf(p)])
@@ -235,8 +234,8 @@ func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
 	})
 }
 
-// lateRepos has alice's look at her repository ask bob's for what she lacks before his own
-// look begins, and end after that has ended.
+// lateRepos makes alice's release read bob's repository before bob's release starts, and end after
+// bob's release has ended.
 type lateRepos struct {
 	*fetchtest.Fake
 	began sync.Once
@@ -244,7 +243,7 @@ type lateRepos struct {
 
 func (r *lateRepos) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	end, _ := ctx.Deadline()
-	forOther := time.Until(end) < time.Second // a look waits for its own longer
+	forOther := time.Until(end) < time.Second // the wait for the own lock is longer
 	if ref == repoOf(bob) && !forOther {
 		r.began.Do(func() { time.Sleep(time.Second) })
 	}
@@ -258,8 +257,8 @@ func (r *lateRepos) Lock(ctx context.Context, ref graspsync.RepoRef) (string, fu
 	}, nil
 }
 
-// What one repository got while the look at another one went on, which had asked it before
-// that, was given to the other one by the hourly check, if that came in time.
+// Objects that a repository gains during the release of another one, which had already asked for
+// them, are copied soon. Before, they were copied at the hourly check.
 func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, purgatory.Config{})
@@ -280,7 +279,7 @@ func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
 	})
 }
 
-// What is staged is nothing if asking panics; the rest goes on.
+// A panic in Staged counts as no uploads.
 func TestStagingThatPanics(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.stop()
@@ -303,8 +302,8 @@ func (panickingStage) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.U
 }
 func (panickingStage) Unstage(graspsync.RepoRef, graspsync.EventID) { panic("unstage") }
 
-// One repository of those that a pull request names had its data, and another one could
-// not be given it at first: that one never got the ref, since the event did not wait on.
+// A pull request stays held for a repository that could not get the data at first. Before, its hold
+// ended, and that repository never got the ref.
 func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))

@@ -20,8 +20,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// Each number of a status and each metric is that of what it is called after, with a number of
-// its own for everything there is.
+// Each number in the status and each metric is the counter of the same name.
 func TestStatusIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPurgatory(nil, nil, nil, state.NewMemory(), Config{}.withDefaults(), func(string) {}, 1)

@@ -25,8 +25,7 @@ func serving(objects ...int) (s fetchtest.Server) {
 	return s
 }
 
-// A repository is not removed that a push has brought data to, that is locked, or that
-// something is being fetched into.
+// A repository is not removed if a push has brought data, it is locked, or a fetch is under way.
 func TestTrapP2_InUse(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.held(announce(alice, now(), "a.example/r.git"))
@@ -37,7 +36,7 @@ func TestTrapP2_InUse(t *testing.T) {
 		require.True(t, w.git.Has(repoOf(alice)), "somebody is pushing")
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, object(1))
 		unlock()
-		wait(6 * time.Minute) // a look that failed while it was locked is made again within 5; this push tells nobody
+		wait(6 * time.Minute) // a failed release is repeated within 5 min; this push is not reported
 		require.True(t, w.git.Has(repoOf(alice)), "it has refs")
 		require.Len(t, w.relay.events, 1, "and so it is served")
 	})
@@ -49,7 +48,7 @@ func TestTrapP2_InUse(t *testing.T) {
 		w.held(a)
 		wait(55 * time.Minute)
 		state := says(alice, now(), "main", 1)
-		w.held(state) // a sign of life, but the longest is over at an hour
+		w.held(state) // a sign of life, but the maximum hold ends after an hour
 		wait(6 * time.Minute)
 		require.True(t, w.git.Has(repoOf(alice)), "something is being fetched into it")
 		wait(5 * time.Minute)
@@ -58,8 +57,8 @@ func TestTrapP2_InUse(t *testing.T) {
 	})
 }
 
-// What expired is not taken in again, a second copy does not restart the clock, and a
-// state of somebody who has no say is no sign of life.
+// An expired event is not held again by sync. A copy does not restart the hold. A state of a key
+// that is no maintainer is no sign of life.
 func TestTrapP3_NoLoop(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a, s := announce(alice, now()), says(alice, now(), "main", 1)
@@ -88,8 +87,8 @@ func TestTrapP3_NoLoop(t *testing.T) {
 	})
 }
 
-// A newer version of what waits waits in its place, for what is left of its time; an
-// older one does not, whichever is written to the disk first.
+// A newer version replaces a held one for the rest of its time. An older one does not, whichever is
+// written first.
 func TestTrapP4_Replacements(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		old, young := announce(alice, now()-10, "a.example/r.git"), announce(alice, now(), "b.example/r.git")
@@ -102,7 +101,7 @@ func TestTrapP4_Replacements(t *testing.T) {
 	})
 }
 
-// What is held survives kill -9, since it is on the disk before anybody is told.
+// A held event survives kill -9, because it is on the disk before Submit returns.
 func TestTrapP6_OnTheDisk(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		a := announce(alice, now())
@@ -114,8 +113,8 @@ func TestTrapP6_OnTheDisk(t *testing.T) {
 	})
 }
 
-// After a restart everything that waits is hunted for, and repositories are made
-// again so that a push can come.
+// After a restart, the data of all held events is fetched, and repositories are recreated for
+// pushes.
 func TestTrapP7_EverythingIsHunted(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
@@ -140,8 +139,7 @@ func TestTrapP7_EverythingIsHunted(t *testing.T) {
 	})
 }
 
-// An update of a pull request is held, hunted for, released, pushed early and expired
-// as a pull request is.
+// A pull request update is held, fetched for, released, staged and expired like a pull request.
 func TestTrapP8_Updates(t *testing.T) {
 	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -164,7 +162,7 @@ func TestTrapP8_Updates(t *testing.T) {
 	}
 }
 
-// One author can't fill purgatory.
+// One author cannot fill purgatory.
 func TestTrapP10_Quotas(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxEntries: 2}}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
@@ -186,9 +184,9 @@ func TestTrapP10_Quotas(t *testing.T) {
 	})
 }
 
-// Throttled, its window opening again wakes the queue, with nobody else to do so.
+// The end of a throttle wakes the queue without any other input.
 func TestTrapP9_WindowReopens(t *testing.T) {
-	cfg := purgatory.Config{ // no attempt is due when it opens
+	cfg := purgatory.Config{ // no attempt is due at that time
 		Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, Times: purgatory.Times{Backoff: 10 * time.Minute},
 	}.With(purgatory.Fixed{MaxBackoff: 10 * time.Minute})
 	run(t, cfg, func(t *testing.T, w *world) {
@@ -204,8 +202,8 @@ func TestTrapP9_WindowReopens(t *testing.T) {
 	})
 }
 
-// Who announces the victim's identifier gets nothing into the victim's repository, nor
-// does it make us ask the victim's servers more often.
+// A stranger who announces the victim's identifier adds nothing to the victim's repository, and
+// causes no more requests to the victim's servers.
 func TestTrapG2_OwnerAndIdentifier(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -235,8 +233,7 @@ func TestTrapG2_OwnerAndIdentifier(t *testing.T) {
 	})
 }
 
-// Submit does not wait for git: with every operation of git stuck, events of a relay
-// are taken in one after the other.
+// Submit does not wait for git. If every git operation hangs, events of a relay are still held.
 func TestTrapS2_SubmitDoesNotWait(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{Timeout: time.Minute}), func(t *testing.T, w *world) {
 		stuck := make(chan struct{})
@@ -253,8 +250,8 @@ func TestTrapS2_SubmitDoesNotWait(t *testing.T) {
 	})
 }
 
-// P12: an event moves refs where its author is a maintainer when they move, directly
-// or through another one, and nowhere else.
+// P12: an event moves refs only where its author is a maintainer at that time, directly or through
+// another maintainer.
 func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
 		at := now() - 500
@@ -276,7 +273,7 @@ func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")], "data that came once serves all that wait")
 		require.Empty(t, w.git.RefsOf(repoOf(dave)))
 		require.Empty(t, w.git.Objects(repoOf(dave)))
-		// Carol is no maintainer any more: what she says next moves nothing.
+		// Carol is no longer a maintainer, and her next state moves no refs.
 		w.relay.put(bob.Event(at+1, graspsync.KindAnnouncement, "", d))
 		w.held(says(carol, now()+1, "main", 2))
 		w.git.Put(repoOf(bob), object(2))
@@ -286,7 +283,7 @@ func TestPromiseP12_OnlyWhereAuthorised(t *testing.T) {
 	})
 }
 
-// P13: the only way to the store is the relay's own, and what it refuses stays out.
+// P13: only Save of the relay stores events, and a refused event is not stored.
 func TestPromiseP13_OneWayIn(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -302,8 +299,7 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 	})
 }
 
-// P16: a server that does not have the objects is asked for the same less and less
-// often while the event waits.
+// P16: a server without the objects is asked ever more rarely while the event is held.
 func TestPromiseP16_NotServedIsRemembered(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
@@ -321,9 +317,9 @@ func TestPromiseP16_NotServedIsRemembered(t *testing.T) {
 	})
 }
 
-// P17: a server that goes beyond a limit is not asked again before the next day, and
-// keeps no other one from being asked; the bytes of a day are bounded, and what only a
-// pull request names can't use up what the maintainers' servers may send.
+// P17: a server that exceeds a limit is not asked again until the next day, and does not block
+// others. The bytes of a day are bounded. Servers that only pull requests name cannot use up the
+// bytes of maintainers' servers.
 func TestPromiseP17_BytesOfADay(t *testing.T) {
 	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000, MaxHostDay: 10_000}}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500, "endless.example/r.git", "good.example/r.git"))
@@ -345,15 +341,14 @@ func TestPromiseP17_BytesOfADay(t *testing.T) {
 		require.Equal(t, 1, count["endless.example"])
 		require.LessOrEqual(t, count["junk0.example"]+count["junk1.example"]+count["junk2.example"]+count["junk3.example"], 2)
 		require.False(t, w.relay.has(s))
-		// The maintainers' good server is still asked, though strangers sent their most.
+		// The maintainers' good server is still asked, after strangers sent their maximum.
 		w.git.Serve(clone("good.example/r.git"), serving(1))
 		wait(14 * time.Minute)
 		require.True(t, w.relay.has(s) || w.p.Status().Dropped["repo_day"] > 0)
 	})
 }
 
-// P32, as far as it is ours: what a server gives is not enough if what it needs is not
-// there.
+// P32: objects of a server do not suffice if an object that they need is missing.
 func TestPromiseP32_Closure(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.git.Needs(object(1), object(2), object(3))
@@ -370,7 +365,7 @@ func TestPromiseP32_Closure(t *testing.T) {
 	})
 }
 
-// P34: deletions happen with a state only, and the newest one decides.
+// P34: refs are deleted only by a state, and the newest one decides.
 func TestPromiseP34_DeletionsOfRefs(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1, "dev", 2))
@@ -389,8 +384,7 @@ func TestPromiseP34_DeletionsOfRefs(t *testing.T) {
 	})
 }
 
-// P35, as far as it is ours: while it is empty a repository is made anew for the
-// format of the first state's ids, and never after that.
+// P35: an empty repository is recreated in the object format of its first state, and never later.
 func TestPromiseP35_ObjectFormat(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		long, err := nip34.ParseObjectID(strings.Repeat("ab", 32))

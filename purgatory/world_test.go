@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envFolder) != "" { // this is the process that is to be killed
+	if os.Getenv(envFolder) != "" { // this is the process to be killed
 		if err := victim(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -36,17 +36,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// relay is the relay whose events wait.
+// relay is the relay of held events.
 type relay struct {
 	mu     sync.Mutex
 	events []*nostr.Event
 	saves  int
 	fail   error
 	refuse func(ev *nostr.Event) error
-	before func(ev *nostr.Event) // each save
-	after  func()                // each answer to who asks for an event, before it is given
+	before func(ev *nostr.Event) // called before each Save
+	after  func()                // called before each reply to Events
 
-	relatives []*nostr.Event // announcements of others
+	relatives []*nostr.Event // announcements that do not list this service
 }
 
 func (r *relay) Save(_ context.Context, ev graspsync.Event) error {
@@ -82,7 +82,7 @@ func (r *relay) has(ev *nostr.Event) bool {
 	return slices.ContainsFunc(r.events, func(o *nostr.Event) bool { return o.ID == ev.ID })
 }
 
-// asks says what a filter asks for, of all that purgatory does.
+// asks describes a filter by its purpose.
 func asks(f nostrFilter) string {
 	switch {
 	case len(f.IDs) > 0:
@@ -130,7 +130,7 @@ func (r *relay) Lists(a *nip34.Announcement) bool {
 	return !slices.ContainsFunc(r.relatives, func(ev *nostr.Event) bool { return ev.ID == a.ID.String() })
 }
 
-// announcements returns those with an identifier.
+// announcements returns the announcements with an identifier.
 func (r *relay) announcements(identifier string) (out []*nip34.Announcement) {
 	for ev := range r.Events(context.Background(), nostrFilter{Kinds: []int{graspsync.KindAnnouncement}}) {
 		if a, err := nip34.ParseAnnouncement(ev); err == nil && a.Ref.Identifier == identifier {
@@ -140,7 +140,7 @@ func (r *relay) announcements(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// states returns those with an identifier.
+// states returns the states with an identifier.
 func (r *relay) states(identifier string) (out []*nip34.State) {
 	for ev := range r.Events(context.Background(), nostrFilter{Kinds: []int{graspsync.KindState}}) {
 		if s, err := nip34.ParseState(ev); err == nil && s.Ref.Identifier == identifier {
@@ -150,7 +150,7 @@ func (r *relay) states(identifier string) (out []*nip34.State) {
 	return out
 }
 
-// newestOf leaves the newest version of each address, as a relay serves them.
+// newestOf returns the newest version of each address, as a relay serves them.
 func newestOf(all []*nostr.Event) (out []*nostr.Event) {
 	version := func(ev *nostr.Event) graspsync.EventKey {
 		id, _ := graspsync.ParseEventID(ev.ID)
@@ -180,7 +180,7 @@ func (r *relay) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
 	return false, nil
 }
 
-// world is a purgatory with all that is around it.
+// world is a purgatory with its environment.
 type world struct {
 	t     *testing.T
 	p     *purgatory.Purgatory
@@ -191,13 +191,13 @@ type world struct {
 	stop  func()
 	seen  []purgatory.Observation
 
-	brought int // how many events relays have
+	brought int // number of events from relays
 
-	// in place of relay and git, where a test says so
+	// used instead of relay and git if set
 	host    purgatory.Relay
 	repos   purgatory.Repositories
 	fetcher purgatory.GitFetcher
-	observe func(purgatory.Observation) // besides
+	observe func(purgatory.Observation) // additional observer
 }
 
 func run(t *testing.T, cfg purgatory.Config, test func(t *testing.T, w *world)) {
@@ -262,7 +262,7 @@ func (w *world) submit(ev *nostr.Event, byUser bool) purgatory.Decision {
 	return a.Decision
 }
 
-// submittedBy is where an event comes from: from a user, or by sync from nobody knows whom.
+// submittedBy returns the source of a client's event, or of a synced event without relay.
 func submittedBy(user bool) graspsync.Source {
 	if user {
 		return graspsync.Source{}
@@ -280,7 +280,7 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// object returns one id for each number. That of 0 is not git's null id, which a state may not name.
+// object returns one id per number. That of 0 is not git's null id, which a state may not name.
 func object(n int) nip34.ObjectID {
 	text := fmt.Sprintf("%040x", n)
 	if n == 0 {
@@ -302,7 +302,7 @@ func clone(s string) graspsync.CloneURL {
 
 func now() nostr.Timestamp { return nostr.Timestamp(time.Now().Unix()) }
 
-// announce announces a repository "r" that can be cloned from servers.
+// announce returns an announcement of repository "r" with clone URLs on servers.
 func announce(k *relaytest.Key, at nostr.Timestamp, servers ...string) *nostr.Event {
 	tags := nostr.Tags{{"d", "r"}}
 	for _, s := range servers {
@@ -311,7 +311,7 @@ func announce(k *relaytest.Key, at nostr.Timestamp, servers ...string) *nostr.Ev
 	return k.Event(at, graspsync.KindAnnouncement, "", tags...)
 }
 
-// says is a state with branches main=..., from pairs of name and object.
+// says returns a state with branches, from pairs of name and object number.
 func says(k *relaytest.Key, at nostr.Timestamp, refs ...any) *nostr.Event {
 	tags := nostr.Tags{{"d", "r"}, {"HEAD", "ref: refs/heads/main"}}
 	for i := 0; i < len(refs); i += 2 {
@@ -334,6 +334,6 @@ type (
 
 type nostrTime = nostr.Timestamp
 
-// unanswered has whoever is listed have a say, so that tests of other things need not have
-// everybody agree.
+// unanswered returns a Membership with one-sided listings, so that tests of other subjects need no
+// mutual ones.
 func unanswered() nip34.Membership { return nip34.Membership{OneSided: true} }
