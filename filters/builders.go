@@ -28,7 +28,7 @@ func Announcements() nostr.Filter {
 
 // Repos returns the filters of layer 2, which match events that tag one of the repositories. The
 // tags are `a`, `A` and `q` with the address of the announcement. Deletions of the announcement or
-// of the state match too. Repositories that [graspsync.CheckIdentifier] rejects are left out,
+// of the state match too. Repositories that [graspsync.CheckIdentifier] rejects are omitted,
 // because relays refuse their addresses. Without repositories it returns no filters.
 func Repos(refs []graspsync.RepoRef) []nostr.Filter {
 	refs = slices.DeleteFunc(slices.Clone(refs), func(r graspsync.RepoRef) bool {
@@ -106,8 +106,8 @@ func Deletions(authors []graspsync.PubKey) []nostr.Filter {
 }
 
 // States returns the filters of all states of the repositories by identifier. They do not name
-// authors, because each maintainer may sign states. They complete a layer 1 that is narrowed to
-// [Announcements]. Identifiers that [graspsync.CheckIdentifier] rejects are left out.
+// authors, because each maintainer may sign states. Use them if layer 1 is narrowed to
+// [Announcements]. Identifiers that [graspsync.CheckIdentifier] rejects are omitted.
 func States(refs []graspsync.RepoRef) []nostr.Filter {
 	identifiers := make([]string, 0, len(refs))
 	for _, r := range refs {
@@ -180,9 +180,9 @@ func WithKinds(f nostr.Filter) nostr.Filter {
 }
 
 // WithoutNotes returns a copy of f without kind 1, unless f names authors. If f names no kinds, the
-// copy names [RelatedKinds] without kind 1. Some relays refuse requests for notes of unnamed
-// authors, also if a filter names no kinds (policies.AntiSyncBots of khatru). If kind 1 is the only
-// kind of f, the result matches nothing.
+// copy names [RelatedKinds] without kind 1. Some relays refuse requests for kind 1 without authors,
+// also if a filter names no kinds (policies.AntiSyncBots of khatru). If kind 1 is the only kind of
+// f, the result matches nothing.
 func WithoutNotes(f nostr.Filter) nostr.Filter {
 	if f.Authors != nil {
 		return f.Clone()
@@ -192,9 +192,9 @@ func WithoutNotes(f nostr.Filter) nostr.Filter {
 	return f
 }
 
-// Kinds returns the kinds that always belong to a repository, in ascending order. They are those of
-// NIP-34, comments (NIP-22), cover notes, CI results and deletions. They can be requested without
-// naming a repository. The caller owns the slice.
+// Kinds returns the kinds that always belong to a repository, in ascending order: those of NIP-34,
+// comments (NIP-22), cover notes, CI results and deletions. They can be requested without naming a
+// repository. The caller owns the slice.
 func Kinds() []int {
 	return []int{
 		graspsync.KindDeletion,
@@ -209,9 +209,9 @@ func Kinds() []int {
 	}
 }
 
-// RelatedKinds returns [Kinds] and the kinds that refer to repositories but are mostly about other
-// things, in ascending order. A relay has too many events of these kinds to request them without
-// naming a repository. The caller owns the slice.
+// RelatedKinds returns [Kinds] and the kinds that may refer to repositories but are mostly about
+// other subjects, in ascending order. A relay has too many events of these kinds to request them
+// without naming a repository. The caller owns the slice.
 func RelatedKinds() []int {
 	kinds := append(Kinds(),
 		graspsync.KindNote, 7, 9735, // note, reaction, zap
@@ -224,8 +224,7 @@ func RelatedKinds() []int {
 }
 
 // Empty reports whether f contains an empty list of values. No event matches such a filter. It must
-// not be sent, because the encoder leaves an empty list out, and the filter then matches
-// everything.
+// not be sent, because the encoder omits an empty list, and the filter then matches everything.
 func Empty(f nostr.Filter) bool {
 	if f.IDs != nil && len(f.IDs) == 0 ||
 		f.Kinds != nil && len(f.Kinds) == 0 ||
@@ -264,7 +263,7 @@ func sorted[T comparable](in []T, compare func(a, b T) int) []T {
 	return slices.Compact(out)
 }
 
-// hexes returns values in hex. The strings share one allocation, because they live equally long.
+// hexes returns values in hex. The strings share one allocation.
 func hexes[T ~[32]byte](values []T) []string {
 	buf := make([]byte, 0, 64*len(values))
 	for _, v := range values {

@@ -9,11 +9,11 @@ import (
 
 // Matcher reports whether an event matches at least one of a set of filters (NIP-01). All
 // conditions of a filter count, including since and until. Only the first value of a tag counts.
-// Limits and search are ignored, because a limit does not depend on the event and only the relay
-// knows what search means.
+// Limit and search are ignored, because a limit does not depend on the event and the meaning of
+// search depends on the relay.
 //
 // To match an event, the Matcher compares each tag value with the first and last value of each list
-// of that tag, and searches only the lists in whose range the value is. The lists of builders do
+// of that tag, and searches only the lists whose range includes the value. The lists of builders do
 // not overlap, so one list is searched. A Matcher is immutable and may be used concurrently.
 type Matcher struct {
 	// Each filter is indexed by one of its lists, in this order of preference. Filters without
@@ -51,7 +51,7 @@ type tagValues struct {
 func Compile(fs []nostr.Filter) *Matcher { return compile(fs, false) }
 
 // CompileShared returns a Matcher that shares sorted lists with the filters, such as those of
-// builders. It needs little memory of its own. The filters must not be changed later.
+// builders, to save memory. The filters must not be changed later.
 func CompileShared(fs []nostr.Filter) *Matcher { return compile(fs, true) }
 
 func compile(fs []nostr.Filter, shared bool) *Matcher {
@@ -143,8 +143,7 @@ func index(to *map[string][]*compiled, keys []string, c *compiled) {
 	}
 }
 
-// inOrder returns a sorted list. It returns the same list if sharing is allowed and the list is
-// sorted.
+// inOrder returns a sorted list: list itself if shared is set and the list is sorted, else a copy.
 func inOrder(list []string, shared bool) values {
 	if shared && slices.IsSorted(list) {
 		return list

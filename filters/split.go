@@ -21,7 +21,7 @@ type SplitBounds struct {
 	Limit int
 	// Page is the number of events from which a page counts as cut. Set it to the largest page that
 	// the relay returned for the filter. If it is too large, cut pages count as complete. If it is
-	// too small, more requests are sent than needed. Defaults to Limit.
+	// too small, unnecessary requests are sent. Defaults to Limit.
 	Page int
 	// Requests is the maximum number of requested pages. Defaults to 200.
 	Requests int
@@ -30,13 +30,12 @@ type SplitBounds struct {
 // Split reads one second that contains more events than a page, which a [Walk] cannot do. It halves
 // the filter at its lists of values until each answer is smaller than a page.
 //
-// Two halves of a filter match together what the filter matches. The second is complete when each
-// part has had an answer that was not cut. A filter that cannot be halved is narrowed by the kinds
-// and authors that occur in this second, and by [Kinds]. The events of a narrowed filter are
-// useful, but do not prove that the second is complete, because there may be other kinds and
-// authors.
+// Two halves of a filter together match the same events as the filter. The second is complete when
+// the answer to each part was not cut. A filter that cannot be halved is narrowed by the kinds and
+// authors that occur in this second, and by [Kinds]. Narrowed filters return useful events but do
+// not prove that the second is complete, because other kinds and authors may exist.
 //
-// If both halves of a part bring a full page without a new id, the part is given up, because the
+// If both halves of a part return a full page without a new id, the part is given up, because the
 // relay probably sends the same events for any filter. The requests depend only on the answers. A
 // Split must not be used concurrently.
 type Split struct {
@@ -97,8 +96,8 @@ func NewSplit(f nostr.Filter, at nostr.Timestamp, opt SplitBounds) *Split {
 	return s
 }
 
-// Next returns the filter of the page to request. Until End is called it returns the same filter,
-// and discards the counts of the interrupted page. It returns false if nothing is left to request.
+// Next returns the filter of the page to request. Until End is called it returns the same filter
+// and discards the counts of the interrupted page. It returns false if no request is left.
 func (s *Split) Next() (f nostr.Filter, ok bool) {
 	if s.Done() {
 		return nostr.Filter{}, false
@@ -119,7 +118,7 @@ func (s *Split) Saw(id graspsync.EventID, ev *nostr.Event) {
 	s.Heard(ev)
 }
 
-// Heard reports an event that came by another subscription. If it is of this second, its kind and
+// Heard reports an event that another subscription delivered. If it is of this second, its kind and
 // author are used to narrow filters.
 func (s *Split) Heard(ev *nostr.Event) {
 	if ev.CreatedAt != s.at {
@@ -213,7 +212,7 @@ func (s *Split) ask(f nostr.Filter) {
 	}
 }
 
-// Done reports whether nothing is left to request, or no request is left.
+// Done reports whether all requests were sent or their maximum is reached.
 func (s *Split) Done() bool { return len(s.queue) == 0 || s.left == 0 }
 
 // Complete reports whether all matching events of the second were received.

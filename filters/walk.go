@@ -23,8 +23,8 @@ const noUntil nostr.Timestamp = math.MaxInt64
 // value is valid.
 type WalkStart struct {
 	// Limit is the requested page size in events. If it is larger than the maximum of the relay, an
-	// old event that is published just before EOSE looks like the end of the page, and the events
-	// between are missed. Defaults to DefaultLimit.
+	// old event that is published just before EOSE is mistaken for the end of the page, and events
+	// are missed. Defaults to DefaultLimit.
 	Limit int
 	// PageSize is the largest page that the relay has returned, or its published limit, in events.
 	// If it is too small, complete seconds are reported as gaps. Defaults to 0, which means
@@ -67,18 +67,18 @@ func (s Step) String() string {
 // A Walk cannot read a second that contains more events than a page. It reports such a second in
 // Gaps and continues below it. [Split] reads it.
 //
-// A Walk cannot detect that a relay leaves newer events out of a page. Relays on badger
-// (eventstore) sometimes do so if a filter has several values and reaches its limit. NIP-77 finds
-// the missing events.
+// A Walk cannot detect that a relay omits newer events from a page. Relays on badger (eventstore)
+// sometimes do so if a filter has several values and reaches its limit. NIP-77 finds the missing
+// events.
 //
-// While a page is sent, some relays send newly published events on the same subscription, however
-// old they are. Therefore the last received event counts and not the oldest. Only a new event after
-// the last event of a page is mistaken for its end, and only if the maximum of the relay is below
-// the requested limit.
+// While a page is sent, some relays send newly published events on the same subscription,
+// regardless of their age. Therefore the page ends at the last received event and not at the
+// oldest. A new event is mistaken for the end only if it comes after the last event of a page, and
+// only if the maximum of the relay is below the requested limit.
 //
 // Each page except the last two brings a new id or lowers until. So a walk of finitely many events
-// ends for every behavior of the relay. It remembers the ids of one second, at most 65,536. A Walk
-// must not be used concurrently. Times before 1970 are not requested.
+// ends, whatever the relay sends. It remembers the ids of one second, at most 65,536. A Walk must
+// not be used concurrently. Times before 1970 are not requested.
 type Walk struct {
 	filter nostr.Filter // private copy, without until and limit
 	limit  int
@@ -194,9 +194,9 @@ func (w *Walk) Saw(id graspsync.EventID, createdAt nostr.Timestamp) (isNew bool)
 }
 
 // moveEdge sets the beginning of the next page to t, the second of the last received event. If more
-// events came than requested, some of them were published just now, and the real end of the page is
-// among the events from number limit on. The newest of these is safe. A relay that sends twice the
-// limit ignores limits.
+// events came than requested, some were published just now, and the real end of the page is among
+// the events from number limit on. The newest of these is used, which misses nothing. A relay that
+// sends twice the limit ignores limits.
 func (w *Walk) moveEdge(t nostr.Timestamp) {
 	p := &w.page
 	if p.size > 1 && t == p.edge || p.size > w.limit && p.size/2 < w.limit && t < p.edge {
@@ -211,8 +211,8 @@ func (w *Walk) moveEdge(t nostr.Timestamp) {
 	}
 }
 
-// remember adds id to a set. An id for which the set has no room counts as new each time, but never
-// as progress.
+// remember adds id to a set. If the set is full, an unknown id counts as new each time but never as
+// progress.
 func remember(ids map[graspsync.EventID]struct{}, id graspsync.EventID) (isNew, remembered bool) {
 	if _, again := ids[id]; again {
 		return false, false
@@ -257,7 +257,8 @@ func (w *Walk) End(complete, more bool) Step {
 	return w.below()
 }
 
-// endEmpty ends the walk, unless the relay claims to have more events. A second try may show them.
+// endEmpty ends the walk after an empty page. If the relay claims to have more events, the page is
+// requested once more.
 func (w *Walk) endEmpty(p page, more bool) Step {
 	w.idle++
 	if more && w.idle < 2 {
@@ -267,7 +268,7 @@ func (w *Walk) endEmpty(p page, more bool) Step {
 		return w.below()
 	}
 	if more || p.above > 0 {
-		// The relay holds back events, or ignores until.
+		// The relay withholds events, or ignores until.
 		w.unfinished = true
 		known := slices.ContainsFunc(w.gaps, func(t nostr.Timestamp) bool { return t == w.until || t == w.until+1 })
 		if w.until != noUntil && !known {
@@ -277,10 +278,10 @@ func (w *Walk) endEmpty(p page, more bool) Step {
 	return w.finish()
 }
 
-// judgeSecond decides whether the second until may contain more events than a page, after a whole
-// page of it brought nothing new. If the relay returned larger pages, the next page decides,
-// because a page that was not cut would contain older events. Some relays have a maximum per
-// filter, and it may change.
+// judgeSecond decides whether the second until may contain more events than a page, after a full
+// page of that second contained nothing new. If the relay returned larger pages, the next page
+// decides, because a page that was not cut would contain older events. Some relays have a maximum
+// per filter, and it may change.
 func (w *Walk) judgeSecond(p page, more bool) {
 	switch {
 	case more, p.above > 0, p.size >= min(w.limit, w.PageSize()):
@@ -328,7 +329,7 @@ func (w *Walk) Gaps() []nostr.Timestamp { return slices.Clone(w.gaps) }
 
 // Doubt returns a last second that may have been cut although the relay returned larger pages for
 // other filters, and the number of its events. It is the largest page of this walk, and no older
-// event exists that could decide. The size is 0 if there is no such second.
+// event exists that could prove its end. The size is 0 if there is no such second.
 func (w *Walk) Doubt() (at nostr.Timestamp, size int) { return w.doubt, w.doubtSize }
 
 // Ended reports whether the walk is over and the relay has nothing more, except for gaps.

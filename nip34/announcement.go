@@ -14,10 +14,10 @@ import (
 // Limits of one announcement.
 const (
 	// MaxListed is the maximum number of distinct relays, and of distinct clone URLs, that are read
-	// from an announcement or a pull request. The first ones are read. Callers may use fewer.
+	// from an announcement or a pull request. The first are read.
 	MaxListed = 64
 	// MaxRepos is the maximum number of repositories of a patch, pull request or issue. The first
-	// distinct ones of its a tags are used, and further ones are ignored.
+	// distinct ones in its a tags are used.
 	MaxRepos = 16
 	// MaxMaintainers is the maximum number of distinct maintainers of an announcement, and of
 	// members of a view besides its root.
@@ -37,17 +37,17 @@ type Announcement struct {
 	CreatedAt nostr.Timestamp // seconds, Unix time
 	Name      string          // as written, may be empty
 	// The first distinct valid values. There are at most [MaxListed] relays and clone URLs, and
-	// [MaxMaintainers] maintainers and roles. Maintainers are the keys of active M and m tags. If
-	// there is no role tag, they are the keys of the tag `maintainers`.
+	// [MaxMaintainers] maintainers and roles. Maintainers are the keys of active M and m tags.
+	// Without any role tag, they are the keys of the tag `maintainers`.
 	Relays      []graspsync.RelayURL
 	Clones      []graspsync.CloneURL
 	Maintainers []graspsync.PubKey
-	Roles       []Role             // one per letter and key, with the strongest standing
+	Roles       []Role             // one per letter and key, with the strongest status
 	Leads       []graspsync.PubKey // keys of active M tags, at most two
-	// Own is the standing of the author in the role tags. See [Announcement.HasSay].
+	// Own is the status of the author in the role tags. See [Announcement.HasSay].
 	Own RoleStatus
-	// Numbers of values that were dropped because the list was full, and of values before them that
-	// were invalid ([UnusableURLs] returns the reasons).
+	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
+	// [UnusableURLs] returns the reasons.
 	DroppedRelays, DroppedClones, DroppedMaintainers    int
 	UnusableRelays, UnusableClones, UnusableMaintainers int
 }
@@ -57,8 +57,8 @@ func (a *Announcement) Key() graspsync.EventKey {
 	return graspsync.EventKey{CreatedAt: a.CreatedAt, ID: a.ID}
 }
 
-// Sizes in bytes: of an announcement without its event, of a listed key with its entry in a
-// [Family], of a role, and of a URL without its text, which the event contains.
+// Sizes in bytes: of an announcement without its event, of a listed key with its entry in an
+// [AnnouncementSet], of a role, and of a URL without its text, which the event contains.
 const (
 	bytesBase    = 320
 	bytesListing = 160
@@ -67,7 +67,7 @@ const (
 )
 
 // Size returns the approximate memory of an announcement in bytes, without its event but with its
-// entries in a [Family].
+// entries in an [AnnouncementSet].
 func (a *Announcement) Size() int {
 	return bytesBase + bytesListing*len(a.Maintainers) + bytesRole*len(a.Roles) + bytesAddress*(len(a.Relays)+len(a.Clones))
 }
@@ -121,8 +121,8 @@ func parseHeader(ev graspsync.Event, kind int) (ref graspsync.RepoRef, err error
 	return graspsync.RepoRef{Owner: ev.PubKey, Identifier: identifier}, nil
 }
 
-// listed returns the first most distinct values of all tags with a name. Values after them are
-// counted as dropped without being parsed, so that a long list costs nothing.
+// listed returns the first most distinct values of all tags with a name. Further values are counted
+// as dropped without being parsed, so that a long list costs little.
 func listed[T comparable](ev *nostr.Event, name string, most int, parse func(string) (T, error)) (list []T, unusable, dropped int) {
 	for _, tag := range ev.Tags {
 		if len(tag) == 0 || tag[0] != name {

@@ -12,16 +12,17 @@ import (
 )
 
 // Membership is the rule by which keys become members of a view. Members may sign states. By the
-// zero value, a listed key is a member if its own announcement lists a member.
+// zero value, a listed key is a member if its own announcement lists a member. A view is the
+// repository of one announcement.
 type Membership struct {
 	// OneSided makes each listed key a member, recursively, without an announcement of its own.
 	// This was the rule of servers before role tags existed.
 	OneSided bool
 }
 
-// AnnouncementSet contains the newest announcement of each author under one identifier. Together they decide
-// who is a member of each author's repository. [Membership.Family] makes it. A Family is immutable
-// and safe for concurrent use.
+// AnnouncementSet contains the newest announcement of each author under one identifier. Together
+// they decide who is a member of each author's repository. [Membership.Family] makes it. An
+// AnnouncementSet is immutable and safe for concurrent use.
 type AnnouncementSet struct {
 	rule Membership
 	by   map[graspsync.PubKey]*Announcement
@@ -30,8 +31,8 @@ type AnnouncementSet struct {
 	listed int // number of listed keys
 }
 
-// relation is one key of a family. Keys refer to each other by their indexes in all, which makes
-// repeated walks over large families cheap.
+// relation is one key of an AnnouncementSet. Keys refer to each other by their indexes in all,
+// which makes repeated walks over large sets cheap.
 type relation struct {
 	key      graspsync.PubKey
 	own      *Announcement // nil if the key has no announcement
@@ -39,15 +40,15 @@ type relation struct {
 	listedBy []int32       // in ascending order
 }
 
-// mention is an occurrence of a key as the author of an announcement, or in its list.
+// mention is an occurrence of a key: as the author of an announcement, or in its list.
 type mention struct {
 	key uint64 // first 8 bytes of the key
 	in  int32  // index of the announcement
 	at  int32  // index in its list, or -1 for the author
 }
 
-// Family returns the family of an identifier. Announcements in same with another identifier are
-// ignored. Of several announcements of one author the newest is used.
+// Family returns the AnnouncementSet of an identifier. It ignores announcements in same with
+// another identifier, and uses the newest announcement of each author.
 func (rule Membership) Family(identifier string, same []*Announcement) *AnnouncementSet {
 	f := &AnnouncementSet{rule: rule, by: make(map[graspsync.PubKey]*Announcement, len(same))}
 	for _, a := range same {
@@ -130,17 +131,17 @@ func (f *AnnouncementSet) arrange(own []*Announcement) {
 	}
 }
 
-// place returns the index of a key in all.
+// place returns the index of a key in all. The bool is false if the key is unknown.
 func (f *AnnouncementSet) place(who graspsync.PubKey) (int32, bool) {
 	i, known := slices.BinarySearchFunc(f.all, who, func(r relation, key graspsync.PubKey) int { return r.key.Compare(key) })
 	return int32(i), known //nolint:gosec // as above
 }
 
-// LeadSearch is the result of the search for the root of a view. Without a root the view has no members,
-// so no state can move its refs.
+// LeadSearch is the result of the search for the root of a view. A view without a root has no
+// members, so no state can move its refs.
 type LeadSearch uint8
 
-// The results of a walk.
+// Results of the search.
 const (
 	Found       LeadSearch = iota + 1
 	Unannounced            // a key on the way has no stored announcement
@@ -160,8 +161,8 @@ func (w LeadSearch) String() string {
 // MemberKind is the membership of a key in a view, with the reason.
 type MemberKind uint8
 
-// Listed keys that are not members are invited. Their announcements are requested, but their states
-// do not count.
+// Kinds of members. Invited keys are listed keys that are not members. Their announcements are
+// requested, but their states do not count.
 const (
 	Root       MemberKind = iota + 1 // the first member of the view
 	Member                           // is listed by a member, and lists a member
@@ -188,12 +189,12 @@ type Person struct {
 type Authority struct {
 	View graspsync.RepoRef
 	// Way contains the authors whose announcements were followed, from the owner to the root or to
-	// the end of the walk.
+	// the end of the search.
 	Way  []graspsync.PubKey
 	Walk LeadSearch
-	// People contains members and invited keys in the order in which they were found. There are at
-	// most 1 + MaxMaintainers members, as many invited keys without an announcement, and as many
-	// with one.
+	// People contains members and invited keys in the order in which they were found. It contains
+	// at most 1 + MaxMaintainers members, MaxMaintainers invited keys without an announcement, and
+	// MaxMaintainers with one.
 	People []Person
 
 	members map[graspsync.PubKey]struct{}
@@ -227,7 +228,7 @@ func (a *Authority) String() string {
 	return out.String()
 }
 
-// Authority returns the members of the view of an owner.
+// Authority returns the members and invited keys of a view.
 func (f *AnnouncementSet) Authority(view graspsync.RepoRef) *Authority {
 	a := &Authority{View: view}
 	a.Way, a.Walk = f.walk(view.Owner)
@@ -268,8 +269,8 @@ func (f *AnnouncementSet) walk(owner graspsync.PubKey) (way []graspsync.PubKey, 
 }
 
 // confirm adds the members and invited keys of a view to a. A key is a member if a member lists it
-// and it lists a member. Either condition may become true first, so each new member is checked
-// against both.
+// and it lists a member. Each new member is checked against both conditions, because either may
+// become true first.
 func (f *AnnouncementSet) confirm(a *Authority, root graspsync.PubKey, t *tally) {
 	defer t.clear()
 	at, _ := f.place(root)
@@ -328,8 +329,8 @@ func (f *AnnouncementSet) confirm(a *Authority, root graspsync.PubKey, t *tally)
 	}
 }
 
-// tally contains the marks of keys while the people of a view are found. It is reused for other
-// views, and clearing it costs nothing for keys without marks.
+// tally contains marks of keys while the people of a view are found. It is reused for other views.
+// Clearing costs time only for keys with marks.
 type tally struct {
 	listedBy []int32 // index of a member that lists the key, plus 1; or 0
 	invited  []int32 // index in People plus 1, or 0
@@ -348,7 +349,7 @@ func (t *tally) clear() {
 	t.touched = t.touched[:0]
 }
 
-// say returns the membership of a key that a member lists.
+// say returns the kind of membership of a key that a member lists, and the member that it lists.
 func (f *AnnouncementSet) say(has []bool, who int32) (MemberKind, graspsync.PubKey) {
 	own := f.all[who].own
 	switch {
@@ -368,7 +369,7 @@ func (f *AnnouncementSet) say(has []bool, who int32) (MemberKind, graspsync.PubK
 }
 
 // Maintains reports whether a key is a member of the view of at least one of the owners. See
-// [Family.Speakers].
+// [AnnouncementSet.Speakers].
 func (f *AnnouncementSet) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
 	if !f.Knows(author) {
 		return false
@@ -378,18 +379,17 @@ func (f *AnnouncementSet) Maintains(author graspsync.PubKey, owners []graspsync.
 }
 
 // Speakers returns the members of the views of the owners. It includes members that
-// [Authority.People] leaves out because a view has more than [MaxMaintainers].
+// [Authority.People] omits because a view has more than [MaxMaintainers].
 func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
 	say, _ := f.speakers(owners)
 	return say
 }
 
-// rootsAtOnce is the number of views that are walked together, which is the number of bits in a
-// word.
+// rootsAtOnce is the number of views that are searched together: one per bit of a word.
 const rootsAtOnce = 64
 
-// speakers also returns the number of listings that were followed. A view whose root is a member of
-// a view that was walked has the same members, so it is skipped.
+// speakers also returns the number of listings that were followed. It skips a view whose root is a
+// member of an earlier view, because both have the same members.
 func (f *AnnouncementSet) speakers(owners []graspsync.PubKey) (say map[graspsync.PubKey]struct{}, steps int) {
 	say = make(map[graspsync.PubKey]struct{})
 	var roots []int32
@@ -417,11 +417,11 @@ func (f *AnnouncementSet) speakers(owners []graspsync.PubKey) (say map[graspsync
 	return say, steps
 }
 
-// voice contains marks of a key with one bit per view: it is a member, a member lists it, it lists
+// voice contains marks of a key, one bit per view: the key is a member, a member lists it, it lists
 // a member.
 type voice struct{ says, listed, lists, news uint64 }
 
-// confirmAll adds the members of some views to say. roots are the roots of the views.
+// confirmAll adds the members of the views with these roots to say.
 func (f *AnnouncementSet) confirmAll(roots []int32, say map[graspsync.PubKey]struct{}) (steps int) {
 	voices := make([]voice, len(f.all))
 	var queue []int32
@@ -473,14 +473,14 @@ func (f *AnnouncementSet) confirmAll(roots []int32, say map[graspsync.PubKey]str
 // Announcement returns the newest announcement of a key, or nil.
 func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement { return f.by[who] }
 
-// Knows reports whether a key has an announcement in the family or is listed in one. A key that the
-// family does not know is no member of any view, whatever the announcements of other keys become.
+// Knows reports whether a key has an announcement in the set or is listed in one. An unknown key
+// cannot become a member by announcements of known keys.
 func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool {
 	_, known := f.place(who)
 	return known
 }
 
-// Lists reports whether an announcement of the family lists a key.
+// Lists reports whether an announcement in the set lists a key.
 func (f *AnnouncementSet) Lists(who graspsync.PubKey) bool {
 	i, known := f.place(who)
 	return known && len(f.all[i].listedBy) > 0
@@ -495,27 +495,27 @@ func Owners(all []*Announcement) []graspsync.PubKey {
 	return out
 }
 
-// MaxGenerations is the maximum length of a chain of listings by which an announcement is wanted. A
-// server whose announcements are stored elsewhere reads them once per generation.
+// MaxGenerations is the maximum number of listings between an owner and a wanted announcement. A
+// server whose announcements are stored elsewhere reads them once per step.
 const MaxGenerations = 16
 
-// Bounds limits the announcements that are wanted for those of some owners. At most Each are wanted
-// per owner, of the keys that its announcement lists recursively, and at most All together. Each
-// owner first gets Sure of them, and the rest is shared in turns.
+// Bounds limits the announcements that are wanted for the announcements of some owners. For each
+// owner at most Each are wanted, of the keys that its announcement lists recursively, and at most
+// All for all owners together. Each owner first gets Sure of them, and the rest is shared in turns.
 type Bounds struct{ Each, Sure, All int }
 
 // ServedBounds are the bounds for owners whose repositories are served.
 func ServedBounds() Bounds { return Bounds{Each: MaxMaintainers, Sure: 4, All: 4 * MaxMaintainers} }
 
-// WaitingBounds are the bounds for owners whose repositories wait for git data. Such owners may be
-// anybody.
+// WaitingBounds are the bounds for owners whose repositories wait for git data. They are low,
+// because anyone can be such an owner.
 func WaitingBounds() Bounds { return Bounds{Each: 32, Sure: 1, All: MaxMaintainers} }
 
-// Wanted returns the keys whose announcements are useful for those of the owners, each with one
-// such owner. They are the keys that the owners list, recursively, the nearest first. Keys that
-// non-members list are followed too, because the way to the lead of a view may pass them, and
-// membership is known only once the announcements are stored. If full is true, some keys are left
-// out. The keys on the way to the root of a view, and its members, then come before all others.
+// Wanted returns the keys whose announcements are useful for the announcements of the owners, each
+// with one such owner. They are the keys that the owners list, recursively, the nearest first.
+// Listings of non-members count too, because they may lead to the root of a view, and membership is
+// known only after the announcements are stored. If full is true, some keys are left out. Then the
+// keys between an owner and the root of its view, and the members, precede all others.
 func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	owners = slices.Compact(slices.SortedFunc(slices.Values(owners), graspsync.PubKey.Compare))
 	r := f.newReach(most.Each)
@@ -527,8 +527,8 @@ func (f *AnnouncementSet) Wanted(owners []graspsync.PubKey, most Bounds) (wanted
 	return f.share(owners, most, func(owner graspsync.PubKey) ([]int32, bool) { return r.of(owner, heads(owner)) })
 }
 
-// passesOver reports whether a key is left out although it is on the way to the root of a view of
-// these owners, or a member of one.
+// passesOver reports whether wanted omits a key that is between one of the owners and the root of
+// its view, or a member of that view.
 func (f *AnnouncementSet) passesOver(owners []graspsync.PubKey, wanted map[graspsync.PubKey]graspsync.PubKey) bool {
 	in := func(who graspsync.PubKey) bool {
 		_, is := wanted[who]
@@ -552,8 +552,8 @@ func (f *AnnouncementSet) passesOver(owners []graspsync.PubKey, wanted map[grasp
 	return false
 }
 
-// leading returns the keys on the way from an owner to the root of its view, as far as known, and
-// the keys that the last of them names as leads.
+// leading returns the known keys between an owner and the root of its view, and the keys that the
+// last of them names as leads.
 func (f *AnnouncementSet) leading(owner graspsync.PubKey) (lead []int32) {
 	way, end := f.walk(owner)
 	for i, who := range way {
@@ -570,7 +570,7 @@ func (f *AnnouncementSet) leading(owner graspsync.PubKey) (lead []int32) {
 	return lead
 }
 
-// share gives each owner places for the keys that it lists, in turns.
+// share distributes the wanted keys over the owners in turns.
 func (f *AnnouncementSet) share(owners []graspsync.PubKey, most Bounds, reach func(owner graspsync.PubKey) (lists []int32, cut bool)) (wanted map[graspsync.PubKey]graspsync.PubKey, full bool) {
 	wanted = make(map[graspsync.PubKey]graspsync.PubKey)
 	is := make([]bool, len(f.all))
@@ -606,8 +606,8 @@ func (f *AnnouncementSet) share(owners []graspsync.PubKey, most Bounds, reach fu
 	return wanted, full
 }
 
-// heads returns a function for the keys that come first among those of an owner: the keys on the
-// way to the root of its view, and its members. Views with the same root share them.
+// heads returns a function that returns the first keys for an owner: the keys between the owner and
+// the root of its view, and the members. Views with the same root share them.
 func (f *AnnouncementSet) heads() func(owner graspsync.PubKey) []int32 {
 	members, t := make(map[graspsync.PubKey][]int32), f.newTally()
 	return func(owner graspsync.PubKey) []int32 {
@@ -632,8 +632,8 @@ func (f *AnnouncementSet) heads() func(owner graspsync.PubKey) []int32 {
 	}
 }
 
-// Wanters returns, for each key whose announcement is useful, the owners for which it is, in order
-// of their keys. Each owner wants at most each keys. See [Family.Wanted].
+// Wanters returns, for each wanted key, the owners for which its announcement is useful, in order
+// of their keys. For each owner at most each keys are wanted. See [AnnouncementSet.Wanted].
 func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[graspsync.PubKey][]graspsync.PubKey {
 	out := make(map[graspsync.PubKey][]graspsync.PubKey)
 	r, heads := f.newReach(each), f.heads()
@@ -649,7 +649,7 @@ func (f *AnnouncementSet) Wanters(owners []graspsync.PubKey, each int) map[grasp
 	return out
 }
 
-// reach walks over the keys that owners list, recursively. Its buffers are reused for each owner.
+// reach finds the keys that owners list, recursively. It reuses its buffers.
 type reach struct {
 	f             *AnnouncementSet
 	most          int
@@ -662,8 +662,8 @@ func (f *AnnouncementSet) newReach(most int) *reach {
 	return &reach{f: f, most: most, taken: make([]int32, len(f.all)), queued: make([]int32, len(f.all))}
 }
 
-// of returns at most r.most keys that an owner lists, the keys of head first, then the nearest. cut
-// reports whether there are more.
+// of returns at most r.most keys that an owner lists, first the keys of head, then the nearest. cut
+// means that there are more.
 func (r *reach) of(owner graspsync.PubKey, head []int32) (lists []int32, cut bool) {
 	at, known := r.f.place(owner)
 	if !known {
@@ -692,7 +692,7 @@ func (r *reach) of(owner graspsync.PubKey, head []int32) (lists []int32, cut boo
 	if len(r.f.all[at].listedBy) > 0 {
 		others--
 	}
-	generation, last := 1, len(r.queue) // index of the first key of the next generation
+	generation, last := 1, len(r.queue) // last is the index of the first key of the next step
 	for i := 0; i < len(r.queue) && len(lists) < others; i++ {
 		if i == last {
 			generation, last = generation+1, len(r.queue)

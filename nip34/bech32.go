@@ -9,7 +9,7 @@ import (
 // errBech32 describes a text that is not valid bech32 (NIP-19).
 var errBech32 = errors.New("malformed, or mistyped: its checksum is wrong")
 
-// maxBech32 is the maximum length of a NIP-19 text, in characters. An naddr with the longest
+// maxBech32 is the maximum length of a NIP-19 text in characters. An naddr with the longest
 // identifier and a few relays has less than half of it.
 const maxBech32 = 2048
 

@@ -14,8 +14,8 @@ import (
 // ErrIdentity is wrapped by the errors of [ParseIdentity].
 var ErrIdentity = errors.New("unusable service address")
 
-// Identity contains the addresses of this service. Each is an authority (host and port) with the
-// path of its relay, with which its clone URLs begin too. A service with a path shares its host
+// Identity contains the addresses of this service. Each address is an authority (host and port) and
+// the path of the relay. Clone URLs begin with the same path. A service with a path shares its host
 // with other services. A service without a path owns its host. The zero Identity has no address. An
 // Identity is immutable and may be copied.
 type Identity struct {
@@ -30,7 +30,7 @@ type base struct {
 
 // ParseIdentity reads the addresses of this service. "grasp.example.com" means the ports 443 and
 // 80, "grasp.example.com:7334" that port, and a URL (https, http, wss, ws) its own port. Each may
-// have a path, such as "https://example.com/git". Schemes are used for the default port only. The
+// have a path, such as "https://example.com/git". A scheme determines the default port only. The
 // error names every invalid address and wraps [ErrIdentity].
 func ParseIdentity(specs ...string) (Identity, error) {
 	var id Identity
@@ -77,8 +77,8 @@ func parseBases(spec string) ([]base, error) {
 	return bases, nil
 }
 
-// URL returns the HTTP URL of the first address, and "" for the zero Identity. If that address
-// names a port and no scheme, the URL is https, but http for an IP address and localhost.
+// URL returns the HTTP URL of the first address, or "" for the zero Identity. If that address names
+// a port and no scheme, the scheme is http for an IP address and localhost, else https.
 func (id Identity) URL() string {
 	if id.IsZero() {
 		return ""
@@ -87,8 +87,8 @@ func (id Identity) URL() string {
 	return graspsync.URL{Scheme: b.scheme, HostPort: b.authority, Path: b.escaped()}.String()
 }
 
-// Origin returns scheme, host and port of the service for a client that used named. It returns
-// those of named if they belong to this service, otherwise those of the first address. It returns
+// Origin returns scheme, host and port of the service for a client that used the URL named. If named
+// belongs to this service, they are those of named, otherwise those of the first address. It returns
 // the zero URL for the zero Identity.
 func (id Identity) Origin(named string) graspsync.URL {
 	u, err := graspsync.ParseURL(named, graspsync.HTTPSchemes)
@@ -124,7 +124,7 @@ func (id Identity) String() string {
 	return strings.Join(out, " ")
 }
 
-// escaped returns the path without a trailing slash, and "" for a whole host.
+// escaped returns the path without a trailing slash. It is "" for a service that owns its host.
 func (b base) escaped() (path string) {
 	for _, segment := range b.path {
 		path += "/" + url.PathEscape(segment)
@@ -136,7 +136,7 @@ func (b base) escaped() (path string) {
 func (id Identity) IsZero() bool { return len(id.bases) == 0 }
 
 // Paths returns the distinct paths of the service, escaped and without a trailing slash. Addresses
-// without a path are left out.
+// without a path are omitted.
 func (id Identity) Paths() (paths []string) {
 	for _, b := range id.bases {
 		if path := b.escaped(); path != "" && !slices.Contains(paths, path) {
@@ -164,9 +164,10 @@ func (id Identity) IsClone(u graspsync.CloneURL) bool {
 	})
 }
 
-// Lists reports whether the announcement lists this service. It does if one of its relays is ours,
-// with the same path, and one of its clone URLs is "<base>/<npub of the owner>/<identifier>.git" of
-// ours. The identifier may be percent-encoded. The first [MaxListed] of each list are checked.
+// Lists reports whether the announcement lists this service: one of its relays is a relay of this
+// service with the same path, and one of its clone URLs is "<base>/<npub of the
+// owner>/<identifier>.git" of this service. The identifier may be percent-encoded. The first
+// [MaxListed] of each list are checked.
 func (id Identity) Lists(a *Announcement) bool {
 	return slices.ContainsFunc(a.Relays, id.served) &&
 		slices.ContainsFunc(a.Clones, func(u graspsync.CloneURL) bool { return id.serves(u, a.Ref) })

@@ -85,8 +85,8 @@ const (
 	tags     = "refs/tags/"
 )
 
-// Limits in bytes. Git stores a ref as a file whose path is the name, and each part of the path is
-// a file name. While it writes, git adds ".lock".
+// Limits in bytes. Git stores a ref as a file whose path is the name, and adds ".lock" while it
+// writes the file. Each part of the path is a file name.
 const (
 	maxRefPart = 255 - len(".lock")
 	maxRefName = 1024

@@ -13,7 +13,7 @@ import (
 // ListingProblem is the reason why an announcement does not list a service.
 type ListingProblem uint8
 
-// The omissions. If several apply, the last one in this list is returned, because it is the most
+// The problems. If several apply, the last in this list is returned, because it is the most
 // specific.
 const (
 	// OmitsNothing means that the announcement lists the service.
@@ -32,9 +32,9 @@ const (
 	OmitsOwner
 )
 
-// Omits returns why an announcement does not list this service ([Identity.Lists]), and its most
-// similar URL. The URL is "" if there is none or the service is listed. If a list contains no URL
-// of the service, the most similar one is the first by [Identity.Nearest].
+// Omits returns the reason why an announcement does not list this service ([Identity.Lists]), and
+// its most similar URL. The URL is "" if there is none or the service is listed. If a list contains
+// no URL of the service, the most similar URL is the first of [Identity.Nearest].
 func (id Identity) Omits(a *Announcement) (why ListingProblem, found string) {
 	relay := slices.ContainsFunc(a.Relays, id.served)
 	for _, u := range a.Clones {
@@ -91,7 +91,7 @@ func (id Identity) Nearest(a *Announcement) (relays []graspsync.RelayURL, clones
 	return relays, clones
 }
 
-// near returns how many parts of an authority equal those of the service.
+// near returns the number of parts of an authority that equal those of the service.
 func (id Identity) near(at graspsync.HostPort) (near int) {
 	for _, b := range id.bases {
 		is := 0
@@ -114,7 +114,7 @@ func (id Identity) hasPath(path []string) int {
 	return 0
 }
 
-// omitted returns why a clone URL of the service is not that of the repository.
+// omitted returns the reason why a clone URL of the service is not that of the repository.
 func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) ListingProblem {
 	path := segments(u.Path())
 	switch {
@@ -135,9 +135,8 @@ func (id Identity) omitted(u graspsync.CloneURL, ref graspsync.RepoRef) ListingP
 	return OmitsIdentifier
 }
 
-// RelayURL returns the relay URL that announcements have to list, made from the first address of
-// the service. It is without TLS for this machine and private networks. It is "" for the zero
-// Identity.
+// RelayURL returns the relay URL that announcements must list, made from the first address of the
+// service. It is a ws:// URL for localhost and private networks. It is "" for the zero Identity.
 func (id Identity) RelayURL() string {
 	if id.IsZero() {
 		return ""
@@ -153,7 +152,7 @@ func (id Identity) CloneBase() string {
 	return id.bases[0].url(graspsync.HTTPSchemes)
 }
 
-// CloneURL returns the clone URL that announcements of a repository have to list. See
+// CloneURL returns the clone URL that announcements of a repository must list. See
 // [Identity.RelayURL].
 func (id Identity) CloneURL(ref graspsync.RepoRef) string {
 	if id.IsZero() {

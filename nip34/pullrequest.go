@@ -20,11 +20,10 @@ type PullRequest struct {
 	Repos []graspsync.RepoRef
 	// Tip is the proposed commit.
 	Tip ObjectID
-	// Clones contains further clone URLs of that commit, besides those of the repositories. They
-	// are the first [MaxListed] distinct valid ones.
+	// Clones contains the first [MaxListed] distinct valid clone URLs of that commit, in addition
+	// to those of the repositories.
 	Clones []graspsync.CloneURL
-	// Numbers of values that were dropped because the list was full, and of values before them that
-	// were invalid.
+	// Dropped values exceeded the list. Unusable values were invalid and preceded the dropped ones.
 	DroppedClones, UnusableClones int
 }
 

@@ -27,13 +27,13 @@ func (l RoleTag) String() string { return string(rune(l)) }
 // RoleStatus is the combined meaning of the role tags for one key. The zero value is Unnamed.
 type RoleStatus uint8
 
-// The standings, the weakest first. Of several role tags for one key the strongest counts.
+// The values, the weakest first. Of several role tags for one key the strongest counts.
 const (
 	Unnamed   RoleStatus = iota // no role tag names the key
 	Malformed                   // the times are invalid, so the role grants nothing
 	Ended                       // the role has as many ends as starts
 	Deferred                    // the last end is the word "defer", so the role is never active
-	Moderates                   // only a moderator, whatever the times are
+	Moderates                   // only a moderator, regardless of the times
 	Active
 )
 
@@ -48,7 +48,7 @@ type Role struct {
 	Standing RoleStatus // Malformed, Ended, Deferred or Active
 }
 
-// wordDefer replaces the last end of a role that must not count.
+// wordDefer replaces the last end of a role that is never active.
 const wordDefer = "defer"
 
 // ParseRole reads a role tag. It has a letter, a key, and times in Unix seconds at which the role
@@ -88,11 +88,11 @@ func isRole(tag nostr.Tag) bool {
 	return len(tag) > 0 && (tag[0] == "M" || tag[0] == "m" || tag[0] == "o")
 }
 
-// maxLeads is the maximum number of kept leads. Two are enough to see that the lead is ambiguous.
+// maxLeads is the maximum number of stored leads. Two are enough to detect an ambiguous lead.
 const maxLeads = 2
 
-// readRoles reads the role tags. It reads all of them although the lists are cut, because a later
-// tag may be about the author or name a second lead.
+// readRoles reads all role tags, even those beyond the list limits, because a later tag may name
+// the author or a second lead.
 func (a *Announcement) readRoles(ev *nostr.Event) {
 	if !slices.ContainsFunc(ev.Tags, isRole) {
 		a.Maintainers, a.UnusableMaintainers, a.DroppedMaintainers = listed(ev, "maintainers", MaxMaintainers, graspsync.ParsePubKey)
@@ -140,7 +140,7 @@ func (a *Announcement) readRoles(ev *nostr.Event) {
 	}
 }
 
-// own returns the standing of the author by one role tag.
+// own returns the status of the author by one role tag.
 func (r Role) own() RoleStatus {
 	if r.Letter == Moderator {
 		return Moderates
@@ -148,7 +148,6 @@ func (r Role) own() RoleStatus {
 	return r.Standing
 }
 
-// HasSay reports whether the author claims to be a maintainer. That is so if no role tag names the
-// author, or an active one does. Announcements of other keys cannot restore a role that the author
-// ended.
+// HasSay reports whether the author claims to be a maintainer: no role tag names the author, or an
+// active one does. Announcements of other keys cannot restore a role that the author ended.
 func (a *Announcement) HasSay() bool { return a.Own == Unnamed || a.Own == Active }

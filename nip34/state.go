@@ -13,17 +13,18 @@ import (
 type State struct {
 	Event *nostr.Event
 	ID    graspsync.EventID
-	// Ref has the author and identifier of the state. The author need not own a repository of that
-	// identifier. See [Family].
+	// Ref has the author and identifier of the state. The author need not own a repository with
+	// that identifier. See [AnnouncementSet].
 	Ref       graspsync.RepoRef
 	CreatedAt nostr.Timestamp // seconds, Unix time
-	// HEAD is the branch that HEAD points to. It is zero if the state names none or an invalid one.
+	// HEAD is the branch to which HEAD points. It is zero if the state names none or an invalid
+	// one.
 	HEAD RefName
 	// Refs maps branches and tags to their objects. If it is empty, the repository has no refs. No
 	// name is a folder of another name.
 	Refs map[RefName]ObjectID
-	// Abbreviated reports whether a ref has an abbreviated object id. It identifies no object, so
-	// no repository can have the refs of this state. The ref is not in Refs.
+	// Abbreviated reports whether a ref has an abbreviated object id. Such an id identifies no
+	// object, so no repository can have the refs of this state. The ref is not in Refs.
 	Abbreviated bool
 }
 
@@ -43,14 +44,18 @@ func (s *State) Key() graspsync.EventKey { return graspsync.EventKey{CreatedAt: 
 // symbolic is the prefix of a value that names a ref instead of an object.
 const symbolic = "ref: "
 
-// maxRefShown is the number of bytes of a ref name in an error. It leaves room for the reason in [Reason].
+// maxRefShown is the maximum number of bytes of a ref name in an error. It leaves room for the
+// reason in [Reason].
 const maxRefShown = 150
 
-// ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags (^{}),
-// symbolic values ("ref: ") and repetitions. An abbreviated object id, of 4 to 39 lower-case hex digits, sets
-// Abbreviated, because the compliance suite of GRASP has servers hold such a state. An event of another kind, without a usable identifier, or
-// with a ref that no repository can have is an error that wraps [ErrInvalid]. A ref that cannot be read
-// is an error because a state without that ref asks for its deletion.
+// ParseState reads a repository state. It ignores tags that name no branch or tag, peeled tags
+// (^{}), symbolic values ("ref: ") and repetitions. An abbreviated object id, of 4 to 39 lower-case
+// hex digits, sets Abbreviated, because the compliance suite of GRASP requires that servers hold
+// such a state.
+//
+// The error wraps [ErrInvalid]. It reports another kind, an unusable identifier, a ref that no
+// repository can have, and a ref that cannot be read, because a state without that ref would delete
+// it.
 func ParseState(ev graspsync.Event) (*State, error) {
 	ref, err := parseHeader(ev, graspsync.KindState)
 	if err != nil {

@@ -51,8 +51,8 @@ func (k *SubjectKind) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: %q", ErrSubject, graspsync.Clip(string(text), 20))
 }
 
-// Subject is an event, a repository or a relay about which an operator asks. The field of its Kind
-// is set, and Author may be set with an event. Comparable. [ParseSubject] makes it.
+// Subject is an event, a repository or a relay that an operator names. The field of its Kind is
+// set, and Author may be set with an event. Comparable. [ParseSubject] makes it.
 type Subject struct {
 	Kind  SubjectKind
 	Event graspsync.EventID

@@ -63,7 +63,7 @@ func IsProtected(ev *nostr.Event) bool {
 	return false
 }
 
-// Expiration returns the second from which the event is expired (NIP-40). It returns false if the
+// Expiration returns the time from which the event is expired (NIP-40). It returns false if the
 // event has no expiration tag or an invalid one.
 func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 	value, ok := firstValue(ev, "expiration")
@@ -75,7 +75,7 @@ func Expiration(ev *nostr.Event) (nostr.Timestamp, bool) {
 }
 
 // references returns the distinct valid first values of the tags whose name is one of the letters
-// in names, in order. It returns at most most of them, or all if most is 0.
+// in names, in order. It returns at most most values, or all if most is 0.
 func references[T comparable](ev *nostr.Event, names string, most int, parse func(string) (T, error)) []T {
 	var list []T
 	var seen map[T]struct{} // used once the list is long

@@ -23,12 +23,12 @@ type TargetBounds struct {
 // Targets returns a function that returns the relays of an owner's repository in order of priority.
 // The relays that the owner lists come first, then relays of other authors, whom the owner lists
 // recursively. These authors take turns, one relay per turn, so that an author with many relays
-// takes nothing from others. Turns alternate between members (and keys on the way to the root) and
+// does not displace others. Turns alternate between members (with keys on the way to the root) and
 // invited keys, the nearest first. Invited keys that ended their own role have no turn. left is the
-// approximate number of relays beyond the limit, because a relay of several authors may count
-// several times.
+// approximate number of relays beyond the limit. A relay of several authors may count several
+// times.
 //
-// The function is for one goroutine.
+// The function must not be called concurrently.
 func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey) (targets []Target, left int) {
 	r, heads := f.newReach(rule.People), f.heads()
 	return func(owner graspsync.PubKey) ([]Target, int) {
@@ -63,13 +63,13 @@ func (f *AnnouncementSet) Targets(rule TargetBounds) func(owner graspsync.PubKey
 	}
 }
 
-// namer is an author with the relays that were not used yet.
+// namer is an author with the relays that are not chosen yet.
 type namer struct {
 	who  graspsync.PubKey
 	rest []graspsync.RelayURL
 }
 
-// counting contains the relays of one repository that were chosen so far.
+// counting contains the chosen relays of one repository.
 type counting struct {
 	rule    TargetBounds
 	seen    map[graspsync.RelayURL]struct{}
@@ -102,8 +102,8 @@ func (c *counting) take(n *namer) {
 	n.rest = n.rest[1:]
 }
 
-// inTurns chooses relays of authors while there is room. The lines alternate, and within a line the
-// authors do.
+// inTurns chooses relays of authors while there is room. The lines alternate, and so do the authors
+// of a line.
 func (c *counting) inTurns(lines ...[]namer) (left int) {
 	for room := c.rule.Most; ; {
 		waits := false

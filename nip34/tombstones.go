@@ -8,9 +8,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Deletes returns the ids and addresses that a deletion (NIP-09, kind 5) may delete. They are the
-// ids of its e tags, whose authors are unknown, and those addresses of its a tags that belong to
-// its author. It returns nothing for other kinds.
+// Deletes returns the ids and addresses that a deletion (NIP-09, kind 5) may delete: the ids of its
+// e tags, whose authors are unknown, and the addresses of its a tags that belong to its author. It
+// returns nothing for other kinds.
 func Deletes(ev graspsync.Event) (ids []graspsync.EventID, at []graspsync.Address) {
 	if ev.Kind != graspsync.KindDeletion {
 		return nil, nil
@@ -62,10 +62,10 @@ func (id Identity) Vanishes(ev *nostr.Event) bool {
 //
 // A deletion covers events of its own author: ids at any time, and addresses up to its own time. It
 // never covers a deletion. If [Tombstones.AddVersion] recorded that a deleted id is a version of an
-// address, older versions are covered too. Otherwise anyone could publish the version before the
-// deleted one again. A request to vanish covers all events of its author up to its own time,
-// including deletions but not requests to vanish. It does not cover events that others wrapped for
-// the author.
+// address, older versions are covered too. Otherwise anyone could publish the previous version
+// again. A request to vanish covers all events of its author up to its own time, including
+// deletions but not requests to vanish. It does not cover events that others wrapped for the
+// author.
 type Tombstones struct {
 	us       Identity
 	ids      map[grave]struct{}
@@ -101,8 +101,8 @@ func (t *Tombstones) Add(ev graspsync.Event) {
 	}
 }
 
-// AddVersion records that a version of an address existed. While a deletion names the version
-// by its id, older versions are covered. It reports whether the version was unknown.
+// AddVersion records that a version of an address existed. If a deletion names that version by its
+// id, older versions are covered. It reports whether the version was unknown.
 func (t *Tombstones) AddVersion(at graspsync.Address, version graspsync.EventKey) bool {
 	if slices.Contains(t.versions[at], version) {
 		return false
