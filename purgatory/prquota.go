@@ -110,14 +110,11 @@ func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRe
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), a.ID.Compare(b.ID))
 	})
 	for _, pr := range pulls {
-		need := bytes / int64(len(pulls))
+		need, atMost := bytes/int64(len(pulls)), false
 		if bytes < 0 {
-			var err error
-			if need, err = s.weigh(ctx, r.left()/2, pr.Tip, s.tips()); err != nil {
-				return p, err
-			}
+			need, atMost = r.beyond[pr.ID], true
 		}
-		room, err := s.admit(ctx, pr, need, pulls, &p)
+		room, err := s.admit(ctx, pr, need, atMost, pulls, &p)
 		if err != nil {
 			return p, err
 		}
@@ -241,10 +238,16 @@ func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.Object
 	return bytes, err
 }
 
-// admit reports whether a pull request that needs need bytes may have a ref, and removes other refs
-// from the plan until it fits. If it cannot fit, nothing changes.
-func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
+// admit reports whether a pull request that needs so many bytes, or at most so many, may have a ref,
+// and removes others from the plan until it has room. It changes nothing if there is no room.
+func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, atMost bool, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
 	most := s.x.most(s.r.Ref)
+	if atMost && p.needed+need > most {
+		var err error
+		if need, err = s.weigh(ctx, s.r.left()/2, pr.Tip, s.tips()); err != nil {
+			return false, err
+		}
+	}
 	if need > most || s.full && !s.hasOf(pr.Author) {
 		return false, nil
 	}
@@ -390,7 +393,7 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 			pulls = append(pulls, h.Pull)
 		}
 	}
-	r.Merged = make(map[graspsync.EventID]struct{})
+	r.Merged, r.beyond = make(map[graspsync.EventID]struct{}), make(map[graspsync.EventID]int64)
 	asking, err := x.unmerged(ctx, r, pulls)
 	var p prPlan
 	if err == nil {
@@ -430,6 +433,7 @@ func (x *prQuota) unmerged(ctx context.Context, r *repository, pulls []*nip34.Pu
 				return nil, err
 			}
 			merged = bytes == 0
+			r.beyond[pr.ID] = bytes
 		}
 		if merged {
 			r.Merged[pr.ID] = struct{}{}

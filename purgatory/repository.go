@@ -17,14 +17,15 @@ type repository struct {
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch // of the release, which may cover other repositories
-	until    time.Duration    // end of the time budget on watch
-	moves    int              // maximum number of refs in one transaction; 0: any number
-	gained   bool             // objects were imported in this release
-	occupied bool             // a repository that may have objects was locked by others
-	more     bool             // objects may get room after these have refs
-	failed   error            // failure of the release, which is repeated
-	trouble  error            // failure of a part of the release, which is repeated
+	watch    *stopwatch.Watch            // of the release, which may cover other repositories
+	until    time.Duration               // end of the time budget on watch
+	moves    int                         // maximum number of refs in one transaction; 0: any number
+	beyond   map[graspsync.EventID]int64 // bytes that a pull request needs beyond branches and tags
+	gained   bool                        // objects were imported in this release
+	occupied bool                        // a repository that may have objects was locked by others
+	more     bool                        // objects may get room after these have refs
+	failed   error                       // failure of the release, which is repeated
+	trouble  error                       // failure of a part of the release, which is repeated
 }
 
 func endReasonOf(f refplan.EndReason) EndReason {
