@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Announcements that name one victim under many paths and ports bring it the
-// attempts of one relay, and hold nobody else up.
+// Announcements that name one victim under many paths and ports cause only the connection attempts
+// of one relay, and delay no other relay.
 func TestPromiseP14_VictimOfAnnouncements(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {

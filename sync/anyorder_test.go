@@ -30,11 +30,11 @@ var (
 	anyOrderFrom  = flag.Uint64("anyorder.from", 1, "first seed of the sets")
 )
 
-// anyOrders is in how many orders each set is delivered.
+// anyOrders is the number of orders in which each set is delivered.
 const anyOrders = 6
 
-// TestAnyOrder delivers sets of events in random orders, splits and repetitions and
-// compares what the stores hold in the end of what belongs to our repositories.
+// TestAnyOrder delivers sets of events in random orders, splits and repetitions. In the end all
+// stores must have the same events of hosted repositories.
 func TestAnyOrder(t *testing.T) {
 	seeds := cmp.Or(*anyOrderSeeds, racetest.Rounds(120))
 	stored := 0
@@ -56,14 +56,14 @@ func TestAnyOrder(t *testing.T) {
 	t.Logf("%d sets in %d orders, %d events stored on average", seeds, anyOrders, stored/max(1, seeds))
 }
 
-// scene is a set of events that have to do with each other.
+// scene is a set of related events.
 type scene struct {
 	rng    *rand.Rand
 	keys   []*relaytest.Key
 	events []*nostr.Event
 	names  map[string]string
 	roots  []*nostr.Event
-	talk   []*nostr.Event // what may be answered
+	talk   []*nostr.Event // events that may be answered
 }
 
 func newScene(seed uint64) *scene {
@@ -97,7 +97,7 @@ func newScene(seed uint64) *scene {
 
 func (s *scene) key() *relaytest.Key { return s.keys[s.rng.IntN(len(s.keys))] }
 
-// ref is one of few repositories.
+// ref returns one of a few repositories.
 func (s *scene) ref() graspsync.RepoRef {
 	return s.keys[s.rng.IntN(3)].Ref([]string{"x", "a:b"}[s.rng.IntN(2)])
 }
@@ -153,16 +153,16 @@ func (s *scene) root() {
 func (s *scene) comment() {
 	root, parent := s.roots[s.rng.IntN(len(s.roots))], s.talk[s.rng.IntN(len(s.talk))]
 	switch s.rng.IntN(6) {
-	case 0: // says only what it answers, and is answered
+	case 0: // refers only to the event that it answers, and may be answered
 		s.talk = append(s.talk, s.add("short reply", s.key(), 1, nostr.Tag{"e", parent.ID}))
 	case 1:
 		s.add("update", s.key(), 1619, nostr.Tag{"E", root.ID})
-	case 2: // is here only since another one is
+	case 2: // is stored only because another event refers to it
 		note := s.add("note", s.key(), 1)
 		s.talk = append(s.talk, note, s.add("quote", s.key(), 1111, nostr.Tag{"e", parent.ID}, nostr.Tag{"q", note.ID}))
 	case 3:
-		// There is one version: which one stays of several, of which some belonged to something
-		// only for a while, is for the order of arrival to say.
+		// There is only one version, because with several versions the order of arrival decides
+		// which is kept if some belonged to a repository only temporarily.
 		author, version := s.key(), fmt.Sprint("v", len(s.events))
 		s.add("release", author, 30063, nostr.Tag{"d", version}, nostr.Tag{"e", parent.ID})
 		s.talk = append(s.talk, s.add("praise", s.key(), 1111, nostr.Tag{"A", "30063:" + author.Hex() + ":" + version}))
@@ -171,7 +171,7 @@ func (s *scene) comment() {
 	}
 }
 
-// deletion names something, mostly of its author's; it is not older than that.
+// deletion names events, mostly of its own author. It is not older than these.
 func (s *scene) deletion() {
 	target := s.events[s.rng.IntN(len(s.events))]
 	author := s.key()
@@ -190,7 +190,7 @@ func (s *scene) deletion() {
 			tags = append(tags, nostr.Tag{"e", other.ID})
 		}
 	}
-	if s.rng.IntN(4) == 0 { // more than anybody looks at one by one
+	if s.rng.IntN(4) == 0 { // more than are looked up one by one
 		for i := range []int{20, 150}[s.rng.IntN(2)] {
 			tags = append([]nostr.Tag{{"e", fmt.Sprintf("%064x", i)}}, tags...)
 		}
@@ -198,7 +198,7 @@ func (s *scene) deletion() {
 	s.addAt(target.CreatedAt+nostr.Timestamp(s.rng.IntN(400)), "deletion", author, graspsync.KindDeletion, tags...)
 }
 
-// String lists the events for a test that failed.
+// String lists the events for a failed test.
 func (s *scene) String() string {
 	text := s.names
 	var out strings.Builder
@@ -208,13 +208,13 @@ func (s *scene) String() string {
 	return out.String()
 }
 
-// deliver has the events go through the pipeline in a random order, in batches,
-// several times, and returns what is stored in the end.
+// deliver sends the events through the pipeline in a random order, in batches, several times, and
+// returns the stored events.
 func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
 	store := memstore.New(memstore.WithIdentity(identity))
-	// Little room, so that some of what waits is left by its id only.
+	// Little room, so that only the ids of some waiting events are kept.
 	m, err := relaysync.New(store, relaytest.NewNetwork(), identity, relaysync.Config{
 		Verifier: relaytest.CheapVerifier{},
 	}.With(relaysync.Fixed{Waiting: 1 + rng.IntN(20)}))
@@ -240,7 +240,7 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 		case 0, 1:
 			synctest.Wait()
 		case 2:
-			time.Sleep(time.Duration(rng.IntN(150)) * time.Second) // what is whole may not be any more
+			time.Sleep(time.Duration(rng.IntN(150)) * time.Second) // some events are no longer kept whole
 		}
 	}
 	for synctest.Wait(); len(wanted) > 0; synctest.Wait() {
@@ -266,10 +266,9 @@ func (s *scene) deliver(t *testing.T, rng *rand.Rand) []string {
 	return got
 }
 
-// belonging returns what belongs to repositories that are ours now: by rules that are
-// written anew here, and know no time. Whether something stays that belonged to one that
-// has left or was deleted is for the order of arrival to say, and so is which deletions
-// are here of what is gone one way or another.
+// belonging returns the events of repositories that are hosted now, by an independent version of
+// the rules that ignores time. The order of arrival may decide whether an event of a former or
+// deleted repository stays, and which deletions of missing events are stored.
 func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 	var ours, all []*nip34.Announcement
 	repos := make(map[graspsync.RepoRef]bool)
@@ -325,7 +324,7 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 	return out
 }
 
-// placeOf is the id of an event that has no address.
+// placeOf returns the address of an event, or its id if it has none.
 func placeOf(ev *nostr.Event) string {
 	if !nostr.IsAddressableKind(ev.Kind) {
 		return ev.ID

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Audit checks, in a moment in which nothing moves, that what is counted is what there is.
+// Audit checks that all counts equal the counted state. No work may be in progress.
 func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 	t.Helper()
 	m.ingest.audit(t)
@@ -46,7 +46,7 @@ func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
 	require.Equal(t, labelled, m.loop.status.labels)
 }
 
-// mostMessage is what relays of tests send at most in one message.
+// mostMessage is the maximum message size of relays in tests.
 const mostMessage = 1 << 20
 
 func (g *ingest) audit(t *testing.T) {
@@ -76,7 +76,7 @@ func (g *ingest) audit(t *testing.T) {
 	require.GreaterOrEqual(t, used, inside, "bytes in flight; some wait for their check yet")
 }
 
-// LeftOver checks, when Run has returned, that it has let go of everything.
+// LeftOver checks that no resource is held after Run has returned.
 func (m *SyncManager) LeftOver(t *testing.T) {
 	t.Helper()
 	m.ingest.leftOver(t)
@@ -107,7 +107,7 @@ func (g *ingest) leftOver(t *testing.T) {
 	require.Empty(t, g.toSave)
 }
 
-// descends reports whether an event descends from something of ours, and is followed.
+// descends reports whether an event is a followed reply in a hosted repository.
 func (x *eventIndex) descends(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -122,16 +122,16 @@ func (m *SyncManager) ClaimRoom() int64 { return m.ingest.inflight.claims.room.L
 func (m *SyncManager) AuditPipeline(t *testing.T)    { t.Helper(); m.ingest.audit(t) }
 func (m *SyncManager) PipelineLeftOver(t *testing.T) { t.Helper(); m.ingest.leftOver(t) }
 
-// Tally counts what an observer is told.
+// Tally counts the observations.
 type Tally struct {
 	mu     sync.Mutex
 	counts map[string]uint64 // guarded by mu
 }
 
-// Observed has what happens counted, besides whoever else is told.
+// Observed counts observations in addition to a configured observer.
 func Observed(cfg *Config) *Tally {
 	if cfg.Observe != nil || cfg.fixed.ObserveQueue != 0 {
-		return nil // that is what the test is about
+		return nil // the test itself uses the observer
 	}
 	y := &Tally{counts: make(map[string]uint64)}
 	cfg.Observe, cfg.fixed.ObserveQueue = y.observe, 1<<15
@@ -157,7 +157,7 @@ func (y *Tally) observe(o Observation) {
 	y.counts[key] += uint64(n) //nolint:gosec // counts
 }
 
-// audit checks that what was counted was told, and the other way round.
+// audit checks that the counts of the status equal the counts of the observations.
 func (y *Tally) audit(t *testing.T, m *SyncManager) {
 	t.Helper()
 	if y == nil {
@@ -189,7 +189,7 @@ func (y *Tally) audit(t *testing.T, m *SyncManager) {
 			got[key] = n
 		case "sync.EventRejected":
 			if reason := strings.TrimPrefix(key, "sync.EventRejected "); !strings.HasPrefix(reason, "released and ") && len(s.Rejected) < maxReasons {
-				require.LessOrEqual(t, n, s.Rejected[reason], reason) // what a client submits is counted only
+				require.LessOrEqual(t, n, s.Rejected[reason], reason) // submitted events are counted but not observed
 			}
 		}
 	}

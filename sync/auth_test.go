@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// signer signs as it should, or as tamper has it.
+// signer signs correctly, or with the change of tamper.
 type signer struct {
 	key    string
 	asked  atomic.Int64
@@ -37,11 +37,10 @@ func (s *signer) SignAuth(ctx context.Context, ev *nostr.Event) error {
 	return ev.Sign(s.key)
 }
 
-// answers are the AUTH messages that a relay got.
+// answers returns the number of AUTH messages that a relay received.
 func answers(r *relaytest.Relay) int { return len(r.Requests(wire.TypeAnswer)) }
 
-// AUTH is signed only if it was asked for by a refusal, once per connection, for
-// the URL that was dialed.
+// AUTH is signed only after a refusal that requires it, once per connection, for the dialed URL.
 func TestPromiseP10_AuthOncePerConnection(t *testing.T) {
 	for _, tt := range []struct {
 		mode   relaytest.AuthMode
@@ -65,7 +64,8 @@ func TestPromiseP10_AuthOncePerConnection(t *testing.T) {
 	}
 }
 
-// Without a key, or with one that fails, the relay is reported and not hammered.
+// Without a signer, or with a failing one, the relay's refusal is reported, and requests are not
+// repeated quickly.
 func TestAuthWithoutSigner(t *testing.T) {
 	broken := func(f func(context.Context, *nostr.Event) error) relaysync.Signer {
 		s := newSigner()
@@ -106,8 +106,8 @@ func TestAuthWithoutSigner(t *testing.T) {
 	}
 }
 
-// NIP-42 that comes to nothing for once, or runs out, says nothing of the next connection. The
-// relay was not heard until something else ended this one, for which there may be no reason ever.
+// An authentication that failed once or expired proves nothing about the next connection. Before,
+// the relay was unused until its connection ended for another reason.
 func TestAuthThatMayPass(t *testing.T) {
 	racetest.Amounts(t)
 	const expires = 2 * time.Hour
@@ -182,8 +182,8 @@ func TestAuthThatMayPass(t *testing.T) {
 	}
 }
 
-// A relay that is never content with whom it has accepted is asked over a new connection now and
-// then, and not again and again.
+// A relay that accepts authentication and still refuses requests is tried on a new connection from
+// time to time, but not repeatedly in a short time.
 func TestAuthThatIsNeverEnough(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestAuthThatIsNeverEnough(t *testing.T) {
 	})
 }
 
-// forger signs something else than it was given.
+// forger signs another event than the one it was given.
 type forger struct {
 	*signer
 	forge func(ev *nostr.Event)
@@ -221,7 +221,8 @@ func (f forger) SignAuth(ctx context.Context, ev *nostr.Event) error {
 	return err
 }
 
-// What a Signer returns is checked before it is sent: it might be used elsewhere.
+// The result of a Signer is checked before it is sent, because a relay could use a wrong event
+// elsewhere.
 func TestAuthIsChecked(t *testing.T) {
 	for name, forge := range map[string]func(ev *nostr.Event){
 		"signature": func(ev *nostr.Event) { ev.Sig = relaytest.NewCheapKey("x").Event(0, 1, "").Sig },

@@ -14,9 +14,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Three stored events with a wrong signature, as relays have that import unseen, cut an
-// otherwise honest relay within a minute of each connection, for ever: nothing of it was
-// ever confirmed.
+// A relay may have imported events with wrong signatures without a check. Three such events
+// disconnected an otherwise honest relay within a minute of each connection, so it never became
+// synced.
 func TestStoredBadSignaturesAreToldOnce(t *testing.T) {
 	racetest.Amounts(t)
 	for name, neg := range map[string]relaytest.NegMode{"NIP-77": relaytest.NegOn, "pages": relaytest.NegErr} {
@@ -44,7 +44,7 @@ func TestStoredBadSignaturesAreToldOnce(t *testing.T) {
 				require.Equal(t, uint64(3), events.Forged, "each was checked once")
 				t.Logf("connected %.3f of the time, %d connects, confirmed %d of %d", s.UptimeShare, s.Connects, s.Confirmed, s.Wanted)
 
-				// An honest copy still comes from elsewhere.
+				// A valid copy is still accepted from another relay.
 				good := owner.Issue(bad[0].CreatedAt, owner.Ref("repo"), bad[0].Content)
 				require.Equal(t, bad[0].ID, good.ID)
 				b := net.Add("wss://b.example", relaytest.Behavior{})

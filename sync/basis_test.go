@@ -15,15 +15,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// A server whose domain was wrong, and was set right, went without what it had rejected for a week,
-// whatever it was told. What another identity or another version of the policy has rejected is
-// forgotten at the start, and what a folder has of which nobody knows whose it is; all relays are
-// compared again. What is the same is remembered as ever.
+// A server with a corrected domain rejected events for another week, because it remembered
+// rejections for the wrong domain. Rejections of another identity, another policy version or an
+// unknown identity are now discarded at the start, and all relays are compared again. With the same
+// identity and version they are kept.
 func TestRejectionsBelongToTheIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		then    string
 		version string
-		unnamed bool // the folder does not say whose it is
+		unnamed bool // the state has no fingerprint of the identity
 		forgets bool
 		takes   bool
 	}{
@@ -61,7 +61,7 @@ func TestRejectionsBelongToTheIdentity(t *testing.T) {
 				require.Equal(t, c.forgets, len(logs.find("rejected events forgotten, because the server's name or policy changed")) == 1)
 				r.stop()
 
-				// Whose it is is known from then on, also after kill -9.
+				// From now on the state has a fingerprint, also after kill -9.
 				logs = newCapture()
 				cfg.State, cfg.Logger = copied(t, kept), logs.logger()
 				r = startAs(t, c.then, net, net, store, cfg)
@@ -73,7 +73,7 @@ func TestRejectionsBelongToTheIdentity(t *testing.T) {
 	}
 }
 
-// stateWithout is a state without the keys that begin so.
+// stateWithout returns a state without the keys that have a prefix.
 func stateWithout(t *testing.T, from *state.Memory, prefix string) *state.Memory {
 	t.Helper()
 	to := state.NewMemory()

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Relays beyond MaxConnections, a bootstrap relay among them, starved for ever.
+// Relays beyond MaxConnections, including a bootstrap relay, were never dialed.
 func TestConnectionsRotate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -51,7 +51,7 @@ func TestConnectionsRotate(t *testing.T) {
 	})
 }
 
-// A relay refused because there were too many was never looked at again.
+// A relay that exceeded the maximum number of relays was never followed later.
 func TestRelaysBeyondTheBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -71,7 +71,7 @@ func TestRelaysBeyondTheBound(t *testing.T) {
 	})
 }
 
-// Each NOTICE of a storm was a line in the log and a step of the loop.
+// Each NOTICE of many caused a log line and a step of the loop.
 func TestNoticeStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -89,8 +89,8 @@ func TestNoticeStorm(t *testing.T) {
 	})
 }
 
-// A relay may say that it has lost a session: it answers before it remembers it, or
-// forgets it for real. Neither loses events.
+// A relay may report a lost session, because it answered before it stored the session or because it
+// dropped it. Neither loses events.
 func TestNegentropySessionLost(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
 		"for good": {Reconciling: relaytest.Reconciling{NegRounds: 1}},
@@ -109,7 +109,7 @@ func TestNegentropySessionLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				net := relaytest.NewNetwork()
-				b.NegFrame = 4096 // so that there are several rounds
+				b.NegFrame = 4096 // so that several rounds are needed
 				a := net.Add("wss://a.example", b)
 				owner := relaytest.NewCheapKey("owner")
 				var issues []*nostr.Event

@@ -20,8 +20,8 @@ import (
 
 var errWire = errors.New("cable pulled")
 
-// breaking is a Transport of which one call fails: the given one of a method, counted over
-// all connections.
+// breaking is a Transport in which the call with a given number of a method fails, counted over all
+// connections.
 type breaking struct {
 	*relaytest.Network
 	method string
@@ -32,7 +32,7 @@ type breaking struct {
 	calls map[string]int // guarded by mu
 }
 
-// fault is what happens at a call of a method.
+// fault applies the failure to a call of a method.
 func (b *breaking) fault(method string) error {
 	b.mu.Lock()
 	b.calls[method]++
@@ -67,10 +67,10 @@ func (b *breaking) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Co
 	return &breakingConn{Conn: c, b: b, known: known}, nil
 }
 
-// errNothing stands for a Transport that gives neither a connection nor an error.
+// errNothing stands for a Transport that returns neither a connection nor an error.
 var errNothing = errors.New("nothing")
 
-// breakingConn is a connection that learns after a while what its relay says of itself.
+// breakingConn is a connection that receives the relay's NIP-11 document after a while.
 type breakingConn struct {
 	relaysync.Conn
 	b     *breaking
@@ -111,9 +111,9 @@ func (c *breakingConn) Traffic() relaysync.Traffic {
 	return c.Conn.Traffic()
 }
 
-// Whichever call of a Transport or its connection fails or panics: that costs this one
-// connection and nothing else. It is counted, logged and told, the connection is closed,
-// and what was to be fetched is fetched over the next one.
+// A failure or panic of any call of a Transport or connection ends this connection only. It is
+// counted, logged and observed, the connection is closed, and the next connection fetches the
+// missing events.
 func TestEachFaultOfATransport(t *testing.T) {
 	racetest.Amounts(t)
 	play := func(t *testing.T, method string, call int, panics bool, how func() error) (calls int) {
@@ -162,7 +162,7 @@ func TestEachFaultOfATransport(t *testing.T) {
 				told := log.find("closing a connection failed")
 				require.Len(t, told, 1)
 				require.Contains(t, told[0].attrs["error"], errWire.Error())
-			case method == "Close": // it had ended for another reason
+			case method == "Close": // the connection had ended for another reason
 			default:
 				told := append(log.find("connection failed"), log.find("connection lost")...)
 				require.Len(t, told, 1, "it is one relay's failure, once")

@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// foreignAnnouncements returns n announcements for another service, one each second, the oldest so long
-// ago. Their authors are strangers, and none lists another one.
+// foreignAnnouncements returns n announcements for another service, one per second, the oldest at
+// an age. Their authors are unrelated and list nobody.
 func foreignAnnouncements(n int, oldest time.Duration) (events []*nostr.Event) {
 	stranger := relaytest.NewCheapKey("stranger")
 	for i := range n {
@@ -25,8 +25,9 @@ func foreignAnnouncements(n int, oldest time.Duration) (events []*nostr.Event) {
 	return events
 }
 
-// A hub without NIP-77 has thousands of announcements for other services before ours. It is read as fast
-// as it serves: these announcements cost neither a signature check nor a wait, and the hub is not cut.
+// A hub without NIP-77 has thousands of newer announcements for other services. It is read at full
+// speed: these announcements cost neither a signature check nor a wait, and the hub is not
+// disconnected.
 func TestCaseC15_HubFullOfForeignAnnouncements(t *testing.T) {
 	for _, c := range []struct{ foreign, page int }{{2_000, 100}, {20_000, 500}} {
 		t.Run(fmt.Sprint(c.foreign), func(t *testing.T) {
@@ -61,8 +62,9 @@ func TestCaseC15_HubFullOfForeignAnnouncements(t *testing.T) {
 	}
 }
 
-// What makes an announcement ours may come after it: it is judged again, and only then its signature
-// counts. A copy with a forged signature that came first keeps nobody from the real one.
+// The event that makes an announcement relevant may come later. Then the announcement is judged
+// again and its signature is checked. An earlier copy with a forged signature does not exclude the
+// valid one.
 func TestCaseC15_ForeignAnnouncementIsWantedLater(t *testing.T) {
 	for name, forged := range map[string]bool{"signed": false, "forged copy first": true} {
 		t.Run(name, func(t *testing.T) {

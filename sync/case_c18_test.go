@@ -11,7 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A relay that ends each live subscription counted as synced although its new events did not come.
+// A relay that ends each live subscription counted as synced although its new events were not
+// received.
 func TestCaseC18_RelayWithoutSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -32,7 +33,7 @@ func TestCaseC18_RelayWithoutSubscriptions(t *testing.T) {
 	})
 }
 
-// What is known of one repository told nothing of its git data.
+// The status of one repository did not include its git data.
 func TestCaseC18_GitDataOfOneRepository(t *testing.T) {
 	for want, lacking := range map[string]map[string]bool{
 		"complete": {}, "missing": {"repo": true}, "unobtainable": {"repo": false},

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// closesLive is a relay that accepts each live subscription and ends it later, with these words.
+// closesLive returns a relay that accepts each live subscription and closes it later with a reason.
 func closesLive(after time.Duration, words string) relaytest.Behavior {
 	var b relaytest.Behavior
 	b.Handle = func(c *relaytest.ConnScript, req wire.Request) bool {
@@ -31,8 +31,8 @@ func closesLive(after time.Duration, words string) relaytest.Behavior {
 	return b
 }
 
-// A relay ends every live subscription after a while and takes a new one each time. That it took one is
-// a success: on the third day it is subscribed to again as soon as on the first.
+// A relay ends every live subscription after a while and accepts a new one each time. Acceptance
+// counts as success, so the wait before the next subscription does not grow.
 func TestCaseC1_LiveSubscriptionsThatAreEndedAgainAndAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		stands time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// loud returns the lines that are for the operator.
+// loud returns the lines at levels for operators.
 func (c *capture) loud() (out []logged) {
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
@@ -23,7 +23,8 @@ func (c *capture) loud() (out []logged) {
 	return out
 }
 
-// Each fault of a relay was a warning, once a minute. A relay that has failed for an hour is worth one.
+// Each failure of a relay caused a warning per minute. Now there is one warning after an hour of
+// failures.
 func TestCaseC28_RelayThatFails(t *testing.T) {
 	for name, b := range map[string]relaytest.Behavior{
 		"down":        {Down: true},
@@ -53,7 +54,8 @@ func TestCaseC28_RelayThatFails(t *testing.T) {
 	}
 }
 
-// That a relay lost a live event, or lacks events that we have, was a warning.
+// A warning was logged for each live event that a relay lost, and for stored events that a relay
+// lacks.
 func TestCaseC28_EventThatARelayLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		logs := newCapture()

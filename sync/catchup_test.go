@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Without a deadline a batch whose EOSE never came was in flight for ever.
+// Without a deadline, a batch without EOSE was in flight forever.
 func TestTrapT6_NeverEOSE(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -24,7 +24,7 @@ func TestTrapT6_NeverEOSE(t *testing.T) {
 		a.Publish(issue)
 		after(3 * time.Minute)
 		s := r.relay("wss://a.example")
-		for range 12 { // it is syncing again at each retry
+		for range 12 { // each retry makes it syncing again
 			if s.Phase == "live with gaps" {
 				break
 			}
@@ -43,7 +43,7 @@ func TestTrapT6_NeverEOSE(t *testing.T) {
 	})
 }
 
-// The own feed lost events when there were many at once.
+// The own feed lost events if there were many in a short time.
 func TestTrapT11_FeedOverrun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -65,8 +65,8 @@ func TestTrapT11_FeedOverrun(t *testing.T) {
 	})
 }
 
-// Pages were counted after the policy, so that a page of foreign events ended the
-// paging (H1), and after the dedupe of a library (H2).
+// Pages were counted after the policy, so that a page of foreign events ended the paging (H1), and
+// after deduplication by a library (H2).
 func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -90,8 +90,8 @@ func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 	})
 }
 
-// By pages states come before the announcements that are older than they are, and what
-// waits costs its relay: with thousands of them it waited for its own announcements.
+// Pages bring states before their older announcements, and waiting states count against the quota
+// of their relay. A relay with thousands of states was blocked by its own states.
 func TestStatesDoNotHoldUpTheirAnnouncements(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestTrapH3_SecondSyncIsCheap(t *testing.T) {
 	})
 }
 
-// A run that failed counted as success with nothing.
+// A failed reconciliation counted as a successful one without events.
 func TestTrapH6_LyingNegentropy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

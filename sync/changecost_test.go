@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// sentSince is what a relay got of us since a moment.
+// sentSince counts the messages that a relay received from us since a moment.
 type sentSince struct{ reqs, closes, negs, bytes int }
 
 func sentTo(relay *relaytest.Relay, before int) (s sentSince) {
@@ -32,10 +32,10 @@ func sentTo(relay *relaytest.Relay, before int) (s sentSince) {
 	return s
 }
 
-// One deleted issue had every live filter of every relay of the repository closed and
-// sent again, and all history asked for again: 600 KB and 95 requests to each. So had a
-// relay that left an announcement, an event that was removed here, and a live
-// subscription that the relay closed.
+// One deleted issue caused every live filter of every relay of the repository to be replaced and
+// all history to be requested again: 600 KB and 95 requests per relay. The same happened when a
+// repository removed a relay, when an event was removed from the Store, and when the relay closed a
+// live subscription.
 func TestCostFollowsTheChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const issues = 3_000
@@ -44,7 +44,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example", "b.example")
 		defer r.stop()
 		stranger := relaytest.NewCheapKey("stranger")
-		small := owner.Hosted(at(24*time.Hour), "small", us, "b.example") // so that it stays when the other leaves it
+		small := owner.Hosted(at(24*time.Hour), "small", us, "b.example") // keeps b followed when the other repository removes it
 		r.save(small)
 		var all []*nostr.Event
 		for i := range issues {
@@ -58,7 +58,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 		require.True(t, r.manager.Status().Synced)
 		require.Equal(t, issues, r.manager.Status().Roots)
 
-		// happens reports what each relay is sent until ten minutes after something.
+		// happens returns the messages to each relay within ten minutes after a change.
 		happens := func(what string, do func(), most sentSince) {
 			t.Helper()
 			var before []int

@@ -18,16 +18,16 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// claims is a relay that claims by NIP-77 to have any number of events, in messages of so many ids each. It serves those of some
-// that it really has, and says nothing where it is mute.
+// fetchClaims is a relay that claims by NIP-77 to have any number of events, with a fixed number of
+// ids per message. It serves the few events that it has, and does not answer where it is mute.
 type fetchClaims struct {
 	messages, each int
-	real           map[string]*nostr.Event // by id, in each message all of them, one in a hundred
+	real           map[string]*nostr.Event // by id; each message contains all of them, one in a hundred ids
 	mute           bool
 
 	opened, served atomic.Int64
 	sessions       map[string]int // messages of each so far
-	only           int64          // so many reconciliations find something; 0: all
+	only           int64          // maximum number of reconciliations that find an event; 0: all
 }
 
 func (c *fetchClaims) behavior() relaytest.Behavior {
@@ -70,7 +70,8 @@ func (c *fetchClaims) handle(s *relaytest.ConnScript, req wire.Request) bool {
 	return false
 }
 
-// claim is message n of a reconciliation: one second full of ids, and a fingerprint of what follows but for the last.
+// claim returns message n of a reconciliation: one second full of ids, and a fingerprint of the
+// following times except in the last message.
 func (c *fetchClaims) claim(key string, n int) []byte {
 	from, to := uint64(0), uint64(1000+n)
 	out := []byte{0x61}
@@ -107,8 +108,9 @@ func varint(b []byte, n uint64) []byte {
 	return append(b, tmp...)
 }
 
-// What relays claim to have took 6 MB for each reconciliation, for half an hour and for any number of them: fifteen relays of one stranger
-// had a server of 8 GB. One that does not serve what it claims has no more of them, and takes no room that others need.
+// Claimed ids took 6 MB per reconciliation for half an hour, for any number of reconciliations.
+// Fifteen relays of one attacker exhausted a server with 8 GB. Now the room is shared, and a relay
+// that does not serve its claims gets less and takes no room from others.
 func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -140,7 +142,7 @@ func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 		defer r.stop() // and all room is given back
 		after(20 * time.Second)
 		for _, c := range hostile {
-			require.LessOrEqual(t, c.opened.Load(), int64(3)) // two places, and one that has left with little
+			require.LessOrEqual(t, c.opened.Load(), int64(3)) // two slots, and one reconciliation that left its slot early
 		}
 		require.Negative(t, r.manager.ClaimRoom(), "each has its least")
 		after(10 * time.Minute)
@@ -150,7 +152,7 @@ func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 	})
 }
 
-// lookUps counts the ids that a store is asked for.
+// lookUps counts the ids that are looked up in a store.
 type lookUps struct {
 	*memstore.Store
 	ids atomic.Int64
@@ -161,7 +163,8 @@ func (s *lookUps) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, err
 	return s.Store.Has(ctx, ids)
 }
 
-// The store was asked about all that was left of what a relay claims each time that a thousand of it had come: 19 million times for 196,000.
+// All remaining claimed ids were looked up in the store again after each thousand received events:
+// 19 million lookups for 196,000 ids.
 func TestClaimedIDsAreLookedUpOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, junk := relaytest.NewNetwork(), relaytest.NewCheapKey("junk")

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// issuesAt gives relays the same issues of a repository.
+// issuesAt publishes the same issues of a repository on relays.
 func issuesAt(owner *relaytest.Key, n int, relays ...*relaytest.Relay) []*nostr.Event {
 	all := make([]*nostr.Event, n)
 	for i := range all {
@@ -25,7 +25,7 @@ func issuesAt(owner *relaytest.Key, n int, relays ...*relaytest.Relay) []*nostr.
 	return all
 }
 
-// idsAsked counts how often relays were asked for each id.
+// idsAsked returns the number of requests for each id.
 func idsAsked(relays ...*relaytest.Relay) map[string]int {
 	ids := make(map[string]int)
 	for _, r := range relays {
@@ -40,7 +40,7 @@ func idsAsked(relays ...*relaytest.Relay) map[string]int {
 	return ids
 }
 
-// What several relays have is asked of one of them.
+// An event that several relays have is requested from one of them.
 func TestEachEventIsAskedForOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -62,8 +62,7 @@ func TestEachEventIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// A relay that says what it has, and then does not send it, holds others up once and for
-// five seconds.
+// A relay that announces ids and does not serve them delays others once, for five seconds.
 func TestWhoClaimsInVainIsNotWaitedForAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -89,7 +88,7 @@ func TestWhoClaimsInVainIsNotWaitedForAgain(t *testing.T) {
 	})
 }
 
-// What was asked for of a relay whose connection ends is asked of the others at once.
+// Ids claimed by a lost connection are immediately requested from other relays.
 func TestClaimsEndWithTheConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -46,8 +46,8 @@ func TestRunTwice(t *testing.T) {
 	})
 }
 
-// Starting and stopping at any moment leaves nothing behind: a bubble ends only
-// when all of its goroutines have.
+// Starting and stopping at any time leaves no goroutine, because a bubble ends only when all its
+// goroutines have ended.
 func TestStartStop(t *testing.T) {
 	for i := range 100 {
 		synctest.Test(t, func(t *testing.T) {

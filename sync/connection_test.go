@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// A relay that was down at the first attempt was never tried again elsewhere.
+// A relay that was down at the first attempt was never tried again.
 func TestTrapT1_DownAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -34,7 +34,7 @@ func TestTrapT1_DownAtFirst(t *testing.T) {
 	})
 }
 
-// A rate limit stopped everything for good (T3), or lost what was asked for (T4).
+// A rate limit stopped all requests permanently (T3), or lost requests (T4).
 func TestTrapT3T4_RateLimit(t *testing.T) {
 	for _, notice := range []bool{false, true} {
 		t.Run(fmt.Sprint("notice=", notice), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestTrapT3T4_RateLimit(t *testing.T) {
 	}
 }
 
-// One lock across connects let dead relays delay everyone.
+// A lock held during dials let dead relays delay all others.
 func TestTrapT5_DeadRelaysDelayNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -83,8 +83,8 @@ func TestTrapT5_DeadRelaysDelayNobody(t *testing.T) {
 	})
 }
 
-// The since of a quick reconnect was 1970, or the moment of connecting (T7), and
-// only layer 1 was caught up with (T8).
+// The since of a quick reconnect was 1970 or the time of connecting (T7), and only layer 1 was
+// caught up (T8).
 func TestTrapT7T8_QuickReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -112,7 +112,7 @@ func TestTrapT7T8_QuickReconnect(t *testing.T) {
 		for _, req := range a.Requests(wire.TypeReq, wire.TypeNegOpen)[before:] {
 			f := req.Request.Filters[0]
 			if f.LimitZero || f.IDs != nil || f.Since == nil {
-				continue // live; or the first history of what has just been found
+				continue // live, or the first history of a new repository
 			}
 			historic++
 			gap := lostAt.Sub(f.Since.Time())
@@ -123,7 +123,7 @@ func TestTrapT7T8_QuickReconnect(t *testing.T) {
 	})
 }
 
-// Live subscriptions grew with each reconnect, and two layers both reconnected.
+// The number of live subscriptions grew with each reconnect, and two layers both reconnected.
 func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -143,13 +143,13 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 	})
 }
 
-// An answer for a relay that was forgotten meanwhile crashed the loop or leaked.
+// An answer for a forgotten relay crashed the loop or leaked.
 func TestTrapT13_ForgottenWhileAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		net.Add("wss://a.example", relaytest.Behavior{Latency: 30 * time.Second})
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		after(40 * time.Second) // requests are out, answers on their way
+		after(40 * time.Second) // requests were sent, and answers are in transit
 		r.save(owner.Hosted(at(0), "repo", us))
 		after(time.Minute)
 		require.Empty(t, r.manager.Status().Relays)

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// deletionOf names n ids, the last of which is that of an event.
+// deletionOf returns a deletion with n ids. The last id is that of an event.
 func deletionOf(by *relaytest.Key, ago time.Duration, n int, last string, tags ...nostr.Tag) *nostr.Event {
 	for i := range n - 1 {
 		tags = append(tags, nostr.Tag{"e", fmt.Sprintf("%064x", i+1)})
@@ -26,8 +26,8 @@ func deletionOf(by *relaytest.Key, ago time.Duration, n int, last string, tags .
 	return by.Event(at(ago), nostr.KindDeletion, "", append(tags, nostr.Tag{"e", last})...)
 }
 
-// A deletion of more than fifteen ids that came before what it deletes did not delete
-// it, and one of more than a hundred never.
+// A deletion with more than fifteen ids had no effect if it came before its target, and one with
+// more than a hundred ids never had.
 func TestDeletionOfManyIDs(t *testing.T) {
 	racetest.Amounts(t)
 	for _, n := range []int{1, 15, 16, 100, 101, 3_000} {
@@ -44,7 +44,7 @@ func TestDeletionOfManyIDs(t *testing.T) {
 				coming := bob.Comment(at(2*time.Hour), issue, "comes after its deletion")
 				r.save(issue, here)
 				a.Publish(deletionOf(bob, time.Hour, n, here.ID), deletionOf(bob, time.Hour, n, coming.ID))
-				after(25 * time.Hour) // they tag nothing of the repository: a pass over authors finds them
+				after(25 * time.Hour) // they tag no event of the repository, so only a pass over authors finds them
 				require.False(t, r.has(here))
 				late.Publish(coming)
 				late.SetDown(false)
@@ -56,7 +56,7 @@ func TestDeletionOfManyIDs(t *testing.T) {
 	}
 }
 
-// asked counts and slows what is asked of a store.
+// asked counts and slows queries of a store.
 type asked struct {
 	*memstore.Store
 	questions atomic.Int64
@@ -88,8 +88,8 @@ func (a *asked) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	return a.Store.Deleted(ctx, ev)
 }
 
-// A stranger's deletion of a hundred events that are nowhere had the writer ask the
-// store two hundred times: a thousand of them held up an honest event for ten seconds.
+// A deletion of a hundred unknown events by a stranger caused two hundred queries of the store. A
+// thousand such deletions delayed an honest event by ten seconds.
 func TestDeletionsOfWhatIsNowhere(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {

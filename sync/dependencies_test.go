@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Relays answer newest first, so a state comes before its announcement; it waits
-// until that is here, from whichever relay.
+// Relays answer newest first, so a state comes before its announcement. It waits until any relay
+// delivers the announcement.
 func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -34,7 +34,7 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		require.True(t, r.has(byOwner))
 		require.False(t, r.has(byMaintainer), "not a maintainer yet")
 
-		// The same through a client of ours, not by sync.
+		// The same with an announcement that a client submits.
 		relays, clones := []string{"wss://" + us}, []string{bob.CloneURL("wss://"+us, "two")}
 		r.save(bob.Announcement(at(time.Minute), "two", relays, clones, carol))
 		after(time.Second)
@@ -54,7 +54,7 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 	})
 }
 
-// What no longer finds room to wait is forgotten, not lost: the next pass brings it.
+// A waiting event that is evicted is not lost, because the next pass fetches it again.
 func TestWaitingIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -81,8 +81,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// Dated ahead, expired and protected events stay out; what was dated ahead comes
-// when its time has.
+// Expired, protected and future events are rejected. A future event is accepted when its time has
+// come.
 func TestEventsOfAnotherTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -115,7 +115,7 @@ func TestGapIsCounted(t *testing.T) {
 		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
 		after(5 * time.Minute)
-		// It is there, but was never sent on the live subscription.
+		// The relay stores the event and does not send it on the live subscription.
 		missed := owner.Issue(at(time.Minute), owner.Ref("repo"), "missed")
 		silently(a, missed)
 		after(time.Minute)
@@ -127,7 +127,7 @@ func TestGapIsCounted(t *testing.T) {
 	})
 }
 
-// silently publishes events while nobody follows the relay: its messages are lost.
+// silently publishes events that the relay does not send on live subscriptions.
 func silently(r *relaytest.Relay, events ...*nostr.Event) {
 	before := r.Behavior().Latency
 	r.Update(func(b *relaytest.Behavior) { b.Latency = 1000 * time.Hour })

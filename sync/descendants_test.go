@@ -16,18 +16,19 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// answer is a note that names what it answers and nothing else: no root event, no repository.
+// threadReply returns a note that tags only the event that it answers, and no root event or
+// repository.
 func threadReply(k *relaytest.Key, at nostr.Timestamp, to *nostr.Event, text string) *nostr.Event {
 	return k.Event(at, 1, text, nostr.Tag{"e", to.ID})
 }
 
-// What answers an answer names neither repository nor root event, so that it was asked for by
-// nobody; it may lie on another relay than what it answers.
+// A reply to a reply tags neither repository nor root event, so it was never requested. It may be
+// on another relay than the event that it answers.
 func TestAnswersToAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		behavior relaytest.Behavior
-		crowd    int // issues, of which a relay with little room takes a part
+		crowd    int // number of issues, of which a relay with little room accepts a part
 		within   time.Duration
 	}{
 		{"live", relaytest.Behavior{}, 0, 20 * time.Second},
@@ -80,7 +81,7 @@ func TestAnswersToAnswers(t *testing.T) {
 				after(c.within)
 				require.True(t, r.has(last))
 
-				// Whoever answers something that is gone is not waited for.
+				// A reply to a removed event is not waited for.
 				before := r.relay("wss://b.example").Descendants
 				a.Publish(bob.Deletion(at(0), last))
 				after(c.within)
@@ -90,9 +91,9 @@ func TestAnswersToAnswers(t *testing.T) {
 	}
 }
 
-// What is said three levels below an issue names nothing but what it answers. It arrives within
-// seconds from a relay that has nothing of what is above; what was said there while that relay
-// was away, or we were, when both are there again.
+// A reply three levels below an issue tags only the event that it answers. It arrives within
+// seconds, even from a relay without the other events. A reply published while that relay was down,
+// or while we were, arrives after reconnecting.
 func TestAnswersThreeDeep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -143,15 +144,15 @@ func TestAnswersThreeDeep(t *testing.T) {
 	})
 }
 
-// A relay that takes little gives layers 1 to 3 what it gives anyhow, however many answers there
-// are: at no moment is more open than it takes, and what is new of these layers comes at once.
-// Answers are asked for in turn.
+// A relay with few subscriptions serves layers 1 to 3 as before, regardless of the number of
+// replies. The number of open subscriptions never exceeds its limit, and new events of layers 1 to
+// 3 arrive immediately. Replies are requested in turn.
 func TestAnswersTakeNobodysPlace(t *testing.T) {
 	racetest.Amounts(t)
 	for _, c := range []struct {
 		name     string
 		behavior relaytest.Behavior
-		seconds  bool // layers 1 to 3 fit live
+		seconds  bool // layers 1 to 3 fit into live subscriptions
 	}{
 		{"few subscriptions", relaytest.Behavior{MaxSubs: 3}, true},
 		{"few subscriptions and filters", relaytest.Behavior{MaxSubs: 10, MaxFilters: 10}, true},
@@ -198,8 +199,8 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 	}
 }
 
-// What has to be split for a relay takes more places there than it was planned for: together
-// with what replaced others it was one more than the relay takes.
+// Filters that must be split for a relay need more subscriptions than planned. Together with
+// replacements they exceeded the relay's maximum by one.
 func TestAnswersThatAreSplit(t *testing.T) {
 	for _, most := range []int{6, 7} {
 		bubble(t, func(t *testing.T) {
@@ -239,8 +240,8 @@ func TestAnswersThatAreSplit(t *testing.T) {
 	}
 }
 
-// A stranger who answers himself is bounded in what is followed and asked for, and takes
-// nothing from others: not their layers, and not the answers to what they write there.
+// A stranger with a long chain of own replies is limited, and takes nothing from others: no room of
+// other layers, and no room of replies to other events.
 func TestAnsweringOneselfIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -284,8 +285,8 @@ func TestAnsweringOneselfIsBounded(t *testing.T) {
 	})
 }
 
-// Of a repository that has left us nothing is followed, and everything again when it is back,
-// with what was stored before.
+// When a repository leaves this server, its replies are no longer followed. When it returns, all
+// are followed again, including replies stored before.
 func TestAnswersOfARepositoryThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -306,7 +307,7 @@ func TestAnswersOfARepositoryThatIsBack(t *testing.T) {
 		after(time.Minute)
 		require.Zero(t, r.relay("wss://a.example").Descendants)
 		before := len(a.Requests())
-		after(26 * time.Hour) // all that waited is forgotten
+		after(26 * time.Hour) // all waiting events are forgotten
 		for _, seen := range a.Requests()[before:] {
 			for _, f := range seen.Request.Filters {
 				for _, id := range []string{issue.ID, comment.ID, reply.ID} {

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// cramped is a policy that holds states, and notes from where they came.
+// cramped is a policy that holds states and records their sources.
 type cramped struct {
 	relaysync.Policy
 
@@ -23,7 +23,7 @@ type cramped struct {
 	sources []graspsync.Source // guarded by mu
 }
 
-// judged returns where what was judged so far came from.
+// judged returns the sources of the judged events.
 func (p *cramped) judged() []graspsync.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,8 +41,8 @@ func (p *cramped) Judge(ctx context.Context, ev graspsync.Event, src graspsync.S
 	return v, err
 }
 
-// What was held and gave way to others is not forgotten until the daily pass: it is judged
-// again in minutes, from memory. That has an end where it gives way each time.
+// A held event that lost its room to others is judged again within minutes, from memory, and not
+// only after the daily pass. After several losses only its id is kept.
 func TestWhatGaveWayIsJudgedAgain(t *testing.T) {
 	for name, direct := range map[string]bool{"synced": false, "submitted": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What an announcement lists beyond the bounds is left out, and counted.
+// Relays of an announcement beyond the limits are ignored and counted.
 func TestTrapD7_ListedBeyondTheBoundIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -45,7 +45,7 @@ func TestTrapD7_ListedBeyondTheBoundIsCounted(t *testing.T) {
 	})
 }
 
-// Of rejected ids so many are remembered, and the others counted.
+// The number of remembered rejected ids is limited, and evicted ids are counted.
 func TestRememberedIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -60,7 +60,7 @@ func TestRememberedIsBounded(t *testing.T) {
 	})
 }
 
-// holdingBadly can't say what it holds.
+// holdingBadly is a Holder that cannot list its events.
 type holdingBadly struct{ holdsNothing }
 
 func (holdingBadly) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) {
@@ -83,7 +83,7 @@ func TestPanicsSayWhoseTheyAre(t *testing.T) {
 	})
 }
 
-// Places in the backoff that are lost to a bound are counted, and shown.
+// Health records evicted by a limit are counted and shown.
 func TestLostHealthIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := hosted(t, relaytest.NewNetwork(), relaysync.Config{Health: health.Config{MaxRecords: 2}},

@@ -17,9 +17,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Whoever owns a repository here can name maintainers whose keys are new. States of which
-// nothing is taken, by more of them than are remembered, had the reading of an honest relay
-// wait: what came behind them was nine minutes late after ten, and ever later.
+// The owner of a hosted repository can name maintainers with new keys. States by more of these than
+// are remembered, all rejected, delayed the reading of an honest relay: events behind them were
+// nine minutes late after ten minutes, with growing delay.
 func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 	racetest.Amounts(t)
 	identity, err := nip34.ParseIdentity(us)
@@ -70,8 +70,8 @@ func TestStatesOfNamedMaintainersDoNotStopTheReading(t *testing.T) {
 	})
 }
 
-// Whoever has a repository here is trusted for each state that is taken, which may be short, and
-// had the reading of an honest relay wait for two long ones that are superseded.
+// The owner of a hosted repository gains allowance for each accepted state, which may be short, and
+// delayed the reading of an honest relay by two long superseded states for each.
 func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestLongStatesBetweenShortOnesDoNotStopTheReading(t *testing.T) {
 		after(5 * time.Minute)
 		mallory := relaytest.NewCheapKey("mallory")
 		r.save(mallory.Hosted(at(0), "evil", us, "a.example"), mallory.Hosted(at(0), "other", us, "a.example"))
-		r.save(mallory.Event(at(-14*time.Minute), graspsync.KindState, "", nostr.Tag{"d", "evil"})) // the relay has none of it
+		r.save(mallory.Event(at(-14*time.Minute), graspsync.KindState, "", nostr.Tag{"d", "evil"})) // the relay has none of these
 		slowest, honest := time.Duration(0), map[*nostr.Event]time.Time{}
 		look := func() {
 			for ev, at := range honest {

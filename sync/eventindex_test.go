@@ -24,8 +24,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// After every single event, and after removals and rebuilds, the index must hold
-// what a scan of all events says, and the changes must lead there.
+// After every event, and after removals and rebuilds, the index must equal a scan of all events,
+// and its changes must lead to the same state.
 func TestIndexAgainstNaiveTwin(t *testing.T) {
 	racetest.Amounts(t)
 	anything := func(int) bool { return true }
@@ -56,15 +56,14 @@ func TestIndexAgainstNaiveTwin(t *testing.T) {
 	}
 }
 
-// descendTo has all that descends from repositories looked for.
+// descendTo searches all replies in repositories.
 func (x *wholeIndex) descendTo(t *testing.T, of map[graspsync.RepoRef]struct{}, mirror facts) {
 	t.Helper()
 	require.NoError(t, x.descend(t.Context(), of, func(ev graspsync.Event) { mirror.apply(t, x.apply(storingNode(eventtest.Of(ev.Event)))) }))
 }
 
-// Concurrent writers report what they stored in any order; a deletion that is
-// reported before its target, or a replacement before what it replaced, must not
-// bring back what is gone (D3).
+// Concurrent writers report stored events in any order. A deletion reported before its target, or a
+// replacement reported before the replaced event, must not restore the removed event (D3).
 func TestTrapD3_OrderOfReports(t *testing.T) {
 	notAnnouncements := func(kind int) bool { return kind != graspsync.KindAnnouncement }
 	for seed := range uint64(120) {
@@ -79,7 +78,7 @@ func TestTrapD3_OrderOfReports(t *testing.T) {
 	}
 }
 
-// merged changes must lead to the same as one after the other.
+// Merged changes must have the same effect as the single changes in order.
 func TestIndexChangeMerge(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -97,7 +96,7 @@ func TestIndexChangeMerge(t *testing.T) {
 	}
 }
 
-// What happens while the Store is scanned must be neither lost nor undone.
+// Changes during a scan of the Store must be neither lost nor undone.
 func TestIndexScanWhileChanging(t *testing.T) {
 	for seed := range uint64(80) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
@@ -105,7 +104,7 @@ func TestIndexScanWhileChanging(t *testing.T) {
 		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
 		events := history(rnd, 80, func(int) bool { return true })
 		for i, ev := range events[:40] {
-			if store.save(ev) && i%2 == 0 { // the rest is news to the scan
+			if store.save(ev) && i%2 == 0 { // events not reported to the index are found by the scan
 				mirror.apply(t, x.stored(eventtest.Of(ev)))
 			}
 		}
@@ -146,7 +145,7 @@ func TestIndexFirstScan(t *testing.T) {
 	assert.Len(t, c.roots, 10)
 	x.check(t, store, x.facts())
 
-	// Moderation that reached no feed is found by the next scan.
+	// The next scan detects removals that were not reported.
 	store.events = store.events[4:]
 	s, err = scanOf(t, x)
 	require.NoError(t, err)
@@ -156,7 +155,7 @@ func TestIndexFirstScan(t *testing.T) {
 	assert.Equal(t, map[graspsync.EventID][]graspsync.RepoRef{testID(100): nil, testID(101): nil}, c.roots)
 }
 
-// wholeIndex is an index with what reads it from a Store, and asks that Store.
+// wholeIndex is an index with its storeReader and Store.
 type wholeIndex struct {
 	*eventIndex
 	storeReader
@@ -168,7 +167,7 @@ func newWholeIndex(store Store, lists func(*nip34.Announcement) bool, us nip34.I
 	return &wholeIndex{x, storeReader{store: store, index: x}, storeView{x, store}}
 }
 
-// scanOf scans to nobody.
+// scanOf scans without a show function.
 func scanOf(t *testing.T, x *wholeIndex) (*indexScan, error) {
 	t.Helper()
 	s, _, err := x.scan(t.Context(), func(graspsync.Event) {})
@@ -237,7 +236,7 @@ func TestIndexLookups(t *testing.T) {
 	assert.True(t, mentioned)
 }
 
-// What is next to events: who tags their ids and addresses, and what is at these.
+// Near returns the events that tag ids and addresses, and the events at the addresses.
 func TestIndexNear(t *testing.T) {
 	store := &twinStore{}
 	x := newWholeIndex(store, listsByName, nip34.Identity{})
@@ -307,7 +306,7 @@ func TestIndexDeletions(t *testing.T) {
 	root := testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")))
 	for name, c := range map[string]struct {
 		deletion   *nostr.Event
-		repo, root bool // are gone
+		repo, root bool // removed by the deletion
 	}{
 		"address by the owner":        {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "x"))), true, false},
 		"address in the same second":  {testEvent(5, 5, 1, 6, tagRepo(testRepo(1, "x"))), true, false},
@@ -339,7 +338,7 @@ func TestIndexDeletions(t *testing.T) {
 	}
 }
 
-// What an announcement that is gone had, comes back with its successor.
+// The root events of a removed announcement return with its successor.
 func TestIndexRootsComeWithTheirRepository(t *testing.T) {
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	c := x.stored(eventtest.Of(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y")))))
@@ -359,7 +358,7 @@ func TestIndexRootsComeWithTheirRepository(t *testing.T) {
 	assert.Contains(t, c.roots, testID(10))
 }
 
-// Readers keep what they were given, whatever is stored meanwhile.
+// Slices that readers received do not change, whatever is stored later.
 func TestIndexConcurrentUse(t *testing.T) {
 	store := &twinStore{}
 	x := newWholeIndex(store, listsByName, nip34.Identity{})
@@ -400,9 +399,9 @@ func TestIndexConcurrentUse(t *testing.T) {
 	readers.Wait()
 }
 
-// Deletions that are remembered for late reports are bounded, and one of thousands of
-// names, which costs nothing to make, does not have the others forgotten: a repository
-// that was deleted was followed again when its announcement was reported late.
+// The number of deletions remembered for late reports is limited, and a deletion with thousands of
+// names must not evict others. Before, a deleted repository was followed again when its
+// announcement was reported late.
 func TestIndexForgetsTombstones(t *testing.T) {
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	x.stored(eventtest.Of(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11))))
@@ -420,8 +419,8 @@ func TestIndexForgetsTombstones(t *testing.T) {
 	x.check(t, &twinStore{}, newFacts())
 }
 
-// What an author wrote is found without looking at everything else: one key could have
-// all tables walked as often as it liked.
+// The events of an author are found without a walk over all tables. Before, any key could cause
+// such walks as often as it liked.
 func TestIndexVanish(t *testing.T) {
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	for i := range 20 {
@@ -448,7 +447,8 @@ func TestIndexVanish(t *testing.T) {
 	}
 }
 
-// faulty is a Store whose step number fails fails: a question, or an event on its way.
+// faulty is a Store in which the step with a given number fails: a call, or one event of an
+// iteration.
 type faulty struct {
 	Store
 	fails, steps int
@@ -511,9 +511,8 @@ func (f *faulty) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) 
 	return f.Store.Deleted(ctx, ev)
 }
 
-// Whatever is asked of a View, and whichever step of the Store fails for it: it says so,
-// or answers what it would have without. That something is not there is no answer then: a
-// Policy would refuse for good what it should have taken.
+// If any step of the Store fails, a method of View returns an error or the correct answer. It never
+// reports a missing event, because the Policy would then permanently reject an acceptable event.
 func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 	racetest.Amounts(t)
 	store := &twinStore{}
@@ -534,7 +533,7 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 		ids []graspsync.EventID
 		at  []graspsync.Address
 	}
-	// what is there, and what is not
+	// For stored and for missing events.
 	questions := map[string][]any{
 		"Near":      {near{ids: []graspsync.EventID{testID(10), testID(99)}, at: []graspsync.Address{coordinates(1)}}, near{ids: []graspsync.EventID{testID(99)}}},
 		"Event":     {testID(10), testID(99)},
@@ -546,7 +545,7 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 	view := reflect.TypeFor[View]()
 	for m := range view.Methods() {
 		if m.Type.NumIn() == 0 || m.Type.In(0) != reflect.TypeFor[context.Context]() {
-			continue // it reads no Store
+			continue // this method does not read the Store
 		}
 		require.NotEmpty(t, questions[m.Name], "%s is not in this test", m.Name)
 		for _, q := range questions[m.Name] {
@@ -587,7 +586,7 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// 50,000 root events of 1,000 repositories are what SPEC 11 aims at.
+// SPEC section 11 requires 50,000 root events of 1,000 repositories.
 func TestIndexMemory(t *testing.T) {
 	racetest.Amounts(t)
 	const roots, repos, budget = 50_000, 1000, 7 << 20
