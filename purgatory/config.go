@@ -11,22 +11,22 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Config has the options of a [Purgatory]. The zero value works. A zero field has its default. A
-// negative field is refused.
+// Config is the configuration of a [Purgatory]. The zero value works, because each zero field has a
+// default. Negative fields are refused.
 type Config struct {
-	// Identity has the addresses of this service. Its own clone URLs are never fetched from. The
-	// zero value has no address.
+	// Identity is the set of addresses of this service. Data is never fetched from its own clone
+	// URLs. The zero value has no address.
 	Identity nip34.Identity
 	// Membership decides who is a maintainer. States of maintainers decide about refs.
 	Membership nip34.Membership
 	// Logger receives the log. Defaults to none.
 	Logger *slog.Logger
-	// Observe, if not nil, is called with each observation, on the goroutine of Run or of the caller
-	// of a method. It must not block. A panic in it is contained.
+	// Observe is called with each observation, on the goroutine of Run or of the caller of a
+	// method. It must not block. A panic in Observe is contained. Defaults to nil.
 	Observe func(Observation)
 
-	// NoMaintenance leaves packs, refs and unnamed objects of repositories as they are. Another
-	// program that maintains them must not do so during a push or during Run.
+	// NoMaintenance turns off packing and pruning of repositories. Another program that does so
+	// must not run during a push or during Run.
 	NoMaintenance bool
 
 	// Times are the durations of holds, waits and retention.
@@ -39,110 +39,112 @@ type Config struct {
 
 // Times are the durations that operators may choose.
 type Times struct {
-	// Hold is the time for which an event waits for its git data. Signs of life extend the hold of an
-	// announcement to at most 24 h. So does a server that was not asked yet because other requests came
-	// first, for any event. Both can extend a hold to Hold if Hold is longer. Defaults to 30 min.
+	// Hold is the time for which an event is held for its git data. Signs of life extend the hold
+	// of an announcement. A server that was not asked yet because of other requests extends the
+	// hold of any event. Both extend a hold to at most 24 h, or to Hold if Hold is longer. Defaults
+	// to 30 min.
 	Hold time.Duration
-	// Departed is the time for which the folder of a repository is kept that is out of service, because
-	// its announcement was deleted, has expired or lists this service no longer. If the repository is
-	// announced again in this time, it is as before. Defaults to 7 days.
+	// Departed is the time for which the folder of a retired repository is kept. A repository is
+	// retired when its announcement is deleted, expires, or no longer lists this service. If it is
+	// announced again in this time, it is restored. Defaults to 7 days.
 	Departed time.Duration
-	// Backoff is the wait after the first attempt that left data missing. It doubles up to six times
-	// Backoff. Defaults to 20 s.
+	// Backoff is the wait after the first attempt that left data missing. The wait doubles up to 6
+	// times Backoff, but at least to 2 min. Defaults to 20 s.
 	Backoff time.Duration
-	// Grace is the time for which unnamed objects stay in a repository. No ref, no reflog entry (kept for
-	// 30 days) and no waiting event names them. If Grace is short, an object may be deleted that an
-	// event is about to name. Defaults to 14 days.
+	// Grace is the time for which unnamed objects stay in a repository. Such objects are named by
+	// no ref, no reflog entry (kept for 30 days) and no held event. A short Grace may delete an
+	// object before the event that names it arrives. Defaults to 14 days.
 	Grace time.Duration
 }
 
 // constants are the numbers that only tests change.
 type constants struct {
-	// MaxHold is the maximum time for which an event waits, see Times.Hold. It must not be less than
-	// Hold. Defaults to 24 h, or to Hold if that is more.
+	// MaxHold is the maximum hold of an event, see Times.Hold. It must not be less than Hold.
+	// Defaults to 24 h, or to Hold if Hold is longer.
 	MaxHold time.Duration
 	// UserDelay is the time before the first fetch for an event of a client, because a push usually
-	// follows. Defaults to 3 min, or to a quarter of Hold if that is less. SyncDelay is the time for an
-	// event of sync, so that events which arrive together share a fetch. Defaults to 500 ms.
+	// follows. Defaults to 3 min, at most Hold/4. SyncDelay is the time for an event of sync, so
+	// that events which arrive together share a fetch. Defaults to 500 ms.
 	UserDelay, SyncDelay time.Duration
-	// FetchTimeout bounds each call of the GitFetcher that fetches. It should exceed the limit of the
-	// GitFetcher, whose error names the cause and whose time grows with the bytes: package gitfetch
-	// allows 5 h for a GiB. Defaults to 24 h, or to 6 h for each GiB of MaxRepoDay if that is more.
+	// FetchTimeout is the maximum time of a fetch by the GitFetcher. It should exceed the limit of
+	// the GitFetcher, whose error names the cause and whose time grows with the bytes. Package
+	// gitfetch allows 5 h per GiB. Defaults to 24 h, or to 6 h per GiB of MaxRepoDay if that is
+	// more.
 	FetchTimeout time.Duration
-	// MaxPerAuthor is the maximum number of waiting states of an author, and of waiting other events of
+	// MaxPerAuthor is the maximum number of held states of an author, and of other held events of
 	// an author. Defaults to 100.
 	MaxPerAuthor int
-	// MaxFetch is the number of bytes that a fetch counts as that a crash has cut short. If it is too
-	// small, a crash loop may fetch more than a day allows. If it is too large, a few crashes use up a
-	// day. Defaults to an eighth of MaxRepoDay or MaxHostDay, whichever is smaller.
+	// MaxFetch is the number of bytes charged for a fetch that a crash cut short. If it is too
+	// small, a crash loop may fetch more than a day allows. If it is too large, a few crashes use
+	// up a day. Defaults to an eighth of MaxRepoDay or MaxHostDay, whichever is smaller.
 	MaxFetch int64
-	// MaxBackoff is the longest wait between two attempts. Defaults to six times Backoff, at least 2 min.
+	// MaxBackoff is the longest wait between two attempts. Defaults to six times Backoff, at least
+	// 2 min.
 	MaxBackoff time.Duration
-	// SoftExpiry is the time for which an expired announcement is kept. A state event revives it.
-	// Defaults to 24 h.
+	// SoftExpiry is the time for which a softly expired announcement is kept. A state event revives
+	// it. Defaults to 24 h.
 	SoftExpiry time.Duration
-	// Remember is the time for which the id of an expired event is remembered, so that sync does not
-	// hold it again. Defaults to 7 days.
+	// Remember is the time for which the id of an expired event is recorded, so that sync does not
+	// submit it again. Defaults to 7 days.
 	Remember time.Duration
 	// Check is the time between two checks of a repository against its latest state. Defaults to 1 h.
 	Check time.Duration
 	// MaxRemembered is the maximum number of these ids. Defaults to 50,000.
 	MaxRemembered int
-	// MaxKept is the maximum number of git servers, and of repositories, with a record of their fetches
-	// on the disk. Records of fetches in flight are always kept. A server without a record may be asked
-	// again sooner. Defaults to 20,000.
+	// MaxKept is the maximum number of fetch records on the disk, for git servers and for
+	// repositories each. Records of fetches in flight are always kept. A server without a record
+	// may be asked again sooner. Defaults to 20,000.
 	MaxKept int
-	// MaxClones is the maximum number of clone URLs of one announcement or pull request that are used:
-	// the first ones. All maintainers of a repository together have four times as many, and all pull
-	// requests to a repository sixteen times as many, round-robin by author. The others are counted.
+	// MaxClones is the maximum number of used clone URLs of one announcement or pull request. The
+	// first ones are used, and the rest is counted. All maintainers of a repository together may
+	// have 4 times MaxClones, and all pull requests 16 times MaxClones, round-robin by author.
 	// Defaults to 16.
 	MaxClones int
-	// MaxLooks is the maximum number of concurrent releases, round-robin by owner. Repositories whose
-	// last release was slow have half as many places of their own. An owner has at most half of both.
-	// Defaults to 4.
+	// MaxLooks is the maximum number of concurrent releases, round-robin by owner. Repositories
+	// whose last release was slow have MaxLooks/2 separate slots. An owner uses at most half of
+	// both. Defaults to 4.
 	MaxLooks int
-	// MaxRepositories is the maximum number of repositories with one identifier that one survey has
-	// released. If there are more, owners of waiting events come first, and the others in random
-	// order. Defaults to 200.
+	// MaxRepositories is the maximum number of repositories released by one survey. Owners of held
+	// events come first, the others in random order. Defaults to 200.
 	MaxRepositories int
-	// Timeout bounds each call of the Relay, of the Repositories, and of the GitFetcher unless it
-	// fetches. Defaults to 5 min.
+	// Timeout is the maximum time of a call of the Relay, of the Repositories, and of the
+	// GitFetcher except fetches. Defaults to 5 min.
 	Timeout time.Duration
 }
 
 // Limits are the limits of a [Purgatory].
 type Limits struct {
-	// MaxEntries is the maximum number of waiting events, MaxBytes that of their bytes in memory,
-	// estimated. Defaults to 10,000 and 64 MiB. One author has at most 100.
+	// MaxEntries is the maximum number of held events. MaxBytes is the maximum of their estimated
+	// size in memory. Defaults to 10,000 and 64 MiB. One author has at most 100 events.
 	//
 	// Announcements and states count for their author. Pull requests count for the relay host that
-	// sent them, or for all clients together. If there is no room, the oldest event of the stranger with
-	// most is evicted, expired announcements first. If each stranger has one event, the new one is
-	// refused. Evicted events may be submitted again.
+	// sent them, or for all clients together. If there is no room, the oldest event of the stranger
+	// with the most events is evicted, softly expired announcements first. If each stranger has one
+	// event, the new one is refused. Evicted events may be submitted again.
 	MaxEntries int
 	MaxBytes   int64
-	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of authors
-	// who are no maintainers need. If there is no room, the author with most refs loses the oldest one. If
-	// each author has one ref, the new one is refused. MaxPullBytes also bounds the bytes that come for pull
-	// requests between two prunes of a repository. More are refused until the next prune, which is due
-	// when half of the bytes has come. Defaults to 1 GiB.
+	// MaxPullBytes is the maximum number of bytes in a repository that only pull requests of
+	// non-maintainers need. If there is no room, the author with the most refs loses the oldest
+	// one. If each author has one ref, the new one is refused. MaxPullBytes also bounds the bytes
+	// that arrive for pull requests between two prunes of a repository. More is refused until the
+	// next prune, which is due after half of the bytes. Defaults to 1 GiB.
 	MaxPullBytes int64
-	// MaxOwnerPullBytes is the maximum number of bytes of such pull requests in all repositories of an owner.
-	// MaxPullBytes is lower by the part of it that the other repositories of the owner use, so that none of
-	// them uses all of the rest. Defaults to no limit.
+	// MaxOwnerPullBytes is the maximum number of bytes of such pull requests in all repositories of
+	// an owner. As an owner's repositories fill up, MaxPullBytes of each shrinks in proportion, so
+	// that no repository uses up the rest. Defaults to no limit.
 	MaxOwnerPullBytes int64
-	// MaxHunts is the maximum number of requests to git servers in flight. One owner has at most half of
-	// them. Other requests wait, round-robin by owner. Defaults to 10.
+	// MaxHunts is the maximum number of requests to git servers in flight. One owner has at most
+	// half of them. Other requests wait, round-robin by owner. Defaults to 10.
 	MaxHunts int
-	// DomainLimit is the limit of requests to one server (host and port). Defaults to 5 concurrent ones
-	// and 30 in any 60 s. DomainLimits has the exceptions, with both numbers set.
+	// DomainLimit is the limit of requests to one server (host and port). Defaults to 5 concurrent
+	// requests and 30 in any 60 s. DomainLimits are exceptions, in which both numbers must be set.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
-	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h, MaxHostDay that of
-	// bytes fetched from one server. The second half of MaxHostDay is for owners with less than the
-	// mean, or less than a thousandth. Servers and objects that only pull requests name have at most
-	// half of MaxRepoDay. A fetch that a crash has cut short counts as an eighth of the smaller one.
-	// Defaults to 4 GiB and 16 GiB.
+	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h. Requests whose
+	// server or objects only pull requests name use at most half of it. MaxHostDay is the maximum
+	// number of bytes fetched from one server in 24 h. Its second half is for owners below the mean
+	// or below MaxHostDay/1024. A fetch that a crash cut short counts as an eighth of the smaller
+	// limit. Defaults to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 }
 
@@ -193,7 +195,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// manyBytes is too large for a limit, and small enough to be multiplied.
+// manyBytes is larger than any sensible limit, and can be multiplied without overflow.
 const manyBytes = 1 << 50
 
 func def[T comparable](field *T, value T) {
@@ -232,7 +234,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// beyond returns the number of clone URLs of an event that are not used, of which unread were not even parsed.
+// beyond returns the number of unused clone URLs of an event. unread is the number of URLs that
+// were not parsed.
 func (c *Config) beyond(us []graspsync.CloneURL, unread int) int {
 	return unread + max(0, len(us)-c.fixed.MaxClones)
 }

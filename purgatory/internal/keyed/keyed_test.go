@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One has a lock at a time, and locks of other keys are others.
+// One caller at a time holds a lock. Locks of different keys are independent.
 func TestLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLocks[string]()
@@ -40,7 +40,7 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// Who waits stops waiting when the context ends, hears why, and is not counted any more.
+// A waiting caller whose context ends returns its cause, and is no longer counted.
 func TestWhoWaitsMayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLocks[int]()
@@ -79,8 +79,7 @@ func TestTryLock(t *testing.T) {
 	require.Zero(t, l.Len())
 }
 
-// What somebody uses, has locked or waits for is locked by nobody who wants it unused; and who
-// comes afterwards waits.
+// LockUnused fails while the key is used, locked or waited for. Later callers wait for it.
 func TestLockUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLocks[int]()
@@ -111,7 +110,7 @@ func TestLockUnused(t *testing.T) {
 	})
 }
 
-// All who use a key at once have the same value; who comes after them has a new one.
+// Concurrent users of a key share a value. Later users get a new one.
 func TestShared(t *testing.T) {
 	made := 0
 	s := NewShared[string](func() int { made++; return made })
@@ -137,7 +136,7 @@ func TestShared(t *testing.T) {
 	require.Zero(t, s.Len())
 }
 
-// Whatever many do at once, nobody is in where somebody else is, and nothing is left.
+// Under concurrent use, locks are exclusive and no key is left.
 func TestLocksOfMany(t *testing.T) {
 	l := NewLocks[int]()
 	var inside [3]atomic.Int32

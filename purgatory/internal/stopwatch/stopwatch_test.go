@@ -15,7 +15,7 @@ var (
 	errCrowded = errors.New("crowded")
 )
 
-// Time counts while somebody works: not before, nor after, nor while they wait for others.
+// Time counts only during work, not before, after, or while waiting.
 func TestOnlyWorkCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(time.Minute, errCrowded)
@@ -50,8 +50,7 @@ func TestOnlyWorkCounts(t *testing.T) {
 	})
 }
 
-// Who is kept waiting has an end too, which is not their fault: it is counted over all that
-// they do.
+// Waits have a total limit, with its own cause.
 func TestWaitingHasAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(time.Minute, errCrowded)
@@ -74,7 +73,7 @@ func TestWaitingHasAnEnd(t *testing.T) {
 	})
 }
 
-// Several limits have one clock, and what nobody limits has none.
+// Several limits share one watch. A context without limit has none.
 func TestLimitsShareAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(time.Minute, errCrowded)

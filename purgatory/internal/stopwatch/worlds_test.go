@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
-// In drawn worlds of work that begins, waits and ends, each ends when it did before, and for
-// that reason.
+// In random sequences of work and waits, each limit ends at the same time and for the same reason
+// as in a simple model.
 func TestWorlds(t *testing.T) {
 	sums := goldentest.NewSums(t, "testdata/worlds.sum")
 	for seed := range uint64(20) {

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 )
 
-// TestScripts plays the scenarios of testdata. A line is a comment (#), an effect of
-// the input before (>), or an input at a time after the start:
+// TestScripts runs the scenarios of testdata. A line is a comment (#), an effect of the input
+// before (>), or an input at a time after the start:
 //
 //	config <field>=<number>...      before anything else
 //	<time> wanted <repo> sync|user <host>/<path>...
@@ -22,7 +22,7 @@ import (
 //	<time> tick
 //	<time> wake                     shows when a tick is due
 //
-// Times in effects are relative to the start as well.
+// Times in effects are also relative to the start.
 func TestScripts(t *testing.T) {
 	goldentest.Play(t, func(*testing.T) goldentest.Player {
 		s := script{cfg: config()}

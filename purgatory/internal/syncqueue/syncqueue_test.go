@@ -96,12 +96,12 @@ func (p *player) step(in Input) {
 	}
 }
 
-// wait ticks whenever the queue asks for it.
+// wait sends a Tick whenever it is due.
 func (p *player) wait(d time.Duration) {
 	p.run(d, func(Fetch) (time.Duration, Outcome) { return 1000 * time.Hour, Nothing })
 }
 
-// run is wait with requests that end after some time.
+// run is wait in which requests end after some time.
 func (p *player) run(d time.Duration, ends func(Fetch) (time.Duration, Outcome)) {
 	end, idle := p.now.Add(d), 0
 	for {
@@ -135,7 +135,7 @@ func (p *player) run(d time.Duration, ends func(Fetch) (time.Duration, Outcome))
 
 func (p *player) answer(o Outcome) { p.fetched(Fetched{Outcome: o}) }
 
-// fetched ends the first of the requests in flight.
+// fetched ends the oldest request in flight.
 func (p *player) fetched(in Fetched) {
 	require.NotEmpty(p.t, p.open, "nothing is being fetched")
 	in.ID = p.open[0].ID
@@ -143,7 +143,7 @@ func (p *player) fetched(in Fetched) {
 	p.step(in)
 }
 
-// want wants a repository of an owner of its own.
+// want adds a repository with its own owner.
 func (p *player) want(i int, by Origin, at ...string) {
 	p.step(Wanted{Repo: repoOf(byte(i), i), URLs: urls(p.t, at), Origin: by})
 }
@@ -170,7 +170,7 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// A new event takes the earlier of two times, and the attempts begin anew.
+// A new event keeps the earlier of two times, and resets the attempt count.
 func TestWantedAgain(t *testing.T) {
 	p := play(t, config())
 	p.want(1, ByUser, "a.example/x.git")
@@ -186,7 +186,7 @@ func TestWantedAgain(t *testing.T) {
 	p.want(1, ByUser)
 	require.Equal(t, p.now.Add(20*time.Second), p.q.Due(repoOf(1, 1)), "and stays")
 
-	// A server is asked again while another one takes long.
+	// A server is asked again while another request is slow.
 	p = play(t, config())
 	p.want(1, BySync, "a.example/x.git", "slow.example/x.git")
 	p.wait(time.Second)
@@ -196,8 +196,8 @@ func TestWantedAgain(t *testing.T) {
 	require.Equal(t, []string{"a.example/x.git", "slow.example/x.git", "a.example/x.git"}, p.asked())
 }
 
-// An event for a repository during a request means that its answer does not complete the repository, and
-// an answer to a request of before says nothing of a repository that is wanted anew.
+// If an event arrives during a request, its outcome Complete does not remove the repository. An
+// outcome of an older request does not remove a repository that was added again.
 func TestCompleteTooEarly(t *testing.T) {
 	p := play(t, config())
 	p.want(1, BySync, "a.example/x.git", "b.example/x.git")
@@ -231,7 +231,7 @@ func TestOverrides(t *testing.T) {
 	require.Equal(t, map[graspsync.HostPort]int{{Host: "big.example", Port: 443}: 8}, p.q.InFlight())
 }
 
-// The domains used longest ago are forgotten, beyond the number of those that are remembered.
+// Above MaxDomains, the least recently used domains are removed.
 func TestBounds(t *testing.T) {
 	cfg := config()
 	cfg.MaxRepos, cfg.MaxHunts, cfg.MaxDomains = 5, 2, 3
@@ -254,7 +254,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Records of an earlier process are taken over; times that cannot be are corrected.
+// Records of an earlier process are restored, and impossible times are corrected.
 func TestRestore(t *testing.T) {
 	a, b := url(t, "a.example"), url(t, "b.example")
 	p := play(t, config())
@@ -289,7 +289,7 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, start.Add(24*time.Hour), until)
 }
 
-// Requests that were in flight to one domain when it broke count as one failure.
+// Concurrent requests to one domain that fail together count as one failure.
 func TestConcurrentFailuresCountOnce(t *testing.T) {
 	p := play(t, config())
 	for i := range 5 {
@@ -311,7 +311,8 @@ func TestConcurrentFailuresCountOnce(t *testing.T) {
 	require.Equal(t, 2, failures, "it is still broken")
 }
 
-// A server is owed that waits for its turn, may be asked soon, and was not asked since the event came.
+// Owes is true if a server waits for its turn, may be asked soon, and was not asked since the event
+// arrived.
 func TestOwes(t *testing.T) {
 	cfg := config()
 	cfg.DefaultLimit = Limit{Concurrent: 1, PerMinute: 2}
@@ -350,7 +351,7 @@ func TestOwes(t *testing.T) {
 	require.True(t, p.q.Owes(p.now, repoOf(8, 8), came))
 }
 
-// A request that was not made does not count for the domain.
+// A request that was not sent does not count for the domain.
 func TestUnaskedIsNotCounted(t *testing.T) {
 	cfg := config()
 	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 5}
@@ -390,8 +391,7 @@ func TestWaitsAreLengthened(t *testing.T) {
 	require.Greater(t, len(seen), 50)
 }
 
-// One owner has at most half of the places, however many repositories it has, and at a domain its
-// repositories take one turn together.
+// One owner has at most half of the slots, and its repositories share one turn at a domain.
 func TestRoundRobinByOwner(t *testing.T) {
 	drip := func(Fetch) (time.Duration, Outcome) { return 5 * time.Hour, Nothing }
 	p := play(t, config())
@@ -422,9 +422,8 @@ func TestRoundRobinByOwner(t *testing.T) {
 	require.LessOrEqual(t, len(p.fetches), 60, "30 a minute")
 }
 
-// Whatever any number of owners do, each gets its part of the places: a slow request ends for another
-// owner after a minute, one that brings much does not, and a stopped URL is left alone for longer each
-// time.
+// Each owner gets its share of the slots. A slow request ends after a minute if another owner
+// waits, a fast one does not. The pause of a stopped URL doubles.
 func TestSlowRequestsYield(t *testing.T) {
 	for name, at := range map[string]string{
 		"a domain each": "drip%d.example/r.git", "one domain": "hub.example/drip%d.git", "ports": "drip.example:%d/r.git",
@@ -484,7 +483,7 @@ func TestSlowRequestsYield(t *testing.T) {
 	require.Empty(t, p.stopped, "nobody waits")
 }
 
-// URLs that only pull requests name hold up neither the servers of members nor the next attempt.
+// URLs that only pull requests name delay neither the servers of members nor the next attempt.
 func TestServersOfPullRequests(t *testing.T) {
 	for _, n := range []int{2, 16, 100} {
 		p := play(t, config())
@@ -512,14 +511,14 @@ func TestServersOfPullRequests(t *testing.T) {
 	}
 }
 
-// In drawn worlds the limits hold at every moment, a tick that NextWake does not ask for does nothing, and
-// the queue ends empty.
+// In random scenarios the limits always hold, an early Tick does nothing, and the queue becomes
+// empty.
 func TestDrawnWorlds(t *testing.T) {
 	takes := map[byte]time.Duration{'q': time.Second, 'm': 75 * time.Second, 's': 10 * time.Minute}
 	for seed := range uint64(racetest.Rounds(80)) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		cfg := config()
-		cfg.MaxHunts, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(7), 40, 12 // servers, and none is forgotten
+		cfg.MaxHunts, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(7), 40, 12 // enough domains, so that none is removed
 		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 1 + rng.IntN(30)}
 		p := play(t, cfg)
 		p.rate = func(f Fetch) int64 { return []int64{0, 1000, 60_000, 1_000_000}[f.ID%4] }
