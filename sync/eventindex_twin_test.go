@@ -38,7 +38,7 @@ func testEvent(n, kind, author int, at nostr.Timestamp, tags ...nostr.Tag) *nost
 	return &nostr.Event{ID: testID(n).String(), Kind: kind, PubKey: testKey(author).String(), CreatedAt: at, Tags: tags}
 }
 
-// testAnnouncement is one of ours for listsByName, unless it is named "foreign".
+// testAnnouncement returns an announcement that listsByName accepts unless it is named "foreign".
 func testAnnouncement(n, author int, identifier string, at nostr.Timestamp, name string) *nostr.Event {
 	return testEvent(n, graspsync.KindAnnouncement, author, at, nostr.Tag{"d", identifier}, nostr.Tag{"name", name})
 }
@@ -51,15 +51,14 @@ const allRelays = "ALL_RELAYS"
 
 func tagEvent(n int) nostr.Tag { return nostr.Tag{"e", testID(n).String()} }
 
-// twinStore is a Store as simple as can be: a list and the rules of NIP-01, NIP-09 and
-// NIP-62.
+// twinStore is the simplest Store: a list with the rules of NIP-01, NIP-09 and NIP-62.
 type twinStore struct {
 	mu     sync.Mutex
 	events []*nostr.Event
 	dels   []*nostr.Event
-	gone   []*nostr.Event // requests to vanish that concern us
+	gone   []*nostr.Event // requests to vanish that apply to this service
 	fail   error
-	// during is called while Events is under way, after the first one.
+	// during is called while Events runs, after the first event.
 	during func()
 }
 
@@ -179,7 +178,7 @@ func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[graspsyn
 	}
 }
 
-// facts is what an index holds, written plainly.
+// facts is the content of an index in plain maps.
 type facts struct {
 	Repos map[graspsync.RepoRef]graspsync.EventID
 	Roots map[graspsync.EventID][]graspsync.RepoRef
@@ -193,8 +192,8 @@ func newFacts() facts {
 	}
 }
 
-// facts reads from the events what the index should hold, and which repositories
-// have an announcement, ours or not.
+// facts computes the expected content of the index from the events, and the repositories with an
+// announcement, hosted or not.
 func (s *twinStore) facts() (f facts, announced map[graspsync.RepoRef]struct{}) {
 	f, announced = newFacts(), make(map[graspsync.RepoRef]struct{})
 	for _, ev := range s.matching(nostr.Filter{}) {
@@ -213,8 +212,8 @@ func (s *twinStore) facts() (f facts, announced map[graspsync.RepoRef]struct{}) 
 	return f, announced
 }
 
-// below finds what descends from what is ours the long way: by looking at all events again
-// and again, each time one step further down.
+// below finds all replies the slow way: it examines all events repeatedly, one level of references
+// per pass.
 func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.RepoRef {
 	type hangs struct {
 		ofRepo bool
@@ -231,7 +230,7 @@ func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.Re
 		}
 		return bytes.Compare(a.top[:], b.top[:]) < 0
 	}
-	by := make(map[string]hangs) // what a tag may hold
+	by := make(map[string]hangs) // values that a tag may have
 	for ref := range f.Repos {
 		by[ref.String()] = hangs{ofRepo: true, top: addressRef(ref.String()), repos: []graspsync.RepoRef{ref}}
 	}
@@ -277,7 +276,7 @@ func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.Re
 	return out
 }
 
-// facts reads what it does hold.
+// facts returns the actual content of the index.
 func (x *eventIndex) facts() facts {
 	f := newFacts()
 	for ref, r := range x.tables.repos {
@@ -296,7 +295,7 @@ func (x *eventIndex) facts() facts {
 	return f
 }
 
-// apply does to the facts what a change says, as a plan would.
+// apply applies a change to the facts like a plan.
 func (f facts) apply(t *testing.T, c indexChange) {
 	for ref, a := range c.repos {
 		if a == nil {
@@ -335,14 +334,14 @@ func changes[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
-// follows reports whether a root event tags a repository that is ours now.
+// follows reports whether a root event tags a hosted repository.
 func (x *eventIndex) follows(id graspsync.EventID) bool {
 	root := x.tables.roots.get(id)
 	return root != nil && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil })
 }
 
-// check compares every answer of the index, its tables, and what a plan was told
-// with the events that are stored.
+// check compares every answer of the index, its tables, and the reported changes with the stored
+// events.
 func (x *eventIndex) check(t *testing.T, store *twinStore, told facts) {
 	t.Helper()
 	want, announced := store.facts()
@@ -378,7 +377,7 @@ func (x *eventIndex) check(t *testing.T, store *twinStore, told facts) {
 	x.checkAnswers(t, store, want)
 }
 
-// checkBelow compares the counts of what descends from others with what there is.
+// checkBelow compares the counts of replies with the actual numbers.
 func (t *indexTables) checkBelow(tb testing.TB) {
 	tb.Helper()
 	d := t.threads
@@ -423,8 +422,8 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 	require.LessOrEqual(tb, d.orphans.Len(), maxOrphans)
 }
 
-// checkAnswers compares what the index says of everything that history can make, be it
-// there or not.
+// checkAnswers compares the answers of the index about everything that history can create, whether
+// it is stored or not.
 func (x *eventIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
 	t.Helper()
 	byID, stored := make(map[graspsync.EventID]*nostr.Event), make(map[graspsync.RepoRef]bool)
@@ -450,7 +449,7 @@ func (x *eventIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
 			same(x.Left(ref) == (stored[ref] && !ours), "Left", ref)
 		}
 	}
-	for n := range 82 { // more than there are
+	for n := range 82 { // more than exist
 		id := testID(n)
 		_, isRoot := want.Roots[id]
 		if ev := byID[id]; ev != nil && !isRoot {
@@ -475,7 +474,7 @@ func (x *eventIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
 	require.Equal(t, want, got)
 }
 
-// history makes events of few authors and identifiers, so that they meet often.
+// history returns events with few authors and identifiers, so that they affect each other often.
 func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 	var events []*nostr.Event
 	ref := func() graspsync.RepoRef { return testRepo(rnd.IntN(3), []string{"x", "y:z"}[rnd.IntN(2)]) }
@@ -494,7 +493,7 @@ func history(rnd *rand.Rand, n int, byID func(kind int) bool) []*nostr.Event {
 			for range rnd.IntN(3) {
 				ev.Tags = append(ev.Tags, tagRepo(ref()))
 			}
-			for range rnd.IntN(3) { // what comes later may be answered as well
+			for range rnd.IntN(3) { // may refer to later events too
 				ev.Tags = append(ev.Tags, nostr.Tag{[]string{"e", "E", "q"}[rnd.IntN(3)], testID(rnd.IntN(n)).String()})
 			}
 			if rnd.IntN(4) == 0 {

@@ -27,7 +27,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// pipeline is a manager without relays, in a bubble.
+// pipeline is a manager without relays in a bubble.
 type pipeline struct {
 	t     *testing.T
 	m     *relaysync.SyncManager
@@ -73,7 +73,7 @@ func source(t *testing.T) graspsync.Source {
 	return graspsync.Source{Kind: graspsync.CatchUp, Relay: relayURL(t, "wss://a.example")}
 }
 
-// bring has events come by sync, one after the other.
+// bring submits events like sync, one after the other.
 func (p *pipeline) bring(events ...*nostr.Event) {
 	p.t.Helper()
 	for _, ev := range events {
@@ -95,9 +95,8 @@ func (p *pipeline) wasAsked(ev *nostr.Event) bool {
 	return ok
 }
 
-// Rejected events were fetched again every day. A hub with 2,500 announcements that
-// are not for us sends them once; then reconciling with it needs no ids and few
-// bytes.
+// Rejected events were fetched again every day. Now a hub with 2,500 announcements of other
+// services sends them once. Later reconciliations request no ids and need few bytes.
 func TestTrapH8_RejectedIsNotFetchedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -133,8 +132,8 @@ func TestTrapH8_RejectedIsNotFetchedAgain(t *testing.T) {
 	})
 }
 
-// Or: remembered as rejected although what it depended on has come since. While it
-// is whole it is judged again, later asked for by its id, whatever brought the other.
+// An event stayed rejected although its dependency had arrived since. Now it is judged again while
+// it is kept whole, and later requested by id, whatever delivered the dependency.
 func TestTrapH8_JudgedAgain(t *testing.T) {
 	owner, maintainer, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("m"), relaytest.NewCheapKey("s")
 	for _, late := range []bool{false, true} {
@@ -157,7 +156,7 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 					elsewhere := owner.Hosted(at(0), "two", "elsewhere.example")
 					p.bring(elsewhere, quoted, state)
 					if late {
-						p.bring(stranger.State(at(0), "other", nil, "")) // takes the room
+						p.bring(stranger.State(at(0), "other", nil, "")) // uses up the room
 						after(3 * time.Minute)
 					}
 					for _, ev := range []*nostr.Event{ann, owner.Hosted(at(time.Hour), "two", us), newer, answer, issue} {
@@ -186,8 +185,8 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 	}
 }
 
-// A state that waits for a maintainer is not asked for at each new version of
-// whatever has its identifier.
+// A state that waits for a maintainer is not requested again for each new event with its
+// identifier.
 func TestRejectedIsNotAskedForNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPipeline(t, memstore.New(), relaysync.Config{}.With(relaysync.Fixed{Waiting: 1}))
@@ -201,8 +200,8 @@ func TestRejectedIsNotAskedForNothing(t *testing.T) {
 	})
 }
 
-// An owner takes a repository from us: the announcement that no longer lists us
-// replaces the one that did, in either order, and the repository is not followed.
+// An owner moves a repository from this server: the announcement that no longer lists us replaces
+// the earlier one, in either order, and the repository is not followed.
 func TestOwnerUnlistsUs(t *testing.T) {
 	for _, newestFirst := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -229,8 +228,8 @@ func TestOwnerUnlistsUs(t *testing.T) {
 	}
 }
 
-// Who vanishes is gone, with what was deleted, and does not come back; the relays of
-// the repositories are not followed any more.
+// After a request to vanish, all events of the author are removed and not stored again, including
+// deleted ones. The relays of the repositories are no longer followed.
 func TestPromiseP29_Vanish(t *testing.T) {
 	racetest.Amounts(t)
 	for name, relay := range map[string]string{"us": "wss://" + us, "all": "ALL_RELAYS", "elsewhere": "wss://elsewhere.example"} {
@@ -254,7 +253,7 @@ func TestPromiseP29_Vanish(t *testing.T) {
 				require.True(t, r.has(issue) && r.has(answer) && b.Connections().Open == 1)
 				request := bob.Event(at(0), graspsync.KindVanish, "", nostr.Tag{"relay", relay})
 				a.Publish(request)
-				after(26 * time.Hour) // asked for by author, daily
+				after(26 * time.Hour) // requested by author, daily
 				gone := name != "elsewhere"
 				require.Equal(t, gone, r.has(request))
 				require.Equal(t, !gone, r.has(ann))
@@ -269,8 +268,8 @@ func TestPromiseP29_Vanish(t *testing.T) {
 	}
 }
 
-// Events from the future are refused now and taken when their time has come; expired
-// ones are not fetched again at each pass.
+// Future events are rejected and accepted when their time has come. Expired events are not fetched
+// again in each pass.
 func TestPromiseP25_FutureAndExpired(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPipeline(t, memstore.New(), relaysync.Config{})
@@ -292,7 +291,7 @@ func TestPromiseP25_FutureAndExpired(t *testing.T) {
 	})
 }
 
-// judging counts who is asked.
+// judging counts the calls of a policy.
 type judging struct {
 	relaysync.Policy
 	mu   sync.Mutex
@@ -306,8 +305,7 @@ func (j *judging) Judge(ctx context.Context, ev graspsync.Event, src graspsync.S
 	return j.Policy.Judge(ctx, ev, src, view)
 }
 
-// Every event goes through the one acceptance function, with its source, and into
-// the Store with the same.
+// Every event passes the same Policy with its source, and is saved with the same source.
 func TestPromiseP13_OneWayIn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
@@ -345,8 +343,8 @@ func TestPromiseP13_OneWayIn(t *testing.T) {
 	})
 }
 
-// Nothing unverified reaches policy, memory or store: a forged copy is neither judged
-// nor does it shadow the real event.
+// No unverified event reaches Policy, memory or Store. A forged copy is not judged and does not
+// exclude the real event.
 func TestPromiseP21_NothingUnverified(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
@@ -369,7 +367,7 @@ func TestPromiseP21_NothingUnverified(t *testing.T) {
 	})
 }
 
-// failingVerifier fails as often as it is told to.
+// failingVerifier fails a given number of times.
 type failingVerifier struct{ left atomic.Int32 }
 
 func (v *failingVerifier) Verify(events []*nostr.Event) []error {
@@ -379,7 +377,7 @@ func (v *failingVerifier) Verify(events []*nostr.Event) []error {
 	return relaytest.CheapVerifier{}.Verify(events)
 }
 
-// A live event that the verifier failed on was lost until the next catch-up.
+// A live event was lost until the next catch-up if the verifier failed.
 func TestVerifierFailureIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		v := &failingVerifier{}
@@ -400,8 +398,7 @@ func TestVerifierFailureIsAskedAgain(t *testing.T) {
 	})
 }
 
-// panicking is a Store whose iterators panic while they are told to, and a policy
-// likewise.
+// panicking is a Store whose iterators panic, and a Policy that panics, while enabled.
 type panicking struct {
 	relaysync.Store
 	relaysync.Policy
@@ -437,8 +434,7 @@ func (s *panicking) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, e
 	return nil, nil
 }
 
-// explosive is a Transport whose connections panic at whatever is asked of them, while they are
-// told to.
+// explosive is a Transport whose connections panic in every call while enabled.
 type explosive struct {
 	relaysync.Transport
 	of *panicking
@@ -473,8 +469,8 @@ func (c explosiveConn) Close() error {
 	return nil
 }
 
-// A panic of the embedder's Store or Policy, or of the Transport to our own relay, ends nothing:
-// it counts as an error and is tried again.
+// A panic of the embedder's Store or Policy, or of the Transport to our own relay, does not end the
+// process. It counts as an error, and the call is retried.
 func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
@@ -511,9 +507,9 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 	})
 }
 
-// What makes the index panic is a bug of ours, and costs the event that found it: not the
-// process, nor what comes after it. What was not taken in for it was followed a day later
-// only; now the Store is read again at once, if that was not done within the last hour.
+// A panic in the index is an own bug and costs only the event that caused it. Before, that event
+// was followed a day later. Now the Store is read again immediately, unless it was read within the
+// last hour.
 func TestPromiseP38_PanicOfTheIndex(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -555,7 +551,7 @@ func TestPromiseP38_PanicOfTheIndex(t *testing.T) {
 	})
 }
 
-// loud is a logger of an embedder that panics over one event.
+// loud is a logger that panics about one event.
 type loud struct {
 	slog.Handler
 	over string
@@ -573,8 +569,8 @@ func (l loud) Handle(_ context.Context, r slog.Record) error {
 
 func (l loud) Enabled(context.Context, slog.Level) bool { return true }
 
-// What panics while an event is judged, or taken in once it is stored, costs that event: what
-// came with it goes its way, and the batch that brought it comes to its end.
+// A panic while an event is judged or applied costs only that event. Other events of its batch are
+// processed, and the batch ends.
 func TestPromiseP38_PanicOfThePipeline(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

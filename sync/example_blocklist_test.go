@@ -10,8 +10,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// blockList is GRASPPolicy without some people. What they delete is deleted all the same: it may be
-// here from the time before they were on the list.
+// blockList is a GRASPPolicy that rejects events of listed authors. Their deletions are still
+// accepted, because they may concern events stored before the author was listed.
 type blockList struct {
 	relaysync.Policy
 	authors map[graspsync.PubKey]bool

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Why is this event not here, nor the repository that it announces? Its clone URL has the wrong
+// Why are this event and its repository missing? The clone URL of the announcement has the wrong
 // name.
 func ExampleSyncManager_EventState() {
 	identity, err := nip34.ParseIdentity("grasp.example")

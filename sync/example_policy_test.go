@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// An allow list: only repositories of some people are hosted, with all that belongs to them, whoever
-// maintains them and comments on them.
+// An allow list: only repositories of some owners are hosted, with all events that belong to them,
+// including those of maintainers and commenters.
 func ExampleGRASPPolicy_allowList() {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// relayOnly is GRASPPolicy for a relay without git data: an announcement need not have a clone URL
-// here. GRASPPolicy asks itself which repositories are ours, and not who embeds it, so that both
-// methods that say so are changed.
+// relayOnly is GRASPPolicy for a relay without git data: an announcement need not list a clone URL
+// of this service. GRASPPolicy does not call methods of the embedding type, so both Lists and Judge
+// are overridden.
 type relayOnly struct {
 	relaysync.Policy
 	identity nip34.Identity

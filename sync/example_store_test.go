@@ -16,9 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// mapStore is a Store in a map, with all that a Store must do and nothing else: it looks at
-// every event for each filter, and forgets all with the process. What is durable, and has
-// indexes, has to do the same.
+// mapStore is the smallest complete Store, in a map. It examines every event for each filter and is
+// not durable.
 type mapStore struct {
 	us     nip34.Identity
 	mu     sync.Mutex
@@ -76,7 +75,7 @@ func (s *mapStore) save(ev graspsync.Event) graspsync.Outcome {
 	return graspsync.Outcome{Result: graspsync.Stored}
 }
 
-// execute removes the events among some that are deleted, and older versions of these.
+// execute removes those of the events that are deleted, and older versions of these.
 func (s *mapStore) execute(events ...graspsync.Event) {
 	for _, ev := range events {
 		if at, ok := ev.Address(); ok && s.tombs.Cover(ev) {
@@ -86,8 +85,8 @@ func (s *mapStore) execute(events ...graspsync.Event) {
 	maps.DeleteFunc(s.events, func(_ graspsync.EventID, old graspsync.Event) bool { return s.tombs.Cover(old) })
 }
 
-// bury makes the tombstones those of the stored events, because the deletions of an author who
-// vanishes go as well. A Store that lasts on the disk keeps the versions of AddVersion there.
+// bury computes the tombstones from the stored events, because a request to vanish also removes the
+// deletions of its author. A durable Store must also persist the versions of AddVersion.
 func (s *mapStore) bury() {
 	s.tombs.Lift()
 	for _, ev := range s.events {
@@ -116,7 +115,7 @@ func (s *mapStore) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[gras
 	return find(ctx, s, filter, graspsync.Event.Key)
 }
 
-// find yields something of each event that matches. Nothing is locked while it yields.
+// find yields a part of each event that matches. It holds no lock while it yields.
 func find[T any](ctx context.Context, s *mapStore, filter nostr.Filter, of func(graspsync.Event) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var found []T
@@ -160,7 +159,7 @@ func (s *mapStore) Remove(ctx context.Context, ev graspsync.Event) error {
 	return nil
 }
 
-// A Store of one's own, in a map. The suite that it passes is in package storetest.
+// A custom Store in a map. It passes the tests of package storetest.
 func ExampleStore() {
 	ctx, alice := context.Background(), relaytest.NewKey("alice")
 	var store relaysync.Store = newMapStore(nip34.Identity{})

@@ -13,9 +13,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// choosy is a Transport that leaves some relays alone, and counts what it asks the others. What
-// it does not change it has from the Transport that it embeds, what that keeps over a restart
-// ([relaysync.Transport.Export]) among it; its connections do the same.
+// choosy is a Transport that refuses some relays and counts the requests to others. All other
+// methods are those of the embedded Transport, including [relaysync.Transport.Export]. Its
+// connections do the same.
 type choosy struct {
 	relaysync.Transport
 	avoid    string // a domain

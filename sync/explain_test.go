@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// explained returns what became of an event.
+// explained returns the state of an event.
 func (r *rig) explained(ev *nostr.Event) relaysync.EventState {
 	r.t.Helper()
 	x, err := r.manager.EventState(r.t.Context(), eventtest.Of(ev).ID)
@@ -29,7 +29,7 @@ func (r *rig) explained(ev *nostr.Event) relaysync.EventState {
 	return x
 }
 
-// Of whatever event somebody asks about it is said where it is, why, and what would change that.
+// EventState explains any event: where it is, why, and which change would affect it.
 func TestExplainEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -75,7 +75,7 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, relaysync.IsPostponed, x.Is)
 		require.Contains(t, x.Reason, "dated too far ahead")
 
-		after(2 * time.Second) // at the full minute what is postponed is judged again, which may be seen
+		after(2 * time.Second) // postponed events are judged again at the full minute, which may be visible
 		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
 		x = r.explained(never)
 		require.Equal(t, relaysync.IsUnknown, x.Is)
@@ -95,14 +95,14 @@ func TestExplainEvent(t *testing.T) {
 		require.Equal(t, relaysync.IsRemoved, r.explained(never).Is)
 
 		again := eventtest.Of(gone)
-		require.NoError(t, r.store.Remove(t.Context(), again)) // whatever the deletion left
+		require.NoError(t, r.store.Remove(t.Context(), again)) // in addition to the deletion
 		a.Publish(gone)
 		after(time.Minute)
 		require.False(t, r.has(gone))
 	})
 }
 
-// What was deleted says so, and by what.
+// The state of a deleted event names the deletion.
 func TestExplainDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -121,8 +121,8 @@ func TestExplainDeleted(t *testing.T) {
 	})
 }
 
-// A state that waited, was stored, and was replaced, is one that has given way, and not one that
-// waits: in a Store that does not tell what it removes as well.
+// A state that waited, was stored and was replaced is explained as superseded and not as waiting,
+// even if the Store does not report its removals.
 func TestExplainOutlived(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -151,8 +151,9 @@ func TestExplainOutlived(t *testing.T) {
 	})
 }
 
-// That an event never came is said only as long as all is remembered that did. Of one that is not
-// known a deletion may be stored, by whomever; and the client that submits most has its own records evicted.
+// "Never arrived" is answered only while no record was evicted. For an unknown event, a stored
+// deletion by any author may be named. The client that submits the most events has its own records
+// evicted.
 func TestExplainForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -165,7 +166,7 @@ func TestExplainForgotten(t *testing.T) {
 			_, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
 			require.NoError(t, err)
 		}
-		after(2 * time.Second) // at the full minute what is postponed is judged again, which may be seen
+		after(2 * time.Second) // postponed events are judged again at the full minute, which may be visible
 		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
 		r.save(relaytest.NewCheapKey("somebody").Deletion(at(0), never))
 		x := r.explained(never)
@@ -185,8 +186,8 @@ func TestExplainForgotten(t *testing.T) {
 	})
 }
 
-// An explanation of a repository names why it is ours or not, what is left out, and what was
-// refused.
+// The explanation of a repository names why it is hosted or not, the unused URLs, and the rejected
+// events.
 func TestExplainRepo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -265,7 +266,7 @@ func TestExplainRepo(t *testing.T) {
 	})
 }
 
-// What is here of a maintainer who lists another server is here for a reason that is said.
+// The announcement of a maintainer who lists another server is stored, with an explained reason.
 func TestExplainAnnouncementThatIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -285,7 +286,7 @@ func TestExplainAnnouncementThatIsKept(t *testing.T) {
 	})
 }
 
-// A relay is followed or not for a reason.
+// The explanation of a relay names why it is followed or not.
 func TestExplainRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -318,8 +319,8 @@ func TestExplainRelay(t *testing.T) {
 	})
 }
 
-// A relay that has just been listed is taken up at the end of the batch window: it has not found no
-// room.
+// A relay that was just listed is followed when the batch window closes. It was explained as
+// without room.
 func TestExplainRelayJustListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -344,8 +345,7 @@ func TestExplainRelayJustListed(t *testing.T) {
 	})
 }
 
-// Before Run events are explained, and what Run would have to say is waited for no longer than
-// ctx.
+// Before Run events are explained. Questions that need Run wait no longer than ctx.
 func TestExplainBeforeRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		owner := relaytest.NewCheapKey("owner")
@@ -366,7 +366,7 @@ func TestExplainBeforeRun(t *testing.T) {
 	})
 }
 
-// While the store can't be read nobody is followed, and it was said that nobody lists a relay.
+// While the Store could not be read, the explanation said that no repository lists the relay.
 func TestExplainWhileTheStoreCannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -404,7 +404,7 @@ func TestExplainWhileTheStoreCannotBeRead(t *testing.T) {
 
 var errUnreadable = errors.New("disk on fire")
 
-// unreadable is a Store of which nothing can be read.
+// unreadable is a Store that cannot be read.
 type unreadable struct {
 	relaysync.Store
 	is atomic.Bool
@@ -424,8 +424,8 @@ func (s *unreadable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[grasp
 	return s.Store.Events(ctx, f)
 }
 
-// A relay's copy of a state with a ref that cannot be read was taken, and the ref was deleted. The copy of an event that
-// had expired was refused with another reason if what it belongs to was unknown.
+// A relay's copy of a state with an unreadable ref was accepted, and the ref was deleted. The copy
+// of an expired event was rejected for another reason if its repository was unknown.
 func TestCaseC14_RelayCopyRefusalNamesItsCause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -11,15 +11,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Submit has an event go the way of one that a relay sent.
+// Submit processes an event like one from a relay.
 func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync.Source) error {
 	t := newBatchWait()
 	t.ended = func() {}
-	defer m.ingest.hurry() // it is all that comes
+	defer m.ingest.hurry() // no further event comes
 	return m.ingest.submit(ctx, delivery{event: eventtest.Of(ev), src: src, size: 500, wait: t, ids: new(wire.IDChecker)})
 }
 
-// RunPipeline is Run without relays.
+// RunPipeline runs the pipeline without relays.
 func (m *SyncManager) RunPipeline(ctx context.Context) {
 	var submissions sync.WaitGroup
 	submissions.Go(func() { m.submissions.run(ctx) })
@@ -27,38 +27,38 @@ func (m *SyncManager) RunPipeline(ctx context.Context) {
 	submissions.Wait()
 }
 
-// OnRefetch sets who is told what is to be asked for by its id.
+// OnRefetch sets the function that is called with ids to request.
 func (m *SyncManager) OnRefetch(f func(graspsync.RelayURL, []graspsync.EventID)) {
 	m.ingest.request = f
 }
 
-// Verified is how many signatures were checked.
+// Verified returns the number of checked signatures.
 func (m *SyncManager) Verified() uint64 { return m.telemetry.verified.Load() }
 
-// Dropped is how many of something a bound dropped.
+// Dropped returns the number of items dropped for a reason.
 func (m *SyncManager) Dropped(reason string) uint64 {
 	var s EventStatus
 	m.telemetry.reasons(&s)
 	return s.Dropped[reason]
 }
 
-// BreakIndex has the index panic over whatever is stored at a repository, as a bug might.
+// BreakIndex makes the index panic about each event stored at a repository, like a bug.
 func (m *SyncManager) BreakIndex(ref graspsync.RepoRef) {
 	m.index.mu.Lock()
 	defer m.index.mu.Unlock()
 	m.index.tables.repos[ref] = nil
 }
 
-// VerifyBatch is how many signatures are checked at once.
+// VerifyBatch is the maximum number of signatures per call of the Verifier.
 const VerifyBatch = verifyBatch
 
-// Fixed is what only tests set otherwise.
+// Fixed contains the constants that only tests change.
 type Fixed = constants
 
-// Fixed returns it, to be changed.
+// Fixed returns the constants of c, to be changed.
 func (c *Config) Fixed() *Fixed { return &c.fixed }
 
-// With returns a copy that has it.
+// With returns a copy with these constants.
 func (c Config) With(f Fixed) Config {
 	c.fixed = f
 	return c

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// sick is what a test has fail, one at a time.
+// sick selects the dependency that fails.
 type sick struct{ what atomic.Value }
 
 func (s *sick) err(what string) error {
@@ -72,8 +72,8 @@ func (s sickState) Put(ctx context.Context, records ...state.Record) error {
 	return s.Store.Put(ctx, records...)
 }
 
-// A store that saved nothing was seen in the log only: the status had no error, and nor had it one of a
-// policy, or of what keeps records.
+// A Store that saved nothing was visible in the log only. Now the status shows failures of the
+// Store, the Policy and the state.
 func TestCaseC20_FailingDependencyIsInStatus(t *testing.T) {
 	for what, of := range map[string]string{"save": "store save", "outcomes": "store outcome", "policy": "policy judge", "state": "state write"} {
 		t.Run(what, func(t *testing.T) {

@@ -21,9 +21,8 @@ const (
 	crowdRepos   = 6
 )
 
-// crowd measures how fast honest relays are followed among nine times as many that
-// are hostile or dead, or in their absence. Each repository lists one honest relay
-// and, if they are there, nine others.
+// crowd measures how fast honest relays are followed among nine times as many hostile or dead
+// relays, or without these. Each repository lists one honest relay and nine others.
 func crowd(t *testing.T, others map[string]relaytest.Behavior) (s speed) {
 	net := relaytest.NewNetwork()
 	var honest []*relaytest.Relay
@@ -62,7 +61,7 @@ func crowd(t *testing.T, others map[string]relaytest.Behavior) (s speed) {
 		require.True(t, ok, "an honest relay was not synced")
 		s.first = max(s.first, when.Sub(began))
 	}
-	// A new event, for an hour, while the others go on doing what they do.
+	// For an hour, a new event at intervals while the other relays continue.
 	var live []time.Duration
 	for i := range 60 {
 		owner := owners[i%crowdRepos]
@@ -87,8 +86,8 @@ func crowd(t *testing.T, others map[string]relaytest.Behavior) (s speed) {
 	return s
 }
 
-// With nine of ten relays hostile or dead, a new event on an honest one is accepted
-// within 1.5 times what it takes without them.
+// With nine of ten relays hostile or dead, a new event on an honest relay is accepted within 1.5
+// times the time without them.
 func TestPromiseP37_HonestAmongHostile(t *testing.T) {
 	racetest.Amounts(t)
 	var alone speed
@@ -112,8 +111,8 @@ func TestPromiseP37_HonestAmongHostile(t *testing.T) {
 				t.Logf("first sync %v, alone %v: %.2f; live event %v, alone %v: %.2f; slowest %v, alone %v", s.first, alone.first,
 					ratio(s.first, alone.first), s.live, alone.live, ratio(s.live, alone.live), s.slowest, alone.slowest)
 				require.LessOrEqual(t, s.live, alone.live*3/2+150*time.Millisecond, "a new event")
-				// At the first start nobody is proven: those that never answer take their turns
-				// at ten dials of ten seconds.
+				// At the first start no relay is known to work. Silent relays take their turns, ten
+				// dials of ten seconds at a time.
 				require.LessOrEqual(t, s.first, alone.first+(crowdHostile+9)/10*10*time.Second)
 			})
 		})

@@ -15,12 +15,13 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Relays that strangers list, and that answer as others do, took the connections of those
-// that repositories are on, before and after a restart. Each owner has its part, whose relays take turns.
+// Relays that strangers list, and that answer like normal relays, took the connections of the
+// relays of real repositories, before and after a restart. Now each owner has a share, in which its
+// relays take turns.
 func TestPromiseP37_FakeRelays(t *testing.T) {
 	racetest.Amounts(t)
 	for _, c := range []struct {
-		keys, fakes int     // fakes of each key
+		keys, fakes int     // fakes: relays of each key
 		least       float64 // of the time: 8 connections among as many owners, one of whom has two relays
 	}{{3, 34, 0.98}, {20, 5, 0.7 * 8 / 21 / 2}} {
 		t.Run(fmt.Sprint(c.keys, " keys"), func(t *testing.T) {
@@ -67,7 +68,7 @@ func fakeRelays(t *testing.T, keys, fakes int, least float64) {
 	r.stop()
 	r = r.again(cfg)
 	defer func() { r.stop() }()
-	after(time.Hour) // until all that come with the start have had a turn
+	after(time.Hour) // until all relays listed at the start have had a turn
 	later := share(4 * 60)
 	t.Logf("100 fake relays, 8 connections: honest ones connected for %.1f %% of the time, %.1f %% after a restart", 100*before, 100*later)
 	assert.GreaterOrEqual(t, before, least)

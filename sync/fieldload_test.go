@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	loadPart  = 10               // the size that is always run is this part of production
+	loadPart  = 10               // divisor of the production size for the default run
 	loadDay   = 24 * time.Hour   // of life
-	loadFirst = 12 * time.Hour   // the longest that a first sync may take
-	loadAfter = 26 * time.Hour   // after the day, for what waits for the daily pass
+	loadFirst = 12 * time.Hour   // maximum time of a first sync
+	loadAfter = 26 * time.Hour   // after the day, for events that only the daily pass finds
 	loadRate  = 3 * 24 * 60      // events of a day, in production
-	loadCut   = 12 * time.Hour   // into the day, when the hub's relay loses its connections
-	loadStep  = 10 * time.Second // between two looks
+	loadCut   = 12 * time.Hour   // time of the day at which the hub's relay loses its connections
+	loadStep  = 10 * time.Second // between two checks
 )
 
-// loadModels are what a hub's relay may be.
+// loadModels are the kinds of relay that the hub may run.
 var loadModels = []struct {
 	name  string
 	relay func() relaytest.Behavior
-	part  func(b *relaytest.Behavior) // makes limits fit a smaller hub
+	part  func(b *relaytest.Behavior) // scales limits to a smaller hub
 }{
 	{"rust-nostr, 1 MiB of REQs", relaytest.LocalRelay, loadRustPart},
 	{"ngit-grasp, 5 MiB of REQs", relaytest.GraspRelay, loadRustPart},
@@ -68,29 +68,28 @@ func loadStrfryPart(b *relaytest.Behavior) {
 	b.Info.MaxMessageLength = b.MaxMessage
 }
 
-// loadPhase is what is measured of the first sync, or of the day after it.
+// loadPhase contains the measurements of the first sync or of the day after it.
 type loadPhase struct {
 	name     string
-	took     time.Duration // until everything is here, or from being published to being here at most
+	took     time.Duration // until all events are stored, or the maximum from published to stored
 	lost     int
-	typical  time.Duration // half of it was faster
-	pause    time.Duration // the longest in which nothing came though something was missing
+	typical  time.Duration // median
+	pause    time.Duration // longest time without a stored event while some were missing
 	requests map[wire.RequestType]int
 	traffic  relaytest.Traffic
 	refusals map[string]int
 }
 
-// A server that all repositories of a large hub list syncs with it for the first time, and
-// then lives with it for a day, in the course of which the hub's relay loses its
-// connections. Whatever relay that is, nothing is lost. With -full the hub is as large as
-// in production, and so are the limits of its relay.
+// A server that all repositories of a large hub list syncs with it for the first time, and then for
+// a day, in which the hub's relay loses its connections. No event may be lost with any kind of
+// relay. With -full the hub and the limits of its relay have production size.
 func TestHubOfTheField(t *testing.T) {
 	racetest.Amounts(t)
 	size, rate := fieldhub.Production, loadRate
 	if !*full {
 		size, rate = size.Part(loadPart), rate/loadPart
 	}
-	began := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC) // as bubbles do
+	began := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC) // the start time of bubbles
 	hub := fieldhub.New(fieldhub.Config{Size: size, Server: us, Now: began.Add(-time.Hour)})
 	for _, model := range racetest.Some(3, loadModels) {
 		t.Run(model.name, func(t *testing.T) {
@@ -111,14 +110,14 @@ func TestHubOfTheField(t *testing.T) {
 	}
 }
 
-// loadWorld is a hub that lives.
+// loadWorld is a hub with continuous activity.
 type loadWorld struct {
 	t     *testing.T
 	hub   *relaytest.Relay
 	net   *relaytest.Network
 	store *diary
 	rig   *rig
-	seen  int // requests of the phases before
+	seen  int // requests of earlier phases
 	had   relaytest.Traffic
 	said  map[string]int
 }
@@ -191,7 +190,8 @@ func loadLife(t *testing.T, field *fieldhub.Hub, b relaytest.Behavior, rate int)
 	return append(phases, w.phase("a day", wanted, time.Now().Add(loadAfter)))
 }
 
-// follows reports whether the root that an event is about, if it is about one, is there.
+// follows reports whether the root event of an event exists. It is true for an event without a root
+// event.
 func follows(ev *nostr.Event, there map[string]bool) bool {
 	for _, tag := range ev.Tags {
 		if tag[0] == "E" || tag[0] == "e" {
@@ -201,8 +201,8 @@ func follows(ev *nostr.Event, there map[string]bool) bool {
 	return true
 }
 
-// phase waits until everything is here, or it is too late, and takes the figures. The
-// times are those from which on an event could be had.
+// phase waits until all events are stored or the time is over, and returns the measurements. wanted
+// contains the time from which each event was available.
 func (w *loadWorld) phase(name string, wanted map[string]time.Time, end time.Time) loadPhase {
 	missing := slices.Collect(maps.Keys(wanted))
 	here := func(id string) bool {
@@ -255,7 +255,7 @@ func (w *loadWorld) phase(name string, wanted map[string]time.Time, end time.Tim
 	return p
 }
 
-// about says what an event is and where, for a test that failed.
+// about describes an event and its relays, for a failed test.
 func (w *loadWorld) about(id string) string {
 	var text string
 	var on []string

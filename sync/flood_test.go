@@ -23,15 +23,15 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// junk makes the i-th message of a flood; sub is the first subscription asked for.
+// junk returns the i-th message of a flood. sub is the first requested subscription.
 type junk func(sub string, i int) wire.Message
 
-// flooding is a Network of which some relays never stop sending.
+// flooding is a Network in which some relays send without end.
 type flooding struct {
 	*relaytest.Network
 	junk  map[string]junk // by host
 	sent  map[string]*atomic.Int64
-	most  int64 // bytes that each has to send
+	most  int64 // bytes that each relay sends
 	panic func(host, where string) bool
 }
 
@@ -127,8 +127,8 @@ func startFloodWith(t *testing.T, net *flooding, cfg relaysync.Config, hosts ...
 	return r, owner
 }
 
-// floodKinds are the ways to send without end. Valid events are announcements, since
-// those of all owners are asked for.
+// floodKinds are the kinds of floods. Valid events are announcements, because those of all owners
+// are requested.
 func floodKinds(t *testing.T) map[string]junk {
 	t.Helper()
 	key := relaytest.NewCheapKey("stranger")
@@ -163,7 +163,7 @@ func floodKinds(t *testing.T) map[string]junk {
 	}
 }
 
-// R13: ten relays send a gigabyte of what leads to nothing.
+// R13: ten relays send a gigabyte of useless messages.
 func TestPromiseP22_Flood(t *testing.T) {
 	most := int64(100 << 20)
 	if testing.Short() {
@@ -215,8 +215,8 @@ func TestPromiseP22_Flood(t *testing.T) {
 	})
 }
 
-// An honest hub holds much that is not for us, and must not be cut for it, not even
-// one whose announcements are three times as long as usual.
+// An honest hub has many events of other services. It must not be disconnected for that, even if
+// its announcements are three times as long as usual.
 func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
 	})
 }
 
-// A panic in whatever a Transport does costs that connection, and is shown.
+// A panic in any call of a Transport ends that connection only, and is shown.
 func TestPromiseP38_PanicIsContained(t *testing.T) {
 	for _, where := range []string{"dial", "info", "send", "receive", "close"} {
 		t.Run(where, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestPromiseP38_PanicIsContained(t *testing.T) {
 				panics := r.manager.Status().Events.Panics["connection"]
 				require.Positive(t, panics)
 				require.Less(t, panics, uint64(60), "it is in backoff")
-				if where != "close" { // it had ended for another reason
+				if where != "close" { // the connection had ended for another reason
 					require.Contains(t, r.relay("wss://broken.example").LastError, "internal error")
 				}
 				r.stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// P27: what a relay announces and does not serve is asked of another one that hosts
-// the same repository, and not over and over.
+// P27: an event that a relay announces and does not serve is requested from another relay of the
+// same repository, and not repeatedly.
 func TestPromiseP27_UnservedAskedElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -40,8 +40,8 @@ func TestPromiseP27_UnservedAskedElsewhere(t *testing.T) {
 	})
 }
 
-// P28: a relay that takes five subscriptions is followed in full all the same, and
-// goes on being fetched from.
+// P28: a relay that accepts five subscriptions is still followed completely, and its history is
+// still fetched.
 func TestPromiseP28_FewSubscriptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -16,9 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// slowestLive follows a relay whose history is full of what is of no use, publishes an
-// issue of ours every ten seconds and returns how long the slowest of them took to get
-// here.
+// slowestLive follows a relay whose history is full of useless events, publishes an issue of a
+// hosted repository every ten seconds, and returns the maximum time until an issue was stored.
 func slowestLive(t *testing.T, behavior relaytest.Behavior, history []*nostr.Event) (slowest time.Duration, verified uint64) {
 	t.Helper()
 	net := relaytest.NewNetwork()
@@ -43,8 +42,8 @@ func slowestLive(t *testing.T, behavior relaytest.Behavior, history []*nostr.Eve
 	return slowest, s.Verified
 }
 
-// A live event of ours waited up to 50 s behind a page of history that was read as slowly
-// as what is of no use, and for many minutes where its events were large.
+// A live event waited up to 50 s behind a page of history that was read at the pace for useless
+// events, and for many minutes if those events were large.
 func TestLiveEventsDoNotWaitBehindHistory(t *testing.T) {
 	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")
