@@ -18,9 +18,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
-// twinView is a View made of literals that counts what reads the Store.
+// twinView is a View in memory that counts the queries that would read the Store.
 type twinView struct {
-	others    []*nip34.Announcement // that make no repository ours
+	others    []*nip34.Announcement // announcements that make no repository hosted
 	anns      []*nip34.Announcement
 	roots     []int
 	events    map[graspsync.EventID]*nostr.Event
@@ -138,7 +138,7 @@ func (v *twinView) Left(graspsync.RepoRef) bool { return false }
 
 func (v *twinView) Waiting(string) []*nip34.Announcement { return nil }
 
-func (v *twinView) Revision(string) Revision { return Revision{} } // it is changed by tests
+func (v *twinView) Revision(string) Revision { return Revision{} } // the zero Revision, because tests change the view
 
 // announce adds an accepted announcement.
 func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
@@ -149,7 +149,7 @@ func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
 	v.anns = append(v.anns, a)
 }
 
-// elsewhere adds an announcement that makes no repository ours.
+// elsewhere adds an announcement that makes no repository hosted.
 func (v *twinView) elsewhere(owner int, identifier string, maintainers ...int) {
 	v.announce(owner, identifier, maintainers...)
 	last := len(v.anns) - 1
@@ -166,9 +166,9 @@ func (v *twinView) store(events ...*nostr.Event) {
 	}
 }
 
-// graspView is what most tests find: repository 1/x with maintainer 2, whose own
-// announcement lists 3 and is answered, and repository 4/a:b; root event 50; comment 60 by 6, a
-// deletion 61 by 6, announcement 62 of 1/x; 70 is mentioned.
+// graspView is the usual view. Repository 1/x has maintainer 2, whose own announcement lists 3, and
+// 3 lists a member in return. Other content: repository 4/a:b, root event 50, comment 60 by 6,
+// deletion 61 by 6, announcement 62 of 1/x. 70 is mentioned.
 func graspView() *twinView {
 	v := &twinView{roots: []int{50}, mentioned: []int{70}, events: make(map[graspsync.EventID]*nostr.Event)}
 	v.announce(1, "x", 2)
@@ -194,7 +194,7 @@ func coordinates(kind, author int, identifier string) graspsync.Address {
 	return graspsync.Address{Kind: kind, Author: testKey(author), Identifier: identifier}
 }
 
-// judge asks as for an event that came by sync, and checks what every verdict has.
+// judge judges an event from a relay and checks the properties of every verdict.
 func judge(t *testing.T, ev *nostr.Event, v View) graspsync.Verdict {
 	t.Helper()
 	verdict, err := graspPolicy(t, graspHost).Judge(t.Context(), eventtest.Of(ev), graspsync.Source{Kind: graspsync.CatchUp}, v)
@@ -210,7 +210,7 @@ func stateOf(author int, identifier string, tags ...nostr.Tag) *nostr.Event {
 	return testEvent(90, graspsync.KindState, author, 1, append(nostr.Tags{{"d", identifier}}, tags...)...)
 }
 
-// related is an event of a kind that no rule names.
+// related returns an event of a kind without a special rule.
 func related(tags ...nostr.Tag) *nostr.Event { return testEvent(91, 1111, 9, 1, tags...) }
 
 func deletion(author int, tags ...nostr.Tag) *nostr.Event {
@@ -318,8 +318,8 @@ func TestGRASPPolicy(t *testing.T) {
 	}
 }
 
-// An answer to a comment that does not name the issue was refused, and with it all that
-// refers to what is accepted only by another event: half a conversation was here.
+// A reply to a comment that does not tag the issue was rejected, like every event that refers to an
+// accepted event only through another one. Half of each conversation was missing.
 func TestGRASPPolicyConversations(t *testing.T) {
 	x, gone := testRepo(1, "x"), testRepo(8, "foreign")
 	release := nostr.Tag{"a", coordinates(30063, 7, "v1").String()}
@@ -379,7 +379,7 @@ func TestGRASPPolicyConversations(t *testing.T) {
 			if c.want != graspsync.Accept {
 				require.Contains(t, verdict.DependsOn, c.on, "what would have it judged again")
 			}
-			for _, ev := range c.stored { // and that is told when it comes
+			for _, ev := range c.stored { // and the dependency on it is reported
 				if c.want == graspsync.Depend {
 					require.NotContains(t, verdict.DependsOn, graspsync.OnEvent(testIDOf(ev)))
 				}
@@ -388,7 +388,7 @@ func TestGRASPPolicyConversations(t *testing.T) {
 	}
 }
 
-// Clients found no server by the lists of who uses this one, which name no repository.
+// Clients did not find a server by the lists of its users, because these lists name no repository.
 func TestGRASPListsOfAnybody(t *testing.T) {
 	list := testEvent(91, graspsync.KindGRASPList, 9, 1, nostr.Tag{"g", "wss://grasp.example"})
 	protected := testEvent(91, graspsync.KindGRASPList, 9, 1, nostr.Tag{"-"})
@@ -422,8 +422,8 @@ func testIDOf(ev *nostr.Event) graspsync.EventID {
 	return id
 }
 
-// However much hangs together that is of no repository any more, few of it are looked at, and
-// what is further away than 16 references is not found.
+// Of many connected events without a hosted repository only a limited number is examined. Events
+// more than 16 references away are not found.
 func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
 	chain := func(n int) *twinView {
 		v := graspView()
@@ -447,15 +447,15 @@ func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
 	require.LessOrEqual(t, wide.reads, 2*maxHops)
 }
 
-// listing makes an announcement of "x" by key 1.
+// listing returns an announcement of "x" by key 1.
 func listing(t *testing.T, relay, clone string) *nostr.Event {
 	t.Helper()
 	return testEvent(90, graspsync.KindAnnouncement, 1, 1, nostr.Tag{"d", "x"},
 		nostr.Tag{"relays", "wss://elsewhere.example", relay}, nostr.Tag{"clone", clone})
 }
 
-// Substring tests of the own name took evil-x.org for x.org, and servers on one
-// host for each other.
+// Substring checks of the own name mistook evil-x.org for x.org, and one server on a host for
+// another.
 func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 	path := "/" + nip34.NPub(testKey(1)) + "/x.git"
 	for name, c := range map[string]struct {
@@ -490,7 +490,7 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
 }
 
-// A client of ours may publish what only its author may publish.
+// A client may publish a protected event only if it authenticated as the author.
 func TestGRASPPolicyProtectedFromTheAuthor(t *testing.T) {
 	ev := related(tagRepo(testRepo(1, "x")), nostr.Tag{"-"})
 	for kind, want := range map[graspsync.SourceKind]graspsync.Decision{graspsync.Direct: graspsync.Accept, graspsync.Live: graspsync.Reject, graspsync.CatchUp: graspsync.Reject, graspsync.Daily: graspsync.Reject} {
@@ -510,7 +510,7 @@ func TestGRASPPolicyFailsWithTheView(t *testing.T) {
 	}
 }
 
-// An event may name thousands of others; what that costs the Store is bounded.
+// An event may name thousands of others. The cost for the Store is limited.
 func TestGRASPPolicyBoundsWork(t *testing.T) {
 	var ids, repos, mixed nostr.Tags
 	for i := range 10_000 {
@@ -528,7 +528,7 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 			verdict := judge(t, ev, v)
 			assert.Equal(t, graspsync.Depend, verdict.Decision)
 			assert.LessOrEqual(t, v.reads, 3, "few questions, whatever there is to ask")
-			if name != "deleted repositories" { // all but one are not its author's
+			if name != "deleted repositories" { // only one is the author's own
 				assert.GreaterOrEqual(t, len(verdict.DependsOn), 1_666, "it waits for all of them")
 			}
 		})
@@ -537,8 +537,8 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 		"what is in memory is found behind any number of tags")
 }
 
-// A maintainer's state came before the owner's announcement, was remembered as
-// rejected, and stayed away for a week. It waits for what will let it in.
+// A maintainer's state came before the owner's announcement and stayed rejected for a week. Now it
+// waits for the announcement.
 func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	v := &twinView{}
 	ev := stateOf(2, "x")
@@ -554,8 +554,8 @@ func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
 	assert.Equal(t, graspsync.Accept, judge(t, ev, v).Decision)
 }
 
-// Relays answer newest first: comment, issue, announcement. Each is let in once
-// that came which it depends on, and the deletion of one once its target is here.
+// Relays answer newest first: comment, issue, announcement. Each is accepted after its dependency
+// arrived, and the deletion of an event after the event was stored.
 func TestGRASPPolicyNewestFirst(t *testing.T) {
 	store := &twinStore{}
 	x := newWholeIndex(store, func(*nip34.Announcement) bool { return true }, nip34.Identity{})
@@ -582,7 +582,7 @@ func TestGRASPPolicyNewestFirst(t *testing.T) {
 	assert.Equal(t, graspsync.Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
 }
 
-// 1,000 maintainers, cycles and listings without an answer, where these are enough.
+// 1,000 maintainers, cycles, and one-sided listings with OneSided.
 func TestGRASPPolicyMaintainers(t *testing.T) {
 	oneSided := graspPolicy(t, graspHost)
 	oneSided.Membership.OneSided = true
@@ -610,11 +610,11 @@ func TestGRASPPolicyMaintainers(t *testing.T) {
 	assert.Equal(t, graspsync.Depend, judge(t, stateOf(2, "x"), v).Decision, "lists an owner who does not list it")
 }
 
-// A state or its deletion takes an announcement of its author's, and waits for it.
+// A state or its deletion requires an announcement of its author, and waits for it.
 func TestStatesTakeAnAnswer(t *testing.T) {
 	policy := graspPolicy(t, graspHost)
 	v := graspView()
-	v.anns = v.anns[:2] // without that of 3
+	v.anns = v.anns[:2] // without the announcement of 3
 	judge := func(ev *nostr.Event) graspsync.Verdict {
 		verdict, err := policy.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, v)
 		require.NoError(t, err)
@@ -636,8 +636,8 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 	}
 }
 
-// The answer of a maintainer who is served elsewhere was refused, so that nobody was known to
-// have agreed.
+// The announcement of a maintainer who lists another server was rejected, so the maintainer's
+// consent was unknown.
 func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
 	v := &twinView{}
 	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }

@@ -16,12 +16,12 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// anyFilter reports whether is says so of a filter of a REQ.
+// anyFilter reports whether is returns true for a filter of a REQ.
 func anyFilter(req wire.Request, is func(nostr.Filter) bool) bool {
 	return req.Type == wire.TypeReq && slices.ContainsFunc(req.Filters, is)
 }
 
-// hangsUp is a relay that hangs up, without a word, over what it is asked in some form.
+// hangsUp is a relay that disconnects without a message after a request of some form.
 func hangsUp(over func(req wire.Request) bool) (b relaytest.Behavior, times func() int) {
 	var n atomic.Int64
 	b.Handle = func(c *relaytest.ConnScript, req wire.Request) bool {
@@ -35,13 +35,13 @@ func hangsUp(over func(req wire.Request) bool) (b relaytest.Behavior, times func
 	return b, func() int { return int(n.Load()) }
 }
 
-// A relay that hung up over one form of request was asked in this form again and again, until it
-// was dead, and nothing was fetched of it.
+// A relay that disconnected after one form of request got that form again and again until it was
+// dead, and its events were never fetched.
 func TestHangingUpIsARefusal(t *testing.T) {
 	racetest.Amounts(t)
 	for name, c := range map[string]struct {
 		over    func(req wire.Request) bool
-		learned string // a day later
+		learned string // facts after a day
 	}{
 		"NEG-OPEN": {func(req wire.Request) bool { return req.Type == wire.TypeNegOpen }, ""},
 		"limit 0": {func(req wire.Request) bool {
@@ -85,14 +85,14 @@ func TestHangingUpIsARefusal(t *testing.T) {
 					require.Contains(t, s.Learned, c.learned)
 				}
 				phase := "live"
-				if name == "a tag" { // what is refused whatever the values is not to be had
+				if name == "a tag" { // events that the relay refuses to serve in any form cannot be fetched
 					phase = "live with gaps"
 				}
 				require.Equal(t, phase, s.Phase)
 				t.Logf("hung up %d times, %s: %v", times(), s.Phase, s.Learned)
 				require.Less(t, times(), 30)
 
-				// What comes live comes, and it is hardly asked so again.
+				// Live events arrive, and the refused form is hardly repeated.
 				before := times()
 				live := owner.Issue(at(0), owner.Ref("repo"), "live")
 				a.Publish(live)
@@ -105,8 +105,8 @@ func TestHangingUpIsARefusal(t *testing.T) {
 	}
 }
 
-// A relay that hangs up whatever it is asked is not left alone as one that refuses every form of
-// request: it is asked, and used as soon as it answers.
+// A relay that disconnects after every request does not count as one that refuses every form. It is
+// tried again, and used as soon as it answers.
 func TestHangingUpOverEverythingIsNoRefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -130,8 +130,8 @@ func TestHangingUpOverEverythingIsNoRefusal(t *testing.T) {
 	})
 }
 
-// A relay that is lost now and then, whatever it is asked just then, answers the same on the
-// next connection: nothing is learned of it.
+// A relay whose connection breaks at random answers the same request on the next connection, so no
+// fact is learned.
 func TestLostConnectionsTeachNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// What there is room for was counted in bytes of messages. An event with very many empty values,
-// or tags, takes up five times those.
+// Room was counted in bytes of messages. An event with very many empty values or tags takes five
+// times as much memory.
 func TestEventsAreCountedAsWhatTheyTakeUp(t *testing.T) {
 	racetest.Amounts(t)
 	const copies = 16

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// holdsNothing knows of nothing that is held.
+// holdsNothing is a Holder without events.
 type holdsNothing struct{}
 
 func (holdsNothing) Held(context.Context, nostr.Filter) ([]graspsync.EventKey, error) {
@@ -31,7 +31,7 @@ func (holdsNothing) HeldAnnouncements(context.Context) iter.Seq2[*nip34.Announce
 	return func(func(*nip34.Announcement, error) bool) {}
 }
 
-// keeper is a policy that holds announcements, and the states of those that it holds.
+// keeper is a policy that holds announcements and their states.
 type keeper struct {
 	relaysync.Policy
 	holdsNothing
@@ -80,8 +80,8 @@ func newKeeper(t *testing.T) *keeper {
 	return &keeper{Policy: relaysync.NewGRASPPolicy(identity), all: make(map[string]bool)}
 }
 
-// Relays answer newest first: a state comes before its announcement, and is judged
-// again once that is held.
+// Relays answer newest first: a state comes before its announcement, and is judged again after the
+// announcement is held.
 func TestStateBeforeAHeldAnnouncement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -99,8 +99,8 @@ func TestStateBeforeAHeldAnnouncement(t *testing.T) {
 	})
 }
 
-// A repository that has just been released was called held until the batch window was over, beside its
-// announcement that was stored.
+// A repository whose announcement was just released counted as held until the batch window closed,
+// although the announcement was stored.
 func TestJustReleasedIsOurs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -127,8 +127,7 @@ func TestJustReleasedIsOurs(t *testing.T) {
 	})
 }
 
-// What was held before a restart is followed after it, without anybody sending it
-// again.
+// Announcements held before a restart are followed after it, without being received again.
 func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -148,9 +147,8 @@ func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 	})
 }
 
-// A policy that held events, and was not known to, had relays asked for them again and again.
-// Now nothing is held that nobody can tell of: it is logged what to set, and the event is
-// judged again.
+// If a policy held events without a Holder, relays were asked for these events again and again. Now
+// the verdict is logged with the missing option, and the event is judged again.
 func TestHeldAndNobodyToTell(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -179,7 +177,7 @@ func TestHeldAndNobodyToTell(t *testing.T) {
 	})
 }
 
-// A Holder is of no use to a policy that holds nothing.
+// A Holder without events has no effect.
 func TestHolderWithoutAPolicy(t *testing.T) {
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
@@ -188,7 +186,7 @@ func TestHolderWithoutAPolicy(t *testing.T) {
 	require.ErrorContains(t, err, "Holder is set without a Policy")
 }
 
-// roomless is a policy that has no room for states as long as it is full.
+// roomless is a policy without room for states while it is full.
 type roomless struct {
 	relaysync.Policy
 	full atomic.Bool
@@ -202,8 +200,8 @@ func (c *roomless) Judge(ctx context.Context, ev graspsync.Event, src graspsync.
 	return v, err
 }
 
-// What has waited for something, and finds no room when that is here, is judged again
-// like all that finds none.
+// An event that waited for a dependency and then finds no room is judged again like all events
+// without room.
 func TestWaitedAndFoundNoRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

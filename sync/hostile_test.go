@@ -21,26 +21,26 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What work costs in the tests that measure: simulated time knows no CPU.
+// Costs of work in tests that measure. Simulated time does not include CPU time.
 const (
 	verifyCost = 190 * time.Microsecond // of one signature
 	saveCost   = time.Millisecond       // of one call
 )
 
-// diary is a Store that takes its time and notes when events came.
+// diary is a slow Store that records when events were saved.
 type diary struct {
 	relaysync.Store
 	cost time.Duration
 
 	mu    sync.Mutex
-	ahead time.Duration        // by which our clock is wrong, guarded by mu
+	ahead time.Duration        // error of our clock, guarded by mu
 	at    map[string]time.Time // by id, guarded by mu
-	twice []string             // saved though they were there, guarded by mu
-	sick  int                  // of so many events one can't be saved, guarded by mu
-	tries map[string]int       // in vain, by id, guarded by mu
+	twice []string             // saved although already stored, guarded by mu
+	sick  int                  // one of this number of events cannot be saved, guarded by mu
+	tries map[string]int       // failed saves by id, guarded by mu
 
-	questions atomic.Int64 // that it was asked
-	partly    atomic.Bool  // it can't prove that it gives all there is
+	questions atomic.Int64 // number of queries
+	partly    atomic.Bool  // Events ends with ErrIncomplete
 }
 
 func newDiary(cost time.Duration) *diary {
@@ -81,7 +81,7 @@ func (d *diary) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, err
 }
 
-// Events asks the store, which may not be sure of what it says.
+// Events reads the store. It may return ErrIncomplete at the end.
 func (d *diary) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
 	d.questions.Add(1)
 	return func(yield func(graspsync.Event, error) bool) {
@@ -111,7 +111,7 @@ func (d *diary) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	return d.Store.Deleted(ctx, ev)
 }
 
-// triage tells the events that can be saved now from those that can't, with an error.
+// triage divides events into those that can be saved now and errors for the others.
 func (d *diary) triage(events []graspsync.Incoming) (well []graspsync.Incoming, failed []error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,14 +127,14 @@ func (d *diary) triage(events []graspsync.Incoming) (well []graspsync.Incoming, 
 	return well, failed
 }
 
-// setSick has one of so many events fail from now on; 0 none.
+// setSick makes one of oneOf events fail from now on, or none if it is 0.
 func (d *diary) setSick(oneOf int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sick = oneOf
 }
 
-// mostTries is how often one event was tried in vain.
+// mostTries returns the maximum number of failed saves of one event.
 func (d *diary) mostTries() (most int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,14 +144,14 @@ func (d *diary) mostTries() (most int) {
 	return most
 }
 
-// setClock says by how much our clock is ahead from now on.
+// setClock sets the error of our clock.
 func (d *diary) setClock(ahead time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ahead = ahead
 }
 
-// when returns when an event was stored, by a clock that is right.
+// when returns the correct time at which an event was stored.
 func (d *diary) when(ev *nostr.Event) (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +165,7 @@ func (d *diary) savedTwice() []string {
 	return slices.Clone(d.twice)
 }
 
-// costly is a Verifier that takes as long as real signatures do.
+// costly is a Verifier that takes the time of real signature checks.
 type costly struct{ relaytest.CheapVerifier }
 
 func (v costly) Verify(events []*nostr.Event) []error {
@@ -173,17 +173,17 @@ func (v costly) Verify(events []*nostr.Event) []error {
 	return v.CheapVerifier.Verify(events)
 }
 
-// speed is how fast honest relays are followed.
+// speed contains times of following honest relays.
 type speed struct {
-	first   time.Duration // from the start until all that they had is stored
-	live    time.Duration // from published to stored, the median
-	slowest time.Duration // the slowest of these: live subscriptions are rebuilt at times
+	first   time.Duration // from the start until all their events are stored
+	live    time.Duration // median from published to stored
+	slowest time.Duration // maximum of it; live subscriptions are rebuilt sometimes
 }
 
 const honestRelays, honestEvents = 5, 40
 
-// beside measures the speed beside an odd relay, or alone if there is none, and
-// checks that the odd one is contained.
+// beside measures the speed next to an odd relay, or without one, and checks the limits for the odd
+// relay.
 func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
 	net := relaytest.NewNetwork()
 	owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
@@ -263,15 +263,15 @@ func beside(t *testing.T, behavior *relaytest.Behavior) (s speed) {
 	return s
 }
 
-// Whatever one relay does, it is contained: the honest ones beside it are synced in
-// the time that they take without it, nothing foreign enters, and Run ends in time.
-// Times are simulated, and so exact; checking signatures and saving take time.
+// No relay affects others, whatever it does: honest relays are synced in the same time as without
+// it, no foreign event is stored, and Run ends in time. Times are simulated and exact. Signature
+// checks and saves take time.
 func TestOddRelaysAreContained(t *testing.T) {
 	racetest.Amounts(t)
 	var alone speed
 	bubble(t, func(t *testing.T) { alone = beside(t, nil) })
 	wild := temper{pace: 10 * time.Millisecond, bulk: 1000}
-	// The behaviors are made in the bubbles: they may hold what belongs to one.
+	// The behaviors are made inside the bubbles, because they may contain values of a bubble.
 	var names []string
 	bubble(t, func(*testing.T) { names = slices.Sorted(maps.Keys(zoo(wild))) })
 	speeds := make(map[string]speed)
@@ -282,8 +282,8 @@ func TestOddRelaysAreContained(t *testing.T) {
 				b := zoo(wild)[name]
 				s := beside(t, &b)
 				speeds[name] = s
-				// A first sync takes an eighth of a second; in which order goroutines run
-				// makes a difference of tens of milliseconds.
+				// A first sync takes an eighth of a second. The order of goroutines changes it by
+				// tens of milliseconds.
 				const slack = 150 * time.Millisecond
 				require.LessOrEqual(t, s.first, alone.first*3/2+slack, "the first sync of the honest relays")
 				require.LessOrEqual(t, s.live, alone.live*3/2+slack, "live events of the honest relays")
@@ -307,9 +307,8 @@ func TestOddRelaysAreContained(t *testing.T) {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// While a relay did not read, a REQ waited to be sent; the time counted as the
-// relay's, and the next REQ followed at once: nobody could have told whose a NOTICE
-// is.
+// While a relay did not read, a REQ waited to be sent. That time counted as the relay's, and the
+// next REQ followed immediately, so a NOTICE could not be assigned to a request.
 func TestRelayThatDoesNotReadIsNotHurried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

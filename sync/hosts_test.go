@@ -17,8 +17,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Who maintains a repository that is hosted with somebody else is kept and heard whether or not they
-// announce their own at us as well, in any order, and theirs is none of ours.
+// The announcement and states of a maintainer of a hosted repository are stored, whether or not the
+// maintainer's own announcement lists this service, in any order. The maintainer's repository is
+// not hosted.
 func TestHostsKeepsMaintainers(t *testing.T) {
 	alice, bob, mallory := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("mallory")
 	for name, host := range map[string]string{"lists us": us, "does not": "elsewhere.example"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// asks reports whether a request asks for something.
+// asks reports whether a request asks for events.
 func asks(req wire.Request) bool { return req.Type == wire.TypeReq || req.Type == wire.TypeNegOpen }
 
 // hundred publishes a hundred issues of the repository of hosted on a relay.
@@ -38,8 +38,8 @@ func (r *rig) hasAll(events []*nostr.Event) bool {
 	return true
 }
 
-// What is behind one connection hangs: pings are answered, nothing else is, and a new connection
-// would work. The connection was kept for ever, and called healthy.
+// The server behind one connection hangs: it answers pings and no requests, and a new connection
+// would work. The connection was kept forever and counted as healthy.
 func TestConnectionThatHangs(t *testing.T) {
 	racetest.Amounts(t)
 	for name, hangs := range map[string]func(req wire.Request, since time.Duration) bool{
@@ -64,11 +64,11 @@ func TestConnectionThatHangs(t *testing.T) {
 				case "at the first REQ":
 					after(20 * time.Minute)
 					require.True(t, r.hasAll(issues))
-				case "at the first NEG-OPEN": // it may be that it has no history
+				case "at the first NEG-OPEN": // the relay may have no history
 					after(5 * time.Hour)
 					require.True(t, r.hasAll(issues))
 				}
-				after(30 * time.Hour) // with a pass
+				after(30 * time.Hour) // includes a pass
 				require.True(t, r.hasAll(issues))
 				s := r.relay("wss://a.example")
 				require.Equal(t, uint64(2), s.Connects)
@@ -79,8 +79,8 @@ func TestConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// A relay that hangs on each connection is left alone for longer and longer, and is dead in the
-// end, though its connections hold.
+// A relay that hangs on each connection is left alone for growing times and finally counts as dead,
+// although its connections stay open.
 func TestRelayThatHangsBacksOff(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestRelayThatHangsBacksOff(t *testing.T) {
 		issues := hundred(a)
 		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
 		defer r.stop()
-		most, degraded := 0, false // while one stands it is not known that it hangs
+		most, degraded := 0, false // a hanging connection is detected only after a while
 		for range 6 * 60 {
 			after(time.Minute)
 			s := r.relay("wss://a.example")
@@ -113,9 +113,8 @@ func TestRelayThatHangsBacksOff(t *testing.T) {
 	})
 }
 
-// What is said now and then, on subscriptions that stand or in NOTICEs, is a sign of life, and so
-// is an answer to a REQ: a relay that is slow, has no NIP-77 and says nothing to NEG-OPEN, or
-// brings nothing for days, keeps its connection.
+// An occasional live event, NOTICE or answer to a REQ is a sign of life. The connection is kept
+// with a relay that is slow, ignores NEG-OPEN, or sends nothing for days.
 func TestQuietConnectionIsKept(t *testing.T) {
 	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
@@ -138,8 +137,8 @@ func TestQuietConnectionIsKept(t *testing.T) {
 	}
 }
 
-// A relay has lost what is behind one connection, its database or us, and refuses all that is
-// asked on it. It refused for ever, and what is followed was said to be.
+// A relay loses the database behind one connection and refuses all requests on it. It refused
+// forever, and its targets counted as followed.
 func TestConnectionThatRefusesAll(t *testing.T) {
 	racetest.Amounts(t)
 	for _, text := range []string{"error: database is closed", "error: internal", "restricted: this session was banned"} {
@@ -170,7 +169,7 @@ func TestConnectionThatRefusesAll(t *testing.T) {
 	}
 }
 
-// refusalOf is how a relay refuses a request.
+// refusalOf returns the refusal of a request.
 func refusalOf(req wire.Request, text string) wire.Message {
 	m := wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: text, Size: 60}
 	if req.Type == wire.TypeNegOpen {
@@ -179,8 +178,9 @@ func refusalOf(req wire.Request, text string) wire.Message {
 	return m
 }
 
-// A relay that never answers some form of request for history, none at all, or more than so many an hour, serves what is published all the
-// same: that was lost for hours on each day, since its connections counted as hanging, and it as dead.
+// A relay that never answers some form of historic request, none at all, or only a few per hour
+// still delivers live events. These were lost for hours each day, because its connections counted
+// as hanging and the relay as dead.
 func TestWhatIsNotAnsweredIsNoHangingConnection(t *testing.T) {
 	racetest.Amounts(t)
 	tagged := func(tag string) func(req wire.Request) bool {

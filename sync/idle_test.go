@@ -16,11 +16,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// idleConnections in the environment is how many connections are idle, and has it said what that
-// cost, as a benchmark says it. That is how cmd/bench asks.
+// idleConnections is an environment variable with the number of idle connections. If it is set, the
+// cost is printed like a benchmark result, for cmd/bench.
 const idleConnections = "GRASPSYNC_BENCH_CONNECTIONS"
 
-// Where nothing happens nobody is asked anything: what comes is followed, and not looked for.
+// Without activity no relay gets a request, because new events arrive live.
 func TestIdleHour(t *testing.T) {
 	connections, said := 20, false
 	if text := os.Getenv(idleConnections); text != "" {
@@ -60,7 +60,7 @@ func TestIdleHour(t *testing.T) {
 	})
 }
 
-// connected is how many relays there is a connection to.
+// connOpened returns the number of connected relays.
 func connOpened(s relaysync.Status) (n int) {
 	for _, r := range s.Relays {
 		if r.Phase == "live" {

@@ -52,7 +52,7 @@ func (v *countingVerifier) Verify(events []*nostr.Event) []error {
 	return relaytest.CheapVerifier{}.Verify(events)
 }
 
-// The same event from n relays had its signature checked n times.
+// The signature of one event from n relays was checked n times.
 func TestTrapH10_OneCheckPerEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -82,7 +82,7 @@ func TestTrapH10_OneCheckPerEvent(t *testing.T) {
 			sent := relays[i].Traffic()
 			require.Equal(t, "wss://"+hosts[i], rel.URL.String())
 			require.Equal(t, sent.BytesSent, int64(rel.Bytes)) //nolint:gosec // small
-			// What arrives on a subscription that has just been closed is no answer.
+			// An event on a subscription that was just closed is not an answer.
 			require.LessOrEqual(t, int(rel.Events), sent.EventsSent) //nolint:gosec // small
 			require.GreaterOrEqual(t, rel.Events, uint64(51))
 		}
@@ -90,8 +90,7 @@ func TestTrapH10_OneCheckPerEvent(t *testing.T) {
 	})
 }
 
-// A forged copy that comes first must not shadow the real event, and counts
-// against the relay that sent it.
+// A forged copy that comes first must not exclude the real event, and counts against its relay.
 func TestForgedCopyComesFirst(t *testing.T) {
 	for _, f := range []relaytest.Forgery{relaytest.ForgeSignature, relaytest.ForgeContent, relaytest.ForgeID} {
 		bubble(t, func(t *testing.T) {
@@ -119,7 +118,7 @@ func TestForgedCopyComesFirst(t *testing.T) {
 	}
 }
 
-// badAnswers is a policy and verifier that at first gives no valid answer.
+// badAnswers is a policy and verifier whose first answers are invalid.
 type badAnswers struct {
 	relaysync.Policy
 	relaysync.Verifier
@@ -141,8 +140,8 @@ func (b *badAnswers) Verify(events []*nostr.Event) []error {
 	return b.Verifier.Verify(events)
 }
 
-// What the embedder's code gets wrong is neither a verdict on the event nor a proof
-// against the relay.
+// An invalid answer of the embedder's code is neither a verdict about the event nor a proof against
+// the relay.
 func TestInvalidAnswers(t *testing.T) {
 	for name, b := range map[string]*badAnswers{
 		"no decision":        {},
@@ -162,7 +161,7 @@ func TestInvalidAnswers(t *testing.T) {
 				b.signatures.Store(1)
 				issue := owner.Issue(at(time.Minute), owner.Ref("repo"), "x")
 				a.Publish(issue)
-				a.Cut() // what the verifier dropped comes with the next catch-up
+				a.Cut() // the next catch-up fetches the event that the verifier dropped
 				after(5 * time.Minute)
 				require.True(t, r.has(issue))
 				require.Zero(t, r.relay("wss://a.example").Strikes)
@@ -171,7 +170,7 @@ func TestInvalidAnswers(t *testing.T) {
 	}
 }
 
-// What moderation removed came back with the next pass.
+// Events removed by moderation came back with the next pass.
 func TestRemovedStaysAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -180,14 +179,14 @@ func TestRemovedStaysAway(t *testing.T) {
 		defer r.stop()
 		after(time.Minute)
 		spam := owner.Issue(at(time.Hour), owner.Ref("repo"), "spam")
-		r.manager.NotifyRemoved(eventtest.Of(spam)) // it was here before, and nobody met it since
+		r.manager.NotifyRemoved(eventtest.Of(spam)) // it was stored before and not received since
 		a.Publish(spam)
 		after(30 * time.Hour)
 		require.False(t, r.has(spam))
 	})
 }
 
-// Before the store was read nothing can be judged.
+// No event can be judged before the Store was read.
 func TestJudgeBeforeTheScan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		owner := relaytest.NewCheapKey("owner")
@@ -209,7 +208,7 @@ func TestJudgeBeforeTheScan(t *testing.T) {
 	})
 }
 
-// Seconds beyond what a time can hold come out before all others.
+// Seconds beyond the range of time.Time were treated as before all others.
 func TestJudgeTimesBeyondAllClocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, owner := hosted(t, relaytest.NewNetwork(), relaysync.Config{})
@@ -226,8 +225,8 @@ func TestJudgeTimesBeyondAllClocks(t *testing.T) {
 	})
 }
 
-// What a client submits and the Policy would take is refused when it has expired, as what
-// relays bring is. Of what the Policy does not take it says itself why.
+// A submitted event that the Policy accepts is rejected if it has expired, like events from relays.
+// If the Policy does not accept it, the reason of the Policy is used.
 func TestSubmittedWhenExpired(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -251,7 +250,7 @@ func TestSubmittedWhenExpired(t *testing.T) {
 	})
 }
 
-// breathless says a few last things at once, and ends.
+// breathless is a relay that sends its last messages together and disconnects.
 type breathless struct {
 	relaysync.Transport
 	last  int
@@ -293,8 +292,8 @@ func (c *breathlessConn) Receive(ctx context.Context) (wire.Message, error) {
 	return msg, nil
 }
 
-// What a relay said before its connection ended counts, though the end is known before all
-// of it is looked at.
+// Messages that a relay sent before its connection ended count, although the end is known before
+// all are processed.
 func TestLastWordsCount(t *testing.T) {
 	for range 20 {
 		bubble(t, func(t *testing.T) {

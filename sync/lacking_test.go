@@ -11,9 +11,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What a client had published half a second before a relay was compared was said to be lacking
-// there, as a warning and until the next day: it was on its way. It is said at the next pass if the
-// relay still lacks it then, with the time.
+// An event published by a client half a second before a comparison counted as lacking at the relay,
+// with a warning, until the next day. Now it is reported in the next pass if the relay still lacks
+// it, with the time.
 func TestWhatIsNewIsNotLacking(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, logs := relaytest.NewNetwork(), newCapture()
@@ -39,7 +39,8 @@ func TestWhatIsNewIsNotLacking(t *testing.T) {
 	})
 }
 
-// After a restart nobody knows when an event came: one that was made just now is on its way.
+// After a restart the time of arrival is unknown, so an event with a recent created_at does not
+// count as lacking.
 func TestWhatIsNewIsNotLackingAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, logs := relaytest.NewNetwork(), newCapture()

@@ -23,8 +23,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// roomy never has room for a stranger's spam, and for pull requests of others only while
-// it is not full.
+// roomy never has room for a stranger's spam, and has room for pull requests of others unless it is
+// full.
 type roomy struct {
 	relaysync.Policy
 	full atomic.Bool
@@ -37,8 +37,8 @@ func (p *roomy) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Sou
 	return p.Policy.Judge(ctx, ev, src, view)
 }
 
-// flocked is a relay on which somebody puts pull requests to our repository, each with a key
-// of its own, for which the host has no room, and honest newcomers a few others.
+// flocked is a relay with many pull requests to a hosted repository, each by a new key, for which
+// the host has no room, and a few by honest newcomers.
 type flocked struct {
 	*rig
 	relay  *relaytest.Relay
@@ -63,7 +63,7 @@ func (c *flocked) missing() (n int) {
 	return n
 }
 
-// arrive waits until all honest ones are here.
+// arrive waits until all honest pull requests are stored.
 func (c *flocked) arrive(most time.Duration) (took time.Duration) {
 	began := time.Now()
 	for c.missing() > 0 && time.Since(began) < most {
@@ -72,8 +72,8 @@ func (c *flocked) arrive(most time.Duration) (took time.Duration) {
 	return time.Since(began)
 }
 
-// flockedTo starts a manager whose relay was away for a while, in which spam has come,
-// and behind it, that is longer ago, the honest pull requests.
+// flockedTo starts a manager whose relay was disconnected for a while. Spam was published in that
+// time, after the honest pull requests.
 func flockedTo(t *testing.T, n int, behavior relaytest.Behavior, cfg relaysync.Config) *flocked {
 	t.Helper()
 	identity, err := nip34.ParseIdentity(us)
@@ -97,9 +97,8 @@ func flockedTo(t *testing.T, n int, behavior relaytest.Behavior, cfg relaysync.C
 	return c
 }
 
-// Nothing was remembered of what the host had no room for. More of it than is looked at
-// in the time of a batch had the catch-up begin anew each half hour: what lay behind it
-// came with the daily pass.
+// Events without room were not remembered. If there were more of them than one batch could process,
+// the catch-up started again every half hour, and older events came only with the daily pass.
 func TestNoRoomForManyHidesNobody(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -125,8 +124,8 @@ func TestNoRoomForManyHidesNobody(t *testing.T) {
 	})
 }
 
-// What nobody had room for is judged again from memory, so that it is here once there is. A
-// process that ends, in the middle of it as well, loses nothing of it.
+// Events without room are judged again from memory and stored when there is room. A process that
+// ends at any time loses none of them.
 func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 	racetest.Amounts(t)
 	for name, m := range map[string]struct {
@@ -168,14 +167,14 @@ func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 	}
 }
 
-// Newcomers' live events of the kind that a relay was full of were left out for up to an
-// hour: to a repository that nobody attacked as well.
+// Live events of newcomers were rejected for up to an hour if a relay was full of similar events,
+// even in a repository that was not attacked.
 func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 	racetest.Amounts(t)
 	const soon = 2 * time.Minute
 	rates := map[string]struct{ rate, n, least int }{
 		"15 a second": {15, 13_500, 100},
-		"60 a second": {60, 18_000, 35}, // twice what is looked at of one relay
+		"60 a second": {60, 18_000, 35}, // twice the number that is processed for one relay
 	}
 	for _, name := range racetest.Some(1, slices.Sorted(maps.Keys(rates))) {
 		f := rates[name]
@@ -248,8 +247,8 @@ func TestNewcomersBesideWhatThereIsNoRoomFor(t *testing.T) {
 	}
 }
 
-// What was accepted of it once there was room was tried again together, for ever, with one
-// that the Store can't stand. While nothing can be saved it waits.
+// Events accepted after there was room were retried forever together with an event on which the
+// Store fails. While nothing can be saved, they wait.
 func TestWhatHadNoRoomAndCannotBeSaved(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(fmt.Sprint("down ", down), func(t *testing.T) {

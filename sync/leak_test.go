@@ -18,13 +18,13 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// openFiles counts open descriptors, where the system tells.
+// openFiles returns the number of open descriptors, if the system reports it.
 func openFiles() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)
 }
 
-// Whoever starts and stops a manager again and again ends with what there was.
+// Repeated starts and stops of a manager leave nothing behind.
 func TestLeakStartStop(t *testing.T) {
 	net := relaytest.NewNetwork()
 	modes := []relaytest.Behavior{{}, {NoAnswer: true}, {Link: relaytest.Link{StopReading: true}}, {Down: true}, {Oddities: relaytest.Oddities{NeverEOSE: true}}}
@@ -47,7 +47,7 @@ func TestLeakStartStop(t *testing.T) {
 			defer close(ended)
 			_ = m.Run(ctx)
 		}()
-		for range i % 20 { // stopped at whatever it is doing by then
+		for range i % 20 { // stopped at different points of its work
 			runtime.Gosched()
 		}
 		m.NotifyStored(eventtest.Of(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i))))
@@ -62,14 +62,14 @@ func TestLeakStartStop(t *testing.T) {
 	for i := range 200 {
 		cycle(i)
 	}
-	goleak.VerifyNone(t, before) // the last of them may take a moment to end
+	goleak.VerifyNone(t, before) // the last goroutine may need a moment to end
 	require.LessOrEqual(t, openFiles(), descriptors)
 	for _, r := range net.Relays() {
 		require.Zero(t, r.Connections().Open)
 	}
 }
 
-// 2,000 reconnects leave one connection, and as many goroutines as before.
+// 2,000 reconnects leave one connection and no additional goroutine.
 func TestLeakReconnects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -102,8 +102,8 @@ func TestLeakReconnects(t *testing.T) {
 	})
 }
 
-// Run ends in time under 200 relays that hang in every way there is, and nothing of
-// theirs remains: the bubble would not end.
+// Run ends in time with 200 relays that hang in different ways. No goroutine remains, because the
+// bubble would not end.
 func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

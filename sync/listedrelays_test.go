@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// on is an announcement of "repo" on some hosts by one who lists others.
+// on returns an announcement of "repo" that lists some hosts and maintainers.
 func on(k *relaytest.Key, at nostr.Timestamp, hosts []string, lists ...*relaytest.Key) *nostr.Event {
 	relays, clones := make([]string, len(hosts)), make([]string, len(hosts))
 	for i, h := range hosts {
@@ -28,7 +28,7 @@ func on(k *relaytest.Key, at nostr.Timestamp, hosts []string, lists ...*relaytes
 	return k.Announcement(at, "repo", relays, clones, lists...)
 }
 
-// teamOf starts a manager that knows a repository of ann on us and a.example, where she lists others.
+// teamOf starts a manager with a repository of ann on us and a.example that lists maintainers.
 func teamOf(t *testing.T, net *relaytest.Network, cfg relaysync.Config, lists ...*relaytest.Key) (*rig, *relaytest.Key) {
 	t.Helper()
 	ann := relaytest.NewCheapKey("ann")
@@ -37,7 +37,7 @@ func teamOf(t *testing.T, net *relaytest.Network, cfg relaysync.Config, lists ..
 	return start(t, net, r.store, cfg), ann
 }
 
-// listers returns who names the relays at which the repository of ann is followed.
+// listers returns the author who lists each relay of ann's repository.
 func (r *rig) listers(ref graspsync.RepoRef) map[string]graspsync.PubKey {
 	r.t.Helper()
 	s, err := r.manager.RepoStatus(r.t.Context(), ref)
@@ -49,8 +49,8 @@ func (r *rig) listers(ref graspsync.RepoRef) map[string]graspsync.PubKey {
 	return by
 }
 
-// A relay that only a maintainer names whom the owner lists was never asked: their states, and
-// whatever was written there about the repository, did not come.
+// A relay that only a maintainer lists was never followed, so the maintainer's states, and all
+// events about the repository there, did not arrive.
 func TestRelaysOfThoseWhoAreListed(t *testing.T) {
 	for _, narrow := range []bool{false, true} {
 		t.Run(fmt.Sprint("narrow ", narrow), func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestRelaysOfThoseWhoAreListed(t *testing.T) {
 				comment := user.Comment(at(time.Minute), pr, "please")
 				issue := user.Issue(at(time.Minute), ann.Ref("repo"), "y")
 				a.Publish(ofBob)
-				b.Publish(ofCat, byBob, pr, comment) // nobody but bob names it
-				c.Publish(byCat, issue)              // nor this, but cat, whom bob lists
+				b.Publish(ofCat, byBob, pr, comment) // listed only by bob
+				c.Publish(byCat, issue)              // listed only by cat, whom bob lists
 				after(2 * time.Minute)
 				for _, ev := range []*nostr.Event{ofBob, ofCat, byBob, byCat, pr, comment, issue} {
 					require.True(t, r.has(ev), ev.Kind)
@@ -86,7 +86,7 @@ func TestRelaysOfThoseWhoAreListed(t *testing.T) {
 	}
 }
 
-// What is stored at the start says it as well as what comes.
+// The same after a restart, from stored announcements.
 func TestRelaysOfThoseWhoAreListed_Restart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -102,7 +102,7 @@ func TestRelaysOfThoseWhoAreListed_Restart(t *testing.T) {
 	})
 }
 
-// Relays come and go with those who name them, and with their being listed.
+// Relays are dropped when their lister no longer lists them or is no longer listed.
 func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 	ann, bob, cat := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat")
 	roles := func(k *relaytest.Key, at nostr.Timestamp, roles ...nostr.Tag) *nostr.Event {
@@ -166,9 +166,9 @@ func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 	}
 }
 
-// Somebody who is listed and names a thousand relays, and a crowd who name sixteen each, are
-// followed at as many as there is room for beside the owner's, of everybody some; what others
-// have to say, and other people's repositories, do not wait for theirs.
+// A maintainer who lists a thousand relays, and many who list sixteen each, are followed at as many
+// relays as there is room for in addition to the owner's, some of each author. Other events and
+// other repositories do not wait for these relays.
 func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
 	dead := func(who, n int) (hosts []string) {
 		for i := range n {
@@ -193,7 +193,7 @@ func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
 				}
 				after(10 * time.Minute)
 				require.Len(t, r.manager.Status().Relays, 1+16)
-				a.Publish(on(bob, at(time.Hour), []string{"b.example"}, ann)) // the last to answer
+				a.Publish(on(bob, at(time.Hour), []string{"b.example"}, ann)) // the last answer
 				byBob := bob.State(at(time.Minute), "repo", nil, "")
 				b.Publish(byBob)
 				r.save(dan.Hosted(at(time.Minute), "other", us, "d.example"))
@@ -216,8 +216,8 @@ func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
 	}
 }
 
-// Who lists whom, and what they name, concerns the repositories of that name alone, and of their
-// relays those that come or go.
+// A change of listings concerns only repositories with that identifier, and only the relays that
+// are added or dropped.
 func TestRelaysOfThoseWhoAreListed_CostsWhatChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -248,7 +248,7 @@ func TestRelaysOfThoseWhoAreListed_CostsWhatChanges(t *testing.T) {
 	})
 }
 
-// An announcement that waits for its git data has those followed whom it lists, for states.
+// The maintainers that a held announcement lists are followed for states.
 func TestRelaysOfThoseWhoAreListed_Held(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

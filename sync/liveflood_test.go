@@ -14,8 +14,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// flooded starts a manager that follows an honest relay, on which a stranger then puts
-// announcements that are not for us, and behind them an honest issue comes.
+// flooded starts a manager that follows an honest relay. A stranger publishes announcements of
+// other services there, followed by an honest issue.
 func flooded(t *testing.T, ago time.Duration) (r *rig, issue *nostr.Event) {
 	t.Helper()
 	net := relaytest.NewNetwork()
@@ -33,8 +33,8 @@ func flooded(t *testing.T, ago time.Duration) (r *rig, issue *nostr.Event) {
 	return r, issue
 }
 
-// The pace for what is of no use stopped the reading of the connection: an honest live
-// issue waited three quarters of an hour behind 30,000 foreign announcements.
+// The pace for useless events stopped the reading of the connection: an honest live issue waited
+// three quarters of an hour behind 30,000 announcements of other services.
 func TestLiveEventsDoNotWaitBehindForeignOnes(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A relay that was read from is known to have stood until shortly before it was lost. While it was not
-// read from, only its last message is known.
+// A relay that was being read is known to have been connected until shortly before its loss.
+// Otherwise only the time of its last message is known.
 func TestSignsWhileReadingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s liveness

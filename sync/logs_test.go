@@ -74,7 +74,7 @@ func (c *capture) find(msg string) (out []logged) {
 	return out
 }
 
-// Each situation is logged at the level, and with the keys, that operators expect.
+// Each situation is logged at the expected level with the expected keys.
 func TestLogLevels(t *testing.T) {
 	racetest.Amounts(t)
 	type situation struct {
@@ -82,7 +82,7 @@ func TestLogLevels(t *testing.T) {
 		msg   string
 		level slog.Level
 		keys  []string
-		times int // exactly; 0: at least once
+		times int // exact number; 0: at least one
 		play  func(t *testing.T, net *relaytest.Network, cfg relaysync.Config)
 	}
 	play := func(b relaytest.Behavior, d time.Duration) func(*testing.T, *relaytest.Network, relaysync.Config) {
@@ -158,8 +158,8 @@ func TestLogLevels(t *testing.T) {
 	}
 }
 
-// playGap has a relay lose a live event. The daily pass finds it, after found; or,
-// if that is 0, the history of another repository that it tags as well.
+// playGap makes a relay lose a live event. The daily pass finds it after found. If found is 0, the
+// history of another repository that the event tags finds it.
 func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found time.Duration) *rig {
 	t.Helper()
 	a := net.Add("wss://a.example", relaytest.Behavior{})
@@ -176,7 +176,7 @@ func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found t
 	return r
 }
 
-// Whoever looks for an event that is not here finds why, at debug level.
+// The debug log contains the reason why an event is not stored.
 func TestWhyAnEventIsNotHere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, logs := relaytest.NewNetwork(), newCapture()
@@ -216,8 +216,8 @@ func TestWhyAnEventIsNotHere(t *testing.T) {
 	})
 }
 
-// A relay that keeps back what it has and serves it as history, or refuses whatever is
-// asked for, filled our log: a line for each event and each value.
+// A relay that withholds live events and serves them as history, or refuses every request, filled
+// our log: a line for each event and each value.
 func TestLogsOfAWithholdingRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -235,8 +235,7 @@ func TestLogsOfAWithholdingRelay(t *testing.T) {
 	})
 }
 
-// Logs were full of what strangers write: in colours, in lines of any length, as
-// fast as they could.
+// Logs were full of remote text: in colors, in lines of any length, without a rate limit.
 func TestPromiseP11_RemoteText(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -291,7 +290,7 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	})
 }
 
-// blocksAll are rules by which nothing is to be here.
+// blocksAll blocks everything.
 type blocksAll struct{}
 
 func (blocksAll) Blocks(graspsync.Event) (string, []graspsync.Dependency) {
@@ -300,7 +299,8 @@ func (blocksAll) Blocks(graspsync.Event) (string, []graspsync.Dependency) {
 func (blocksAll) BlocksRepository(graspsync.RepoRef) bool { return true }
 func (blocksAll) BlocksRelay(graspsync.RelayURL) bool     { return false }
 
-// With another domain nothing that is stored is ours any more, and nothing said so.
+// After a change of the domain no stored announcement makes a repository hosted, and nothing was
+// logged.
 func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
 	racetest.Amounts(t)
 	const line = "no stored announcement lists this server, check the domain"
@@ -320,7 +320,7 @@ func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
 			}
 			r := start(t, relaytest.NewNetwork(), store, cfg)
 			defer r.stop()
-			after(50 * time.Hour) // it is said once
+			after(50 * time.Hour) // it is logged once
 			said := log.find(line)
 			if ours {
 				require.Empty(t, said)
