@@ -13,9 +13,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// The thinnest path: an announcement here leads to a relay, its events to here,
-// another announcement there to a second relay, and what is published later comes
-// live.
+// The basic path: a stored announcement leads to a relay, whose events are fetched. Another
+// announcement on that relay leads to a second relay. Events published later arrive live.
 func TestCatchUpAndFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -61,8 +61,8 @@ ngit_sync_events_synced_total 1
 	})
 }
 
-// Labels that strangers control grew without bound, and a forgotten relay left its
-// series behind.
+// The number of labels that strangers control was not limited, and the series of a forgotten relay
+// remained.
 func TestTrapS3_Labels(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -80,7 +80,7 @@ func TestTrapS3_Labels(t *testing.T) {
 		r.save(owner.Hosted(at(0), "repo", us, "r0.example"))
 		after(time.Minute)
 		require.Equal(t, map[string]bool{"wss://r0.example": true, "other": true}, relayLabels(t, r.manager.Collector("ngit")))
-		// What is forgotten leaves its series to others, whether or not it had one.
+		// A forgotten relay frees its label for others, whether or not it had one.
 		r.save(owner.Hosted(at(-time.Minute), "repo", append([]string{us}, hosts...)...))
 		after(2 * time.Minute)
 		require.Len(t, relayLabels(t, r.manager.Collector("ngit")), 4)
@@ -139,7 +139,7 @@ func TestTrapS1_OneSetForManyRelays(t *testing.T) {
 	})
 }
 
-// Logs held full lists of ids, and whatever a relay wrote.
+// Logs contained full lists of ids and unlimited remote text.
 func TestTrapS4_LogLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -164,8 +164,7 @@ func TestTrapS4_LogLines(t *testing.T) {
 	})
 }
 
-// Every metric, with all that can be counted, is what promlint wants, but for three
-// gauges whose names dashboards know.
+// Every metric passes promlint, except three gauges whose names dashboards use.
 func TestMetricsLint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -229,8 +228,8 @@ ngit_sync_learned_total{fact="no_negentropy"} 1
 	})
 }
 
-// What relays without a label of their own had counted went down when one of them was
-// forgotten: to a dashboard that is a restart.
+// The shared counters decreased when a relay without its own label was forgotten. A dashboard
+// interprets a decrease as a restart.
 func TestCountersOutliveTheRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -258,7 +257,7 @@ func TestCountersOutliveTheRelay(t *testing.T) {
 	})
 }
 
-// counted has the counters of a relay, but for requests of which there are kinds.
+// counted returns the counters of a relay, except requests, which have a label.
 func counted(t *testing.T, c prometheus.Collector, relay string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

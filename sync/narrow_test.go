@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// holder is a policy that holds what belongs to repositories of some names.
+// holder is a policy that holds the events of repositories with some names.
 type holder struct{ *keeper }
 
 func (h holder) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
@@ -29,15 +29,15 @@ func (h holder) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Sou
 	return h.Policy.Judge(ctx, ev, src, view)
 }
 
-// narrowWorld is a relay with repositories of ours, of which some are held, and with
-// more of strangers.
+// narrowWorld is a relay with hosted repositories, of which some are held, and with more
+// repositories of strangers.
 type narrowWorld struct {
 	*rig
 	hub             *relaytest.Relay
 	owner, stranger *relaytest.Key
 	policy          holder
 	ours, foreign   []*nostr.Event // states
-	asked           int            // requests that were looked at
+	asked           int            // requests that were examined
 }
 
 func newNarrowWorld(t *testing.T, b relaytest.Behavior) *narrowWorld {
@@ -62,8 +62,8 @@ func newNarrowWorld(t *testing.T, b relaytest.Behavior) *narrowWorld {
 	return w
 }
 
-// state publishes a repository of ours, and its state. Those of odd numbers are signed
-// by a maintainer who is not the owner.
+// state publishes a hosted repository and its state. A maintainer who is not the owner signs the
+// states with odd numbers.
 func (w *narrowWorld) state(name string) {
 	maintainer, signer := relaytest.NewCheapKey("maintainer"), w.owner
 	relays := []string{"wss://" + us, "wss://hub.example"}
@@ -74,7 +74,7 @@ func (w *narrowWorld) state(name string) {
 	ago := time.Hour + time.Duration(len(w.ours))*time.Second
 	st := signer.State(at(ago), name, nil, "")
 	w.hub.Publish(w.owner.Announcement(at(ago), name, relays, clones, maintainer), st)
-	if signer == maintainer { // who serves it elsewhere
+	if signer == maintainer { // whose own announcement lists another server
 		w.hub.Publish(maintainer.Announcement(at(ago), name, relays[1:], []string{maintainer.CloneURL(relays[1], name)}, w.owner))
 	}
 	w.ours = append(w.ours, st)
@@ -86,7 +86,7 @@ func (w *narrowWorld) run(cfg relaysync.Config) {
 	w.rig = start(w.t, w.net, w.store, cfg)
 }
 
-// here checks that we have these states, or the policy holds them.
+// here checks that these states are stored, or held by the policy.
 func (w *narrowWorld) here(states ...*nostr.Event) {
 	w.t.Helper()
 	for _, st := range states {
@@ -94,8 +94,7 @@ func (w *narrowWorld) here(states ...*nostr.Event) {
 	}
 }
 
-// asksForForeign reports whether any request since the last call was for a state of a
-// stranger's.
+// asksForForeign reports whether a request since the last call was for a state of a stranger.
 func (w *narrowWorld) asksForForeign() bool {
 	requests := w.hub.Requests()
 	defer func() { w.asked = len(requests) }()
@@ -112,9 +111,9 @@ func (w *narrowWorld) asksForForeign() bool {
 	return false
 }
 
-// With layer 1 narrowed the states of our repositories come, old ones and new ones,
-// also of those that are held, and nobody else's are asked for. Configured otherwise
-// after a restart we do not believe to have what was never asked for.
+// With HostedStatesOnly the old and new states of hosted and held repositories arrive, and no other
+// states are requested. After a restart with another value, state that was never requested does not
+// count as fetched.
 func TestHostedStatesOnly(t *testing.T) {
 	racetest.Amounts(t)
 	for name, behavior := range map[string]relaytest.Behavior{
@@ -160,7 +159,7 @@ func TestHostedStatesOnly(t *testing.T) {
 				live()
 				require.False(t, w.asksForForeign())
 
-				// One that becomes ours, when its state must have come with layer 1.
+				// A repository becomes hosted; its state must have come with layer 1.
 				restart(false)
 				require.True(t, w.asksForForeign())
 				w.hub.Publish(w.stranger.Hosted(at(0), "foreign7", us, "hub.example"))
@@ -169,7 +168,7 @@ func TestHostedStatesOnly(t *testing.T) {
 				live()
 				ours(3, 0)
 
-				// One that became ours is asked about by name.
+				// The state of a repository that becomes hosted is requested by identifier.
 				w.foreign = w.foreign[8:]
 				w.asksForForeign()
 				restart(true)

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 )
 
-// slowStamps is a Store that takes a second to read anything.
+// slowStamps is a Store that takes a second to read keys.
 type slowStamps struct {
 	Store
 	reads int
@@ -33,8 +33,8 @@ func (s *slowStamps) Keys(ctx context.Context, _ nostr.Filter) iter.Seq2[graspsy
 	}
 }
 
-// Relays share what is loaded for one of them. That one may hang up: the others must
-// not be fetched from in pages for it.
+// Relays share a set that is loaded for one of them. If that relay disconnects, the others must not
+// be fetched by pages for that reason.
 func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStamps{}
@@ -63,7 +63,7 @@ func TestSetIsLoadedThoughTheFirstHasGone(t *testing.T) {
 	})
 }
 
-// What was loaded last in a pass stayed in memory until the next one.
+// The last loaded set of a pass stayed in memory until the next pass.
 func TestOldSetsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newNegentropySets(&slowStamps{}, nil, 10, nil, nil)
@@ -75,7 +75,7 @@ func TestOldSetsAreForgotten(t *testing.T) {
 		require.Empty(t, s.loaded)
 		require.Empty(t, s.begun)
 
-		// One that took the place of one that failed has a time of its own.
+		// A set that replaced a failed one has its own age.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = s.load(ctx, nostr.Filter{})

@@ -14,9 +14,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Relays whose NIP-77 is wrong and whose REQs are right: one says that both have the same, another's
-// index begins two days ago. That was believed for good: the audit found proof, day after
-// day, and what it had not drawn yet was confirmed and never came.
+// Relays whose NIP-77 is wrong and whose REQs are right: one always reports equal sets, the other's
+// index begins two days ago. NIP-77 was trusted permanently: each daily audit found proof, but
+// events outside its windows counted as confirmed and never came.
 func TestWrongNIP77IsFoundOut(t *testing.T) {
 	racetest.Amounts(t)
 	for name, handle := range map[string]func(c *relaytest.ConnScript, req wire.Request) bool{

@@ -16,11 +16,11 @@ type later time.Duration
 // Error implements error.
 func (l later) Error() string { return "address had its share" }
 
-// RetryAfter is what sync asks such an error.
+// RetryAfter returns the time until another attempt is allowed.
 func (l later) RetryAfter() time.Duration { return time.Duration(l) }
 
-// A relay that our own budget of addresses kept from being dialed was dead after a day,
-// though it had never been asked anything.
+// A relay that our own limit of attempts kept from being dialed was dead after a day, although no
+// attempt had reached it.
 func TestOurOwnRefusalIsNoFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

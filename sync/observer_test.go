@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// watched keeps what an observer was told.
+// watched stores all observations.
 type watched struct {
 	mu  sync.Mutex
 	all []relaysync.Observation // guarded by mu
@@ -109,7 +109,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// Whoever is told takes its time: sync goes on, and what it misses is counted.
+// A slow observer does not delay sync. Observations that it misses are counted.
 func TestPromiseP40_SlowObserver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -132,7 +132,7 @@ func TestPromiseP40_SlowObserver(t *testing.T) {
 		require.Equal(t, int64(1), told.Load())
 		dropped := r.manager.Status().Events.Dropped["observations"]
 		require.GreaterOrEqual(t, dropped, uint64(45))
-		r.stop() // waits for the call under way
+		r.stop() // waits for the running call
 	})
 }
 
@@ -153,7 +153,7 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
-// What an observer is told may lead to any question about the manager.
+// An observer may call any method of the manager.
 func TestObserverAsks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -28,7 +28,8 @@ func set(t *testing.T, b *rules.RuleSet, a rules.Action, s rules.Subject) {
 	require.NoError(t, b.Set(t.Context(), rules.Rule{Action: a, Subject: s}))
 }
 
-// A relay that is blocked is left at once and asked for nothing, and followed again once it is not.
+// A blocked relay is disconnected immediately and gets no requests. It is followed again after the
+// block is lifted.
 func TestBlockedRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, book := relaytest.NewNetwork(), newBook(t)
@@ -64,8 +65,8 @@ func TestBlockedRelay(t *testing.T) {
 	})
 }
 
-// What a blocked author writes is refused, whoever brings it, and comes when the block is lifted,
-// without waiting for the next pass; so does a repository with all that belongs to it.
+// Events of a blocked author are rejected from any source, and arrive after the block is lifted,
+// without waiting for the next pass. The same holds for a repository with all its events.
 func TestBlockedAuthorAndRepository(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, book := relaytest.NewNetwork(), newBook(t)
@@ -109,7 +110,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		require.Equal(t, []bool{true, true, true, true, true, true, true}, which())
 		require.Equal(t, 4, r.manager.Status().Repos)
 
-		// One that is here is followed no more once it is blocked, though it is stored.
+		// A stored repository is no longer followed after it is blocked.
 		set(t, book, rules.Block, rules.OfRepository(bob.Ref("bad")))
 		set(t, book, rules.Block, rules.OfAuthor(mallory.PubKey()))
 		require.NoError(t, r.manager.RulesChanged(t.Context()))
@@ -119,7 +120,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 		require.ErrorIs(t, err, relaysync.ErrUnknownRepo)
 		late := bob.Issue(at(0), bob.Ref("bad"), "late")
 		a.Publish(late)
-		after(48 * time.Hour) // the store was read again, and history compared
+		after(48 * time.Hour) // the store was read again, and history was compared
 		require.Equal(t, 2, r.manager.Status().Repos)
 		require.False(t, r.has(late))
 		require.NoError(t, book.Unset(t.Context(), rules.OfRepository(bob.Ref("bad"))))
@@ -130,7 +131,7 @@ func TestBlockedAuthorAndRepository(t *testing.T) {
 	})
 }
 
-// A relay that was repaired waits out a backoff of an hour, unless somebody wants it tried now.
+// A repaired relay waits up to an hour for its backoff, unless an operator retries it.
 func TestRetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -156,8 +157,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// What a relay was asked for and got lost here comes again with a resync: of the relay, connected or
-// not, or of the repository, and of no other one.
+// Fetched events that were lost from the Store come again after a resync: of the relay, connected
+// or not, or of the repository, and of no other one.
 func TestResync(t *testing.T) {
 	for name, c := range map[string]struct {
 		down bool
@@ -218,7 +219,7 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// Relays to begin with come and go while a server runs, also before it has read its store.
+// Bootstrap relays can be added and removed while a server runs, also before it has read its store.
 func TestBootstrapAtRunTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -245,7 +246,7 @@ func TestBootstrapAtRunTime(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_ = r.manager.AddBootstrap(ctx, a.URL()) // it may have been done, and must not hang
+		_ = r.manager.AddBootstrap(ctx, a.URL()) // the result does not matter, but the call must return
 	})
 	bubble(t, func(t *testing.T) {
 		r, _ := hosted(t, relaytest.NewNetwork(), relaysync.Config{})

@@ -16,7 +16,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// What comes first is followed, ourselves being last; what is left out is counted.
+// The first relays are followed. This server counts as the last one here. Further relays are
+// counted.
 func TestMaxRelaysPerRepo(t *testing.T) {
 	for most, c := range map[int]struct{ known, dropped int }{0: {16, 9}, 3: {3, 22}, 20: {20, 5}, 64: {24, 0}} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -41,8 +42,7 @@ func TestMaxRelaysPerRepo(t *testing.T) {
 	}
 }
 
-// What was rejected is not fetched again by the passes over history as long as it is
-// remembered.
+// Rejected events are not fetched again by passes while they are remembered.
 func TestRejectedFor(t *testing.T) {
 	racetest.Amounts(t)
 	for keep, times := range map[time.Duration]uint64{0: 1, time.Hour: 3} {
@@ -97,7 +97,8 @@ func TestPageLimit(t *testing.T) {
 	}
 }
 
-// A relay that chatters is cut once its chatter is more than comes back with time.
+// A relay that sends useless messages is disconnected when these exceed the allowance and its
+// refill.
 func TestRefill(t *testing.T) {
 	for refill, dials := range map[int64]int{0: 1, 1 << 10: 2} {
 		t.Run(fmt.Sprint(refill), func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestRefill(t *testing.T) {
 	}
 }
 
-// A relay that is not followed for a repository is not said to lack its events.
+// A relay that is not followed for a repository does not count as lacking its events.
 func TestMaxRelaysPerRepo_NothingIsLacked(t *testing.T) {
 	for most, lacks := range map[int]int{0: 1, 2: 0} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// fullOf has no room for what a stranger sends, which is all about us.
+// fullOf has no room for a stranger's events, which all refer to hosted repositories.
 type fullOf struct {
 	relaysync.Policy
 	answer graspsync.Decision
@@ -35,9 +35,9 @@ func (p fullOf) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Sou
 	return p.Policy.Judge(ctx, ev, src, view)
 }
 
-// What refers to our repositories and is refused for lack of room stopped the reading of
-// the relay once it had used up the allowance for what is ours: honest issues of the relay
-// came a quarter of an hour late after one hour of pull requests, and ever later.
+// Events about hosted repositories that were rejected for lack of room stopped the reading of the
+// relay after they had used up an allowance. After one hour of such pull requests, honest issues
+// came a quarter of an hour late, with growing delay.
 func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
 	racetest.Amounts(t)
 	identity, err := nip34.ParseIdentity(us)
@@ -95,7 +95,7 @@ func TestLiveEventsDoNotWaitBehindWhatIsRefusedOfOurs(t *testing.T) {
 				}
 				var others []*nostr.Event
 				for i := 0; time.Since(began) < c.lasts; i++ {
-					if i%10 == 0 { // by whom we know, and by whom we do not
+					if i%10 == 0 { // by a known author, and by an unknown one
 						for j, by := range []*relaytest.Key{owner, newcomer()} {
 							ev := by.Issue(at(0), repo, fmt.Sprint("honest", i, j))
 							a.Publish(ev)

@@ -23,9 +23,8 @@ func heapInUse() int64 {
 	return int64(m.HeapInuse)
 }
 
-// A Store that could save nothing for six hours, with little room for what is on its way,
-// got most of what came live in that time when others were tried again by their ids, and
-// some only by the daily pass.
+// A Store could save nothing for six hours, with little room in the pipeline. Most live events of
+// that time were stored only after requests by id, and some only by the daily pass.
 func TestStoreDownForHoursWithLittleRoom(t *testing.T) {
 	racetest.Amounts(t)
 	for _, relays := range []int{1, 3} {

@@ -19,15 +19,15 @@ import (
 
 const ownURL = "wss://internal.example"
 
-// follower starts a manager whose own relay is another process. Its Store is left
-// empty, so that all it knows comes by the own feed.
+// follower starts a manager whose own relay is another process. Its Store stays empty, so the
+// manager learns everything from the own feed.
 func follower(t *testing.T, net *relaytest.Network, cfg relaysync.Config) *rig {
 	t.Helper()
 	cfg.OwnRelay = relayURL(t, ownURL)
 	return start(t, net, memstore.New(), cfg)
 }
 
-// The own feed was capped at 500 events by the relay's default limit.
+// The relay's default limit cut the own feed to 500 events.
 func TestTrapT11_OwnFeedReadsToItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -61,10 +61,10 @@ func TestTrapT11_OwnFeedReadsToItsEnd(t *testing.T) {
 	})
 }
 
-// The own feed ended, in whatever way, and nothing restarted it.
+// The own feed was not restarted after it ended.
 func TestTrapT11_OwnFeedEnds(t *testing.T) {
 	owner := relaytest.NewCheapKey("owner")
-	mute := false // the relay acts as if a subscription stood
+	mute := false // the relay accepts a subscription and sends nothing
 	for _, end := range []struct {
 		name  string
 		end   func(own *relaytest.Relay)
@@ -116,8 +116,8 @@ func TestTrapT11_OwnFeedEnds(t *testing.T) {
 	}
 }
 
-// A relay that is down, refuses or answers nonsense is come back to, with a bounded
-// backoff; Run ends all the same.
+// A relay that is down, refuses, or sends nonsense is retried with a limited backoff, and Run still
+// ends.
 func TestOwnFeedOddRelays(t *testing.T) {
 	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
@@ -156,7 +156,7 @@ func TestOwnFeedOddRelays(t *testing.T) {
 	}
 }
 
-// What we saved ourselves comes back by the own feed, and is no client's.
+// Events saved by the manager come back by the own feed and do not count as submitted.
 func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -173,7 +173,7 @@ func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
 		a.Publish(issue)
 		after(time.Second)
 		require.True(t, r.has(issue))
-		own.Publish(issue) // as the Store would have done
+		own.Publish(issue) // as the Store would do
 		after(time.Minute)
 		require.LessOrEqual(t, r.manager.Status().Events.Sources["direct"], uint64(1), "at most the announcement, that was saved by hand")
 		own.Publish(owner.Deletion(at(0), ann))
@@ -183,8 +183,7 @@ func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
 	})
 }
 
-// One event of our own relay whose id we find to be another one ended the conversation
-// at the same page, over and over.
+// One event of our own relay with a wrong id ended the connection at the same page again and again.
 func TestOwnFeedSkipsWrongIDs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// historic are the requests of a relay that ask for what it has stored.
+// historic returns the requests of a relay for stored events.
 func historic(r *relaytest.Relay) (out []relaytest.Seen) {
 	for _, seen := range r.Requests(wire.TypeReq, wire.TypeNegOpen) {
 		if seen.Request.Type == wire.TypeNegOpen || !seen.Request.Filters[0].LimitZero {
@@ -24,8 +24,8 @@ func historic(r *relaytest.Relay) (out []relaytest.Seen) {
 	return out
 }
 
-// A relay that complained once a minute was never asked again: each complaint moved the end
-// of the pause, though what it said was about what had been sent before.
+// A relay that complained once a minute never got another request: each complaint extended the
+// pause, although it concerned earlier requests.
 func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := crowded(t, relaytest.Behavior{RateLimit: 3, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 10)
@@ -45,7 +45,7 @@ func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
 		require.Empty(t, c.lacks(c.issues))
 		require.Empty(t, c.violations())
 
-		// A complaint soon after that one makes a longer pause, which the status says.
+		// Another complaint soon afterwards causes a longer pause, which the status shows.
 		began := time.Now()
 		c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
 		after(time.Second)
@@ -53,7 +53,7 @@ func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
 		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
 		after(120 * time.Second)
 		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
-		// And the next one is longer still, on another connection as well.
+		// The next pause is longer again, also on another connection.
 		after(10 * time.Second)
 		c.relay.Cut()
 		after(10 * time.Second)
@@ -64,8 +64,8 @@ func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
 	})
 }
 
-// After a relay refused a burst it got the next one 65 s later, and so on. Now history is
-// asked for at its pace; what is live does not wait.
+// A relay that refused a burst got the next burst after 65 s, and so on. Now historic requests are
+// sent at its pace, and live requests do not wait.
 func TestHistoryIsPacedAfterARefusal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := relaytest.LocalRelay()
@@ -80,7 +80,7 @@ func TestHistoryIsPacedAfterARefusal(t *testing.T) {
 		require.Positive(t, status.Learned["pace"])
 		require.Equal(t, status.Wanted, status.Confirmed)
 
-		// Learned: also after a restart of the connection nothing comes faster.
+		// The pace also applies after a reconnect.
 		asked := len(historic(c.relay))
 		c.relay.Cut()
 		after(time.Minute)
@@ -104,8 +104,7 @@ func TestHistoryIsPacedAfterARefusal(t *testing.T) {
 	})
 }
 
-// A relay that says of something that never passes that it was too much had everything else
-// wait behind it, for ever.
+// A relay that permanently refuses one request as too frequent blocked all other requests forever.
 func TestLimitThatNeverPasses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := relaytest.Behavior{Negentropy: relaytest.NegNotice}
@@ -124,8 +123,8 @@ func TestLimitThatNeverPasses(t *testing.T) {
 	})
 }
 
-// A relay that could not keep up closes what is live. It was taken for a refusal: what was
-// followed was opened again half a minute later, and kinds never more.
+// A relay that is overloaded closes live subscriptions. That counted as a refusal: subscriptions
+// were opened again only after half a minute, and LiveKinds never.
 func TestLiveOverflow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := crowded(t, relaytest.LocalRelay(), relaysync.Config{}, 30)
@@ -133,7 +132,7 @@ func TestLiveOverflow(t *testing.T) {
 		after(10 * time.Minute)
 		before := c.relay.Subscriptions()
 		require.NotEmpty(t, before)
-		// It loses what it would have sent: it is stored, and not announced to anybody.
+		// The relay stores the event and does not send it to subscribers.
 		lost := c.owner.Issue(at(0), c.owner.Ref("repo7"), "lost")
 		c.relay.Update(func(b *relaytest.Behavior) { b.Latency = 10 * time.Second; b.MaxLive = 1 })
 		burst := []*nostr.Event{lost}
@@ -142,7 +141,7 @@ func TestLiveOverflow(t *testing.T) {
 		}
 		c.relay.Publish(burst...)
 		c.relay.Update(func(b *relaytest.Behavior) { b.Latency, b.MaxLive = 0, 0 })
-		after(15 * time.Second) // of which the latency has ten
+		after(15 * time.Second) // ten of which are latency
 		require.Empty(t, c.lacks(burst))
 		require.Empty(t, c.violations())
 		live := c.owner.Issue(at(0), c.owner.Ref("repo9"), "live")
@@ -167,7 +166,7 @@ func TestSlowFirstAnswer(t *testing.T) {
 		require.Empty(t, c.lacks(c.issues))
 		require.Empty(t, c.rig.relay("wss://a.example").LastError)
 	})
-	// What comes after the first event has half a minute, as ever.
+	// After the first event the timeout is half a minute.
 	bubble(t, func(t *testing.T) {
 		c := crowded(t, relaytest.Behavior{Link: relaytest.Link{Drip: 40 * time.Second}, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
 		defer c.stop()
@@ -176,8 +175,8 @@ func TestSlowFirstAnswer(t *testing.T) {
 	})
 }
 
-// What a relay keeps of requests is bounded in bytes. That was taken for a rate: the request
-// that did not fit was sent again every 65 s, and nothing else.
+// A relay limits the total size of open requests in bytes. That counted as a rate limit: the
+// request without room was sent again every 65 s, and no other request.
 func TestBytesOfRequestsAreBounded(t *testing.T) {
 	racetest.Amounts(t)
 	for _, most := range []int{24 << 10, 100 << 10} {
@@ -198,7 +197,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			refused := c.manager.Status().Events.Learned["max_retained"]
 			require.Less(t, refused, uint64(10))
 
-			// What is followed comes at once, what is not soon.
+			// Followed events arrive immediately, the others within a limited time.
 			var news []*nostr.Event
 			for i := range 250 {
 				news = append(news, c.owner.Issue(at(0), c.owner.Ref(c.names[i]), "new"))
@@ -210,7 +209,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			after(15 * time.Minute)
 			require.Empty(t, c.lacks(news))
 
-			// It is known on the next connection, and believed for a day.
+			// The limit is known on the next connection and believed for a day.
 			closed := c.relay.Requests(wire.TypeReq)
 			c.relay.Cut()
 			after(10 * time.Minute)
@@ -223,8 +222,8 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// A relay that takes limit 0 for an error was followed by its daily pass only, after as many
-// as 64 requests to find out why.
+// A relay that rejects limit 0 was followed only by its daily pass, after up to 64 requests to find
+// the cause.
 func TestLimitZeroRefused(t *testing.T) {
 	racetest.Amounts(t)
 	for _, text := range []string{"invalid: Filter 'limit' must be a positive integer, got 0", "invalid: no"} {
@@ -252,13 +251,13 @@ func TestLimitZeroRefused(t *testing.T) {
 			require.Less(t, refused(), 10)
 			require.Equal(t, 1, c.rig.relay("wss://a.example").Learned["no_limit_zero"])
 			live := c.owner.Issue(at(0), c.owner.Ref("repo7"), "live")
-			// Made before it was followed, and published after that.
+			// Created before the subscription and published after it.
 			older := c.owner.Issue(at(12*time.Minute), c.owner.Ref("repo8"), "older")
 			c.relay.Publish(live, older)
 			after(time.Second)
 			require.Empty(t, c.lacks([]*nostr.Event{live, older}))
 
-			// It is known on the next connection.
+			// The limit is known on the next connection.
 			before := refused()
 			c.relay.Cut()
 			after(time.Minute)
@@ -267,7 +266,7 @@ func TestLimitZeroRefused(t *testing.T) {
 			c.relay.Publish(next)
 			after(time.Second)
 			require.True(t, c.has(next))
-			// And believed for a day: a relay that has become better is used better.
+			// The limit is believed for a day, because relays improve.
 			c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
 			after(50 * time.Hour)
 			c.relay.Cut()
@@ -279,8 +278,8 @@ func TestLimitZeroRefused(t *testing.T) {
 	}
 }
 
-// A relay that will not have us follow a part of what we ask was asked for all of it again
-// within the hour, for ever, and new subscriptions had to wait as long.
+// A relay that refuses to follow a part of the filters got all of them again within the hour,
+// forever, and new subscriptions waited as long.
 func TestRefusedCoverageRestsAlone(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -320,7 +319,7 @@ func TestRefusedCoverageRestsAlone(t *testing.T) {
 		}
 		after(20 * time.Hour)
 		require.LessOrEqual(t, refused(), asked+4, "the two issues are new")
-		// After a day it is asked for again.
+		// After a day the part is tried again.
 		c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
 		after(8 * time.Hour)
 		require.Equal(t, "live", c.rig.relay("wss://a.example").Following)
@@ -328,7 +327,7 @@ func TestRefusedCoverageRestsAlone(t *testing.T) {
 	})
 }
 
-// Two hundred relays behind one proxy saw as many dials at once.
+// Two hundred relays behind one proxy were dialed simultaneously.
 func TestDialsAreSpaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -14,10 +14,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// short is a Transport without memory: each message of a reconciliation waits for some.
+// short is a Transport without memory: each message of a reconciliation waits for memory.
 type short struct {
 	*relaytest.Network
-	says bool // that this was the reason
+	says bool // Traffic reports the wait
 }
 
 func (s short) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, error) {
@@ -34,7 +34,7 @@ func (s short) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Conn, 
 
 type shortConn struct {
 	relaysync.Conn
-	began atomic.Int64 // of the wait under way
+	began atomic.Int64 // of the running wait
 	total atomic.Int64
 }
 
@@ -50,7 +50,7 @@ func (c *shortConn) Receive(ctx context.Context) (wire.Message, error) {
 	return m, err
 }
 
-// silent is a connection that tells nothing of its traffic.
+// silent is a connection that measures no traffic.
 type silent struct{ relaysync.Conn }
 
 // Traffic implements [relaysync.Conn].
@@ -65,8 +65,8 @@ func (c *shortConn) Traffic() relaysync.Traffic {
 	return relaysync.Traffic{ReadWaited: sum}
 }
 
-// A relay that had answered in time, while we had no memory to read its answer into, was
-// taken for one without NIP-77, for four hours.
+// A relay answered in time while there was no memory to read its answer. It counted as a relay
+// without NIP-77 for four hours.
 func TestWaitingForMemoryIsNotTheRelaysDoing(t *testing.T) {
 	for _, says := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {

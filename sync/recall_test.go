@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// fullFor is a state that has no room for some keys.
+// fullFor is a state that fails to store some keys.
 type fullFor struct {
 	*state.Memory
 	prefix string
@@ -29,8 +29,8 @@ func (f *fullFor) Put(ctx context.Context, records ...state.Record) error {
 	return f.Memory.Put(ctx, records...)
 }
 
-// A mark says that everything was dealt with: it must not outlive the ids of what was
-// received by then and waits for something.
+// A mark means that all earlier events were processed. It must not be saved if the ids of waiting
+// events are not.
 func TestNoMarkWithoutTheIdsOfWhatWaits(t *testing.T) {
 	for prefix, marks := range map[string]bool{"sync/chunks/rejected/": false, "sync/chunks/other/": true} {
 		bubble(t, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestNoMarkWithoutTheIdsOfWhatWaits(t *testing.T) {
 	}
 }
 
-// What waits when we end, and what it waits for is stored before we are back, by us or
-// by somebody else.
+// While the process is down, the dependency of a waiting event is stored, by this relay or another
+// process.
 func TestTrapH8_StoredMeanwhile(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestTrapH8_StoredMeanwhile(t *testing.T) {
 	}
 }
 
-// The only relay was down, and everything was said to be synced.
+// With its only relay down, everything counted as synced.
 func TestNothingReachedIsNotSynced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -104,7 +104,7 @@ func TestNothingReachedIsNotSynced(t *testing.T) {
 	})
 }
 
-// A batch that the relay will not answer to us was told as one that brought all.
+// A batch that the relay refused was observed as confirmed.
 func TestRefusedBatchIsNoSuccess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -25,8 +25,7 @@ type manyRepos struct {
 	issues []*nostr.Event
 }
 
-// crowded starts a manager that knows n repositories on a relay, each with an
-// issue and a comment there.
+// crowded starts a manager with n repositories on a relay, each with an issue and a comment there.
 func crowded(t *testing.T, b relaytest.Behavior, cfg relaysync.Config, n int, more ...string) *manyRepos {
 	t.Helper()
 	net := relaytest.NewNetwork()
@@ -46,7 +45,7 @@ func crowded(t *testing.T, b relaytest.Behavior, cfg relaysync.Config, n int, mo
 	return c
 }
 
-// lacks names what is not here.
+// lacks names the events that are not stored.
 func (c *manyRepos) lacks(events []*nostr.Event) (out []string) {
 	for _, ev := range events {
 		if !c.has(ev) {
@@ -56,7 +55,7 @@ func (c *manyRepos) lacks(events []*nostr.Event) (out []string) {
 	return out
 }
 
-// violations are those rules broken that no relay forces one to break.
+// violations returns the violated rules of behavior, except those that a relay forces.
 func (c *manyRepos) violations() (out []string) {
 	for _, v := range c.relay.Violations() {
 		switch v.Kind {
@@ -68,8 +67,7 @@ func (c *manyRepos) violations() (out []string) {
 	return out
 }
 
-// refusing are relays that refuse what we ask at first, but have a way of being
-// asked in which they give everything.
+// refusing are relays that refuse the usual requests and serve everything in another form.
 var refusing = map[string]relaytest.Behavior{
 	"wants kinds":                {Refusals: relaytest.Refusals{RefuseKindless: true}},
 	"wants kinds, by notice":     {Refusals: relaytest.Refusals{RefuseKindless: true, RefuseByNotice: true}},
@@ -109,8 +107,8 @@ func wantsKinds(r wire.Request) string {
 	return ""
 }
 
-// A relay that refuses what it is asked first still ends with everything here, and
-// is followed live.
+// All events of a relay that refuses the usual requests are stored in the end, and it is followed
+// live.
 func TestRefusingRelaysGiveEverything(t *testing.T) {
 	racetest.Amounts(t)
 	for name, b := range refusing {
@@ -136,7 +134,7 @@ func TestRefusingRelaysGiveEverything(t *testing.T) {
 	}
 }
 
-// One value that a relay does not like hid the 99 others of its chunk.
+// One value that a relay refuses excluded the 99 others of its filter.
 func TestPoisonValue(t *testing.T) {
 	racetest.Amounts(t)
 	poison := strings.Repeat("p", 120)
@@ -154,7 +152,7 @@ func TestPoisonValue(t *testing.T) {
 			if b.Negentropy == relaytest.NegNotice {
 				require.NotEmpty(t, c.lacks(last), "the relay can't be asked for it")
 			}
-			// Its two addresses, and the first one under a, A and q.
+			// Its two addresses, and the first address under a, A and q.
 			require.Equal(t, uint64(4), c.manager.Status().Events.Dropped["poison"])
 			require.Less(t, len(c.relay.Requests(wire.TypeReq)), 150)
 			live := c.owner.Issue(at(0), c.owner.Ref("repo7"), "live")
@@ -163,7 +161,7 @@ func TestPoisonValue(t *testing.T) {
 			require.True(t, c.has(live))
 			require.Empty(t, c.violations())
 
-			// It is remembered.
+			// The value is remembered.
 			before := len(c.relay.Requests(wire.TypeReq))
 			c.relay.Cut()
 			after(5 * time.Minute)
@@ -172,7 +170,7 @@ func TestPoisonValue(t *testing.T) {
 					require.NotContains(t, f.Tags["a"], c.owner.Ref(poison).String())
 				}
 			}
-			// And tried again, once it may have become better.
+			// The value is tried again later, because the relay may have improved.
 			c.relay.Update(func(b *relaytest.Behavior) { b.RefuseValueOver = 0 })
 			after(50 * time.Hour)
 			require.Empty(t, c.lacks(c.issues))
@@ -180,8 +178,7 @@ func TestPoisonValue(t *testing.T) {
 	}
 }
 
-// What was learned is believed for a while only: a relay that has become better is
-// used better, on the same connection.
+// Learned limits expire: a relay that has improved is used accordingly on the same connection.
 func TestLearnedExpires(t *testing.T) {
 	racetest.Amounts(t)
 	for name, b := range map[string]relaytest.Behavior{
@@ -218,8 +215,8 @@ func TestLearnedExpires(t *testing.T) {
 	}
 }
 
-// A relay has no room for a few minutes. For how many subscriptions it had room then was
-// believed until the process ended: what found none came a day late, for ever.
+// A relay has no room for a few minutes. The number of subscriptions that it accepted then was
+// believed until the process ended, so events of the others came a day late.
 func TestRoomForLiveIsLookedForAgain(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -261,7 +258,7 @@ func TestRoomForLiveIsLookedForAgain(t *testing.T) {
 	})
 }
 
-// without returns the filters that name kinds other than those that begin so.
+// without returns the filters, except those whose kinds begin with these kinds.
 func without(fs []nostr.Filter, kinds ...int) (out []nostr.Filter) {
 	for _, f := range fs {
 		if len(f.Kinds) > 2 || len(f.Kinds) > 0 && f.Kinds[0] != kinds[0] && f.Kinds[0] != kinds[1] {

@@ -17,8 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// Both counts of reconciliation, per repository and relay: what it had that we
-// missed, and what we have that it lacks.
+// Both counts of a reconciliation, per repository and relay: events of the relay that we missed,
+// and stored events that the relay lacks.
 func TestRepoStatusCoverage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -26,7 +26,7 @@ func TestRepoStatusCoverage(t *testing.T) {
 		b := net.Add("wss://b.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
 		owner := relaytest.NewCheapKey("owner")
 		ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example")
-		unrelated := owner.Hosted(at(24*time.Hour), "unrelated", us, "b.example") // a need not have it
+		unrelated := owner.Hosted(at(24*time.Hour), "unrelated", us, "b.example") // relay a need not have it
 		r := &rig{t: t, store: memstore.New()}
 		r.save(ann, unrelated)
 		var issues []*nostr.Event
@@ -66,7 +66,7 @@ func TestRepoStatusCoverage(t *testing.T) {
 		require.True(t, onB.ComparedAt.IsZero(), "nobody knows without NIP-77")
 		require.Zero(t, onB.Coverage)
 
-		a.Publish(issues[9]) // somebody brings it one of them
+		a.Publish(issues[9]) // someone publishes a missing event there
 		after(26 * time.Hour)
 		s, err = r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
 		require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestRepoStatusBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// What is shown of a relay says why it is followed, how, and how it did.
+// The status of a relay shows why and how it is followed, and its results.
 func TestRelayStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -159,7 +159,7 @@ func TestRelayStatus(t *testing.T) {
 		require.Zero(t, s.Batches+s.Queries+s.Requests+s.Reconciling+s.Parked)
 		require.True(t, r.relay("wss://boot.example").Bootstrap)
 
-		for i := range 4 { // the examples are replaced as long as there are others
+		for i := range 4 { // other examples replace dropped ones while there are any
 			r.save(owner.Hosted(at(time.Hour), fmt.Sprint("repo", i), us))
 			after(time.Minute)
 			s = r.relay("wss://a.example")
@@ -176,7 +176,7 @@ func TestRelayStatus(t *testing.T) {
 	})
 }
 
-// What is under way is shown while it is.
+// Work in progress is shown.
 func TestRelayStatusProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
