@@ -46,7 +46,7 @@ func blockedBy(r rules.Rule) *Blocked {
 	return b
 }
 
-// spelled returns a subject as people write it.
+// spelled returns a subject in its usual spelling.
 func spelled(s rules.Subject) string {
 	name := s.Name
 	if k, ok := s.PubKey(); ok && s.Kind == rules.Author {
@@ -68,7 +68,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(graspsync.Printable(text), "'", `'\''`) + "'"
 }
 
-// sentence returns a sentence for people.
+// sentence describes the rule in a sentence.
 func (b *Blocked) sentence(now time.Time) string {
 	said := "Blocked: " + b.Rule
 	if b.By != "" {
@@ -92,8 +92,8 @@ func (x *Explanation) blocked(r rules.Rule) {
 	x.Answer = append([]string{x.Blocked.sentence(x.Now)}, x.Answer...)
 }
 
-// ruleOn returns the rule that blocks an event, if it is known. For an event that is not stored it
-// is found by id, author, repository, or the recorded refusal.
+// ruleOn returns the rule that blocks an event, if it is known. The rule on an event that is not
+// stored is found by id, author, repository, or the recorded refusal.
 func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
 	book, id := s.Rules, x.Event.ID
 	if r, ok := book.Rule(rules.OfEvent(id)); ok {

@@ -92,7 +92,7 @@ func (c Control) Do(ctx context.Context, by, name string, args ...string) (any, 
 	return cmd.do(ctx, c, args)
 }
 
-// reason returns the third argument, or "".
+// reason returns the optional reason in args, or "".
 func reason(args []string) string {
 	if len(args) > 2 {
 		return args[2]

@@ -15,32 +15,32 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config is the parts of a server that a [Control] acts on. All fields except Bootstrap, Audit and
-// Logger are required.
+// Config holds the parts of a server that a [Control] acts on. All fields except Bootstrap, Audit
+// and Logger are required.
 type Config struct {
-	// Rules is the operator's rules. The parts must apply them, see [Enforce].
+	// Rules are the operator's rules. The other parts must apply them, see [Enforce].
 	Rules *rules.RuleSet
-	// Sync is what follows other relays.
+	// Sync follows other relays.
 	Sync *relaysync.SyncManager
-	// Store has the events.
+	// Store stores the events.
 	Store relaysync.Store
-	// Remove removes an event as moderation does, and notifies Sync, because the event would come
-	// back otherwise. An event that is not stored is no error.
+	// Remove removes an event like moderation does, and notifies Sync, because the event would
+	// return otherwise. A missing event is no error.
 	Remove func(ctx context.Context, e graspsync.Event) error
 	// Purgatory holds events without git data.
 	Purgatory *purgatory.Purgatory
 	// Repositories lists the git data.
 	Repositories Repositories
-	// Lists reports whether an announcement is of a hosted repository. Events about such a
-	// repository are not purged with another one.
+	// Lists reports whether an announcement lists this service. A purge of another repository keeps
+	// events that also refer to such a repository.
 	Lists func(a *nip34.Announcement) bool
-	// Bootstrap is the configured bootstrap relays: the argument of [Enforce], not its result,
-	// which contains the relays of the file.
+	// Bootstrap are the configured bootstrap relays. Pass the argument of [Enforce] and not its
+	// result, which includes the relays of the rules file.
 	Bootstrap []graspsync.RelayURL
 	// Audit is called before and after each command that changes something. It must be safe for
-	// concurrent use. The default is nil.
+	// concurrent use. Defaults to nil.
 	Audit func(admin.Entry)
-	// Logger logs each command. The default discards.
+	// Logger logs each command. Defaults to none.
 	Logger *slog.Logger
 }
 
@@ -74,9 +74,9 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Enforce returns configurations that apply rules, before the parts are made: blocked subjects are
-// not accepted, requested, connected to or served, and the bootstrap relays of the rules are
-// followed. Policy is required, because purgatory asks it which repositories are hosted.
+// Enforce returns configurations that apply rules. It is called before the parts are created.
+// Blocked subjects are not accepted, requested, connected to or served. The bootstrap relays of the
+// rules are followed. Policy is required, because purgatory asks it which repositories are hosted.
 func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)

@@ -21,10 +21,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Control carries out the commands of an operator while a server runs. Use [New]. Decisions are
-// kept across restarts. Each call that changes something is logged and passed to [Config].Audit.
-// All methods are safe for concurrent use. Methods that ask the SyncManager wait until its Run has
-// begun. Control is an [admin.Operator].
+// Control executes the commands of an operator while a server runs. It is created by [New] and safe
+// for concurrent use. Decisions survive a restart. Each call that changes something is logged and
+// passed to [Config].Audit. Methods that use the SyncManager wait until its Run has started.
+// Control is an [admin.Operator].
 type Control struct {
 	*control
 	by string
@@ -32,8 +32,8 @@ type Control struct {
 
 var _ admin.Operator = Control{}
 
-// New returns the Control of a server, with an empty name of the operator; see [Control.By]. The
-// error wraps [ErrConfig].
+// New returns the Control of a server, without an operator name (see [Control.By]). The error wraps
+// [ErrConfig].
 func New(cfg Config) (Control, error) {
 	if err := cfg.validate(); err != nil {
 		return Control{}, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -49,7 +49,7 @@ func New(cfg Config) (Control, error) {
 	return Control{control: c}, nil
 }
 
-// By returns the same Control for a named operator: an npub, or the part of the program that acts.
+// By returns the same Control for a named operator, such as an npub or a part of the program.
 func (c Control) By(by string) Control { return Control{c.control, by} }
 
 // control is the common part of all Controls of a server.
@@ -84,19 +84,19 @@ func (c Control) Collector(namespace string) prometheus.Collector {
 	})
 }
 
-// unacted is the part of a Reload that failed and is repeated by the next; nil: nothing.
+// unacted is the failed part of a Reload, which the next one repeats. It is nil after a success.
 type unacted struct {
 	subjects  []rules.Subject
 	bootstrap []graspsync.RelayURL // followed before
 }
 
-// ErrNothingToPurge is wrapped by the error of [Control.Purge] and [Control.Remove] for a relay, which has no stored
-// data, and for a repository of which nothing is stored.
+// ErrNothingToPurge is wrapped by errors of [Control.Purge] and [Control.Remove] for a relay, which
+// has no stored data, and for a repository without stored data.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
-// Errors of [Control.Reload]. ErrUnchanged means that the file could not be read and the rules are unchanged.
-// ErrUnacted means that the new rules are in force, and that acting on them, for example disconnecting a relay, failed.
-// The next Reload repeats that.
+// Errors of [Control.Reload]. ErrUnchanged means that the file could not be read and the rules are
+// unchanged. ErrUnacted means that the new rules are in force, but an action such as disconnecting
+// a relay failed. The next Reload repeats it.
 var (
 	ErrUnchanged = errors.New("rules unchanged")
 	ErrUnacted   = errors.New("new rules in force, applying them to what is connected and stored failed, reload to repeat that")
@@ -105,21 +105,21 @@ var (
 // Rules returns the rules.
 func (c Control) Rules() *rules.RuleSet { return c.rules }
 
-// Block stops accepting, requesting and connecting to a subject: connections to a relay end, the
-// repositories of an author go out of service, and held events are dropped. Stored events stay
-// served until they are purged. The reason is recorded.
+// Block stops accepting, requesting and connecting to a subject. Connections to a relay end,
+// repositories of an author leave service, and held events are dropped. Stored events are served
+// until they are purged. The reason is recorded.
 func (c Control) Block(ctx context.Context, s rules.Subject, reason string) error {
 	return c.decide(ctx, "block", rules.Rule{Action: rules.Block, Subject: s, Reason: reason})
 }
 
-// Allow exempts a subject from the rules of the file and from rules of wider scope. Refused events
-// are judged or requested again.
+// Allow exempts a subject from rules of the file and from rules of wider scope. Refused events are
+// judged or requested again.
 func (c Control) Allow(ctx context.Context, s rules.Subject, reason string) error {
 	return c.decide(ctx, "allow", rules.Rule{Action: rules.Allow, Subject: s, Reason: reason})
 }
 
-// Unset removes the rule that Block or Allow has set. The error wraps [rules.ErrNoRule] if there is
-// none.
+// Unset removes a rule of Block or Allow. The error wraps [rules.ErrNoRule] if there is no such
+// rule.
 func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	return c.recorded(func() error {
 		if err := c.rules.Unset(ctx, s); err != nil {
@@ -129,14 +129,14 @@ func (c Control) Unset(ctx context.Context, s rules.Subject) error {
 	}, "unset", string(s.Kind), s.Name)
 }
 
-// Reload replaces the rules of the file by those that read returns, and acts on the changed rules. The error wraps
-// [ErrUnchanged] or [ErrUnacted].
+// Reload replaces the rules of the file by the rules that read returns, and acts on the changes.
+// The error wraps [ErrUnchanged] or [ErrUnacted].
 func (c Control) Reload(ctx context.Context, read func() (rules.File, error)) error {
 	return c.recorded(func() error { return c.reload(ctx, read) }, "reload")
 }
 
-// reload reads the file when no other Reload runs. A file that was read earlier could be older than
-// that of the other one.
+// reload reads the file while no other Reload runs, because a file that was read earlier could be
+// outdated.
 func (c Control) reload(ctx context.Context, read func() (rules.File, error)) (err error) {
 	var left *unacted
 	select {
@@ -196,7 +196,7 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 	return out
 }
 
-// AddBootstrap follows a relay from now on, also if no repository lists it.
+// AddBootstrap follows a relay, even if no repository lists it.
 func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error {
 		if err := c.sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
@@ -206,8 +206,7 @@ func (c Control) AddBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	}, "bootstrap", "add", u.String())
 }
 
-// RemoveBootstrap treats a bootstrap relay as any other from now on, also if the configuration
-// lists it.
+// RemoveBootstrap treats a bootstrap relay like any other, even if the configuration lists it.
 func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error {
 		if !slices.Contains(c.rules.Bootstrap(c.bootstrap), u) {
@@ -220,7 +219,7 @@ func (c Control) RemoveBootstrap(ctx context.Context, u graspsync.RelayURL) erro
 	}, "bootstrap", "remove", u.String())
 }
 
-// Retry dials a relay now; see [relaysync.SyncManager].
+// Retry dials a relay now. See [relaysync.SyncManager.Retry].
 func (c Control) Retry(ctx context.Context, u graspsync.RelayURL) error {
 	return c.recorded(func() error { return c.sync.Retry(ctx, u) }, "retry", u.String())
 }
@@ -235,8 +234,8 @@ func (c Control) ResyncRepository(ctx context.Context, ref graspsync.RepoRef) er
 	return c.recorded(func() error { return c.sync.ResyncRepository(ctx, ref) }, "resync", "repository", ref.String())
 }
 
-// Refetch fetches the missing git data of a repository now, and requests its expired events again;
-// see [purgatory.Purgatory].
+// Refetch fetches the missing git data of a repository now, and requests its expired events again.
+// See [purgatory.Purgatory.Refetch].
 func (c Control) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return c.recorded(func() error { return c.refetch(ctx, ref) }, "refetch", ref.String())
 }
@@ -257,8 +256,8 @@ func (c Control) refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	return errors.Join(failed, err)
 }
 
-// ConfirmDepartures retires the repositories that are kept only because most repositories have no
-// announcement, and returns their number; see [purgatory.Purgatory].
+// ConfirmDepartures retires the repositories that stay in service only because most repositories
+// have no announcement, and returns their number. See [purgatory.Purgatory.ConfirmDepartures].
 func (c Control) ConfirmDepartures() (departed int, err error) {
 	err = c.recorded(func() error {
 		departed = c.purgatory.ConfirmDepartures()
@@ -293,8 +292,8 @@ func (c Control) Describe(ctx context.Context, a rules.ServerInfo) error {
 	return c.recorded(func() error { return c.rules.Describe(ctx, a) }, "describe", said...)
 }
 
-// recorded carries out a command. It records the command before and after it, so that a killed
-// process leaves a trace. Each method that changes something uses it.
+// recorded executes a command and records it before and after, so that a killed process leaves a
+// trace. Each method that changes something uses it.
 func (c Control) recorded(do func() error, command string, args ...string) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
@@ -354,7 +353,7 @@ func (c Control) dismiss(ctx context.Context) (n int, err error) {
 	})
 }
 
-// manySubjects is the number of authors above which all announcements are read.
+// manySubjects is the number of authors above which all announcements are read instead.
 const manySubjects = 20
 
 // announce passes the announcements of some subjects to purgatory, because their repositories may
@@ -381,7 +380,7 @@ func (c Control) announce(ctx context.Context, subjects []rules.Subject) error {
 	return nil
 }
 
-// follow makes the SyncManager follow the present bootstrap relays instead of those before.
+// follow makes the SyncManager follow the current bootstrap relays instead of the previous ones.
 func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error {
 	now := c.rules.Bootstrap(c.bootstrap)
 	var errs []error
@@ -398,7 +397,7 @@ func (c Control) follow(ctx context.Context, before []graspsync.RelayURL) error 
 	return errors.Join(errs...)
 }
 
-// About replaces a name, description and icon by those that Describe has set.
+// About overwrites name, description and icon with the values that Describe has set.
 func (c Control) About(name, description, icon *string) {
 	about := c.rules.About()
 	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {

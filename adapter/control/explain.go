@@ -12,8 +12,8 @@ import (
 )
 
 // Explanation is an [explain.Explanation] with the rule that blocks the subject. Is may also be
-// "blocked", for a subject that is kept out by a rule, or "withheld", for a deletion or request to
-// vanish that is in force and not served because of a rule.
+// "blocked" for a subject that a rule excludes, or "withheld" for a deletion or request to vanish
+// that is in force but not served because of a rule.
 type Explanation struct {
 	explain.Explanation
 	// Blocked is the rule, or nil if none is known.

@@ -21,20 +21,21 @@ import (
 // Purged is the result of a purge.
 type Purged struct {
 	Events  int `json:"events"`
-	Waiting int `json:"waiting"` // of these, held events
-	// Withheld is the number of deletions and requests to vanish that stay in force and are not
+	Waiting int `json:"waiting"` // number of held events in Events
+	// Withheld is the number of deletions and requests to vanish that stay in force but are not
 	// served.
 	Withheld     int                 `json:"withheld,omitempty"`
 	Repositories []graspsync.RepoRef `json:"repositories,omitempty"`
 }
 
-// Purge removes a subject permanently: an event; a repository with its git data and the events that
-// refer to no other hosted repository; or the events and repositories of an author. Deletions and
-// requests to vanish stay stored, because the events that they deleted would come back. They are
-// not served if they or their authors are blocked. The error wraps [ErrStays] for such an event
-// that is named itself and not blocked, and [ErrNothingToPurge] for a repository of which nothing
-// is stored. Without a block a purged subject can come back. Another error lists what is left;
-// repeat the call.
+// Purge removes a subject permanently. For an event, that is the event. For a repository, that is
+// its git data and the events that refer to no other hosted repository. For an author, that is the
+// author's events and repositories. Without a block a purged subject can return.
+//
+// Deletions and requests to vanish stay stored, because the events that they deleted would return.
+// They are not served if they or their authors are blocked. The error wraps [ErrStays] for such an
+// event that is named itself and not blocked, and [ErrNothingToPurge] for a repository without
+// stored data. Other errors list the remaining data, and the call may be repeated.
 func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
 	err = c.recorded(func() (err error) {
 		p, err = c.purge(ctx, s)
@@ -44,7 +45,7 @@ func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 }
 
 // Remove blocks a subject and purges it. If the error wraps [ErrNothingToPurge], a repository is
-// blocked nevertheless.
+// still blocked.
 func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p Purged, err error) {
 	if s.Kind == rules.Relay {
 		return p, fmt.Errorf("%w of %s", ErrNothingToPurge, s)
@@ -63,7 +64,7 @@ func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p 
 				purged = nil
 			}
 		}
-		if acted != nil { // the failing part may be purged now
+		if acted != nil { // a repeated attempt may succeed after the purge
 			acted = c.act(ctx, s)
 		}
 		return errors.Join(err, acted, purged)
@@ -96,12 +97,12 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 	return of.done, err
 }
 
-// ErrStays is wrapped by the error of [Control.Purge] for a deletion or request to vanish that is
-// served further.
+// ErrStays is wrapped by errors of [Control.Purge] for a deletion or request to vanish that is
+// still served.
 var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
-// staying counts the matching events that stay and are not served, and returns ErrStays if one is
-// served. If a store cannot return all events of a second, those that it returns are counted.
+// staying counts the matching events that stay and are not served, and returns ErrStays if an event
+// is served. If a store cannot return all events of a second, only the returned ones are counted.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 	for ev, rerr := range p.store.Events(ctx, f) {
 		switch {
@@ -131,8 +132,7 @@ type purge struct {
 	done Purged
 }
 
-// author removes the events of an author and their repositories, with an announcement or only with
-// git data.
+// author removes the events of an author and all repositories, announced or not.
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 	left := make(map[graspsync.RepoRef]error) // error by repository, nil if it was removed
 	repository := func(ref graspsync.RepoRef) {
@@ -185,17 +185,17 @@ func (p *purge) events(ctx context.Context, f nostr.Filter) error {
 const (
 	// perFilter is the maximum number of values of a filter.
 	perFilter = 100
-	// kindsPerFilter is the number of kinds of a filter when all kinds up to mostKind (NIP-01) are
-	// requested. With more kinds the store does not pass them to its backend.
+	// kindsPerFilter is the number of kinds in a filter when all kinds up to mostKind (NIP-01) are
+	// requested. A store does not pass more kinds to its backend.
 	kindsPerFilter = 200
 	mostKind       = 1<<16 - 1
 	// mostErrors is the maximum number of reported errors of single events.
 	mostErrors = 10
 )
 
-// each calls do for each matching stored event except deletions. A store that cannot return all
-// events of a second returns more of them after the first ones are removed. An error of do does not
-// stop it.
+// each calls do for each matching stored event except deletions. If a store cannot return all
+// events of a second, each continues after the returned ones are removed. Errors of do do not stop
+// it.
 func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	for {
 		before := len(p.gone)
@@ -212,7 +212,7 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	}
 }
 
-// eachKind is each by kind, for a second of which a store returns deletions only.
+// eachKind is each by kind, for a second in which a store returns only deletions.
 func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var errs []error
 	for first := 0; first <= mostKind; first += kindsPerFilter {
@@ -227,7 +227,7 @@ func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.
 	return some(errs)
 }
 
-// some joins the first errors and counts the others.
+// some joins the first mostErrors errors and counts the rest.
 func some(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if more := len(errs) - mostErrors; more > 0 {
@@ -237,7 +237,7 @@ func some(errs []error) error {
 }
 
 // pass calls do for the events that can be read now. It collects ids first, because a store must
-// not change while it is read.
+// not change during a read.
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
@@ -274,9 +274,9 @@ func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event
 	return out, nil
 }
 
-// remove removes an event. The refs of a pull request are removed before it, because the event
-// names them when the command is repeated after an error, and after it, because a release may have
-// created them meanwhile.
+// remove removes an event. The refs of a pull request are removed before the event, because a
+// repeated command needs the event to find them. They are removed again afterwards, because a
+// release may have created them in between.
 func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil {
@@ -304,8 +304,8 @@ func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.R
 	return nil
 }
 
-// refs removes the refs of an event from all repositories, because the event may not be stored any
-// more.
+// refs removes the refs of an event from all repositories, because the event may no longer be
+// stored.
 func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
 	all, err := listed(p.repos.Owned(ctx, graspsync.PubKey{}))
 	errs := []error{err}
@@ -323,8 +323,8 @@ func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) e
 	return err
 }
 
-// repository removes a repository and the events about it. Its announcement and states are first,
-// which takes it out of service. Its git data is removed also after errors.
+// repository removes a repository and the events about it. It starts with announcement and states,
+// which takes it out of service. Its git data is removed even after errors.
 func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	own := nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}, Authors: []string{ref.Owner.String()},
@@ -361,11 +361,11 @@ func concerns(ev graspsync.Event, ref graspsync.RepoRef) bool {
 	})
 }
 
-// mostSteps is the depth to which replies are followed, the same as that of the sync.
+// mostSteps is the depth to which replies are followed, as in the sync.
 const mostSteps = 16
 
-// said removes the events that refer to a repository, the events that refer to those, and so on,
-// except events that also refer to something that stays.
+// said removes the events that refer to a repository, then the events that refer to these events,
+// and so on. Events that also refer to remaining events stay.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 	next := filtersFor("aAq", []string{ref.String()})
 	var errs []error
@@ -423,7 +423,7 @@ func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref gr
 	return p.anyElsewhere(ctx, others, ref)
 }
 
-// anyElsewhere reports whether one of some events is stored and about another repository.
+// anyElsewhere reports whether any of these events is stored and about another repository.
 func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref graspsync.RepoRef) (bool, error) {
 	f := nostr.Filter{}
 	for _, id := range ids {

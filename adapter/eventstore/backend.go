@@ -12,14 +12,14 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/asker"
 )
 
-// shared is the backend that relays get.
+// shared is the backend for relays.
 type shared struct{ s *Store }
 
 // withoutKey is the context key of a filter that withholds events.
 type withoutKey struct{}
 
-// Without returns a context in which answers of [Store.Backend] omit withheld events. Others take
-// their place.
+// Without returns a context in which answers of [Store.Backend] omit events for which withheld
+// returns true. Older matching events take their place.
 func Without(ctx context.Context, withheld func(graspsync.Event) bool) context.Context {
 	return context.WithValue(ctx, withoutKey{}, withheld)
 }
@@ -52,16 +52,16 @@ func (b shared) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Ev
 	return answer(ctx, events, slot), nil
 }
 
-// looksPerQuestion is the maximum number of events and look-ups for a client's question, which
-// takes some seconds.
+// looksPerQuestion is the maximum number of events and look-ups for one query of a client. It takes
+// some seconds.
 const looksPerQuestion = 500_000
 
-// newest returns the newest matching events, as many as requested and as the backend would return.
-// badger and lmdb use one index key for an address in a, A and q tags, find "repository" for
-// "repo", know 8 bytes of an id, return an event once per value, and do not always return the
-// newest of several values. So they are queried in small parts. slicestore answers in one query,
-// except a second that the limit cuts. If it takes too long, newest fails, because a short answer
-// would be taken for a complete one.
+// newest returns the newest matching events, up to the requested number and the limit of the
+// backend. badger and lmdb use one index key for an address in a, A and q tags, find "repository"
+// for "repo", compare only 8 bytes of an id, return an event once per value, and do not always
+// return the newest of several values. So they are queried in small parts. slicestore answers in
+// one query, except for a second that the limit cuts. If it takes too long, newest fails, because a
+// client would treat a short answer as complete.
 func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {
@@ -82,14 +82,14 @@ func (b shared) newest(ctx context.Context, f nostr.Filter) ([]*nostr.Event, err
 	without, _ := ctx.Value(withoutKey{}).(func(graspsync.Event) bool)
 	w := walk{client: true, without: without, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
 	err := b.s.walkBy(ctx, f, &w)
-	if err != nil && !errors.Is(err, ErrIncomplete) { // a second with more events than badger returns may be incomplete
+	if err != nil && !errors.Is(err, ErrIncomplete) { // badger may cut a second with too many events
 		return nil, err
 	}
 	return w.newest.sorted(), nil
 }
 
 // reconciled returns id, time, author and kind of all matching events, which a reconciliation
-// needs. All whole events would not fit in memory.
+// needs. Whole events would not fit in memory.
 func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	type entry struct {
 		graspsync.EventKey
@@ -118,8 +118,8 @@ func (b shared) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// CountEvents implements [eventstore.Counter]. It reads the events, because badger and lmdb count
-// events that only look alike.
+// CountEvents implements [eventstore.Counter]. It reads the events, because badger and lmdb also
+// count events that do not match exactly.
 func (b shared) CountEvents(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	f.Limit, f.LimitZero = 0, false
 	f, ok := timely(f)
@@ -141,7 +141,8 @@ func (b shared) SaveEvent(ctx context.Context, e *nostr.Event) error {
 	return err
 }
 
-// ReplaceEvent says of a version that is not newer that it is there already: nobody is to be sent it.
+// ReplaceEvent returns ErrDupEvent for a version that is not newer, so that relays do not broadcast
+// it.
 func (b shared) ReplaceEvent(ctx context.Context, e *nostr.Event) error {
 	o, err := b.save(ctx, e)
 	if err == nil && (o.Result == graspsync.Duplicate || o.Result == graspsync.Superseded) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// looksLike reports whether an event has a tag value whose index key has that of a value of q as
-// prefix.
+// looksLike reports whether an event has a tag value whose index key starts with the key of a value
+// of q.
 func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	for _, values := range q.Tags {
 		for _, v := range values {
@@ -28,8 +28,9 @@ func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	return false
 }
 
-// tagKey returns the index key of a tag value in badger and lmdb, after a byte for its class: for
-// an address kind, 8 bytes of the author and the identifier; for an id 8 bytes; else the value.
+// tagKey returns the index key of a tag value in badger and lmdb, and a byte for its class. An
+// address has the kind, 8 bytes of the author and the identifier. An id has 8 bytes. Other values
+// are their own key.
 func tagKey(value string) (class byte, key string) {
 	if len(value) < 64 {
 		return 't', value

@@ -9,11 +9,11 @@ import (
 	"github.com/graspsync/graspsync/internal/filelock"
 )
 
-// ErrInUse is wrapped by the error of [New] if another Store, of this process or of another one, uses the same folder of lmdb.
-// The error names the other process.
+// ErrInUse is wrapped by the error of [New] if another Store, in this or another process, uses the
+// same lmdb folder. The error names the other process.
 var ErrInUse = errors.New("another server uses the database")
 
-// lockFolder takes the exclusive use of a folder until the file is closed. It returns nil for no folder.
+// lockFolder locks a folder until the file is closed. It returns nil if folder is empty.
 func lockFolder(folder string) (*os.File, error) {
 	if folder == "" {
 		return nil, nil

@@ -8,13 +8,13 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// newest keeps the newest of the added events in the order of NIP-01, within a number and a size.
-// Owned by one question.
+// newest keeps the newest added events in the order of NIP-01, up to a number and a size. It is
+// owned by one query.
 type newest struct {
 	most, room int
 	events     byAge
 	bytes      int
-	cut        bool // an event had no room, so older ones have none
+	cut        bool // an event had no room, so older events have no room either
 }
 
 // add keeps an event if it is among the newest. Each event is added once.
@@ -31,7 +31,7 @@ func (n *newest) add(e *nostr.Event) {
 	}
 }
 
-// full reports whether only events newer than the oldest one have room.
+// full reports whether only events newer than the oldest kept event have room.
 func (n *newest) full() bool { return len(n.events) > 0 && (n.cut || len(n.events) == n.most) }
 
 // past reports whether no event of this time or older has room. It returns false for nil.
@@ -44,7 +44,7 @@ func (n *newest) sorted() []*nostr.Event {
 	return slices.SortedFunc(slices.Values(n.events), order)
 }
 
-// order is the order of answers: the newest first, and of one second the lowest id.
+// order sorts the newest first, and within a second the lowest id.
 func order(a, b *nostr.Event) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
 }

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// maxValues is the maximum length of a list by which a backend sorts out what it has looked up.
+	// maxValues is the maximum length of a list in a query that filters events after the look-up.
 	maxValues = 256
-	// maxProducts is the maximum number of combinations of authors and kinds that are looked up. Beyond
-	// it the authors are, because a look-up of all kinds is cheaper than one of each.
+	// maxProducts is the maximum number of looked-up combinations of authors and kinds. Above it,
+	// only authors are looked up, because one look-up of all kinds is cheaper than one per kind.
 	maxProducts = 1000
 )
 
-// plan returns the ids of a filter, or the queries that together find at least the events that match it.
-// badger and lmdb look up each combination of values of a query by itself, give not always the newest
-// events of several, and crash over some. So each query is one look-up. Queries have no bounds of time.
-// Both results are empty if no event can match. client is set for a client's filter.
+// plan returns the ids of a filter, or queries that together find at least its matching events.
+// Both are empty if no event can match. Each query is one look-up, because badger and lmdb look up
+// each combination of values separately, do not always return the newest events of several, and
+// sometimes crash. Queries have no time bounds. client is set for a client's filter.
 func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
 	if f.IDs != nil {
 		return clean(f.IDs, isID), nil
@@ -41,10 +41,10 @@ func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries [
 		if values == nil {
 			continue
 		}
-		if len(values) == 0 || name == "" { // badger and lmdb crash over tags without a name
+		if len(values) == 0 || name == "" { // badger and lmdb crash on tags without a name
 			return nil, nil
 		}
-		// one value that is not indexed is reason enough not to use the index
+		// one value without index rules out the index
 		if all := clean(values, nil); !slices.ContainsFunc(all, func(v string) bool { return !p.Indexed(name, v) }) {
 			q.Tags[name] = all
 		}
@@ -55,7 +55,7 @@ func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries [
 	return nil, lookUps(q, client)
 }
 
-// short returns a query without lists that are long: they take a time for each event that is stored.
+// short returns a query without long lists, which slow down the check of each stored event.
 func short(q nostr.Filter) nostr.Filter {
 	if len(q.Kinds) > maxValues {
 		q.Kinds = nil
@@ -71,10 +71,10 @@ func short(q nostr.Filter) nostr.Filter {
 	return q
 }
 
-// lookUps returns a query for each value of the tag that has fewest events, or for each combination of
-// authors and kinds. badger and lmdb read what does not match the rest of a query, however much that is, and
-// give nothing until something matches. So a client's queries have nothing but the look-up, because each
-// comes to an end then.
+// lookUps returns a query for each value of the most selective tag, or for each combination of
+// authors and kinds. A client's queries contain only the look-up, so that each ends soon. Otherwise
+// badger and lmdb would read any number of events that do not match the rest of the query before
+// they return one.
 func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	best := bestOf(q.Tags)
 	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {
@@ -98,7 +98,7 @@ func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	return queries
 }
 
-// each returns a list of each value, or one of no list.
+// each returns a list per value, or one nil list for an empty list.
 func each[T any](list []T) [][]T {
 	if len(list) == 0 {
 		return [][]T{nil}
@@ -108,11 +108,11 @@ func each[T any](list []T) [][]T {
 
 // isBroad reports whether a tag has more events than the authors or kinds of a query.
 func isBroad(tag string, q nostr.Filter) bool {
-	return len(q.Authors) > 0 && (tag == "d" || selectivity(tag) < 2) || // of an author there is less than of those who have something of a name
-		len(q.Kinds) > 0 && (tag == "K" || tag == "k") // nearly all that has a kind has that
+	return len(q.Authors) > 0 && (tag == "d" || selectivity(tag) < 2) || // an author has fewer events than a d tag
+		len(q.Kinds) > 0 && (tag == "K" || tag == "k") // nearly all events with a kind have such a tag
 }
 
-// bestOf returns the name of the tag of which a value has fewest events, or "".
+// bestOf returns the name of the most selective tag, or "".
 func bestOf(tags nostr.TagMap) (best string) {
 	for name := range tags {
 		if best == "" || cmp.Or(cmp.Compare(selectivity(name), selectivity(best)), cmp.Compare(best, name)) > 0 {
@@ -122,8 +122,8 @@ func bestOf(tags nostr.TagMap) (best string) {
 	return best
 }
 
-// selectivity orders tag names by how few events a value has, and those last that badger and lmdb look up
-// after authors and kinds.
+// selectivity is higher for tags with fewer events per value. It is negative for tags that badger
+// and lmdb look up after authors and kinds.
 func selectivity(name string) int {
 	switch name {
 	case "e", "E", "q":
@@ -141,7 +141,7 @@ func selectivity(name string) int {
 // isNarrow reports whether badger and lmdb look up a tag before authors and kinds.
 func isNarrow(name string) bool { return selectivity(name) >= 0 }
 
-// clean returns a sorted copy without duplicates and without what is not ok.
+// clean returns a sorted copy without duplicates and without values that are not ok.
 func clean[T int | string](list []T, ok func(T) bool) []T {
 	c := slices.Clone(list)
 	slices.Sort(c)
@@ -157,8 +157,8 @@ func isID(s string) bool {
 	return err == nil
 }
 
-// matcher is a filter with its tag values as sets, so that an event costs as much
-// as it has tags.
+// matcher is a filter with its tag values as sets, so that matching takes time in proportion to the
+// tags of the event.
 type matcher struct {
 	filter  nostr.Filter // without tags
 	tags    map[string]map[string]struct{}

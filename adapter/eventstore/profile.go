@@ -49,12 +49,13 @@ func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 // longestIndexed is the maximum length of a tag value in the indexes of badger and lmdb.
 const longestIndexed = 100
 
-// indexedCompactly reports whether badger and lmdb index a tag: those with a name of one byte.
+// indexedCompactly reports whether badger and lmdb index a tag value, which requires a tag name of
+// one byte.
 func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb reports whether lmdb finds a tag in order of time. It finds p tags by kind.
+// indexedByLmdb reports whether lmdb finds a tag value in order of time. It sorts p tags by kind.
 func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
 
 // latest is the maximum created_at of stored events.

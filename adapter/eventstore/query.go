@@ -17,12 +17,12 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// drainIdle is the time without an event after which an abandoned query is not drained any more, in
-// case the backend never closes the channel.
+// drainIdle is the time without an event after which draining an abandoned query ends, in case the
+// backend never closes the channel.
 const drainIdle = 30 * time.Second
 
-// guard makes calls of a backend safe: panics become errors, channels are drained, and calls are
-// serialized for backends that require it.
+// guard makes calls of a backend safe. It turns panics into errors, drains channels, and serializes
+// calls for backends that require it.
 type guard struct {
 	backend eventstore.Store
 	traits  traits.Traits
@@ -41,12 +41,12 @@ type trouble struct {
 	times int
 }
 
-// troubleLeast is the number of successive failures after which the backend counts as failed,
-// because a backend may be unable to save one event of a stranger.
+// troubleLeast is the number of successive failures after which the backend counts as failed. A
+// single failure may be due to one event of a stranger.
 const troubleLeast = 3
 
 // troublePeriod is the time after which a failure is ignored, because callers that refuse writes
-// after it must try again.
+// must try again.
 const troublePeriod = time.Minute
 
 // wrote records the result of a write, unless its caller gave up.
@@ -78,7 +78,7 @@ const (
 	// of unread answers, and answersPart the part of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
-	// A client that reads less than slowBytes of an answer in slowAfter (64 KiB/s) is disconnected while other
+	// A client that reads less than slowBytes in slowAfter (64 KiB/s) is disconnected while other
 	// clients wait for the memory.
 	slowAfter, slowBytes = 2 * time.Second, 128 << 10
 )
@@ -98,11 +98,11 @@ func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
 // reading is the context key of reads for a client.
 type reading struct{}
 
-// forClient returns a context whose reads take a place. A query keeps its place until the backend
-// has finished, also if the client is gone.
+// forClient returns a context whose queries take a place, until the backend has finished, even if
+// the client disconnects.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-// place waits for a place if the call is for a client.
+// place waits for a place if the context is for a client.
 func (g *guard) place(ctx context.Context) (leave func(), err error) {
 	if ctx.Value(reading{}) == nil {
 		return func() {}, nil
@@ -140,7 +140,7 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// call runs a call that is finished when it returns.
+// call runs a call that does not continue after its return.
 func (g *guard) call(ctx context.Context, what string, f func() error) (err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
@@ -163,15 +163,14 @@ func protect(f func() error) (err error) {
 	return f()
 }
 
-// closed is implemented by backends over badger, because queries of a closed one never end.
+// closed is implemented by badger backends. Queries of a closed badger never end.
 type closed interface{ IsClosed() bool }
 
 // maxRecounts is the maximum number of queries that return nothing while the count is not 0.
 const maxRecounts = 3
 
-// query returns the whole answer to one filter. With exempt the query is marked as a
-// reconciliation. An empty answer is confirmed by a count, because backends close the channel when
-// reading fails.
+// query returns the whole answer to one filter. exempt marks it as a reconciliation. An empty
+// answer is confirmed by a count, because backends also close the channel when reading fails.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	for range maxRecounts {
 		events, err := g.once(ctx, f, exempt)

@@ -26,8 +26,7 @@ import (
 // stripes is the number of locks, each shared by some authors.
 const stripes = 64
 
-// Store is a [relaysync.Store] over a backend. Use [New]. It is safe for concurrent use if the
-// backend is, or is serialized.
+// Store is a [relaysync.Store] over a backend. It is created by [New] and safe for concurrent use.
 type Store struct {
 	// set by New, read-only
 	cfg Config
@@ -60,23 +59,23 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 }
 
 // Close ends the use of the backend. It waits up to 10 s for reads and writes, and then returns an
-// error that wraps ErrBackend. Later calls fail with ErrClosed. Call it before the backend is
-// closed, because badger panics if it is read from meanwhile. It is idempotent.
+// error that wraps ErrBackend. Later calls fail with ErrClosed. Call Close before closing the
+// backend, because badger panics if it is closed during a read. Close is idempotent.
 func (s *Store) Close() error { return s.uses.close() }
 
-// Backend returns the backend for use by a relay. Writes follow the locks and rules of Save, and
-// queries are serialized where the backend requires it. Answers contain only matching events, each
-// once: the newest, at most as many as the backend itself would return, and at most 8 MiB.
+// Backend returns the backend for a relay. Writes follow the locks and rules of Save, and queries
+// are serialized where the backend requires it. An answer contains the newest matching events, each
+// once, up to the limit of the backend and 8 MiB.
 //
-// A question reads at most 500,000 events. Questions without a usable index, such as for the long
-// address of a repository, may exceed that and fail with ErrTooMuch. The backend is read in small
-// pages, few at a time, and no client has all of the places. Clients are known from contexts of
-// package gate.
+// A query reads at most 500,000 events. Queries without a usable index, such as for a long
+// repository address, may exceed that and fail with ErrTooMuch. The backend is read in small pages,
+// with few places, and no client uses all of them. Clients are identified by contexts of package
+// gate.
 //
-// An answer is kept in memory until the client has read it or its context has ended. The next
-// answer waits while a client has 32 MiB unread, or all clients 128 MiB. Answers for reconciliation
+// An answer stays in memory until the client has read it or its context has ended. The next answer
+// waits while the client has 32 MiB unread, or all clients have 128 MiB. Answers for reconciliation
 // (NIP-77) are complete, and contain only id, time, kind and author. Searches (NIP-50) find
-// nothing. Init and Close do nothing. CountEvents counts the matching events without the limit.
+// nothing. Init and Close do nothing. CountEvents ignores the limit.
 func (s *Store) Backend() interface {
 	eventstore.Store
 	eventstore.Counter
@@ -126,8 +125,8 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 // PageSize returns the maximum number of events of one query of the backend, also for clients.
 func (s *Store) PageSize() int { return s.traits.Page }
 
-// Keys implements [relaysync.Store]. Backends give whole events, so it costs as
-// much as Events.
+// Keys implements [relaysync.Store]. It costs as much as Events, because backends return whole
+// events.
 func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	return func(yield func(graspsync.EventKey, error) bool) {
 		err := s.walk(ctx, filter, func(e graspsync.Event) bool {
@@ -174,7 +173,7 @@ func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	return err
 }
 
-// all returns every event that matches.
+// all returns all matching events.
 func (s *Store) all(ctx context.Context, f nostr.Filter) ([]graspsync.Event, error) {
 	var events []graspsync.Event
 	err := s.walk(ctx, f, func(e graspsync.Event) bool {
@@ -251,7 +250,7 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return b.outcomes, nil
 }
 
-// lock locks the authors of some events, always in the same order.
+// lock locks the authors of some events, in a fixed order.
 func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 	var wanted [stripes]bool
 	for _, e := range events {
@@ -273,7 +272,7 @@ func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 
 func stripe(author graspsync.PubKey) int { return int(author[31]) % stripes }
 
-// syncer is implemented by backends that do not write through.
+// syncer is implemented by backends whose writes are not durable immediately.
 type syncer interface{ Sync() error }
 
 func (s *Store) sync(ctx context.Context, outcomes []graspsync.Outcome) error {
@@ -461,12 +460,12 @@ func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	return err
 }
 
-// Writable returns the error of the last write, if the last three writes failed and the last one
-// was within a minute. It does not ask the backend.
+// Writable returns the error of the last write if the last three writes failed and the last failure
+// is less than a minute old. It does not query the backend.
 func (s *Store) Writable() error { return s.writable() }
 
-// replace saves a version if it is the newest of its address, and then removes the others. After a
-// crash in between there are too many versions, and the next call removes them.
+// replace saves a version if it is the newest of its address, and then removes the older ones. If a
+// crash prevents that, the next call removes them.
 func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr)
 	if err != nil {
@@ -589,7 +588,7 @@ func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e grasp
 		}
 		removed(v)
 	}
-	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that everything is repeated after a crash
+	_, err = s.write(ctx, versionRecord(addr, e)) // last, so that a crash repeats everything
 	return err
 }
 

@@ -14,33 +14,35 @@ import (
 )
 
 var (
-	// errStop ends a walk whose consumer has had enough.
+	// errStop ends a walk whose consumer has stopped.
 	errStop = errors.New("stop")
-	// errAlike ends a look-up of a tag of which a page has nothing but values that look alike.
+	// errAlike ends the look-up of a tag value if a page contains only events with other values
+	// that have it as prefix.
 	errAlike = errors.New("answers do not match the query")
 )
 
 const (
-	// idsPerQuery is the maximum number of ids that are looked up in one query, and clientIDs the same for a
-	// client: each id has an event of its own in memory.
+	// idsPerQuery is the maximum number of ids in one query, clientIDs in one query for a client,
+	// because each id costs memory for one event.
 	idsPerQuery, clientIDs = 256, 16
-	// clientPage is the maximum number of events of one query for a client, whose events may be meant to cost memory.
+	// clientPage is the maximum number of events of one query for a client, because strangers may
+	// store events that waste memory.
 	clientPage = 64
-	// fewEvents is the size of the first page, because most look-ups find few events, and badger makes room
-	// for twice as many as it is asked for.
+	// fewEvents is the size of the first page. It is small because most look-ups find few events,
+	// and badger allocates memory for twice the limit.
 	fewEvents = 32
-	// fewVersions is the same for a query to which kindOfNone is added: badger gives the newest of two
-	// look-ups, and does not crash, if they are asked for less than 25 each.
+	// fewVersions is the size of the first page of a query with kindOfNone, which is two look-ups.
+	// Below 25 events each, badger returns the newest and does not crash.
 	fewVersions = 24
-	// leastFirst is the least number of events that a first look at one of several look-ups is asked for.
+	// leastFirst is added to the size of the first query of each of several look-ups.
 	leastFirst = 4
-	// larger is the factor by which a query grows if a page brings no progress.
+	// larger is the factor by which a query grows if a page makes no progress.
 	larger = 4
-	// maxSecond is the maximum number of events of one second that are read in one query, and
-	// clientSecond the same for a client.
+	// maxSecond is the maximum number of events of one second in one query, clientSecond in one
+	// query for a client.
 	maxSecond, clientSecond = 1 << 18, 1 << 12
-	// kindOfNone is a kind added to queries that badger and lmdb would otherwise limit
-	// by what they think such a filter can match.
+	// kindOfNone is an unused kind. It is added to queries that badger and lmdb would otherwise cut
+	// at the theoretical maximum of matching events.
 	kindOfNone = math.MaxUint16
 )
 
@@ -52,19 +54,19 @@ type walk struct {
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
 	yield func(graspsync.Event) bool
-	// records: records of versions are yielded as well.
+	// records means that records of versions are yielded as well.
 	records bool
-	// client: a client asks. Queries are small then, and take a place.
+	// client means that a client asks. Queries are then small and take a place.
 	client bool
 	page   int
-	// left is the number of events and look-ups that the walk may still cost, if it is bounded.
+	// left is the number of events and look-ups that a bounded walk may still read.
 	bounded bool
 	left    int
-	// without, if it is set, reports whether an event is left out.
+	// without reports whether an event is omitted. It may be nil.
 	without func(graspsync.Event) bool
-	// newest, if it is set, keeps the newest of the events that match, in place of yield.
+	// newest collects the newest matching events instead of yield, unless it is nil.
 	newest *newest
-	// missed is the first second of which not all could be read. The others are read.
+	// missed is the error of the first second that could not be read completely.
 	missed error
 }
 
@@ -89,7 +91,7 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if err == nil {
 		err = w.each(ctx, queries)
 	}
-	if errors.Is(err, errAlike) { // whatever has the authors and kinds, and no look-up of tags
+	if errors.Is(err, errAlike) { // try authors and kinds instead of tags
 		_, queries = plan(w.want.filter, w.traits, w.client)
 		err = w.each(ctx, queries)
 	}
@@ -99,9 +101,10 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
 	size := min(w.page, fewEvents)
 	if w.newest != nil {
-		size = min(w.page, w.newest.most+1) // one more shows that there are no others of their second
+		size = min(w.page, w.newest.most+1) // one more shows that their last second is complete
 		if len(queries) > 1 {
-			// A first look at each shows about when the newest are, so that less is read of each.
+			// A small first query of each shows the range of the newest events, which reduces later
+			// reads.
 			size = min(size, 2*w.newest.most/len(queries)+leastFirst)
 			first, open := min(size, fewVersions), queries[:0]
 			for _, q := range queries {
@@ -124,7 +127,7 @@ func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
 	return nil
 }
 
-// take yields what matches and was not yielded before.
+// take yields matching events that were not yielded before.
 func (w *walk) take(events []*nostr.Event) error {
 	for _, e := range events {
 		parsed, err := graspsync.ParseEvent(e)
@@ -163,15 +166,15 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// pages reads one look-up back in time, page by page, until all of it was read or nothing that is left is among the newest.
-// The first page has so many events.
+// pages reads one look-up back in time, page by page, until it is complete or no older event can be
+// among the newest. size is the size of the first page.
 func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp, size int) error {
 	if !w.traits.Memory && len(q.Tags) == 0 && nostr.GetTheoreticalLimit(q) >= 0 {
 		events, err := w.ask(ctx, q, w.since, until, min(size, fewVersions))
 		if err != nil || len(events) < min(size, fewVersions) {
 			return err
 		}
-		q.Kinds = nil // only as many are given as replaceable events should exist
+		q.Kinds = nil // with kinds, the backend cuts at the number of replaceable events that should exist
 	}
 	for until == nil || *until >= 0 && (w.since == nil || *until >= *w.since) && !w.newest.past(*until) {
 		events, err := w.ask(ctx, q, w.since, until, size)
@@ -182,7 +185,7 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 		switch stuck := !ok || until != nil && low == *until; {
 		case ok && w.newest.past(low):
 			return nil
-		case stuck && size < w.page: // all of one second, or of what looks alike
+		case stuck && size < w.page: // all events of one second, or prefix matches only
 		case !ok:
 			if low, ok, err = w.beyond(ctx, q, until); err != nil || !ok {
 				return err
@@ -208,7 +211,7 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 	return nil
 }
 
-// second reads one second that holds more than a page.
+// second reads one second that has more events than a page.
 func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
 	top := max(w.traits.Exempt, w.traits.Page)
 	if top = min(top, maxSecond); w.newest != nil {
@@ -224,14 +227,14 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 			return nil
 		}
 	}
-	if w.newest == nil && w.traits.Prefixes && !fixed(q) { // it may be that most only look alike
+	if w.newest == nil && w.traits.Prefixes && !fixed(q) { // most may be prefix matches
 		return errAlike
 	}
 	return fmt.Errorf("%w: more than %d events at %d", ErrIncomplete, top, at)
 }
 
-// beyond goes on where a page is full of events that only look alike, with a larger page. It returns the time down to which
-// that is complete, and false if there is nothing more.
+// beyond repeats a page of prefix matches with a larger limit. It returns the time down to which
+// that page is complete. more is false at the end of the look-up.
 func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) (low nostr.Timestamp, more bool, err error) {
 	if limit := min(w.traits.Exempt, larger*w.page); limit > w.page {
 		events, err := w.ask(ctx, q, w.since, until, limit)
@@ -265,7 +268,7 @@ func (w *walk) between(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 	return q
 }
 
-// ask takes the events of a query, and returns them.
+// ask runs a query between two times, and takes its events.
 func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int) ([]*nostr.Event, error) {
 	if w.bounded && w.left <= 0 {
 		return nil, ErrTooMuch
@@ -277,7 +280,7 @@ func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Time
 	return events, err
 }
 
-// put puts a query to the backend, and takes its events.
+// put sends a query to the backend, and takes its events.
 func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
 	if w.client {
 		ctx = forClient(ctx)
@@ -289,8 +292,9 @@ func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.E
 	return events, w.take(events)
 }
 
-// lowest returns the time down to which a page is complete: of the oldest event
-// that has what was asked for, and not what only looks like it as well. Others may be anywhere, but where all keys are of one length.
+// lowest returns the time down to which a page is complete, which is the time of its oldest event
+// with an exact match. Prefix matches do not count, because they may be out of order unless all
+// keys have the same length.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
 	anywhere := w.traits.Prefixes && !fixed(q)
 	for _, e := range events {

@@ -15,11 +15,11 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// mostExtra is the maximum number of events beyond the requested limit.
+// mostExtra is the maximum number of events above the requested limit.
 const mostExtra = 5_000
 
-// page is the answer to one request. It is collected completely, so that a slow reader does not
-// block others.
+// page is the complete answer to one request. It is buffered, so that a slow reader does not block
+// other requests.
 type page struct {
 	events       []graspsync.Event
 	limit        int
@@ -49,7 +49,7 @@ type link struct {
 	err    error
 }
 
-// connection returns the link, or a new one if it has ended.
+// connection returns the current link, or a new one if it has ended.
 func (s *Store) connection(ctx context.Context) (*link, error) {
 	select {
 	case s.dialing <- struct{}{}:
@@ -81,7 +81,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	return s.link, nil
 }
 
-// Close ends the connection and all waiting calls. No goroutine is left. It is idempotent.
+// Close ends the connection and all waiting calls. No goroutine remains. Close is idempotent.
 func (s *Store) Close() error {
 	s.end()
 	s.dialing <- struct{}{}
@@ -147,7 +147,7 @@ func (l *link) receive(m wire.Message) {
 			l.finish(m.Sub, p)
 		}
 	case wire.TypeOK:
-		waits := l.oks[m.ID] // an event that was sent twice is answered twice
+		waits := l.oks[m.ID] // an event that was sent twice gets two replies
 		if len(waits) == 0 {
 			return
 		}
@@ -165,7 +165,7 @@ func (l *link) finish(sub string, p *page) {
 	close(p.done)
 }
 
-// send sends a message after the ones before.
+// send sends a message after the messages before it.
 func (l *link) send(ctx context.Context, r wire.Request) error {
 	select {
 	case l.sending <- struct{}{}:
@@ -246,7 +246,7 @@ func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error
 	return v, nil
 }
 
-// giveUp forgets an awaited OK.
+// giveUp stops waiting for an OK.
 func (l *link) giveUp(v *verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,16 +30,16 @@ var (
 	ErrClosed = errors.New("store is closed")
 )
 
-// Config is the settings of a [Store]. The zero value is usable.
+// Config is the configuration of a [Store]. The zero value works.
 type Config struct {
-	// Identity is the service of the relay. Requests to vanish (NIP-62) that name it are executed.
-	// With the zero Identity only those to all relays are.
+	// Identity is the service of the relay. Requests to vanish (NIP-62) that name it or all relays
+	// are executed. The zero Identity matches only requests to all relays.
 	Identity nip34.Identity
 
 	fixed constants
 }
 
-// constants are numbers that are the same for all operators. Only tests change them.
+// constants are settings that only tests change.
 type constants struct {
 	timeout   time.Duration // of one request: a page, or the OK of an event
 	pageLimit int           // requested events per page
@@ -50,8 +50,8 @@ const (
 	publishing = 64 // events whose OK is awaited
 )
 
-// Store is a relay in another process. Use [New]. It connects on the first request, and again after
-// the connection was lost. It is safe for concurrent use.
+// Store is a relay in another process. It is created by [New] and safe for concurrent use. It
+// connects on the first request, and reconnects after a lost connection.
 type Store struct {
 	// set by New, read-only
 	relay     graspsync.RelayURL
@@ -67,8 +67,8 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// New returns a Store that keeps its events in relay, reached over transport. It does not connect
-// yet. The error names every invalid argument.
+// New returns a Store that keeps its events in relay, over transport. It does not connect. The
+// error names every invalid argument.
 func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
 	var errs []error
 	if relay.IsZero() {
@@ -109,8 +109,8 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, nil
 }
 
-// mostCuts is the number of successive connections without an answer after which Save gives up.
-// Isolating one event among 64 that makes the relay disconnect takes seven.
+// mostCuts is the number of consecutive connections without a reply after which Save gives up.
+// Seven suffice to isolate one of 64 events that makes the relay disconnect.
 const mostCuts = 10
 
 // saving is one call of Save.
@@ -118,12 +118,12 @@ type saving struct {
 	*Store
 	events []graspsync.Incoming
 	out    []graspsync.Outcome
-	cuts   int // successive connections without an answer
+	cuts   int // consecutive connections without a reply
 }
 
-// publish publishes the events with these numbers. A relay may disconnect because of one event, and
-// all unanswered events fail with it. These are published again in two halves, down to single
-// events. An error means that there is no connection.
+// publish publishes the events with these numbers. If the relay disconnects because of one event,
+// all events without a reply fail with it. They are published again in two halves, down to single
+// events. An error means that the relay cannot be reached.
 func (p *saving) publish(ctx context.Context, which []int) error {
 	l, err := p.connection(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *saving) publish(ctx context.Context, which []int) error {
 	}
 	half := (len(lost) + 1) / 2
 	for _, part := range [][]int{lost[:half], lost[half:]} {
-		// Without a connection what was said of them holds: they failed.
+		// If the relay cannot be reached, the outcome of these events stays Failed.
 		if len(part) == 0 || p.cuts >= mostCuts || p.publish(ctx, part) != nil {
 			break
 		}
@@ -177,7 +177,7 @@ func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incomin
 	return out
 }
 
-// outcomeOf returns the outcome that the text of an OK names.
+// outcomeOf returns the outcome according to the text of an OK.
 func outcomeOf(accepted bool, text string) graspsync.Outcome {
 	word, _, _ := strings.Cut(strings.ToLower(text), ":")
 	lower := strings.ToLower(text)
@@ -233,8 +233,8 @@ func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsy
 	}
 }
 
-// readings is the maximum number of passes over a filter until the result is certain, because
-// events that are saved during a pass look like events that a page left out.
+// readings is the maximum number of passes over a filter until the result is certain. An event that
+// is saved during a pass looks like an event that a page omitted.
 const readings = 3
 
 // Events implements [relaysync.Store].
@@ -265,7 +265,7 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 	}
 }
 
-// errStopped means that the reader needs no more events.
+// errStopped means that the consumer has stopped.
 var errStopped = errors.New("stopped")
 
 // walk reads a filter page by page, and reports whether the relay returned everything.
