@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// What lifts a rule is copied into a shell, and strangers choose identifiers: a shell must give back
-// what was meant, and run nothing.
+// Lift commands are safe to copy into a shell, because strangers choose identifiers. The shell must
+// return the identifier unchanged and run nothing.
 func TestWhatIsCopiedIntoAShell(t *testing.T) {
 	owner := graspsync.PubKey{1}
 	for _, identifier := range []string{

@@ -44,7 +44,7 @@ func (r *recorded) all() []admin.Entry {
 	return slices.Clone(r.entries)
 }
 
-// run has a server for the length of a test, which is in a bubble.
+// run creates a server for the duration of a test in a bubble.
 func run(t *testing.T, audit func(admin.Entry), bootstrap ...string) *server {
 	t.Helper()
 	var relays []graspsync.RelayURL
@@ -72,9 +72,9 @@ func parsed(t *testing.T, raw *nostr.Event) graspsync.Event {
 	return ev
 }
 
-// followed are the relays that are followed in any case.
+// followed returns the relays that are always followed.
 func (s *server) followed() (out []string) {
-	time.Sleep(time.Minute) // what follows from a change is batched
+	time.Sleep(time.Minute) // consequences of a change are batched
 	synctest.Wait()
 	for _, r := range s.manager.Status().Relays {
 		if r.Bootstrap {
@@ -85,12 +85,12 @@ func (s *server) followed() (out []string) {
 	return out
 }
 
-// reads is a file of rules with that text.
+// reads returns a rules file with that text.
 func reads(text string) func() (rules.File, error) {
 	return func() (rules.File, error) { return rules.ParseFile(strings.NewReader(text)) }
 }
 
-// Each part that is missing is named, at once, and nothing else.
+// The error names exactly the missing parts.
 func TestConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
@@ -114,7 +114,8 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// What is blocked is denied beside what the caller denies, and the relays of the rules are followed beside theirs.
+// Blocked addresses are denied in addition to the caller's, and bootstrap relays of the rules are
+// added to the caller's.
 func TestEnforce(t *testing.T) {
 	book, err := rules.Open(t.Context(), state.NewMemory(), rules.Config{})
 	require.NoError(t, err)
@@ -151,7 +152,8 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
-// What is no command changes nothing and leaves no entry; what is one leaves two, by whom it was.
+// An unknown command changes nothing and leaves no audit entry. A command leaves two entries with
+// its operator.
 func TestCommandsAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log recorded
@@ -174,7 +176,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 			{"block", []string{"author", author.Npub(), "spam"}, admin.Done},
 			{"unset", []string{"author", author.Npub()}, admin.Done},
 			{"unset", []string{"author", author.Npub()}, admin.Failed},
-			{"remove", []string{"relay", "a.example"}, ""}, // of which nothing can be here
+			{"remove", []string{"relay", "a.example"}, ""}, // which has no stored data
 			{"purge", []string{"relay", "a.example"}, admin.Failed},
 			{"retry", []string{"wss://nobody.example"}, admin.Failed},
 			{"describe", []string{"name", "ours"}, admin.Done},
@@ -204,8 +206,8 @@ func TestCommandsAreRecorded(t *testing.T) {
 	})
 }
 
-// A file is in force as a whole: what it blocks is let go of, the relays that it names are followed, and what it does
-// not say any more is taken back; what is configured stays. One that can't be read changes nothing.
+// A rules file replaces the previous one: its blocks disconnect, its relays are followed, and
+// removed rules end. Configured relays stay. An unreadable file changes nothing.
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil, "wss://mine.example")
@@ -239,7 +241,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// What waited for git data was let go of by the rule, before it was counted.
+// Remove counts held events, although the new rule has already dropped them.
 func TestRemoveCountsWhatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)
@@ -254,7 +256,7 @@ func TestRemoveCountsWhatWaited(t *testing.T) {
 	})
 }
 
-// A repository goes with what is said about it and nothing else, and deletions never do.
+// A purge of a repository removes the events about it and no others, and never deletions.
 func TestPurgeOfARepository(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t, nil)

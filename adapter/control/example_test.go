@@ -23,23 +23,23 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// inMemory are repositories of which none is out of service.
+// inMemory are repositories in memory without retired ones.
 type inMemory struct{ *fetchtest.Fake }
 
 func (inMemory) Departed(context.Context, graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(func(graspsync.RepoRef, error) bool) {}
 }
 
-// server is one that keeps everything in memory, and has no door.
+// server is a server in memory without listeners.
 type server struct {
 	store     *memstore.Store
 	manager   *relaysync.SyncManager
 	purgatory *purgatory.Purgatory
 	control   control.Control
-	dials     egress.Config // what it would dial with
+	dials     egress.Config // configuration for dialing
 }
 
-// newServer puts the parts together as adapter/grasp does, and runs them until ctx ends.
+// newServer connects the parts like adapter/grasp does, and runs them until ctx ends.
 func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...graspsync.RelayURL) (s *server, wait func(), err error) {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {
@@ -81,7 +81,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 	return s, running.Wait, nil
 }
 
-// remove removes an event as moderation does.
+// remove removes an event like moderation does.
 func (s *server) remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.store.Remove(ctx, e); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *server) remove(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// Somebody who spams is blocked, and what is here of theirs removed. Who has done that is on record.
+// A spammer is blocked, and the spammer's data is removed. The audit log names the operator.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s, wait, err := newServer(ctx, func(e admin.Entry) { fmt.Println(e.By, e.Command, e.Args[0], e.Outcome) })

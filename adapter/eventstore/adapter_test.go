@@ -216,8 +216,8 @@ func TestBackend(t *testing.T) {
 	assert.False(t, open)
 }
 
-// badger answers for a, A and q alike: issues came to who asked for comments, and who asked for
-// a page got one without any.
+// Results match the filter exactly. badger does not distinguish a, A and q tags, so that queries
+// for comments returned issues, and pages were left empty.
 func TestBackendGivesWhatMatches(t *testing.T) {
 	s := newStore(t, newBadger(t, 100), eventstoreadapter.Config{})
 	address := "30617:" + alice + ":x"
@@ -255,8 +255,8 @@ func TestBackendGivesWhatMatches(t *testing.T) {
 	require.Len(t, ask(under("a", 20)), 20)
 }
 
-// A relay whose set ends at the backend's limit has its peers send the rest again
-// and again.
+// Reconciliation covers all events, not only up to the backend's limit. Otherwise peers would send
+// the rest again and again.
 func TestBackendForReconciliation(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 100)} {
 		s := newStore(t, db, eventstoreadapter.Config{})
@@ -297,8 +297,8 @@ func TestExecute(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), graspsync.Event{}))
 }
 
-// An answer is in memory until it was taken, once for each of a hundred filters that a client may
-// ask with: of large events it has the newest, and the others come with the next page.
+// Answers are bounded in bytes, because they stay in memory for each of a hundred filters of a
+// client. With large events, an answer has the newest ones, and the next page has the rest.
 func TestAnswersAreBoundedInBytes(t *testing.T) {
 	db := newBadger(t, 0)
 	store, err := eventstoreadapter.New(db, eventstoreadapter.Config{})
@@ -333,7 +333,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	require.Len(t, ch, 1, "one that is larger comes alone")
 }
 
-// within is the backend of a store that has one event.
+// within returns the backend of a store with one event.
 func within(t *testing.T, e *nostr.Event) eventstore.Store {
 	t.Helper()
 	store, err := eventstoreadapter.New(&fake{limit: 500, events: []*nostr.Event{e}}, eventstoreadapter.Config{})
@@ -341,7 +341,7 @@ func within(t *testing.T, e *nostr.Event) eventstore.Store {
 	return store.Backend()
 }
 
-// hub returns n events about 100 repositories, as large as real ones are.
+// hub returns n events of realistic size about 100 repositories.
 func hub(n int) (events []*nostr.Event, repos []string) {
 	for i := range 100 {
 		repos = append(repos, fmt.Sprintf("30617:%s:repo-%d", alice, i))

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// metered is a badger that counts what it is asked.
+// metered is a badger that counts queries.
 type metered struct {
 	*badger.BadgerBackend
 	page           int // that it is asked for; 0: MaxLimit
@@ -50,7 +50,7 @@ func (b *metered) Traits() traits.Traits {
 	}
 }
 
-// answer is what a client gets.
+// answer returns the ids that a client receives.
 func answer(t *testing.T, s *eventstoreadapter.Store, f nostr.Filter) []string {
 	t.Helper()
 	ch, err := s.Backend().QueryEvents(t.Context(), f)
@@ -70,8 +70,8 @@ func onSliceAndBadger(t *testing.T, test func(t *testing.T, s *eventstoreadapter
 	}
 }
 
-// Of an address badger gives one event, and that was the one of "repository" for who asked for "repo", which
-// everybody does who follows a link to it.
+// A query for the address of "repo" is not answered with "repository". badger returns one event for
+// an address, and it was the wrong one for clients that follow a link.
 func TestAnswerBehindLookAlikes(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		d := nostr.TagMap{"d": {"repo"}}
@@ -88,7 +88,7 @@ func TestAnswerBehindLookAlikes(t *testing.T) {
 	})
 }
 
-// An issue that names two addresses was given for each, and took the place of another.
+// An issue that names two addresses is in the answer once.
 func TestAnswerHasEachEventOnce(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		a, b := "30617:"+alice+":repo", "30617:"+bob+":repo"
@@ -105,7 +105,7 @@ func TestAnswerHasEachEventOnce(t *testing.T) {
 	})
 }
 
-// The address of a repository with a long name is in no index of badger's, so that nobody found its issues.
+// Issues of a repository with a long name are found, although badger has no index for its address.
 func TestAnswerOfWhatNoIndexFinds(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		long := "30617:" + alice + ":" + strings.Repeat("x", 30)
@@ -131,7 +131,7 @@ func TestAnswerOfWhatNoIndexFinds(t *testing.T) {
 	})
 }
 
-// badger looks for one tag. Where newer events with that one fill its largest page, a client got those that match as well.
+// Older matches are found although newer events with the same tag fill badger's largest page.
 func TestAnswerBehindAPage(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		q, a := nostr.Tag{"A", "30617:" + alice + ":x"}, nostr.Tag{"a", "30617:" + alice + ":x"}
@@ -144,7 +144,7 @@ func TestAnswerBehindAPage(t *testing.T) {
 	})
 }
 
-// badger gave all that was asked for by id, whatever the limit.
+// A limit also applies to a query by ids.
 func TestAnswerWithIDsAndALimit(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		var ids []string
@@ -158,7 +158,8 @@ func TestAnswerWithIDsAndALimit(t *testing.T) {
 	})
 }
 
-// badger takes what of a time fits 32 bits: a client whose clock has milliseconds got nothing, or a count of all.
+// Times beyond 32 bits work. Before, badger truncated them, and a client whose clock counts
+// milliseconds received no events or a wrong count.
 func TestTimesBeyond32Bits(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		e := event(alice, 1, start)
@@ -185,8 +186,8 @@ func TestTimesBeyond32Bits(t *testing.T) {
 	})
 }
 
-// An event that has what is asked for, and a value besides whose key goes on where that ends, stands before newer ones in badger's
-// index. Taken for where these end it hid them, from clients and from sync.
+// An event with the requested value and a longer value with the same prefix does not hide newer
+// events, which are behind it in badger's index.
 func TestLookAlikesHideNothing(t *testing.T) {
 	addr := "30617:" + alice + ":repo"
 	for name, c := range map[string]struct{ tag, value, like string }{

@@ -24,7 +24,7 @@ func TestFullSeconds(t *testing.T) {
 			for range 600 {
 				events = append(events, event(alice, 1, start))
 			}
-			for i := range 300 { // before that second and after it
+			for i := range 300 { // before and after that second
 				events = append(events, event(alice, 1, start+nostr.Timestamp(i)-150+nostr.Timestamp(i/150)))
 			}
 			save(t, s, events...)

@@ -24,7 +24,8 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// weighed is a badger that notes how much of it was in memory at once: what each look-up of a query may find.
+// weighed is a badger that measures the maximum number of events in memory, over all look-ups of a
+// query.
 type weighed struct {
 	*badger.BadgerBackend
 	limit, lookUps, now, most atomic.Int64 // now, most: pages
@@ -57,8 +58,8 @@ func raise(n *atomic.Int64, to int64) {
 	}
 }
 
-// One event with 30,000 tags was in memory once for each value that a filter named, and a hundred of them once for
-// each of a few questions: gigabytes, for some kilobytes sent.
+// Memory per query is bounded. Before, an event with 30,000 tags was in memory once per value in a
+// filter, and a few small queries took gigabytes.
 func TestQuestionsAreReadInSmallParts(t *testing.T) {
 	racetest.Amounts(t)
 	db := &weighed{BadgerBackend: newBadger(t, 0)}
@@ -122,7 +123,7 @@ func TestQuestionsAreReadInSmallParts(t *testing.T) {
 	}
 }
 
-// What clients have not read yet takes no more than a part of the memory, and one client no more than a part of that.
+// Unread answers use bounded memory, in total and per client.
 func TestAnswersThatWait(t *testing.T) {
 	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{NoSync: true})
 	for i := range 150 {
@@ -180,8 +181,8 @@ func TestAnswersThatWait(t *testing.T) {
 	require.Positive(t, disconnected.Load())
 }
 
-// badger crashes over several look-ups of which it is asked for fewer events than they have, and the process with it: where some have
-// many that are newer than what the others have. It did so at the sixth of these, when asked for fewest at once.
+// Several look-ups with a small limit do not crash badger, which happens if some look-ups have many
+// events newer than those of the others. Before, the sixth of these queries crashed the process.
 func TestSeveralLookUpsOfFewEvents(t *testing.T) {
 	for seed := range uint64(8) {
 		rnd := rand.New(rand.NewPCG(36+seed, 3))

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A backend gives so many events to a query and no more; a Store over it gives all of them.
+// A backend returns a limited number of events per query. A Store over it returns all of them.
 func Example() {
 	ctx := context.Background()
 	db := &slicestore.SliceStore{MaxLimit: 2}

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// fake is like a slicestore, but as strict and as faulty as the fields say.
+// fake is like slicestore, with strictness and faults set by its fields.
 type fake struct {
 	mu     sync.Mutex
 	events []*nostr.Event // newest first, lowest id first

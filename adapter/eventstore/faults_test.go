@@ -120,8 +120,8 @@ func TestFailingEvent(t *testing.T) {
 	}
 }
 
-// A backend is said to fail when several writes in a row did: not for the sake of one event that
-// it can't save, and no longer than it is known.
+// Writable reports a failure after several consecutive failed writes, but not for one event that
+// cannot be saved, and not longer than a minute.
 func TestWritable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := true
@@ -175,7 +175,7 @@ func TestHalfDone(t *testing.T) {
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{late.ID, deletion.ID}, ids)
 
-	require.NoError(t, db.SaveEvent(t.Context(), target)) // by a direct write that knows no tombstones
+	require.NoError(t, db.SaveEvent(t.Context(), target)) // a direct write, without tombstones
 	assert.Equal(t, []graspsync.Result{graspsync.Deleted}, results(save(t, s, target)))
 	assert.Len(t, db.events, 2)
 }
@@ -190,7 +190,7 @@ func TestDrain(t *testing.T) {
 				close(begun)
 				time.Sleep(time.Second) // a slow disk
 				if ctx.Err() != nil {
-					return // like slicestore, which then never closes the channel
+					return // like slicestore, which never closes the channel then
 				}
 				defer close(ch)
 				for range 50 {

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// folderBackend is a backend that lets several processes open its folder, as lmdb does.
+// folderBackend is a backend whose folder several processes can open, like lmdb.
 type folderBackend struct {
 	eventstore.Store
 	folder string
@@ -27,7 +27,7 @@ func (b folderBackend) Traits() traits.Traits {
 	return traits.Traits{Page: 100, Folder: b.folder, Indexed: func(string, string) bool { return true }}
 }
 
-// Two servers could open one lmdb, and each broke what the other one replaced.
+// Only one server can use an lmdb. Before, two servers corrupted each other's state.
 func TestCaseC17_SecondServerOnFolder(t *testing.T) {
 	identity, err := nip34.ParseIdentity("wss://grasp.example.com")
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestCaseC17_SecondServerOnFolder(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// A server that can't be made for another reason leaves the database to the next one.
+// If New fails for another reason, it does not keep the lock.
 func TestCaseC17_FailedServer(t *testing.T) {
 	identity, err := nip34.ParseIdentity("wss://grasp.example.com")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// backends are one of each kind that is known.
+// backends returns a Store over each supported backend.
 func backends(t *testing.T) map[string]*Store {
 	t.Helper()
 	stores := make(map[string]*Store)
@@ -38,7 +38,7 @@ func backends(t *testing.T) map[string]*Store {
 	return stores
 }
 
-// asked is what a client gets.
+// asked returns the ids that a client receives.
 func asked(t *testing.T, s *Store, f nostr.Filter) []string {
 	t.Helper()
 	ch, err := s.Backend().QueryEvents(t.Context(), f)
@@ -50,11 +50,11 @@ func asked(t *testing.T, s *Store, f nostr.Filter) []string {
 	return ids
 }
 
-// some is what the events of these tests are made of.
+// some is the template of the events in these tests.
 var some = nostr.Event{PubKey: strings.Repeat("a1", 32), Kind: 1, CreatedAt: 1_700_000_000, Sig: strings.Repeat("0", 128)}
 
-// What a client gets, and what is counted for it, is what NIP-01 says, whatever the backend takes for an answer: the newest, of one
-// second those with the lowest ids, and all of them in number.
+// For every backend, answers and counts follow NIP-01: the newest events, within a second the
+// lowest ids, and the complete number.
 func TestAnyBackendIsLikeAnyOther(t *testing.T) {
 	racetest.Amounts(t)
 	alice, bob := strings.Repeat("a1", 32), strings.Repeat("b0", 32)

@@ -20,7 +20,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// endless is a badger with any number of events that have a tag, of which none is of the kind that is asked for.
+// endless is a badger with any number of events with a tag, none of the requested kind.
 type endless struct {
 	eventstore.Store
 	traits traits.Traits
@@ -49,8 +49,8 @@ func (b *endless) QueryEvents(_ context.Context, f nostr.Filter) (chan *nostr.Ev
 	return ch, nil
 }
 
-// What badger holds against a question besides what it looks up was read without end, and counted again, while all others waited; and
-// who had as much read as one may got what he had not asked for.
+// The cost of one query is bounded. Before, badger read without end while filtering after the
+// look-up, other clients waited, and bounded answers contained events that do not match.
 func TestWhatOneQuestionCosts(t *testing.T) {
 	racetest.Amounts(t)
 	b := &endless{traits: (&metered{BadgerBackend: newBadger(t, 0)}).Traits(), t: t}
@@ -72,7 +72,7 @@ func TestWhatOneQuestionCosts(t *testing.T) {
 	}
 }
 
-// slow is a backend that takes a second, whoever waits for that.
+// slow is a backend that takes a second per query.
 type slow struct {
 	eventstore.Store
 	traits    traits.Traits
@@ -91,8 +91,8 @@ func (b *slow) QueryEvents(context.Context, nostr.Filter) (chan *nostr.Event, er
 	return ch, nil
 }
 
-// A client that asks and hangs up had as many queries of the backend at once as it liked, and one that asks much had others wait for
-// all that came before.
+// Places are shared by client. Before, a client that disconnected could have any number of queries
+// in the backend, and a busy client delayed all others.
 func TestPlacesAreSharedByClient(t *testing.T) {
 	db := newBadger(t, 0)
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 	})
 }
 
-// What is counted is what is answered.
+// Counts equal the number of answers.
 func TestCountIsWhatIsAnswered(t *testing.T) {
 	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
 		for i, d := range []string{"repo", "repository", "repo:x", strings.Repeat("r", 101)} {

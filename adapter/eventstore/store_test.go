@@ -78,7 +78,7 @@ func TestDurableBadger(t *testing.T) {
 	})
 }
 
-// With MaxLimit set answers to clients end at that many events, and those to sync do not.
+// With MaxLimit set, answers to clients end at that number of events, and answers to sync do not.
 func TestSuiteBadgerMaxLimit(t *testing.T) {
 	racetest.Amounts(t)
 	suite(t, func(t *testing.T) eventstore.Store { return newBadger(t, 500) }, eventstoreadapter.Config{NoSync: true})

@@ -12,7 +12,7 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 )
 
-// A badger that is closed while it is read from panics in a goroutine of its own.
+// Close waits for reads, because a badger that is closed during a read panics in its own goroutine.
 func TestCloseWaitsForWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(takes time.Duration) *fake {
@@ -33,7 +33,7 @@ func TestCloseWaitsForWhatIsRead(t *testing.T) {
 			err                     error
 		}{
 			{takes: 3 * time.Second, patience: time.Minute, closes: 3 * time.Second},
-			{takes: 3 * time.Second, patience: time.Second, closes: 3 * time.Second}, // nobody waits for the answer any more
+			{takes: 3 * time.Second, patience: time.Second, closes: 3 * time.Second}, // the client has left
 			{takes: 15 * time.Second, patience: time.Minute, closes: 10 * time.Second, err: eventstoreadapter.ErrBackend},
 		} {
 			s := newStore(t, slow(c.takes), eventstoreadapter.Config{})

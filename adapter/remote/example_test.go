@@ -12,9 +12,9 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A relay that is another program is kept in sync: what it has is read from it, and what others
-// have of its repositories is published to it. Real relays are reached over package wstransport,
-// with one transport for our own and another for strangers': see cmd/follower.
+// A relay in another program is kept in sync. Its events are read from it, and events of other
+// relays about its repositories are published to it. Real relays need package wstransport, with one
+// transport for our own relay and another one for strangers. See cmd/follower.
 func Example() {
 	identity, err := nip34.ParseIdentity("grasp.example")
 	if err != nil {

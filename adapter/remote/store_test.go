@@ -44,7 +44,7 @@ func open(t testing.TB, net *relaytest.Network, cfg remoteadapter.Config) *remot
 	return s
 }
 
-// served has a relay answer from a Store, in the words that relays use.
+// served makes a relay answer from a Store, with the usual texts.
 func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) bool {
 	words := map[graspsync.Result]string{
 		graspsync.Duplicate: "duplicate: already have this event", graspsync.Superseded: "replaced: have newer event",
@@ -82,8 +82,7 @@ func served(store relaysync.Store) func(*relaytest.ConnScript, wire.Request) boo
 	}
 }
 
-// The whole contract of a Store holds over a relay that keeps its own, and gives
-// enough in one answer.
+// The contract of a Store holds over a relay that returns enough events per answer.
 func TestSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) relaysync.Store {
 		net := relaytest.NewNetwork()
@@ -112,8 +111,8 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// A relay that caps its answers is read to the end; a second that can't be read is
-// an error, never a short answer.
+// A relay with limited answers is read completely. A second that cannot be read is an error, never
+// a short answer.
 func TestCappedRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -182,8 +181,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A relay that fails in any way costs an error within the time limit, and the next
-// call connects anew.
+// Any failure of the relay is an error within the time limit, and the next call reconnects.
 func TestFailures(t *testing.T) {
 	ev := relaytest.NewCheapKey("a").Event(1, 1, "x")
 	for name, b := range map[string]relaytest.Behavior{
@@ -267,8 +265,8 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// All of it together: a relay that is reached over websocket only is kept in sync,
-// with what its clients submit as own feed.
+// All parts together: a relay that is reached only over websocket is kept in sync, with its
+// clients' events as own feed.
 func TestFollowsOverWebsocketOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -299,7 +297,7 @@ func TestFollowsOverWebsocketOnly(t *testing.T) {
 		after(2 * time.Minute)
 		require.Len(t, own.Query(nostr.Filter{Kinds: []int{1621}}), 700)
 		require.True(t, m.Status().Synced)
-		own.Cut() // whatever happens between
+		own.Cut() // a lost connection in between
 		late := owner.Issue(at(0), owner.Ref("repo"), "late")
 		a.Publish(late)
 		own.Publish(owner.Hosted(at(0), "submitted", "grasp.example", "a.example"))
@@ -312,7 +310,7 @@ func TestFollowsOverWebsocketOnly(t *testing.T) {
 	})
 }
 
-// follow runs a manager over a relay that is reached over websocket only.
+// follow runs a manager over a relay that is reached only over websocket.
 func follow(t *testing.T, net *relaytest.Network) (m *relaysync.SyncManager, stop func()) {
 	t.Helper()
 	store := open(t, net, remoteadapter.Config{})
@@ -333,8 +331,8 @@ func follow(t *testing.T, net *relaytest.Network) (m *relaysync.SyncManager, sto
 	}
 }
 
-// An event that was too large for our relay, which did not say so, took the 63 others
-// with it that were published at once: again and again, and in the end for good.
+// An event that makes our relay disconnect fails alone. Before, it repeatedly took 63 concurrent
+// events with it, and finally they were lost.
 func TestEventThatCutsTheConnectionIsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -356,7 +354,7 @@ func TestEventThatCutsTheConnectionIsAlone(t *testing.T) {
 	})
 }
 
-// The same in one call, in whatever order the events of the other relay come.
+// The same in one call, for any order of the events.
 func TestEventThatCutsTheConnectionOfItsCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -379,7 +377,7 @@ func TestEventThatCutsTheConnectionOfItsCall(t *testing.T) {
 	})
 }
 
-// A relay that cuts whatever it is sent is not connected to over and over.
+// A relay that disconnects on every event is not reconnected to endlessly.
 func TestRelayThatCutsEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -398,8 +396,8 @@ func TestRelayThatCutsEverything(t *testing.T) {
 	})
 }
 
-// With 501 events in one second our relay can't be read completely: nothing was
-// followed any more.
+// With 501 events in one second, our relay cannot be read completely, and repositories are still
+// followed. Before, none was.
 func TestFullSecondOfOurRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
