@@ -132,7 +132,6 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	return nil
 }
 
-// restore surveys the repositories that are announced but not in service.
 func (p *Purgatory) restore(announced, there map[graspsync.RepoRef]bool) {
 	count := 0
 	for ref, ours := range announced {

@@ -25,7 +25,6 @@ var metrics = [][]string{
 	{"loose_refs", "Number of loose refs in all repositories after the last complete round of maintenance."},
 }
 
-// collector computes the metrics from the status.
 type collector struct {
 	status func() Status
 	report *report

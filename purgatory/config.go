@@ -205,7 +205,6 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// validate returns an error that names every invalid field.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(name string, value any) {

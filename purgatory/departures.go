@@ -88,14 +88,12 @@ func (d *departures) keeps(ref graspsync.RepoRef) bool {
 	return d.kept[ref]
 }
 
-// unconfirmed returns the number of kept repositories.
 func (d *departures) unconfirmed() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.kept)
 }
 
-// confirm ends the keeping, and returns the repositories that were kept.
 func (d *departures) confirm() []graspsync.RepoRef {
 	d.mu.Lock()
 	defer d.mu.Unlock()

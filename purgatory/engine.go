@@ -72,7 +72,6 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 	return out
 }
 
-// resume surveys all held events.
 func (e *engine) resume() {
 	for _, entry := range e.p.pending.all() {
 		e.want(entry)
@@ -215,7 +214,6 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 	e.survey(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
 }
 
-// handle surveys the identifier whose turn it is.
 func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	why, ok := e.surveys.begin(t.identifier, quick, t.place)
 	if !ok {
@@ -227,7 +225,6 @@ func (t surveyTurn) handle(ctx context.Context, e *engine) {
 	})
 }
 
-// handle releases the repository whose turn it is.
 func (t releaseTurn) handle(ctx context.Context, e *engine) {
 	why, ok := e.releases.begin(t.ref, t.in, t.place)
 	if !ok {
@@ -239,7 +236,6 @@ func (t releaseTurn) handle(ctx context.Context, e *engine) {
 	})
 }
 
-// handle queues releases of the repositories that a survey has found.
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.surveys.end(msg.identifier)
@@ -277,7 +273,6 @@ func (e *engine) leave(ctx context.Context) {
 	})
 }
 
-// handle records the result of a release.
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	in := e.releases.end(msg.ref)
@@ -338,12 +333,10 @@ func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef,
 	e.p.cfg.Logger.Debug("git fetch queued", keyRepo, graspsync.Printable(ref.String()), "objects", len(n.IDs), "urls", len(n.URLs()), "at", e.queue.Due(ref))
 }
 
-// stepQueue passes an input to the SyncQueue and performs its effects.
 func (e *engine) stepQueue(ctx context.Context, now time.Time, in syncqueue.Input) {
 	e.perform(ctx, e.queue.Step(now, in))
 }
 
-// perform performs the effects of the SyncQueue.
 func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
@@ -363,7 +356,6 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	}
 }
 
-// received returns the bytes of each request in flight.
 func (e *engine) received() map[syncqueue.RequestID]int64 {
 	out := make(map[syncqueue.RequestID]int64, len(e.asking))
 	for id, r := range e.asking {

@@ -13,13 +13,11 @@ import (
 // servers, for [EventState] and [ServerState].
 const maxEnded, maxReplies = 10_000, 10_000
 
-// replyKey identifies the reply of a server about a repository.
 type replyKey struct {
 	repo graspsync.RepoRef
 	from graspsync.CloneURL
 }
 
-// addEnding records why an event is not held or no longer held.
 func (s *report) addEnding(e EventState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +52,6 @@ func (s *report) endingsOf(matches func(EventState) bool) (out []EventState) {
 	return out
 }
 
-// addReply records the reply of a git server.
 func (s *report) addReply(f FetchEnded) {
 	r := ServerState{Asked: time.Now(), Wanted: f.Wanted, Missing: f.Missing}
 	switch {
@@ -66,7 +63,6 @@ func (s *report) addReply(f FetchEnded) {
 	s.putReply(replyKey{f.Repo, f.URL}, r)
 }
 
-// addSkipped records why a git server was not asked.
 func (s *report) addSkipped(ref graspsync.RepoRef, from graspsync.CloneURL, why string) {
 	r := s.reply(ref, from)
 	r.Skipped = why
@@ -79,7 +75,6 @@ func (s *report) putReply(k replyKey, r ServerState) {
 	s.replies.Put(k, limit.Stranger{ID: k.repo.Owner.String()}, 0, r)
 }
 
-// reply returns the last reply of a git server about a repository.
 func (s *report) reply(ref graspsync.RepoRef, from graspsync.CloneURL) ServerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,6 @@ type families struct {
 	kept *limit.Table[familyKey, *nip34.AnnouncementSet] // guarded by mu
 }
 
-// familyKey is an identifier and a hash of the ids of its announcements.
 type familyKey struct {
 	identifier string
 	of         [sha256.Size]byte

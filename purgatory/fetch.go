@@ -18,7 +18,6 @@ import (
 // errHere is wrapped if our git, disk or lock has failed, not the server.
 var errHere = errors.New("taking in git data")
 
-// request is a request of the SyncQueue in flight.
 type request struct {
 	syncqueue.Fetch
 	stop context.CancelCauseFunc    // ends the request, so that others get its slot
@@ -114,7 +113,6 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 // failingLong is the time without a reply of a server after which failures are logged as warnings.
 const failingLong = time.Hour
 
-// reportFetch counts, logs and reports the end of a request.
 func (p *Purgatory) reportFetch(ctx context.Context, seen FetchEnded, told func(error) time.Duration) {
 	p.report.fetched(seen)
 	p.report.observe(seen)

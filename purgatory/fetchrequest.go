@@ -104,7 +104,6 @@ func (h *repoFetches) put(k lackKey, l lack) {
 	}
 }
 
-// lacking reports whether the server is known to lack the objects.
 func (h *repoFetches) lacking(now time.Time, q fetchRequest) bool {
 	l, _ := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
@@ -163,7 +162,6 @@ func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, 
 	return first
 }
 
-// choose returns the next request to a server.
 func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())

@@ -47,7 +47,6 @@ const (
 	sessionShare   = 2
 )
 
-// fetchSessions holds the sessions of all repositories.
 type fetchSessions struct {
 	cfg    *Config // read-only
 	report *report // read-only
@@ -251,7 +250,6 @@ func (fs *fetchSessions) since(ref graspsync.RepoRef) (at time.Time) {
 	return at
 }
 
-// request fetches into a session.
 func (fs *fetchSessions) request(ctx context.Context, s *fetchSession, from graspsync.CloneURL, want []nip34.ObjectID) (int64, error) {
 	ctx, stop := context.WithTimeout(ctx, fs.cfg.fixed.FetchTimeout)
 	defer stop()

@@ -168,7 +168,6 @@ func (p *Purgatory) remake(ctx context.Context, ref graspsync.RepoRef, format ni
 	return p.repos.Create(ctx, ref, format)
 }
 
-// countClones counts the clone URLs of an event that are not used.
 func (p *Purgatory) countClones(e refplan.Entry) {
 	switch e.Class {
 	case refplan.Announcement:

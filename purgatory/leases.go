@@ -46,7 +46,6 @@ func (p *pendingEvents) keepFor(g *refplan.Group, id graspsync.EventID) bool {
 	return true
 }
 
-// unpin ends pin.
 func (p *pendingEvents) unpin(g *refplan.Group) {
 	if g == nil {
 		return
@@ -73,7 +72,6 @@ func (p *pendingEvents) end(id graspsync.EventID) bool {
 	return true
 }
 
-// notEnding ends end.
 func (p *pendingEvents) notEnding(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -73,7 +73,6 @@ func newMaintenance(report *report, table *repoTable) *maintenance {
 	}
 }
 
-// add makes a repository due.
 func (m *maintenance) add(ref graspsync.RepoRef) {
 	m.mu.Lock()
 	_, due := m.due[ref]
@@ -158,7 +157,6 @@ func (m *maintenance) snapshot() MaintenanceStatus {
 	return st
 }
 
-// count records the end of a run.
 func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +200,6 @@ func (p *Purgatory) runMaintenance(ctx context.Context) {
 	}
 }
 
-// maintainAll makes every hosted repository due.
 func (p *Purgatory) maintainAll(ctx context.Context) {
 	announced, err := p.reader.announcedRefs(ctx)
 	for ref, ours := range announced {
@@ -215,7 +212,6 @@ func (p *Purgatory) maintainAll(ctx context.Context) {
 	}
 }
 
-// maintainNext maintains a due repository.
 func (p *Purgatory) maintainNext(ctx context.Context, ref graspsync.RepoRef) (took time.Duration) {
 	m := p.maintenance
 	m.mu.Lock()

@@ -98,7 +98,6 @@ type inbox struct {
 	lost  bool // a message was dropped
 }
 
-// maxInbox is the maximum number of messages from outside.
 const maxInbox = 20_000
 
 func newInbox(report *report) *inbox { return &inbox{wake: make(chan struct{}, 1), report: report} }

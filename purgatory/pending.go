@@ -117,7 +117,6 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 	}
 }
 
-// get returns the held event with an id.
 func (p *pendingEvents) get(id graspsync.EventID) (e refplan.Entry, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +207,6 @@ func (p *pendingEvents) waitingUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.IsAnnouncement() && !h.Soft })
 }
 
-// announcementsUnder returns the announcements with an identifier, softly expired or not.
 func (p *pendingEvents) announcementsUnder(identifier string) []refplan.Entry {
 	return p.named(identifier, func(h *pendingEvent) bool { return h.Class == refplan.Announcement })
 }
@@ -246,7 +244,6 @@ func (p *pendingEvents) under(g *refplan.Group, fresh map[graspsync.EventID]bool
 	return append(out, p.some(maps.Keys(pulls), nil)...), pulled
 }
 
-// announcement returns the announcement of a repository, softly expired or not.
 func (p *pendingEvents) announcement(ref graspsync.RepoRef) (refplan.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,20 +292,17 @@ func (p *pendingEvents) stillWaits(g *refplan.Group, ref graspsync.RepoRef) bool
 	return waits && !e.Soft && !slices.ContainsFunc(g.Over, func(o refplan.Ended) bool { return o.Entry.ID == e.ID })
 }
 
-// allWait reports whether all events with these ids are held.
 func (p *pendingEvents) allWait(ids []graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(ids, func(id graspsync.EventID) bool { return p.events[id] == nil })
 }
 
-// waitsFor reports whether an event is held for a repository.
 func (p *pendingEvents) waitsFor(id graspsync.EventID, ref graspsync.RepoRef) bool {
 	e, _ := p.get(id)
 	return slices.Contains(e.Repos, ref)
 }
 
-// pullTips returns the tips of the pull requests that are held for a repository.
 func (p *pendingEvents) pullTips(ref graspsync.RepoRef) (tips []nip34.ObjectID) {
 	for _, e := range p.of(ref) {
 		if e.Pull != nil {
@@ -368,7 +362,6 @@ func (p *pendingEvents) undeleted(id graspsync.EventID, deletions uint64) {
 	}
 }
 
-// askAgain records a deletion of an author.
 func (p *pendingEvents) askAgain(author graspsync.PubKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,7 +84,6 @@ func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refp
 	return p.fill(&e)
 }
 
-// loadExpired reads the records of expired events.
 func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	var told []EventState
 	err := readEach(ctx, p.keep, keyExpired, func(key string, value []byte) error {
@@ -104,7 +103,6 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// loadLeft reads the versions of departed relatives.
 func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
 	return readEach(ctx, p.keep, keyLeft, func(key string, value []byte) error {
 		var d departure
@@ -142,7 +140,6 @@ func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.
 	return p.deleteAll(ctx, keys)
 }
 
-// forgetExpired deletes records of expired events.
 func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
 	var keys []string
 	for _, id := range ids {
@@ -377,7 +374,6 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// take ends the hold of an event in memory.
 func (p *pendingEvents) take(id graspsync.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -405,7 +401,6 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 	return nil
 }
 
-// strikeOff ends the hold of a stored event.
 func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
 	if err := p.forget(ctx, e, Released); err != nil {
 		return err
@@ -665,7 +660,6 @@ func (p *pendingEvents) write(ctx context.Context, e refplan.Entry) error {
 	return p.keep.Put(ctx, state.Record{Key: keyEntry + e.ID.String(), Value: data})
 }
 
-// rewrite writes the current state of an event to the disk, if it is held.
 func (p *pendingEvents) rewrite(ctx context.Context, id graspsync.EventID) error {
 	unlock, err := p.writing.Lock(ctx, id)
 	if err != nil {

@@ -41,7 +41,6 @@ type prQuota struct {
 	maintenance *maintenance
 }
 
-// prUsage is the disk usage of pull requests in a repository.
 type prUsage struct {
 	needed int64 // upper bound of the bytes that only their refs need; measured again when too large
 	came   int64 // bytes for pull requests that came since the last prune or that it left
@@ -167,7 +166,6 @@ func (s *prRefs) tips() []nip34.ObjectID {
 	return slices.Collect(maps.Keys(tips))
 }
 
-// load reads the authors of all refs from their events.
 func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 	if s.loaded {
 		return nil
@@ -197,7 +195,6 @@ func (s *prRefs) load(ctx context.Context, asking []*nip34.PullRequest) error {
 	return s.x.reader.relay.pulls(ctx, s.r.Ref, know)
 }
 
-// measure measures the bytes that only the refs need.
 func (s *prRefs) measure(ctx context.Context, needed *int64) error {
 	if s.measured {
 		return nil
@@ -559,7 +556,6 @@ func (x *prQuota) makeDue(ref graspsync.RepoRef) {
 	}
 }
 
-// makeAllDue is makeDue for all repositories.
 func (x *prQuota) makeAllDue() {
 	for ref := range x.table.usages() {
 		x.makeDue(ref)

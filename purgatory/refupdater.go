@@ -85,7 +85,6 @@ func (m *refUpdater) point(ctx context.Context, r *repository, head nip34.RefNam
 	return m.simply(ctx, r.Ref, r.dir, nil, head)
 }
 
-// remove removes refs of pull requests.
 func (m *refUpdater) remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
 	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
 }

@@ -50,7 +50,6 @@ func (r safeRelay) Lists(a *nip34.Announcement) (lists bool, err error) {
 	return r.relay.Lists(a), nil
 }
 
-// authorsAtOnce is the maximum number of authors in a filter.
 const authorsAtOnce = 500
 
 // announcements returns the stored announcements with an identifier that list this service.
@@ -98,7 +97,6 @@ func (r safeRelay) announced(ctx context.Context, f nostr.Filter, identifier str
 	return out, nil
 }
 
-// states returns the stored states with an identifier.
 func (r safeRelay) states(ctx context.Context, identifier string) (out []*nip34.State, err error) {
 	err = r.each(ctx, named(graspsync.KindState, identifier), func(ev graspsync.Event) bool {
 		if st, err := nip34.ParseState(ev); err == nil && st.Ref.Identifier == identifier {
@@ -132,13 +130,11 @@ func (r safeRelay) announcedRefs(ctx context.Context) (out map[graspsync.RepoRef
 	return out, err
 }
 
-// has reports whether an event is stored.
 func (r safeRelay) has(ctx context.Context, id graspsync.EventID) (bool, error) {
 	lacking, err := r.lacks(ctx, []graspsync.EventID{id})
 	return err == nil && len(lacking) == 0, err
 }
 
-// idsAtOnce is the maximum number of ids in a filter.
 const idsAtOnce = 100
 
 // lacks returns the ids whose events are not stored. It queries many ids together, because the

@@ -66,7 +66,6 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 	return f, err
 }
 
-// releaseResult is the result of a release.
 type releaseResult struct {
 	need   refplan.Need
 	whole  bool // nothing is missing any more
@@ -503,7 +502,6 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	return p.alignSure(ctx, g, o)
 }
 
-// shuffled puts repositories in random order.
 func shuffled(refs []graspsync.RepoRef) {
 	rand.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
 }

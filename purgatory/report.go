@@ -174,7 +174,6 @@ func (s *report) countPanic(whose string) {
 	increase(&s.panics, whose, 1)
 }
 
-// fetched counts a request to a server.
 func (s *report) fetched(f FetchEnded) {
 	s.fetches.Add(1)
 	s.bytes.Add(uint64(f.Bytes))
@@ -184,7 +183,6 @@ func (s *report) fetched(f FetchEnded) {
 	}
 }
 
-// refused records why an event is not held.
 func (s *report) refused(e refplan.Entry, reason string) {
 	s.cfg.Logger.Debug("event cannot be held", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", reason)
 	s.addEnding(endingOf(e, IsNotHeld, reason))
@@ -313,7 +311,6 @@ func increase(m *map[string]uint64, key string, n int) {
 	(*m)[key] += uint64(n)
 }
 
-// domainStats counts the requests to one server.
 type domainStats struct {
 	inFlight         int
 	requests, failed uint64
@@ -325,10 +322,8 @@ type domainStats struct {
 // maxDomains is the maximum number of servers with their own metrics. The others share a label.
 const maxDomains = 200
 
-// otherDomains is the shared label.
 const otherDomains = "other"
 
-// count adds the counters to a status.
 func (s *report) count(st *Status) {
 	st.Held, st.Unreadable = s.held.Load(), s.unreadable.Load()
 	st.Released, st.Expired, st.Replaced = s.ends[Released].Load(), s.ends[Expired].Load(), s.ends[Replaced].Load()

@@ -31,7 +31,6 @@ type repoTable struct {
 	walks   *limit.Table[graspsync.RepoRef, walkCache]  // a cache
 }
 
-// repoState is the record of a repository.
 type repoState struct {
 	need      refplan.Need                    // as of the last release; empty if nothing is missing
 	hopeless  bool                            // no server has the missing objects
@@ -64,7 +63,6 @@ func (t *repoTable) change(ref graspsync.RepoRef, f func(*repoState)) {
 	t.changeLocked(ref, f)
 }
 
-// changeLocked is change with mu held.
 func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 	of := t.records[ref.Identifier]
 	s := of[ref]
@@ -87,7 +85,6 @@ func (t *repoTable) changeLocked(ref graspsync.RepoRef, f func(*repoState)) {
 // touch makes the next survey of the identifier release a repository.
 func (t *repoTable) touch(ref graspsync.RepoRef) { t.change(ref, t.touchLocked) }
 
-// touchLocked is touch with mu held.
 func (t *repoTable) touchLocked(s *repoState) {
 	t.touches++
 	s.touched = t.touches
@@ -160,7 +157,6 @@ func (t *repoTable) await(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 }
 
-// addPushed records the branches and tags that a push has moved.
 func (t *repoTable) addPushed(ref graspsync.RepoRef, refs []nip34.RefName) {
 	t.change(ref, func(s *repoState) {
 		if s.pushed == nil {
@@ -233,7 +229,6 @@ func (t *repoTable) setHopeless(ref graspsync.RepoRef, is bool) {
 	t.change(ref, func(s *repoState) { s.hopeless = is && len(s.need.IDs) > 0 })
 }
 
-// lacked returns the objects that a repository lacked at its last release.
 func (t *repoTable) lacked(ref graspsync.RepoRef) (n refplan.Need) {
 	t.change(ref, func(s *repoState) { n = s.need })
 	return n

@@ -59,7 +59,6 @@ func (r safeRepositories) Delete(ctx context.Context, ref graspsync.RepoRef) (er
 	return r.repos.Delete(ctx, ref)
 }
 
-// eachOf calls each for the repositories of an owner.
 func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
 	defer r.report.recovered(&err, ofRepos+" list")
 	for ref, err := range r.repos.Owned(ctx, owner) {

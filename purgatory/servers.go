@@ -74,7 +74,6 @@ func (u *usage) today(now time.Time) int64 {
 	return u.Units
 }
 
-// server is the record of a git server.
 type server struct {
 	usage
 	last   time.Time // last request
@@ -83,7 +82,6 @@ type server struct {
 	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not on the disk
 }
 
-// repoFetches is the record of a repository.
 type repoFetches struct {
 	attempts backoff.Streak // incomplete attempts
 	vain     backoff.Streak // attempts for data that no held event needs
@@ -155,7 +153,6 @@ func (sv *servers) hostSpent(now time.Time, q fetchRequest) bool {
 	return all >= most || all >= most/2 && s.owners[q.repo.Owner] > max(all/int64(max(1, len(s.owners))), most/hostHardly)
 }
 
-// charge records the bytes and the missing objects of a reply.
 func (sv *servers) charge(q fetchRequest, seen FetchEnded, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -244,7 +241,6 @@ func (sv *servers) inVain(ref graspsync.RepoRef) {
 	sv.soonHunted(ref)
 }
 
-// renewed ends the pause of vain.
 func (sv *servers) renewed(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
@@ -346,7 +342,6 @@ func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, 
 	return data, err == nil
 }
 
-// sweep deletes empty records periodically.
 func (sv *servers) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)
 	defer ticks.Stop()
@@ -461,7 +456,6 @@ type serverRecord struct {
 	Day         dayRecord `json:"day,omitzero"`
 }
 
-// repoFetchesRecord is the stored form of repoFetches.
 type repoFetchesRecord struct {
 	Repo      string       `json:"repo"`
 	Attempts  int          `json:"attempts,omitempty"`

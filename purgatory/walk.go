@@ -19,14 +19,12 @@ import (
 // many refs.
 var errLong = errors.New("takes longer than a look may")
 
-// walkCache holds the results of object walks in a repository.
 type walkCache struct {
 	stamp string                     // of [GitFetcher].Stat; the results are valid while it is unchanged
 	whole map[nip34.ObjectID]bool    // whether the object is complete
 	long  map[nip34.ObjectID]cutWalk // walks that took too long
 }
 
-// cutWalk is a walk that was cut short.
 type cutWalk struct {
 	at    time.Time
 	after time.Duration
@@ -78,7 +76,6 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 	return nil
 }
 
-// recallWalks returns the cached results of a repository whose objects have not changed.
 func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +87,6 @@ func (t *repoTable) recallWalks(ref graspsync.RepoRef, stamp string) walkCache {
 	return past
 }
 
-// rememberWalks caches the results for the named objects.
 func (t *repoTable) rememberWalks(r *repository, stamp string, found walkCache, named iter.Seq[nip34.ObjectID]) {
 	if stamp == "" {
 		return
@@ -169,7 +165,6 @@ func (w *walk) set(ctx context.Context, set refplan.Objects) error {
 	return nil
 }
 
-// walk finds out whether objects are complete.
 func (w *walk) walk(ctx context.Context, ids []nip34.ObjectID) error {
 	if len(ids) == 0 {
 		return nil

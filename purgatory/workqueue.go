@@ -20,7 +20,6 @@ type workQueue[K comparable] struct {
 	retryNext  time.Time                             // earliest repetition; zero: no failed job
 }
 
-// job is the state of a survey or a release.
 type job struct {
 	wanted [2]bool            // by lane; a running job runs again afterwards
 	queued [2]bool            // waits for a slot
@@ -48,13 +47,11 @@ const (
 // about 0.1 s. For thousands of refs git writes as many files, which takes seconds.
 const quickMoves = 100
 
-// budget limits a release.
 type budget struct {
 	share time.Duration // time of git in the repository, without waits for other releases
 	moves int           // refs in one transaction; 0: any number
 }
 
-// budget returns the budget of a release in a lane.
 func (in lane) budget(timeout time.Duration) budget {
 	if in == quick {
 		return budget{share: timeout / lockShare, moves: quickMoves}

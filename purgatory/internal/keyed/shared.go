@@ -49,7 +49,6 @@ func (s *Shared[K, V]) Len() int {
 	return len(s.of)
 }
 
-// use is Use with mu held.
 func (s *Shared[K, V]) use(k K) (value V, done func()) {
 	x := s.of[k]
 	if x == nil {

@@ -27,7 +27,6 @@ type domainThrottle struct {
 	domains map[graspsync.HostPort]*domain
 }
 
-// domain is one server.
 type domain struct {
 	limit     Limit
 	inFlight  int            // requests
@@ -68,7 +67,6 @@ func (d *domain) opens(now time.Time) time.Time {
 	return d.starts[0].Add(window)
 }
 
-// isOpen reports whether a request may start now.
 func (d *domain) isOpen(now time.Time) bool { return !d.full() && !d.opens(now).After(now) }
 
 func (d *domain) start(now time.Time) {

@@ -93,7 +93,6 @@ type entry struct {
 	renewed time.Time            // time at which the attempt may ask all servers again, for a new event; zero: no new event
 }
 
-// target is one URL of a repository.
 type target struct {
 	tried   bool      // by the current attempt
 	asked   time.Time // last request
@@ -102,7 +101,6 @@ type target struct {
 	stopped backoff.Streak
 }
 
-// request is a Fetch that has not ended.
 type request struct {
 	id       RequestID
 	entry    *entry
@@ -480,7 +478,6 @@ func (e *entry) isWanted(u, busy graspsync.CloneURL) bool {
 	})
 }
 
-// endAttempt ends an attempt that has asked all servers.
 func (q *SyncQueue) endAttempt(now time.Time, e *entry) {
 	e.number++
 	next := now.Add(q.backoff(e.repo, e.number))
@@ -583,7 +580,6 @@ func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, free
 	}
 }
 
-// inFlight returns the number of requests for a repository.
 func (q *SyncQueue) inFlight(e *entry) (own, pulls int) {
 	for _, r := range q.requests {
 		switch {
