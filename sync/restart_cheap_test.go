@@ -18,8 +18,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// hubOf fills a relay with n events of 20 repositories: a fifth of them root events,
-// the rest comments on them.
+// hubOf fills a relay with n events of 20 repositories: one fifth are root events, the rest
+// comments on them.
 func hubOf(hub *relaytest.Relay, host string, n int) *relaytest.Key {
 	owner := relaytest.NewCheapKey("owner")
 	var roots []*nostr.Event
@@ -37,8 +37,8 @@ func hubOf(hub *relaytest.Relay, host string, n int) *relaytest.Key {
 	return owner
 }
 
-// After a restart everything was asked for again. Within 15 minutes it is what
-// happened in between, however the process ended and whatever the relay offers.
+// After a restart everything was requested again. Now a restart within 15 minutes requests only the
+// events since the end of the process, however it ended and whatever the relay supports.
 func TestRestartIsCheap(t *testing.T) {
 	racetest.Amounts(t)
 	for _, c := range []struct {
@@ -89,9 +89,8 @@ func TestRestartIsCheap(t *testing.T) {
 	}
 }
 
-// Killed and started again at any moment, with pauses that are short or long: what was
-// published before, in between and after is here at the end, long before a daily
-// pass could have brought it.
+// The process is killed and restarted at any time, after short or long pauses. Events published
+// before, in between and after are stored in the end, long before a daily pass could fetch them.
 func TestRestartsMissNothing(t *testing.T) {
 	racetest.Amounts(t)
 	for seed := range uint64(40) {
@@ -148,7 +147,7 @@ func TestRestartsMissNothing(t *testing.T) {
 	}
 }
 
-// slowSaves is a Store that takes its time to write.
+// slowSaves is a Store with slow saves.
 type slowSaves struct{ *memstore.Store }
 
 func (s slowSaves) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
@@ -156,9 +155,8 @@ func (s slowSaves) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 	return s.Store.Save(ctx, events)
 }
 
-// Where events come all the time and the Store is slow, something is on its way whenever
-// one looks. A restart fetched everything again, since no moment was known up to which
-// all was here.
+// With constant events and a slow Store the pipeline is never empty. A restart fetched everything
+// again, because no time was known up to which all events were stored.
 func TestRestartIsCheapWhereEventsComeAllTheTime(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// copied is what a state holds at this moment: what a process finds that was started
-// after another one was killed.
+// copied returns a copy of the state at this time, as a process finds it after the previous process
+// was killed.
 func copied(t *testing.T, from state.Store) *state.Memory {
 	t.Helper()
 	to := state.NewMemory()
@@ -36,10 +36,10 @@ func copied(t *testing.T, from state.Store) *state.Memory {
 	return to
 }
 
-// again starts a manager on the store and network of one that has ended.
+// again starts a manager with the store and network of one that has ended.
 func (r *rig) again(cfg relaysync.Config) *rig { return start(r.t, r.net, r.store, cfg) }
 
-// A restart dialed every relay at once, whatever backoff it was in.
+// A restart dialed every relay immediately, regardless of its backoff.
 func TestTrapS5_BackoffSurvivesARestart(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestTrapS5_BackoffSurvivesARestart(t *testing.T) {
 	}
 }
 
-// A relay that was in backoff when the process began was dialed an hour later, and until then the
-// log said nothing of it: an operator who looked whether it works again saw silence.
+// A relay in backoff at the start was dialed an hour later, and the log contained nothing about it
+// until then.
 func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, kept, logs := relaytest.NewNetwork(), state.NewMemory(), newCapture()
@@ -98,7 +98,7 @@ func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
 		require.NotEmpty(t, lines[0].attrs["relay"])
 
 		r.save(owner.Hosted(at(0), "another", us, "a.example"))
-		after(26 * time.Hour) // and a daily look at the store
+		after(26 * time.Hour) // and a daily scan of the store
 		require.Len(t, logs.find(line), 1, "once")
 		r.stop()
 
@@ -110,8 +110,8 @@ func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
 	})
 }
 
-// What our own settings forbid was kept over a restart as the relay's failure: who allowed it then and
-// started again waited for an hour.
+// A refusal by our own settings was kept over a restart as a failure of the relay: after a change
+// of the settings and a restart the relay waited for an hour.
 func TestWhatWeForbidIsForgottenByARestart(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWhatWeForbidIsForgottenByARestart(t *testing.T) {
 				net, kept := relaytest.NewNetwork(), state.NewMemory()
 				forbidden := relaytest.Behavior{DialError: fmt.Errorf("dialing: %w", relaysync.ErrForbidden)}
 				a := net.Add("wss://a.example", forbidden)
-				b := net.Add("wss://b.example", relaytest.Behavior{Down: true}) // fails, and then is forbidden
+				b := net.Add("wss://b.example", relaytest.Behavior{Down: true}) // fails, and is forbidden later
 				r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example")
 				after(15 * time.Minute)
 				failures := r.relay("wss://b.example").Failures
@@ -150,8 +150,7 @@ func TestWhatWeForbidIsForgottenByARestart(t *testing.T) {
 	}
 }
 
-// A process that is killed again and again, a moment after it has begun to dial, was
-// a weapon against whom it dialed.
+// A process that was killed repeatedly shortly after its first dials attacked the dialed hosts.
 func TestPromiseP15_CrashLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -179,9 +178,8 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 	})
 }
 
-// A server that was stopped and started again after a few seconds waited a minute
-// before it dialed relays that had answered it a moment ago. Three times in ten minutes
-// it need not: beyond that it may be a loop all the same.
+// A server that was restarted within seconds waited a minute before it dialed relays that had just
+// worked. Now three such restarts within ten minutes do not wait. More may be a crash loop.
 func TestCleanRestartsDialAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -205,7 +203,7 @@ func TestCleanRestartsDialAtOnce(t *testing.T) {
 		r = r.again(relaysync.Config{State: kept})
 		after(6 * time.Second)
 		require.Len(t, good.Dials(), 6, "ten minutes later")
-		// Killed a moment later: that was no stop in good order.
+		// A kill shortly afterwards is not a clean stop.
 		found := copied(t, kept)
 		r.stop()
 		r = r.again(relaysync.Config{State: found})
@@ -215,7 +213,7 @@ func TestCleanRestartsDialAtOnce(t *testing.T) {
 	})
 }
 
-// watchful looks at the state when a relay is dialed.
+// watchful is a Transport that reads the state when a relay is dialed.
 type watchful struct {
 	*relaytest.Network
 	dial func(u graspsync.RelayURL)
@@ -226,7 +224,7 @@ func (w watchful) Dial(ctx context.Context, u graspsync.RelayURL) (relaysync.Con
 	return w.Network.Dial(ctx, u)
 }
 
-// Should we not outlive the dial, it has been accounted for.
+// An attempt is recorded before the dial, in case the process ends during the dial.
 func TestPromiseP15_SavedBeforeTheDial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -249,7 +247,7 @@ func TestPromiseP15_SavedBeforeTheDial(t *testing.T) {
 	})
 }
 
-// brokenState fails while it is told to.
+// brokenState is a state that fails while enabled.
 type brokenState struct {
 	*state.Memory
 	fails atomic.Bool
@@ -281,8 +279,8 @@ func (b *brokenState) Put(ctx context.Context, records ...state.Record) error {
 	return b.Memory.Put(ctx, records...)
 }
 
-// What can't be accounted for is not done to strangers; to relays that are known to
-// be some it is. All goes on when there is room again.
+// If attempts cannot be saved, unknown relays are not dialed, and relays that worked before are.
+// All are dialed when saving works again.
 func TestStateThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -311,8 +309,7 @@ func TestStateThatFails(t *testing.T) {
 	})
 }
 
-// A state that does not answer costs a moment at the start and some at the end, and
-// no more.
+// A state that hangs delays the start and the end by a limited time only.
 func TestStateThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -329,8 +326,7 @@ func TestStateThatHangs(t *testing.T) {
 	})
 }
 
-// A relay that had shown that it does not offer NIP-77 was asked for it again after
-// each restart.
+// A relay without NIP-77 got NEG-OPEN again after each restart.
 func TestTrapS5_LearnedSurvivesARestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -359,7 +355,7 @@ func TestTrapS5_LearnedSurvivesARestart(t *testing.T) {
 	})
 }
 
-// A relay that is not listed any more leaves nothing behind.
+// The records of a relay that is no longer listed are removed.
 func TestForgottenRelayLeavesTheState(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -385,7 +381,7 @@ func TestForgottenRelayLeavesTheState(t *testing.T) {
 	})
 }
 
-// keepingNetwork is a Transport with something of its own to keep.
+// keepingNetwork is a Transport with its own state.
 type keepingNetwork struct {
 	*relaytest.Network
 	n        byte
@@ -414,7 +410,7 @@ func TestTransportKeepsThings(t *testing.T) {
 	})
 }
 
-// After a restart nobody knew any more why a relay was not reached.
+// After a restart the last error of a relay was unknown.
 func TestLastErrorSurvivesARestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, kept := relaytest.NewNetwork(), state.NewMemory()

@@ -20,15 +20,14 @@ import (
 
 const us = "grasp.example"
 
-// rig is a manager over relays and a store in memory. All of it lives in one
-// synctest bubble.
+// rig is a manager with relays and a store in memory. All of it is in one synctest bubble.
 type rig struct {
 	t       *testing.T
 	net     *relaytest.Network
 	store   relaysync.Store
 	manager *relaysync.SyncManager
 	stop    func()
-	end     func() // stop, where it was a test's own doing that connections broke
+	end     func() // stop without the check for panics, for tests that break connections
 }
 
 func start(t *testing.T, net *relaytest.Network, store relaysync.Store, cfg relaysync.Config) *rig {
@@ -41,7 +40,7 @@ func startOver(t *testing.T, net *relaytest.Network, transport relaysync.Transpo
 	return startAs(t, us, net, transport, store, cfg)
 }
 
-// startAs is startOver for a manager that is reached as somebody.
+// startAs is startOver with the service addresses in who.
 func startAs(t *testing.T, who string, net *relaytest.Network, transport relaysync.Transport, store relaysync.Store, cfg relaysync.Config) *rig {
 	t.Helper()
 	identity, err := nip34.ParseIdentity(strings.Split(who, ",")...)
@@ -62,8 +61,7 @@ func startAs(t *testing.T, who string, net *relaytest.Network, transport relaysy
 	return r
 }
 
-// run has the manager run until stop, which ends with a check that all that is counted is
-// what there is, and that nothing is left over.
+// run runs the manager until stop. Then it checks all counts, and that no resource is left.
 func (r *rig) run(tally *relaysync.Tally) {
 	t, m := r.t, r.manager
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,7 +85,7 @@ func (r *rig) run(tally *relaysync.Tally) {
 	}
 }
 
-// save stores events as our relay does for its clients.
+// save stores events like a relay does for its clients.
 func (r *rig) save(events ...*nostr.Event) {
 	r.t.Helper()
 	for _, ev := range events {
@@ -124,8 +122,8 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// hosted starts a manager that knows one repository on the given relays, and
-// returns it with the repository's owner.
+// hosted starts a manager with one repository on the given relays, and returns it with the
+// repository's owner.
 func hosted(t *testing.T, net *relaytest.Network, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
 	t.Helper()
 	owner := relaytest.NewCheapKey("owner")
@@ -134,7 +132,7 @@ func hosted(t *testing.T, net *relaytest.Network, cfg relaysync.Config, hosts ..
 	return start(t, net, r.store, cfg), owner
 }
 
-// hostedOver is hosted with a transport that does more than the network.
+// hostedOver is hosted with another transport.
 func hostedOver(t *testing.T, net *relaytest.Network, transport relaysync.Transport, cfg relaysync.Config, hosts ...string) (*rig, *relaytest.Key) {
 	t.Helper()
 	owner := relaytest.NewCheapKey("owner")

@@ -15,9 +15,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// TestSameSecond has a relay with 5,000 events of one second, more than a page of
-// it holds. Whatever can't be had is counted as a full second, the relay is "live
-// with gaps" then, and nothing is asked for over and over.
+// TestSameSecond uses a relay with 5,000 events of one second, more than a page holds. Events that
+// cannot be fetched are counted as a full second, the relay is then "live with gaps", and no
+// request is repeated again and again.
 func TestSameSecond(t *testing.T) {
 	racetest.Amounts(t)
 	const events = 5_000
@@ -95,8 +95,8 @@ func sameSecond(t *testing.T, events, limit int, neg, spread bool) {
 	require.Equal(t, requests, len(a.Requests(wire.TypeReq, wire.TypeNegOpen, wire.TypeNegSend)), "it loops")
 }
 
-// What a relay got in one second while the connection was gone is asked for by pages
-// first; the second is reconciled then.
+// Events that a relay received in one second during a connection loss are first requested by pages.
+// Then the second is reconciled.
 func TestSameSecondWhileAway(t *testing.T) {
 	for _, limit := range []int{20, 500} {
 		t.Run(fmt.Sprint("cap=", limit), func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestSameSecondWhileAway(t *testing.T) {
 	}
 }
 
-// A relay that says in its NIP-11 document that it gives less than any relay does was believed:
-// of three events of one second one page of one or two brought not all, for ever.
+// The NIP-11 document of a relay declared a limit below that of any real relay, and was believed.
+// With pages of one or two events, three events of one second never all arrived.
 func TestLimitTooSmallToBeTrue(t *testing.T) {
 	for _, said := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint("max_limit=", said), func(t *testing.T) {

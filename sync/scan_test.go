@@ -21,12 +21,12 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// capped gives at most 500 events of one second, those with the lowest ids, as slicestore and
-// many relays do, and no others however it is asked.
+// capped returns at most 500 events of one second, those with the lowest ids, like slicestore and
+// many relays, regardless of the query.
 type capped struct {
 	*memstore.Store
 	broken atomic.Bool
-	scans  atomic.Int64 // of all there is
+	scans  atomic.Int64 // full scans
 }
 
 func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
@@ -61,9 +61,8 @@ func (c *capped) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync
 	}
 }
 
-// With 501 events in one second, which anybody can send, our own Store can't be proven
-// to be read completely: no relay was followed any more, and all of it was read every
-// ten seconds.
+// With 501 events in one second, which anyone can publish, a scan of our own Store cannot prove
+// that it is complete. No relay was followed any more, and the Store was scanned every ten seconds.
 func TestFullSecondInOurStore(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -91,10 +90,10 @@ func TestFullSecondInOurStore(t *testing.T) {
 		after(time.Minute)
 		require.True(t, r.has(comment))
 
-		// What comes later is known though no scan finds it, also after the next ones.
+		// Later events are known although no scan finds them, also after the next scans.
 		r.save(issues[501:]...)
 		late := owner.Hosted(when, "late", us, "b.example")
-		for n := 0; late.ID < "f"; n++ { // behind the first 500 of some 600
+		for n := 0; late.ID < "f"; n++ { // after the first 500 of some 600
 			late = owner.Hosted(when, fmt.Sprint("late", n), us, "b.example")
 		}
 		r.save(late)
@@ -103,14 +102,14 @@ func TestFullSecondInOurStore(t *testing.T) {
 		require.Equal(t, 1, b.Connections().Open, "its announcement was not among the 500 of its second")
 		require.Equal(t, 599, r.manager.Status().Roots, "all but the one that no scan finds and nobody told of")
 
-		// But what was removed is not.
+		// Removed events are not.
 		require.NoError(t, store.Remove(t.Context(), eventtest.Of(late)))
 		after(26 * time.Hour)
 		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
 	})
 }
 
-// A Store that can't be read was read every ten seconds, for ever.
+// A Store that could not be read was read every ten seconds, forever.
 func TestScanOfABrokenStoreBacksOff(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {

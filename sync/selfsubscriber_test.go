@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// In one window a held announcement is given up and held again: the last word counts.
+// In one window a held announcement is dropped and held again: the last report counts.
 func TestFeedHeldAgain(t *testing.T) {
 	l := testLoop(t)
 	l.m.index = newEventIndex(listsByName, nip34.Identity{}, nil)
@@ -39,8 +39,8 @@ func TestFeedHeldAgain(t *testing.T) {
 	require.False(t, take())
 }
 
-// FeedQueue bounds repositories and root events together, until there is so much that it
-// costs less to be told of the changes than of everything.
+// FeedQueue limits repositories and root events together, unless the index is so large that changes
+// cost less than reading the whole index.
 func TestFeedQueueBoundsTheSum(t *testing.T) {
 	f := newSelfSubscriber(newEventIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	next := 0
@@ -70,8 +70,8 @@ func TestFeedQueueBoundsTheSum(t *testing.T) {
 	require.Len(t, b.change.roots, 20)
 }
 
-// While the loop was told everything, whoever reported something to the feed waited:
-// for 0.6 s with 500,000 root events.
+// While the loop read the whole index, reporters of events waited: for 0.6 s with 500,000 root
+// events.
 func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	racetest.Amounts(t)
 	const roots = 100_000
@@ -108,7 +108,7 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	<-done
 	require.True(t, b.all)
 	all := make(map[graspsync.EventID]bool)
-	for range 2 { // what was stored meanwhile is there, or comes next
+	for range 2 { // events stored in between are included, or come next
 		for id := range b.change.roots {
 			all[id] = true
 		}
@@ -133,13 +133,13 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	require.Equal(t, allStep, <-in, "the lock is held for a few entries at a time")
 }
 
-// Nobody who reports waits for the index while everything is gathered from it.
+// No reporter waits while the whole index is read.
 func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
 	racetest.Amounts(t)
 	x := newEventIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
 	f := newSelfSubscriber(x, 10, 10)
 	f.tellAll()
-	x.mu.Lock() // what take is to gather can't be read
+	x.mu.Lock() // take cannot read the index
 	taken := make(chan selfBatch)
 	go func() { taken <- f.take() }()
 	require.Eventually(t, func() bool {
@@ -159,8 +159,8 @@ func TestFeedIsFreeWhileEverythingIsGathered(t *testing.T) {
 	require.True(t, free)
 }
 
-// Of more authors than there is room for, those whose events were read first were asked
-// about for ever.
+// If there were more authors than room, only the deletions of the authors read first were ever
+// requested.
 func TestAuthorsOfAScanAreASample(t *testing.T) {
 	const most, scans = 100, 200
 	found := make(map[graspsync.PubKey]int)
@@ -176,13 +176,13 @@ func TestAuthorsOfAScanAreASample(t *testing.T) {
 			found[a]++
 		}
 	}
-	for i := 3 * most; i < 4*most; i++ { // those who were read last
+	for i := 3 * most; i < 4*most; i++ { // the authors read last
 		require.NotZero(t, found[testKey(1+i)])
 	}
 }
 
-// What is held no more is told for as many announcements as fit into a window, and of those
-// that are none nothing is.
+// The end of holds is reported for as many announcements as fit into a window, and only for
+// announcements.
 func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
 	f := newSelfSubscriber(newEventIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	none := testAnnouncement(100, 1, "repo", 1, "ours")
@@ -195,8 +195,8 @@ func TestFeedOfWhatIsHeldNoMore(t *testing.T) {
 	require.Len(t, f.take().unheld, 10)
 }
 
-// In one window so many authors are told, each once; who has been told lately is not told
-// again until others have come that there was no room to remember besides.
+// A limited number of authors is reported per window, each once. A recently reported author is
+// reported again only after the table of recent authors was full.
 func TestFeedOfAuthors(t *testing.T) {
 	f := newSelfSubscriber(newEventIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	tells := func(authors ...int) (told []int) {

@@ -26,7 +26,7 @@ func testLoop(t *testing.T) *loop {
 	return l
 }
 
-// What is on its way is not dealt with: a mark beyond it would lose it in a crash.
+// Events in the pipeline are not processed: a mark after them would lose them in a crash.
 func TestSettledWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
@@ -56,9 +56,8 @@ func TestSettledWhenIdle(t *testing.T) {
 	})
 }
 
-// The marks stood still as long as there was something on its way whenever that was
-// looked at: where events came all the time a restart fetched everything again. Only what
-// came before is waited for.
+// The marks did not advance while events were in the pipeline. With constant events a restart
+// fetched everything again. Now only earlier events are waited for.
 func TestSettledWhileEventsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)
@@ -68,13 +67,13 @@ func TestSettledWhileEventsCome(t *testing.T) {
 		start := time.Now()
 		var flying []*job
 		for second := range 600 {
-			c.ahead.add(wire.Message{}) // one is read ahead all the time
+			c.ahead.add(wire.Message{}) // one message is always read ahead
 			if second > 0 {
 				c.ahead.take(wire.Message{})
 			}
 			j := &job{key: copyKey{id: graspsync.EventID{byte(second >> 8), byte(second)}}}
 			require.True(t, l.m.ingest.inflight.enter(j))
-			if flying = append(flying, j); len(flying) > 5 { // so long is each on its way
+			if flying = append(flying, j); len(flying) > 5 { // number of steps for which an event is in the pipeline
 				l.m.ingest.inflight.leave(flying[0], true)
 				flying = flying[1:]
 			}
@@ -85,7 +84,7 @@ func TestSettledWhileEventsCome(t *testing.T) {
 	})
 }
 
-// The writer may have events in its hands that are in no table: those that had waited.
+// The writer may process events that are in no table: revived events.
 func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g := testLoop(t).m.ingest
 	g.inflight.turn.Add(1)
@@ -95,7 +94,7 @@ func TestSettledAfterTheTurnOfTheWriter(t *testing.T) {
 	g.inflight.turn.Add(1)
 	resting = g.inflight.resting(at)
 	assert.True(t, resting)
-	g.inflight.turn.Add(1) // another one: what it has came later
+	g.inflight.turn.Add(1) // the next turn: its events came later
 	resting = g.inflight.resting(at)
 	assert.True(t, resting)
 }
@@ -118,7 +117,7 @@ func TestClockJump(t *testing.T) {
 	}
 }
 
-// The clock is watched: what was last seen is what a jump is measured by.
+// A jump is measured from the last reading of the clock.
 func TestWatchClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLoop(t)

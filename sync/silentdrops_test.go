@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What was known of a relay is not lost when it takes a connection and drops it within a
-// minute without a word.
+// Known facts about a relay are kept if it accepts a connection and drops it within a minute
+// without a message.
 func TestDroppedWithoutAWord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

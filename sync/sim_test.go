@@ -33,13 +33,13 @@ var (
 )
 
 const (
-	simLimit   = 60 * time.Hour                // after the faults, for everything
-	simBackoff = 66 * time.Minute              // the longest wait of a relay that is not dead
-	simDay     = 26*time.Hour + 24*time.Minute // the longest of a dead one, and between two passes
+	simLimit   = 60 * time.Hour                // after the faults, for all events
+	simBackoff = 66 * time.Minute              // maximum backoff of a relay that is not dead
+	simDay     = 26*time.Hour + 24*time.Minute // maximum backoff of a dead relay, and maximum time between two passes
 )
 
-// simStart is when the world begins: long enough after bubbles do for clocks that are
-// behind.
+// simStart is the start of the world. It is later than the start of bubbles, so that clocks may be
+// slow.
 var simStart = time.Date(2000, time.January, 15, 0, 0, 0, 0, time.UTC)
 
 // wantedTraits reads -sim.traits.
@@ -54,9 +54,9 @@ func wantedTraits(tr trait) bool {
 	}
 }
 
-// TestSimulation runs a manager against twenty relays, six of them hostile and the
-// others failing at random, lifts the faults, and compares what the store holds with
-// the model. A bubble fails on a goroutine that is left behind.
+// TestSimulation runs a manager with twenty relays, six of which are hostile while the others fail
+// at random. It then ends the faults and compares the store with the model. A bubble fails if a
+// goroutine is left.
 func TestSimulation(t *testing.T) {
 	racetest.Amounts(t)
 	seeds := cmp.Or(*simSeeds, racetest.Rounds(3))
@@ -96,7 +96,7 @@ func TestSimulation(t *testing.T) {
 	telemetry(t, figures)
 }
 
-// The world of a seed, and all that happens in it, is always the same.
+// A seed always creates the same world and the same history.
 func TestSimulationReplays(t *testing.T) {
 	racetest.Amounts(t)
 	for seed := range uint64(20) {
@@ -108,7 +108,7 @@ func TestSimulationReplays(t *testing.T) {
 	}
 }
 
-// simRun is a simulation under way.
+// simRun is a running simulation.
 type simRun struct {
 	t     *testing.T
 	w     *world
@@ -118,10 +118,10 @@ type simRun struct {
 	rig   *rig
 
 	mu      sync.Mutex
-	hostile map[graspsync.RelayURL]int // how often each was taken for hostile, guarded by mu
+	hostile map[graspsync.RelayURL]int // number of times that each relay counted as hostile, guarded by mu
 }
 
-// observe takes note of who is taken for hostile.
+// observe records the relays that count as hostile.
 func (run *simRun) observe(o relaysync.Observation) {
 	if o, ok := o.(relaysync.RelayHostile); ok {
 		run.mu.Lock()
@@ -130,7 +130,7 @@ func (run *simRun) observe(o relaysync.Observation) {
 	}
 }
 
-// forget gives the manager a new memory, if it can have one.
+// forget replaces the manager's state by an empty one, if it has a state.
 func (run *simRun) forget() {
 	f := reflect.ValueOf(&run.cfg).Elem().FieldByName("State")
 	if simState && f.IsValid() {
@@ -143,7 +143,7 @@ func (run *simRun) begin() {
 		identity, err := nip34.ParseIdentity(us)
 		require.NoError(run.t, err)
 		policy := relaysync.NewGRASPPolicy(identity)
-		policy.Membership.OneSided = true // in the model nobody answers
+		policy.Membership.OneSided = true // no maintainer of the model lists an owner in return
 		run.cfg.Policy = policy
 		run.rig = start(run.t, run.w.net, run.store, run.cfg)
 	}
@@ -159,9 +159,8 @@ func (run *simRun) stop() {
 	require.LessOrEqual(run.t, time.Since(began), 5*time.Second)
 }
 
-// simulate returns how long after the end of the faults the last event of each
-// kind came, the figures from then on, how many events there are, and from how many
-// clocks it was seen.
+// simulate returns the time from the end of the faults to the last event of each kind, the
+// measurements after it, the number of events, and the number of clock changes.
 func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures, events, lives int) {
 	run := &simRun{store: newDiary(0), hostile: make(map[graspsync.RelayURL]int)}
 	run.cfg.Fixed().Workers = 2
@@ -180,10 +179,9 @@ func simulate(t *testing.T, seed uint64) (healed [3]time.Duration, f simFigures,
 	return healed, f, events, lives
 }
 
-// live does what the script says from a step on, until our clock is set: time in a
-// bubble can't be, so that it goes on in another one, in another time but with the
-// same store and memory, and the same world as it was left. It returns at which step,
-// -1 at the end.
+// live executes the script from a step until our clock is set, and returns the next step, or -1 at
+// the end. The clock of a bubble cannot be set, so another bubble with another time continues, with
+// the same store, state and world.
 func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	start := simStart
 	w := newWorld(seed, start, wantedTraits)
@@ -224,8 +222,7 @@ func (run *simRun) live(t *testing.T, seed uint64, from int) int {
 	return -1
 }
 
-// compare waits until everything is here, compares that with the model, and takes the
-// figures.
+// compare waits until all events are stored, compares the store with the model, and measures.
 func (run *simRun) compare() (healed [3]time.Duration, f simFigures, events int) {
 	t, w := run.t, run.w
 	lifted := w.start.Add(w.end)
@@ -275,12 +272,12 @@ func (run *simRun) compare() (healed [3]time.Duration, f simFigures, events int)
 	return healed, f, events
 }
 
-// violations fails the test if relays were treated badly.
+// violations fails the test if rules of behavior toward relays were violated.
 func (run *simRun) violations() {
 	t, w := run.t, run.w
 	for i, r := range w.relays {
 		v := slices.DeleteFunc(r.Violations(), func(v relaytest.Violation) bool {
-			// A hostile relay may say that it closed what it goes on counting.
+			// A hostile relay may report a closed subscription and still count it.
 			return r.hostile && v.Kind == relaytest.ViolationManySubs || !simLateLimit && v.Kind == relaytest.ViolationCoolDown
 		})
 		if len(v) > 0 {
@@ -289,9 +286,9 @@ func (run *simRun) violations() {
 	}
 }
 
-// converge waits until everything is here that should be, and nothing that should
-// not, and returns what is missing when that took too long. What was deleted may come
-// as late as the rest, so that it does not look before every relay was reached.
+// converge waits until exactly the wanted events are stored, and returns the differences if it
+// takes too long. Deletions may arrive as late as other events, so it starts checking after every
+// relay was reached.
 func (run *simRun) converge(lifted time.Time) []string {
 	has := func(id string) bool { return run.rig.has(&nostr.Event{ID: id}) }
 	var missing, gone []string
@@ -313,7 +310,7 @@ func (run *simRun) converge(lifted time.Time) []string {
 	return missing
 }
 
-// where says which relays have an event, for a test that failed.
+// where names the relays that have an event, for a failed test.
 func (w *world) where(id string) string {
 	found := make(map[string]int)
 	var what string

@@ -11,17 +11,17 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// fault is something that goes wrong with an honest relay for a while.
+// fault is a temporary failure of an honest relay.
 type fault struct {
 	name     string
 	min, max time.Duration
 	set      func(b *relaytest.Behavior)
-	cut      bool // connections end as well
+	cut      bool // connections also end
 }
 
 const forging = "forges"
 
-const simCut = 7 // messages until a connection that is cut again and again is cut
+const simCut = 7 // number of messages after which a connection is cut
 
 var simFaults = []fault{
 	{"restarts", 5 * time.Second, time.Minute, func(b *relaytest.Behavior) { b.Down = true }, true},
@@ -52,12 +52,12 @@ var simFaults = []fault{
 // longDown is the fault after which a relay counts as dead.
 var longDown = fault{"is down for a day", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) { b.Down = true }, true}
 
-// undialed is a time in which we had no attempts left for a relay.
+// undialed is a time in which our own limits prevent attempts at a relay.
 var undialed = fault{"is not dialed", 25 * time.Hour, 30 * time.Hour, func(b *relaytest.Behavior) {
 	b.DialError = fmt.Errorf("%w: %w", relaysync.ErrNotDialed, later(time.Minute))
 }, true}
 
-// disturb lets something go wrong with an honest relay for a while.
+// disturb schedules a fault of an honest relay.
 func (w *world) disturb() {
 	r := w.relays[w.rng.IntN(len(w.relays))]
 	f := simFaults[w.rng.IntN(len(simFaults))]
@@ -94,8 +94,7 @@ func (r *simRelay) apply() {
 	})
 }
 
-// dayOff lets something go wrong with an honest relay for more than a day, in which some
-// is published.
+// dayOff schedules a fault of more than a day, in which some events are published.
 func (w *world) dayOff(f fault) *simRelay {
 	r := firstHonest(w.pick(simRelays))
 	w.pass(max(0, r.busy-w.clock) + time.Minute)
@@ -108,7 +107,7 @@ func (w *world) dayOff(f fault) *simRelay {
 	return r
 }
 
-// restart has the manager start anew, with the same Store.
+// restart restarts the manager with the same Store.
 func (w *world) restart() {
 	pause := time.Duration(0)
 	switch w.rng.IntN(3) {
@@ -126,8 +125,7 @@ func (w *world) restart() {
 	w.again("restart", pause, forgets)
 }
 
-// setClock makes our clock a wrong one: by little more than a connection may be lost
-// for, by hours, or by days.
+// setClock sets our clock wrong: by slightly more than a quick reconnect, by hours, or by days.
 func (w *world) setClock() {
 	w.model.clockSet = true
 	w.ahead = []time.Duration{5 * time.Minute, 30 * time.Minute, 7 * time.Hour, 60 * time.Hour}[w.rng.IntN(4)]
@@ -137,7 +135,7 @@ func (w *world) setClock() {
 	}
 }
 
-// again has the manager start anew after a pause.
+// again restarts the manager after a pause.
 func (w *world) again(why string, pause time.Duration, forgets bool) {
 	w.stepOurs(fmt.Sprint(why, ", pause ", pause, ", forgets: ", forgets), func(run *simRun) {
 		run.stop()

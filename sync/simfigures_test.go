@@ -15,24 +15,23 @@ import (
 )
 
 const (
-	simWatch     = 3 * time.Hour // how long it is looked at who is connected, once all is here
+	simWatch     = 3 * time.Hour // time for which connections are measured after all events are stored
 	simLook      = 5 * time.Minute
-	simConnected = 80 // per cent of that, at least
-	simDeletions = 5  // whose cost is looked at
+	simConnected = 80 // minimum percentage of that time
+	simDeletions = 5  // number of measured deletions
 )
 
-// simFigures is what a simulation says besides what came and what did not: what others,
-// and our store, are put to once everything is here.
+// simFigures are measurements of the load on relays and on our store after all events are stored.
 type simFigures struct {
-	connected []float64 // for each honest relay that forges nothing, for what part of the time
+	connected []float64 // connected part of the time, for each honest relay that forges nothing
 	crowded   bool      // there were more relays than connections
-	sent      int       // bytes of live requests that honest relays got since roots were deleted
-	sentTo    int       // relays, times deletions
-	questions int       // to our store, about a stranger's deletion of what is nowhere
-	tries     int       // of the event that our store failed for most often
+	sent      int       // bytes of live requests to honest relays since root events were deleted
+	sentTo    int       // number of relays times number of deletions
+	questions int       // queries of our store for a stranger's deletion of unknown events
+	tries     int       // attempts for the event that our store failed to save most often
 }
 
-// report holds the figures of all seeds against what may be.
+// telemetry compares the measurements of all seeds with their limits.
 func telemetry(t *testing.T, all []simFigures) {
 	sent, sentTo, questions, tries := 0, 0, 0, 0
 	connected := make(map[bool][]float64) // by whether it was crowded
@@ -48,7 +47,7 @@ func telemetry(t *testing.T, all []simFigures) {
 		}
 		mean, worst := sum/float64(len(shares)), slices.Min(shares)
 		t.Logf("honest relays connected for %.1f %% of the time, the worst for %.1f %%; crowded: %v", 100*mean, 100*worst, crowded)
-		if crowded { // who has brought nothing that others had not takes turns with the others
+		if crowded { // a relay without new events takes turns with others
 			assert.Greater(t, mean, simConnected/100.)
 			continue
 		}
@@ -62,7 +61,7 @@ func telemetry(t *testing.T, all []simFigures) {
 	assert.Less(t, tries, 150)
 }
 
-// measure takes the figures of a simulation that has converged.
+// measure measures a converged simulation.
 func (run *simRun) measure() (f simFigures) {
 	f.crowded = run.w.crowded
 	run.watch(&f)
@@ -72,7 +71,7 @@ func (run *simRun) measure() (f simFigures) {
 	return f
 }
 
-// watch looks at who is connected.
+// watch measures the connected time of relays.
 func (run *simRun) watch(f *simFigures) {
 	known := make(map[graspsync.RelayURL]bool)
 	for _, s := range run.rig.manager.Status().Relays {
@@ -80,7 +79,7 @@ func (run *simRun) watch(f *simFigures) {
 	}
 	var honest []*simRelay
 	for _, r := range run.w.relays {
-		// Who has more wrong signatures than we put up with is cut for an hour, each day.
+		// A relay with too many wrong signatures is disconnected for an hour each day.
 		if !r.hostile && !r.dead && !r.forges && known[r.URL()] {
 			honest = append(honest, r)
 		}
@@ -102,8 +101,8 @@ func (run *simRun) watch(f *simFigures) {
 	}
 }
 
-// deleteRoots has clients of ours delete some roots, and looks at what of that relays
-// are sent on the connections that they have.
+// deleteRoots deletes some root events through our relay, and measures the messages to connected
+// relays.
 func (run *simRun) deleteRoots(f *simFigures) {
 	w := run.w
 	var roots []*nostr.Event
@@ -141,7 +140,7 @@ func (run *simRun) deleteRoots(f *simFigures) {
 	}
 }
 
-// deleteNothing has a stranger delete a hundred events that are nowhere.
+// deleteNothing publishes a stranger's deletion of a hundred unknown events.
 func (run *simRun) deleteNothing(f *simFigures) {
 	w := run.w
 	anchor := w.repos[0]
@@ -158,7 +157,7 @@ func (run *simRun) deleteNothing(f *simFigures) {
 	f.questions = int(run.store.questions.Load() - before)
 }
 
-// retire has somebody who was a maintainer publish a state, which must not be taken.
+// retire publishes a state of a former maintainer, which must be rejected.
 func (run *simRun) retire() {
 	w := run.w
 	for _, r := range w.repos {

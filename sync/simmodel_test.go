@@ -10,20 +10,20 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// simModel is what must be in the store: of all that was published the newest
-// versions of what is ours, without what its author deleted.
+// simModel is the expected content of the store: the newest versions of all published events of
+// hosted repositories, without events deleted by their author.
 type simModel struct {
 	newest  map[string]*nostr.Event // by id, or by address if addressable
 	all     map[string]*nostr.Event
 	deleted map[string]bool            // ids
-	before  map[string]nostr.Timestamp // addresses, deleted up to then
+	before  map[string]nostr.Timestamp // addresses, and the time up to which they are deleted
 
 	owners      map[string]string          // identifier -> owner
-	maintainers map[string]map[string]bool // identifier -> whose states count
-	ever        map[string]map[string]bool // identifier -> whose states counted at some time
-	late        map[string]bool            // may take until the daily pass
-	holders     map[string][]*simRelay     // honest relays that were given it
-	clockSet    bool                       // ours is wrong at times
+	maintainers map[string]map[string]bool // identifier -> authors whose states count
+	ever        map[string]map[string]bool // identifier -> authors whose states counted at any time
+	late        map[string]bool            // may arrive with the daily pass
+	holders     map[string][]*simRelay     // honest relays that received it
+	clockSet    bool                       // our clock is wrong at times
 }
 
 func newSimModel() simModel {
@@ -60,7 +60,7 @@ func (m *simModel) publish(ev *nostr.Event) {
 	}
 }
 
-// maintain takes down whose states of a repository count.
+// maintain records the authors whose states of a repository count.
 func (m *simModel) maintain(r *simRepo) {
 	set := map[string]bool{r.owner.Hex(): true}
 	for _, k := range r.maintainers {
@@ -82,9 +82,8 @@ func (m *simModel) gone(ev *nostr.Event) bool {
 	return ok && nostr.IsAddressableKind(ev.Kind) && ev.CreatedAt <= until
 }
 
-// optional reports whether it is up to the order of things whether an event is
-// here: a state of somebody who was a maintainer once, and a deletion whose target was
-// gone from everywhere before it was seen.
+// optional reports whether the order of arrival decides about an event: a state of a former
+// maintainer, or a deletion whose target was removed everywhere before it was received.
 func (m *simModel) optional(ev *nostr.Event) bool {
 	switch ev.Kind {
 	case graspsync.KindDeletion:
@@ -96,7 +95,7 @@ func (m *simModel) optional(ev *nostr.Event) bool {
 	return false
 }
 
-// wanted are the events that must be here in the end.
+// wanted returns the events that must be stored in the end.
 func (m *simModel) wanted() []*nostr.Event {
 	var out []*nostr.Event
 	for _, ev := range m.newest {
@@ -107,7 +106,7 @@ func (m *simModel) wanted() []*nostr.Event {
 	return out
 }
 
-// foreign reports whether an event must not be here in the end.
+// foreign reports whether an event must not be stored in the end.
 func (m *simModel) foreign(id string) bool {
 	ev := m.all[id]
 	if ev == nil {
@@ -131,8 +130,8 @@ func (m *simModel) ids() []string {
 	return out
 }
 
-// delay says what an event may wait for, besides a backoff: of its own, and with what
-// it belongs to.
+// delay returns the maximum delay of an event in addition to a backoff, including that of the
+// events to which it belongs.
 func (m *simModel) delay(ev *nostr.Event) simDelay {
 	d := simPrompt
 	holders := m.holders[ev.ID]
@@ -157,7 +156,7 @@ func (m *simModel) delay(ev *nostr.Event) simDelay {
 	return d
 }
 
-// simDelay is what an event may wait for.
+// simDelay is the maximum delay of an event.
 type simDelay uint8
 
 const (

@@ -6,14 +6,14 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// trait is something that an honest relay may be like, for good.
+// trait is a permanent property of an honest relay.
 type trait struct {
 	name string
-	on   bool // the library is to cope with it; see -sim.traits
+	on   bool // enabled by default; see -sim.traits
 	set  func(rng *rand.Rand, b *relaytest.Behavior)
 }
 
-// simTraits are drawn from by the generator.
+// simTraits are the traits that the generator uses.
 var simTraits = []trait{
 	{"page of 5 to 45", true, func(rng *rand.Rand, b *relaytest.Behavior) { b.Cap = 5 + rng.IntN(40) }},
 	{"page of 5", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Cap = 5 }},
@@ -45,7 +45,7 @@ var simTraits = []trait{
 	{"offers authentication", true, func(_ *rand.Rand, b *relaytest.Behavior) { b.Auth = relaytest.AuthOffered }},
 }
 
-// simModels are programs that relays run, with limits that matter in a small world.
+// simModels are relay programs, with limits that matter in a small world.
 var simModels = []trait{
 	{"rust-nostr", true, func(rng *rand.Rand, b *relaytest.Behavior) { rustLike(rng, b, relaytest.LocalRelay()) }},
 	{"ngit-grasp", true, func(rng *rand.Rand, b *relaytest.Behavior) { rustLike(rng, b, relaytest.GraspRelay()) }},
@@ -62,8 +62,7 @@ var simModels = []trait{
 	{"khatru with defaults", true, func(rng *rand.Rand, b *relaytest.Behavior) { khatruLike(rng, b, relaytest.KhatruDefaults()) }},
 }
 
-// rustLike is a rust-nostr relay with its limits, which everything fits in, or with small
-// ones.
+// rustLike is a rust-nostr relay with its usual limits, which are never reached, or with low ones.
 func rustLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
 	model.Latency = b.Latency
 	*b = model
@@ -79,7 +78,7 @@ func rustLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
 	b.Info.MaxLimit, b.Info.MaxSubscriptions = b.Cap, b.MaxSubs
 }
 
-// strfryLike is a strfry with its limits or with small ones.
+// strfryLike is a strfry with its usual limits or with low ones.
 func strfryLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
 	model.Latency = b.Latency
 	*b = model
@@ -94,8 +93,8 @@ func strfryLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior)
 	b.Info.MaxLimit, b.Info.MaxSubscriptions, b.Info.MaxMessageLength = b.Cap, b.MaxSubs, b.MaxMessage
 }
 
-// khatruLike is a khatru with NIP-77 or without, before a database that finds so many
-// events or all.
+// khatruLike is a khatru with or without NIP-77, whose database returns a limited number of events
+// or all.
 func khatruLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior) {
 	model.Latency = b.Latency
 	if b.Negentropy == relaytest.NegOn {
@@ -108,7 +107,7 @@ func khatruLike(rng *rand.Rand, b *relaytest.Behavior, model relaytest.Behavior)
 	}
 }
 
-// Other things that happen in a simulation, each of which may be switched off.
+// Other parts of a simulation, which can be disabled.
 const (
 	simFuture      = true // events dated further ahead than is accepted, which time catches up with
 	simSecond      = true // more events in a second than a page holds

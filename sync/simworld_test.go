@@ -34,8 +34,7 @@ const (
 	simRefill       = 2 << 10   // in a minute
 )
 
-// world is everything that exists in a simulation, and the script of what happens
-// in it: a pure function of the seed.
+// world is the content of a simulation and the script of its events. It depends only on the seed.
 type world struct {
 	rng    *rand.Rand
 	start  time.Time
@@ -48,9 +47,9 @@ type world struct {
 	script  []simStep
 	clock   time.Duration // of the script, since start
 	end     time.Duration // when the faults are lifted
-	about   []string      // who is who, for a test that failed
+	about   []string      // descriptions for a failed test
 	crowded bool          // strangers list more relays than we may have connections to
-	// ahead is by how much our clock is wrong now, and wasAhead before the last start.
+	// ahead is the current error of our clock, wasAhead its error before the last start.
 	ahead, wasAhead time.Duration
 }
 
@@ -59,9 +58,9 @@ type simRelay struct {
 	base    relaytest.Behavior
 	hostile bool
 	faults  map[string]fault
-	busy    time.Duration // until then something is wrong with it
-	dead    bool          // was down for so long that it counts as dead
-	forges  bool          // sends what proves a relay hostile, at times
+	busy    time.Duration // end of its current fault
+	dead    bool          // was down so long that it counts as dead
+	forges  bool          // sometimes sends proofs of hostility
 }
 
 // simKey is an author, whose clock may be wrong.
@@ -84,14 +83,13 @@ type simRepo struct {
 	burst       int // most events in one second
 }
 
-// simStep is something that happens.
+// simStep is one step of the script.
 type simStep struct {
 	at   time.Duration
 	what string
 	do   func(*simRun)
-	ours bool // it happens to us, and not to the rest of the world
-	// clock means that we start with a clock that is ahead by that much, or behind if
-	// it is negative, until the next such step.
+	ours bool // affects only our server
+	// clock means that we restart with a clock that is wrong by ahead until the next such step.
 	clock bool
 	ahead time.Duration
 }
@@ -185,7 +183,7 @@ func (w *world) populate(wanted func(trait) bool) {
 	}
 }
 
-// honest makes an honest relay, of no program or of one of them, with up to two traits.
+// honest returns an honest relay with up to two traits, possibly of a known program.
 func (w *world) honest(traits []trait, wanted func(trait) bool) (relaytest.Behavior, string) {
 	modes := []relaytest.NegMode{relaytest.NegOn, relaytest.NegOn, relaytest.NegNotice, relaytest.NegErr, relaytest.NegError, relaytest.NegClosed, relaytest.NegSilent}
 	b := relaytest.Behavior{
@@ -210,12 +208,12 @@ func (w *world) honest(traits []trait, wanted func(trait) bool) (relaytest.Behav
 
 func (w *world) pass(d time.Duration) { w.clock += d }
 
-// now is the time of the script, as an author's clock has it.
+// now returns the time of the script by an author's clock.
 func (w *world) now(k *simKey) nostr.Timestamp {
 	return nostr.Timestamp(w.start.Add(w.clock + k.off).Unix())
 }
 
-// then is now, or up to ten minutes before.
+// then returns a time up to ten minutes before now.
 func (w *world) then(k *simKey) nostr.Timestamp { return w.now(k) - nostr.Timestamp(w.rng.IntN(600)) }
 
 func (w *world) step(what string, do func(*simRun)) {
@@ -241,7 +239,7 @@ func firstHonest(relays []*simRelay) *simRelay {
 	return relays[slices.IndexFunc(relays, func(r *simRelay) bool { return !r.hostile })]
 }
 
-// put has relays get an event.
+// put publishes an event on relays.
 func (w *world) put(ev *nostr.Event, relays ...*simRelay) {
 	what := "event " + ev.ID
 	for _, r := range relays {
@@ -254,8 +252,7 @@ func (w *world) put(ev *nostr.Event, relays ...*simRelay) {
 	})
 }
 
-// publish sends an event to some of the relays of its repository, an honest one
-// among them.
+// publish publishes an event on some relays of its repository, at least one of them honest.
 func (w *world) publish(r *simRepo, ev *nostr.Event) {
 	to := []*simRelay{firstHonest(r.relays)}
 	if w.rng.IntN(2) == 0 { // not always to the same
@@ -277,9 +274,8 @@ func (w *world) publish(r *simRepo, ev *nostr.Event) {
 	w.put(ev, to...)
 }
 
-// note says how soon an event can be expected: what is dated before the time that
-// a quick reconnect looks at, or too far ahead, and what only relays have that count
-// as dead, comes later than the rest.
+// note records the maximum delay of an event. Events dated before the start of a quick reconnect,
+// events dated too far ahead, and events only on dead relays arrive later than others.
 func (w *world) note(ev *nostr.Event, to []*simRelay) {
 	ahead := ev.CreatedAt.Time().Sub(w.start.Add(w.clock))
 	if ahead < -12*time.Minute || ahead > 14*time.Minute {
@@ -302,8 +298,8 @@ func (w *world) addRepo(i int) {
 	w.announce(r)
 }
 
-// announce publishes a version of a repository's announcement where those who know
-// an earlier one, and those who know an anchor, will find it.
+// announce publishes a version of a repository's announcement where servers that know an earlier
+// version, or an anchor, find it.
 func (w *world) announce(r *simRepo) {
 	hosts := []string{us}
 	if !r.ours {
@@ -342,7 +338,7 @@ func (w *world) announce(r *simRepo) {
 	w.put(ev, slices.Clone(r.announcers)...)
 }
 
-// act publishes something about a repository.
+// act publishes a random event about a repository.
 func (w *world) act() {
 	r := w.repos[w.rng.IntN(len(w.repos))]
 	author := w.keys[w.rng.IntN(len(w.keys))]
@@ -394,8 +390,8 @@ func (w *world) act() {
 	}
 }
 
-// bulkDeletion has an author delete some comments, among very many events that nobody
-// has, before or after they are published.
+// bulkDeletion deletes some comments, among very many unknown events, before or after the comments
+// are published.
 func (w *world) bulkDeletion(r *simRepo, author *simKey, text string) {
 	most := []int{14, 40, 130, 400}[w.rng.IntN(4)]
 	when := w.then(author)
@@ -422,7 +418,7 @@ func (w *world) bulkDeletion(r *simRepo, author *simKey, text string) {
 	}
 }
 
-// direct has a client of our own relay publish there, and there only.
+// direct publishes an event on our own relay only.
 func (w *world) direct(r *simRepo, author *simKey, text string) {
 	events := []*nostr.Event{author.Comment(w.then(author), r.roots[w.rng.IntN(len(r.roots))], text)}
 	switch w.rng.IntN(4) {
@@ -444,7 +440,7 @@ func (w *world) direct(r *simRepo, author *simKey, text string) {
 	})
 }
 
-// sicken has our store fail for some events, for a while.
+// sicken makes our store fail for some events for a while.
 func (w *world) sicken() {
 	oneOf := 1 + w.rng.IntN(3)
 	w.stepOurs(fmt.Sprint("store fails for one in ", oneOf), func(run *simRun) { run.store.setSick(oneOf) })
@@ -469,8 +465,7 @@ func (w *world) foreignCrowd() {
 	w.step(fmt.Sprint("foreign repositories on ", to.URL()), func(*simRun) { to.Publish(events...) })
 }
 
-// badCopies has an honest relay hold events of ours with wrong signatures, as one does
-// that takes in what it is sent unseen.
+// badCopies adds events with wrong signatures to an honest relay, as if it did not check imports.
 func (w *world) badCopies() {
 	r := w.repos[w.rng.IntN(simAnchors)]
 	to := firstHonest(r.relays)
@@ -485,8 +480,8 @@ func (w *world) badCopies() {
 	w.step(fmt.Sprint("wrong signatures on ", to.URL()), func(*simRun) { to.Publish(events...) })
 }
 
-// fakeRelays has strangers announce repositories with us, each on relays that answer
-// and have nothing.
+// fakeRelays publishes strangers' repositories on our server, each with relays that answer and have
+// no events.
 func (w *world) fakeRelays() {
 	w.crowded = true
 	for i := range simFakeLists {
@@ -504,19 +499,19 @@ func (w *world) fakeRelays() {
 	}
 }
 
-// burst is how many events of one second can be told apart by what all relays offer:
-// one more than a page is the limit of REQ, if all else is the same.
+// burst returns the maximum number of events of one second that can be fetched with the features of
+// all relays. With REQ alone it is one less than a page.
 func burst(relays []*simRelay) int {
 	n := 30
 	for _, r := range relays {
 		if b := r.base; !r.hostile && (b.Cap > 0 || b.DefaultLimit > 0) && (b.Negentropy != relaytest.NegOn || b.NegMax > 0) {
-			n = min(n, cmp.Or(b.Cap, b.DefaultLimit)-1) // whatever is asked for, no page has more than Cap
+			n = min(n, cmp.Or(b.Cap, b.DefaultLimit)-1) // no page has more than Cap events
 		}
 	}
 	return n
 }
 
-// refused publishes what must never be taken.
+// refused publishes events that must be rejected.
 func (w *world) refused(r *simRepo, author *simKey, text string) {
 	ref := r.owner.Ref(r.name).String()
 	for _, ev := range []*nostr.Event{
@@ -538,8 +533,8 @@ func (w *world) changeMaintainers(r *simRepo) {
 	w.announce(r)
 }
 
-// move has a repository live elsewhere from now on, where all that it has can be told
-// apart; that goes with it.
+// move moves a repository with all its events to other relays, from which all of them can be
+// fetched.
 func (w *world) move(r *simRepo) {
 	for next := true; next; next = burst(r.relays) < r.burst {
 		r.relays = w.pick(1 + w.rng.IntN(5))
@@ -553,7 +548,7 @@ func (w *world) move(r *simRepo) {
 	}
 }
 
-// trace is the script in one line.
+// trace returns the script in one line.
 func (w *world) trace() string {
 	h := sha256.New()
 	for _, s := range w.script {
