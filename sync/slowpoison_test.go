@@ -19,11 +19,11 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// endlessStore never comes to an end with what is saved together with poison.
+// endlessStore is a Store whose Save hangs for a batch that contains poison.
 type endlessStore struct {
 	relaysync.Store
 	poison atomic.Value // id, a string
-	waited atomic.Int64 // until it was told to stop, in all
+	waited atomic.Int64 // total time until the calls were canceled
 	slow   atomic.Bool  // a call takes a second
 	down   atomic.Bool  // no call works
 }
@@ -44,8 +44,8 @@ func (s *endlessStore) Save(ctx context.Context, events []graspsync.Incoming) ([
 	return s.Store.Save(ctx, events)
 }
 
-// One event with which the Store comes to no end had all that were saved together with it
-// wait, each time for as long as a call of the Store may take, and all others behind them.
+// One event on which the Store hangs delayed all events of its batch, each time for the timeout of
+// the Store, and all events behind them.
 func TestOneEventThatTheStoreComesToNoEndWith(t *testing.T) {
 	racetest.Amounts(t)
 	for _, place := range []int{0, 100, 199} {
@@ -60,7 +60,7 @@ func TestOneEventThatTheStoreComesToNoEndWith(t *testing.T) {
 					events = append(events, owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint(i)))
 				}
 				store.poison.Store(events[place].ID)
-				store.slow.Store(true) // so that they come together
+				store.slow.Store(true) // so that the events form one batch
 				p.bring(owner.Issue(at(0), owner.Ref("repo"), "first"))
 				p.bring(events...)
 				store.slow.Store(false)

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// sameAfterARestart has events judged, before and after a restart.
+// sameAfterARestart judges events before and after a restart.
 func sameAfterARestart(r *rig, want graspsync.Decision, events ...*nostr.Event) *rig {
 	r.t.Helper()
 	for range 2 {
@@ -31,8 +31,8 @@ func sameAfterARestart(r *rig, want graspsync.Decision, events ...*nostr.Event) 
 	return r
 }
 
-// The removal of a repository by moderation had no effect until a restart: what tagged
-// it was still accepted, and so were versions of it that do not list us.
+// The removal of a repository by moderation had no effect until a restart: events that tag it, and
+// versions of it that do not list this server, were still accepted.
 func TestModeratedRepository(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, store := relaytest.NewNetwork(), memstore.New()
@@ -58,8 +58,8 @@ func TestModeratedRepository(t *testing.T) {
 	})
 }
 
-// A state that was signed after its author had been removed as maintainer was accepted
-// until a restart.
+// A state of a former maintainer, signed after the removal from the list, was accepted until a
+// restart.
 func TestRemovedMaintainer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net, store := relaytest.NewNetwork(), memstore.New()
@@ -83,8 +83,8 @@ func TestRemovedMaintainer(t *testing.T) {
 	})
 }
 
-// Of a repository that its owner has taken from us the newest announcement is served,
-// whatever comes first: an older one was for ever, once a newer one had come after it.
+// For a repository that left this server the newest announcement is served, in any order of
+// arrival. Before, an older one was served forever if a newer one came after it.
 func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -98,7 +98,7 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 		after(time.Minute)
 		r = sameAfterARestart(r, graspsync.Accept, owner.Hosted(at(0), "repo", "elsewhere.example"))
 		later := owner.Hosted(at(0), "repo", "elsewhere.example")
-		r.save(owner.Hosted(at(2*time.Hour), "other", us, "a.example")) // for which a is followed
+		r.save(owner.Hosted(at(2*time.Hour), "other", us, "a.example")) // keeps relay a followed
 		after(time.Minute)
 		a.Publish(later)
 		after(time.Minute)
@@ -108,8 +108,8 @@ func TestVersionsOfARepositoryThatLeft(t *testing.T) {
 	})
 }
 
-// A request to vanish stays, so that its author had always written something: one key
-// could send any number, each of which was executed.
+// A stored request to vanish counted as an event of its author, so one key could send any number of
+// requests, each of which was executed.
 func TestVanishingTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -15,9 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// What comes live and is of no use took all that came back of the allowance, so that no
-// page of history was ever affordable: a few large announcements a minute kept everybody
-// from what an honest relay had.
+// Useless live events used up the refill of the allowance, so that no page of history was ever
+// read: a few large announcements per minute hid the history of an honest relay.
 func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")
@@ -60,8 +59,8 @@ func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 	}
 }
 
-// What is never taken passed for what is ours if it named a repository: it stopped the
-// reading of an honest relay, where what is not ours is left out.
+// Events that are never accepted counted as events of hosted repositories if they named one. They
+// stopped the reading of an honest relay, although other useless events are skipped.
 func TestLiveEventsDoNotWaitBehindWhatTheClockRefuses(t *testing.T) {
 	racetest.Amounts(t)
 	stranger := relaytest.NewCheapKey("stranger")

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// The time of a status and the time that relays have been up stood still for a minute
-// while nothing happened, as if the process hung.
+// Without activity the time of a status and the uptimes of relays did not change for a minute, as
+// if the process hung.
 func TestStatusIsOfNow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -47,7 +47,7 @@ func TestStatusIsOfNow(t *testing.T) {
 	})
 }
 
-// What readers have may be of before what has just happened: who acts by the status asks for that of now.
+// Status may precede the latest changes. Callers that act on it use StatusNow.
 func TestStatusNow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// badStore saves nothing while it is down, and never anything together with poison.
+// badStore saves nothing while it is down, and never saves a batch with poison.
 type badStore struct {
 	relaysync.Store
 	down   atomic.Bool
@@ -34,8 +34,7 @@ func (b *badStore) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 	return b.Store.Save(ctx, events)
 }
 
-// A disk that was full for an hour lost, until the next day, everything that had come
-// in that time.
+// If a disk was full for an hour, all events of that time were lost until the next day.
 func TestStoreDownForHoursLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &badStore{Store: memstore.New()}
@@ -58,8 +57,8 @@ func TestStoreDownForHoursLosesNothing(t *testing.T) {
 	})
 }
 
-// One event that the Store can't stand took those with it that were saved together
-// with it, or waited with it.
+// One event on which the Store fails made the other events of its batch, and those waiting with it,
+// fail too.
 func TestOneEventThatCannotBeSaved(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestOneEventThatCannotBeSaved(t *testing.T) {
 			for i, ev := range events {
 				require.Equal(t, i != 3, p.has(ev))
 			}
-			if others { // which show that the Store works
+			if others { // their success shows that the Store works
 				for i := range 10 {
 					p.bring(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("later", i)))
 					after(2 * time.Minute)

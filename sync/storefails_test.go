@@ -22,8 +22,8 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// fullDisk says of each event that it could not be saved while it is full, as the
-// adapters do, or of those only that refuses names.
+// fullDisk reports a failure for each event while it is full, like the adapters, or only for the
+// events in refuses.
 type fullDisk struct {
 	relaysync.Store
 	full    atomic.Bool
@@ -48,7 +48,7 @@ func (f *fullDisk) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 	return out, nil
 }
 
-// lines counts what is logged.
+// lines counts log lines.
 type lines struct {
 	slog.Handler
 	n atomic.Int64
@@ -63,8 +63,8 @@ func (l *lines) Enabled(_ context.Context, level slog.Level) bool { return level
 func (l *lines) WithAttrs([]slog.Attr) slog.Handler               { return l }
 func (l *lines) WithGroup(string) slog.Handler                    { return l }
 
-// A Store that reports its failures event by event was asked every second, and after
-// twelve minutes the events were dropped while all was said to be synced.
+// A Store that reports failures per event was called every second. After twelve minutes the events
+// were dropped, and everything counted as synced.
 func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 	racetest.Amounts(t)
 	for outage, most := range map[time.Duration]int64{20 * time.Minute: 60, 72 * time.Hour: 4_000} {
@@ -102,7 +102,7 @@ func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 				}
 				assert.Zero(t, lost, "events lost")
 				assert.Zero(t, r.manager.Status().Events.Dropped["unsaved"])
-				after(2 * time.Hour) // a pass that came to nothing is repeated within one
+				after(2 * time.Hour) // a failed pass is repeated within an hour
 				assert.True(t, r.manager.Status().Synced)
 				t.Logf("outage of %v: %d calls, %d lines, %d of %d lost", outage, store.calls.Load(), log.n.Load(), lost, len(issues))
 			})
@@ -110,8 +110,8 @@ func TestStoreThatFailsPerEventLosesNothing(t *testing.T) {
 	}
 }
 
-// Events that a Store can't keep held what all relays share: with twelve of them no
-// other relay was read from for eleven minutes.
+// Events that cannot be saved used up the room that all relays share: with twelve of them no other
+// relay was read for eleven minutes.
 func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 		}
 		took := time.Since(published)
 		require.Less(t, took, 20*time.Second, "until a live event was saved")
-		for i := range 5 { // the Store works for others
+		for i := range 5 { // the Store saves other events
 			b.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("later", i)))
 			after(3 * time.Minute)
 		}
@@ -161,9 +161,9 @@ func TestEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 	})
 }
 
-// Many small events that the Store can't keep stopped the reading of all relays for most
-// of a day: there were more than are remembered, and as nothing else got in, nothing
-// showed that the Store works.
+// Many small events that cannot be saved stopped the reading of all relays for most of a day: there
+// were more than are remembered, and because no other event entered, no success showed that the
+// Store works.
 func TestSmallEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 	racetest.Amounts(t)
 	for _, c := range []struct {
@@ -186,8 +186,8 @@ func TestSmallEventsThatCannotBeSavedHoldUpNobody(t *testing.T) {
 	}
 }
 
-// What had waited for another event, and could not be saved when that came, was let go of
-// at once and asked for a minute later, of a relay that may be gone.
+// A revived event that could not be saved was dropped immediately and requested a minute later,
+// from a relay that may be gone.
 func TestWhatHasWaitedIsKeptUntilItCanBeSaved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -211,8 +211,8 @@ func TestWhatHasWaitedIsKeptUntilItCanBeSaved(t *testing.T) {
 	})
 }
 
-// The ids that are remembered of what could not be saved were all of a few relays, and a
-// live event of another one that failed for a moment was lost until the next day.
+// The remembered ids of unsaved events were all of a few relays. A live event of another relay that
+// failed once was lost until the next day.
 func TestUnsavedEventsTakeNoRoomFromOtherRelays(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestUnsavedEventsTakeNoRoomFromOtherRelays(t *testing.T) {
 			after(5 * time.Second)
 			return issue
 		}
-		for i := range 60 { // while others are saved, so that only the ids are left of these
+		for i := range 60 { // other events are saved, so that only the ids of these are left
 			publish(fmt.Sprint("other", i))
 		}
 		odd := publish("odd")
@@ -238,7 +238,7 @@ func TestUnsavedEventsTakeNoRoomFromOtherRelays(t *testing.T) {
 	})
 }
 
-// poisoned is a rig with relays that have what the Store can't keep, and an honest one.
+// poisoned is a rig with relays whose events cannot be saved, and an honest relay.
 type poisoned struct {
 	*rig
 	owner, stranger *relaytest.Key
@@ -270,7 +270,7 @@ func newPoisoned(t *testing.T, evil int, cfg relaysync.Config) *poisoned {
 	return w
 }
 
-// poison has each of the relays send so many events that can't be saved.
+// poison makes each relay send a number of events that cannot be saved.
 func (w *poisoned) poison(each, size int) {
 	for k, a := range w.evil {
 		var bad []*nostr.Event
@@ -282,7 +282,7 @@ func (w *poisoned) poison(each, size int) {
 	}
 }
 
-// until returns how long it takes until an event is here, at most an hour.
+// until returns the time until an event is stored, at most an hour.
 func (w *poisoned) until(ev *nostr.Event) time.Duration {
 	began := time.Now()
 	for !w.has(ev) && time.Since(began) < time.Hour {
@@ -291,8 +291,8 @@ func (w *poisoned) until(ev *nostr.Event) time.Duration {
 	return time.Since(began)
 }
 
-// What could not be saved when the process was killed is fetched by the next one, though
-// its relay was connected all the time and the rest of its history was confirmed.
+// Events that could not be saved before the process was killed are fetched by the next process,
+// even if their relay stayed connected and the rest of its history was confirmed.
 func TestRestartWhileTheStoreFails(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprint("killed=", killed), func(t *testing.T) {
@@ -306,16 +306,16 @@ func TestRestartWhileTheStoreFails(t *testing.T) {
 				r := start(t, net, store, relaysync.Config{State: kept})
 				after(5 * time.Minute)
 				var missing []*nostr.Event
-				for i := range 5 { // old and new: a catch-up looks for what is dated lately
+				for i := range 5 { // old and new events; a catch-up finds only recent ones
 					missing = append(missing, owner.Issue(at(100*time.Hour), owner.Ref("repo"), fmt.Sprint("odd and old", i)),
 						owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("odd", i)))
 				}
 				a.Publish(missing...)
-				for i := range 6 { // while others are saved, so that only the ids are left of these
+				for i := range 6 { // other events are saved, so that only the ids of these are left
 					b.Publish(owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("even", i)))
 					after(time.Minute)
 				}
-				store.full.Store(true) // and then nothing is
+				store.full.Store(true) // from now on no event is saved
 				last := owner.Issue(at(0), owner.Ref("repo"), "last")
 				a.Publish(last)
 				after(3 * time.Minute)
@@ -336,7 +336,7 @@ func TestRestartWhileTheStoreFails(t *testing.T) {
 	}
 }
 
-// What its relay does not serve any more is not waited for for ever.
+// An unsaved event that its relay no longer serves is not waited for forever.
 func TestUnsavedEventThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

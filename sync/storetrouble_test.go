@@ -17,7 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// slowStore takes its time.
+// slowStore is a Store with slow calls.
 type slowStore struct {
 	relaysync.Store
 	delay time.Duration
@@ -28,8 +28,7 @@ func (s slowStore) Save(ctx context.Context, events []graspsync.Incoming) ([]gra
 	return s.Store.Save(ctx, events)
 }
 
-// "Wait 6 s and look again" decided that sync was complete; here a slow store
-// keeps it from being so.
+// "Wait 6 s and check again" decided that sync was complete. With a slow store that is wrong.
 func TestTrapT12_SyncedIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -53,7 +52,7 @@ func TestTrapT12_SyncedIsCounted(t *testing.T) {
 	})
 }
 
-// A Store that goes on when its context has ended keeps Run waiting: nothing said for what.
+// A Store that ignores the end of its context delays Run. Nothing logged the reason.
 func TestRunSaysThatItIsKeptWaiting(t *testing.T) {
 	const kept = "Run waits for a call of Store, Policy or observer that ignores its ended context"
 	for delay, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
@@ -73,7 +72,7 @@ func TestRunSaysThatItIsKeptWaiting(t *testing.T) {
 	}
 }
 
-// failing is a store that fails as long as it is told to.
+// failing is a store that fails while enabled.
 type failing struct {
 	relaysync.Store
 	broken atomic.Bool
@@ -88,7 +87,7 @@ func (s *failing) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 	return s.Store.Save(ctx, events)
 }
 
-// A store that fails is not a refusal: what it could not take is fetched again.
+// A failure of the store is not a refusal: unsaved events are fetched again.
 func TestFailingStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -117,7 +116,7 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
-// once fails the next Save, before or after it took effect.
+// once fails the next Save, before or after the events are stored.
 type once struct {
 	relaysync.Store
 	before, after atomic.Int32
@@ -134,9 +133,8 @@ func (s *once) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsy
 	return out, err
 }
 
-// A hiccup of the store lost events that came live, or that had waited, until the
-// next day or for good; an announcement that was stored though Save said otherwise
-// was never followed.
+// A short failure of the store lost live or waiting events until the next day, or permanently. An
+// announcement that was stored although Save returned an error was never followed.
 func TestStoreHiccup(t *testing.T) {
 	for name, arm := range map[string]func(*once){
 		"before": func(s *once) { s.before.Store(1) },
@@ -173,8 +171,8 @@ func TestStoreHiccup(t *testing.T) {
 	}
 }
 
-// A store that hung made the relay seem alive until the moment its loss was noticed,
-// and the catch-up look back too little.
+// While the store hung, a relay seemed alive until its loss was noticed, so the catch-up began too
+// late.
 func TestTrapT7_LostWhileWeWereStuck(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -214,8 +212,8 @@ func (s *stuckStore) Save(ctx context.Context, events []graspsync.Incoming) ([]g
 	return s.Store.Save(ctx, events)
 }
 
-// What was judged again and could not be saved was tried once more after the copy of it
-// that a relay sent meanwhile had been saved.
+// An event that was judged again and could not be saved was saved twice, because a relay sent a
+// copy in the meantime.
 func TestCopyOfWhatFailsIsSavedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A relay that was lost while the machine was suspended had been read from, by the clock
-// that stood still, a moment before: for how long it was gone nobody knows.
+// The machine was suspended when a relay was lost. By the monotonic clock, which stood still, the
+// relay had just been read. The length of the loss is unknown.
 func TestSignsOfASuspendedMachine(t *testing.T) {
 	heard := time.Now().Add(-10 * time.Minute)
 	for slept, alive := range map[time.Duration]time.Time{0: heard.Add(5*time.Minute - aliveSlack), 8 * time.Hour: heard} {

@@ -15,8 +15,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Spellings of one relay were several relays with a connection each (D1), and our
-// own relay was one of them (D2).
+// Spellings of one relay counted as several relays with one connection each (D1), and our own relay
+// was one of them (D2).
 func TestTrapD1D2_OneRelayAndNeverOurselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -32,8 +32,8 @@ func TestTrapD1D2_OneRelayAndNeverOurselves(t *testing.T) {
 	})
 }
 
-// What was wanted only grew: relays no longer listed and repositories deleted
-// stayed targets.
+// Targets were never removed: relays that were no longer listed and deleted repositories stayed
+// targets.
 func TestTrapD3_NoLongerListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -56,7 +56,7 @@ func TestTrapD3_NoLongerListed(t *testing.T) {
 	})
 }
 
-// holding is a policy that holds announcements back.
+// holding is a policy that holds announcements.
 type holding struct {
 	relaysync.Policy
 	on atomic.Bool
@@ -69,8 +69,8 @@ func (h *holding) Judge(ctx context.Context, ev graspsync.Event, src graspsync.S
 	return h.Policy.Judge(ctx, ev, src, view)
 }
 
-// A repository that was known but not promoted got layers 2 and 3 too early; its
-// pull requests were rejected as orphans and never came again.
+// Layers 2 and 3 of a held repository were requested too early. Its pull requests were rejected as
+// orphans and never came again.
 func TestTrapD6_HeldAnnouncement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
@@ -95,7 +95,7 @@ func TestTrapD6_HeldAnnouncement(t *testing.T) {
 			}
 		}
 		require.False(t, r.has(issue))
-		r.save(ann) // its git data has come
+		r.save(ann) // its git data has arrived
 		after(time.Minute)
 		require.True(t, r.has(issue))
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Of one root event the newest 500 answers are followed, however much is written below it and however deep.
+// The newest 500 replies to one root event are followed, regardless of their number and depth.
 func TestBranchKeepsTheNewest(t *testing.T) {
 	racetest.Amounts(t)
 	const root, ann, eve = 1, 2, 3
@@ -52,7 +52,7 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	x.tables.checkBelow(t)
 	require.LessOrEqual(t, len(x.tables.threads.nodes), maxOfBranch)
 
-	// Another branch is not concerned.
+	// Another branch is not affected.
 	x.stored(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	require.True(t, x.descends(testID(add(ann, 5))))
 
@@ -70,7 +70,7 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	require.LessOrEqual(t, len(x.tables.threads.nodes), maxOrphans)
 }
 
-// The same with authors, branches and deletions at random, and bounds that are reached.
+// The same with random authors, branches and deletions, and with reached limits.
 func TestBranchesWithinTheirBounds(t *testing.T) {
 	racetest.Amounts(t)
 	for seed := range uint64(4) {
@@ -102,9 +102,9 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 	}
 }
 
-// What answers an issue and something about the repository as well has no place in either once
-// the owner takes the repository from us, in whatever order that is found out: the process
-// ended where it was thought to keep the second for a moment.
+// An event that answers both an issue and another event about the repository has no place after the
+// owner moves the repository from this server, in any order of updates. A transient place in
+// between caused a panic.
 func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	const root, ann, below, top = 1, 2, 20, 30
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
@@ -118,7 +118,8 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	x.tables.checkBelow(t)
 }
 
-// Dense histories are as a naive twin says: two repositories that come and go, roots of both, answers to anything.
+// Dense histories equal a naive twin: two repositories that come and go, root events of both, and
+// replies to anything.
 func TestDenseHistories(t *testing.T) {
 	racetest.Amounts(t)
 	for seed := range uint64(100) {
@@ -167,8 +168,8 @@ func TestDenseHistories(t *testing.T) {
 	}
 }
 
-// A full table is shared by the owners of repositories, and each keeps its newest answers. A newer answer
-// is refused only if its owner already has its part and newer ones.
+// The owners of repositories share a full table, and each keeps its newest replies. A newer reply
+// is rejected only if its owner has its share and newer ones.
 func TestOwnersShareAllAnswers(t *testing.T) {
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	d := x.tables.threads
@@ -207,7 +208,7 @@ func TestOwnersShareAllAnswers(t *testing.T) {
 	x.tables.checkBelow(t)
 }
 
-// What one more costs when all that may be followed is.
+// The cost of one more reply when the table is full.
 func BenchmarkDescendantBeyondTheBound(b *testing.B) {
 	const each = 5
 	for _, owners := range []int{1, 1_000} {

@@ -34,7 +34,7 @@ func numbers(v any) map[string]int64 {
 	return out
 }
 
-// What operators are told, and other servers of this kind go by.
+// The documented defaults, which other servers of this kind also use.
 func TestDefaults(t *testing.T) {
 	cfg := Config{}.withDefaults()
 	assert.IsType(t, new(batchverify.Verifier), cfg.Verifier, "checked one by one, signatures are most of the work")
@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	}, numbers(cfg.Limits))
 	assert.Equal(t, 50_000, cfg.Health.MaxRecords)
 	fixed := numbers(cfg.fixed)
-	delete(fixed, "Workers") // those of the machine
+	delete(fixed, "Workers") // depends on the machine
 	assert.Equal(t, map[string]int64{
 		"MaxRelays": 50_000, "MaxDials": 10, "Unproductive": 8 << 20, "ConnectTimeout": int64(10 * time.Second), "StoreTimeout": int64(time.Minute),
 		"QuickReconnect": int64(15 * time.Minute), "Overlap": int64(45 * time.Minute),
@@ -72,7 +72,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, cfg.validate())
 }
 
-// A field that is negative, and not refused, is one that nobody looks at.
+// Every negative number must be rejected. Otherwise nothing validates the field.
 func TestEachNumberIsBounded(t *testing.T) {
 	doctest.Bounded(t, Config{}.withDefaults(), Config.withDefaults, Config.validate)
 }
@@ -80,7 +80,7 @@ func TestEachNumberIsBounded(t *testing.T) {
 func TestConfigBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg Config
-		bad string // "": it is none
+		bad string // "": the value is valid
 	}{
 		"relays of a repository":          {Config{Limits: Limits{MaxRelaysPerRepo: nip34.MaxListed}}, ""},
 		"too many of them":                {Config{Limits: Limits{MaxRelaysPerRepo: nip34.MaxListed + 1}}, "MaxRelaysPerRepo"},
@@ -112,11 +112,11 @@ func TestConfigBounds(t *testing.T) {
 	}
 }
 
-// tuned is what the parts of a manager go by.
+// tuned contains the values that the parts of a manager use.
 type tuned struct {
 	plan    plan.Config
 	session session.Config
-	limits  relaylimits.Requests // of a relay that says nothing
+	limits  relaylimits.Requests // of a relay that declares none
 	manager *SyncManager
 	relay   *relayStats
 }
@@ -134,7 +134,7 @@ func tune(cfg Config) tuned {
 	return c
 }
 
-// tunedElsewhere are what other tests turn, or the plan's own tests.
+// tunedElsewhere are the fields that other tests cover, or tests of the plan.
 var tunedElsewhere = []string{
 	"QuickReconnect", "Overlap", "IdleTimeout", "TotalTimeout", "BatchTimeout", "RetryBase", "RetryMax", "NegentropyRetry",
 	"FutureTolerance", "MaxBatches", "Waiting", "WaitingBytes", "Remembered", "RejectedFor", "FeedQueue", "MaxSet", "ObserveQueue",
@@ -194,7 +194,7 @@ func TestTuningHasAnEffect(t *testing.T) {
 	}
 }
 
-// What a relay says of itself goes before what is taken for granted.
+// Limits that a relay declares precede assumed limits.
 func TestTuningYieldsToTheRelay(t *testing.T) {
 	c := tune(Config{fixed: constants{PageLimit: 100, IDsPerRequest: 90, Filters: 5, Subscriptions: 5, MessageSize: 8 << 10}})
 	info := wire.Info{MaxLimit: 60, MaxFilters: 7, MaxSubscriptions: 9, MaxMessageLength: 16 << 10}
@@ -204,12 +204,12 @@ func TestTuningYieldsToTheRelay(t *testing.T) {
 	assert.Equal(t, []int{60, 60, 4 << 10}, []int{s.PageLimit, s.IDChunk, s.NegFrame})
 	s = sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, wire.Info{MaxLimit: 1_000})
 	assert.Equal(t, []int{200, 90}, []int{s.PageLimit, s.IDChunk})
-	// But less than every relay gives is a mistake.
+	// A declared limit below that of any real relay is ignored.
 	s = sessionConfig(c.manager.cfg, c.relay, relaylimits.Limits{Requests: limits}, wire.Info{MaxLimit: 1})
 	assert.Equal(t, []int{5, 5}, []int{s.PageLimit, s.IDChunk})
 }
 
-// The own feed bounds the authors that it reports as well.
+// The own feed also limits the number of authors that it reports.
 func TestMaxAuthorsOfTheFeed(t *testing.T) {
 	f := newSelfSubscriber(newEventIndex(listsByName, nip34.Identity{}, nil), 10, 3)
 	for i := range 5 {
@@ -220,8 +220,8 @@ func TestMaxAuthorsOfTheFeed(t *testing.T) {
 	require.Len(t, f.take().authors, 1, "who comes later is not kept out for ever")
 }
 
-// What a relay teaches about how much it may be asked for is told the plan once, and for a
-// day: then the relay may have become better.
+// A limit learned from a relay is reported to the plan once and applies for a day, because the
+// relay may improve.
 func TestLimitsThatChangeAreTold(t *testing.T) {
 	for kind, value := range map[relaylimits.Kind]int{
 		relaylimits.MaxMessage: 7_777, relaylimits.MaxFilters: 7, relaylimits.MaxSubscriptions: 7, relaylimits.MaxValues: 7, relaylimits.NeedsKinds: 1,
@@ -260,7 +260,7 @@ func TestLimitsThatChangeAreTold(t *testing.T) {
 	}
 }
 
-// No request by id has more ids than the relay takes values in a list, down to one.
+// A request by id never has more ids than the relay's maximum number of values, down to one.
 func TestIDsInARequest(t *testing.T) {
 	c := tune(Config{})
 	for values, want := range map[int]int{0: c.session.IDChunk, 1: 1, 2: 2, 100: 100, 100_000: c.session.IDChunk} {

@@ -20,7 +20,7 @@ import (
 
 var full = flag.Bool("full", false, "scenarios about amounts at their full size; takes minutes")
 
-// useless has a relay send events without end that it was asked for.
+// useless returns a relay that sends requested events without end.
 func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.Relay) {
 	net := &flooding{
 		Network: relaytest.NewNetwork(), junk: map[string]junk{},
@@ -36,8 +36,8 @@ func useless(most int64, event func(i int) *nostr.Event) (*flooding, *relaytest.
 	return net, evil
 }
 
-// Events that were requested and are of no use cost their relay nothing, and hold nobody up, however
-// many it sends.
+// Requested useless events cost their relay nothing and delay no other relay, regardless of their
+// number.
 func TestPromiseP22_UselessEventsHoldNobodyUp(t *testing.T) {
 	racetest.Amounts(t)
 	key := relaytest.NewCheapKey("stranger")
@@ -74,9 +74,8 @@ func TestPromiseP22_UselessEventsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// One relay with 210,000 states that wait drove out of memory what waited from all
-// others: an honest state did not come when its announcement was accepted. Scaled down by
-// ten without -full.
+// 210,000 waiting states of one relay evicted the waiting events of all others: an honest state was
+// missing when its announcement was accepted. Without -full the size is one tenth.
 func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 	racetest.Amounts(t)
 	states, lasts := 21_000, time.Hour
@@ -110,9 +109,8 @@ func TestWaitingEventsOfOneRelayDriveOutNoOthers(t *testing.T) {
 	})
 }
 
-// An honest relay on which others put 300,000 announcements that are not for us was cut
-// as hostile for most of the time, for ever. Scaled down by twelve without -full: they
-// take longer than one batch may all the same.
+// An honest relay with 300,000 announcements of other services was disconnected as hostile most of
+// the time. Without -full the size is one twelfth, which still takes longer than one batch.
 func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 	racetest.Amounts(t)
 	foreign, remembered, hours, verified := 25_000, 16_000, 60, uint64(25_000+4*16_000)
@@ -156,15 +154,15 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 	})
 }
 
-// What takes more than the time of one batch is fetched by many. Each of them counted as a
-// failure, so that after some the relay was left alone for an hour before each next one.
+// History that takes longer than one batch is fetched by several. Each batch counted as a failure,
+// so the relay soon waited an hour before each next one.
 func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
 	racetest.Amounts(t)
 	bubble(t, func(t *testing.T) {
 		net := relaytest.NewNetwork()
 		a := net.Add("wss://a.example", relaytest.Behavior{})
 		spammer := relaytest.NewCheapKey("spammer")
-		for i := range 20_000 { // the allowance is 2,000 at once, then ten a second
+		for i := range 20_000 { // the allowance is 2,000, and then ten per second
 			a.Publish(spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
 		}
 		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{BatchTimeout: time.Minute}), "a.example")
@@ -181,8 +179,9 @@ func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
 	})
 }
 
-// Whoever sends most had most of the signatures checked. Each relay host has a part of the places: ten
-// relays that send states without end hold up the live events of an honest one for less than a second.
+// Relays with the most events got most of the signature checks. Now relay hosts share the room: ten
+// relays that send states without end delay the live events of an honest relay by less than a
+// second.
 func TestVerificationIsSharedByRelays(t *testing.T) {
 	racetest.Amounts(t)
 	slowest := func(evil int) (most time.Duration) {

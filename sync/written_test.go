@@ -19,7 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// dials is a Transport that notes what is dialed, and connects to nothing.
+// dials is a Transport that records dials and never connects.
 type dials struct {
 	relaysync.Transport
 	written chan string
@@ -30,8 +30,7 @@ func (d *dials) Dial(_ context.Context, relay graspsync.RelayURL) (relaysync.Con
 	return nil, errors.New("nothing here")
 }
 
-// What an announcement lists is dialed as it is written there, and so is a bootstrap relay; two
-// spellings are one relay.
+// A listed relay and a bootstrap relay are dialed as written. Two spellings are one relay.
 func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)
@@ -49,7 +48,7 @@ func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
-		time.Sleep(time.Minute) // of the bubble's: several attempts at each
+		time.Sleep(time.Minute) // in the bubble: several attempts at each relay
 		cancel()
 		<-ended
 		close(transport.written)
@@ -64,8 +63,8 @@ func TestCaseC7_ListedRelayIsDialedAsWritten(t *testing.T) {
 	})
 }
 
-// Relays at .onion took the places of others, and were looked up. Who asked about one heard that it is taken up
-// within the batch window.
+// Relays at .onion used up the room of others and were looked up in DNS. The explanation said that
+// they are followed after the batch window.
 func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		identity, err := nip34.ParseIdentity(us)

@@ -17,10 +17,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// temper is how wild the relays of the zoo are.
+// temper is the intensity of the relays of the zoo.
 type temper struct {
-	pace time.Duration // between two messages of what never ends
-	bulk int           // messages of what comes at once
+	pace time.Duration // between two messages of an endless stream
+	bulk int           // number of messages of a burst
 }
 
 // zoo returns relays that lie, stall, limit, refuse or break rules, new ones at
@@ -35,7 +35,7 @@ func zoo(w temper) map[string]relaytest.Behavior {
 	return all
 }
 
-// odd relays are those that fields of Behavior describe.
+// odd relays are described by fields of Behavior.
 func odd(w temper) map[string]relaytest.Behavior {
 	return map[string]relaytest.Behavior{
 		"never EOSE":            {Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice},
@@ -73,7 +73,7 @@ func odd(w temper) map[string]relaytest.Behavior {
 	}
 }
 
-// stubborn relays refuse whatever they are asked, each in its own words.
+// stubborn relays refuse every request, each with another text.
 func stubborn(temper) map[string]relaytest.Behavior {
 	out := map[string]relaytest.Behavior{
 		"asks for auth":       {Auth: relaytest.AuthRequired},
@@ -104,8 +104,7 @@ func refuse(text string) func(wire.Request) string {
 	return func(wire.Request) string { return text }
 }
 
-// storm sends messages of its own accord as long as the connection lasts, but no
-// more than most.
+// storm sends unrequested messages while the connection lasts, at most most of them.
 func storm(w temper, most int, message func(c *relaytest.ConnScript, i int) wire.Message) func(*relaytest.ConnScript) {
 	return func(c *relaytest.ConnScript) {
 		n := 0
@@ -121,10 +120,10 @@ func storm(w temper, most int, message func(c *relaytest.ConnScript, i int) wire
 	}
 }
 
-// stormy relays send messages that nobody asked for, but answer as well.
+// stormy relays send unrequested messages and also answer requests.
 func stormy(w temper) map[string]relaytest.Behavior {
 	most := 20 * w.bulk
-	// open names a subscription that is open, if there is one.
+	// open returns the name of an open subscription, if there is one.
 	open := func(c *relaytest.ConnScript) string {
 		for _, s := range c.Relay().Subscriptions() {
 			if s.Conn == c.Conn() {
@@ -184,11 +183,11 @@ func flood(w temper, event func(i int, f nostr.Filter) *nostr.Event) relaytest.B
 	}
 }
 
-// floods are relays that send far too much.
+// floods are relays that send far too many events.
 func floods(w temper) map[string]relaytest.Behavior {
 	key := relaytest.NewCheapKey("flood")
 	same := key.Hosted(at(time.Hour), "same", "elsewhere.example")
-	// match makes an event that a filter matches and that is not for us.
+	// match returns an event of another service that a filter matches.
 	match := func(i int, when nostr.Timestamp, f nostr.Filter, tags ...nostr.Tag) *nostr.Event {
 		if f.Until != nil {
 			when = min(when, *f.Until)
@@ -224,7 +223,7 @@ func floods(w temper) map[string]relaytest.Behavior {
 	}
 }
 
-// liars break the rules of NIP-01 and NIP-77 in what they answer.
+// liars are relays whose answers violate NIP-01 or NIP-77.
 func liars(w temper) map[string]relaytest.Behavior {
 	key := relaytest.NewCheapKey("liar")
 	neg := func(payload ...byte) relaytest.Behavior {
@@ -246,7 +245,8 @@ func liars(w temper) map[string]relaytest.Behavior {
 		}}
 	}
 	return map[string]relaytest.Behavior{
-		// Bounds are time, length of an id prefix, prefix; then a mode, 0 for "skip".
+		// A bound has a time, the length of an id prefix, and the prefix. A mode follows, 0 for
+		// "skip".
 		"NEG bounds decrease":     neg(6, 1, 0xff, 0, 1, 1, 0, 0),
 		"NEG goes on after all":   neg(0, 0, 0, 6, 0, 0),
 		"NEG without an end":      neg(6, 0, 0),
@@ -262,7 +262,7 @@ func liars(w temper) map[string]relaytest.Behavior {
 	}
 }
 
-// reordered says EOSE before it sends the events.
+// reordered sends EOSE before the events.
 func reordered() relaytest.Behavior {
 	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
 		if req.Type == wire.TypeReq {
@@ -272,7 +272,7 @@ func reordered() relaytest.Behavior {
 	}}
 }
 
-// undead goes on with a subscription that was closed.
+// undead continues a closed subscription.
 func undead(key *relaytest.Key) relaytest.Behavior {
 	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
 		if req.Type == wire.TypeClose {
@@ -286,7 +286,7 @@ func undead(key *relaytest.Key) relaytest.Behavior {
 	}}
 }
 
-// crossed sends what answers one request under the id of the one before.
+// crossed sends the answer to a request under the id of the previous request.
 func crossed() relaytest.Behavior {
 	last := "none"
 	return relaytest.Behavior{Negentropy: relaytest.NegNotice, Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
@@ -302,9 +302,9 @@ func crossed() relaytest.Behavior {
 	}}
 }
 
-// fickle relays change their mind.
+// fickle relays change their behavior.
 func fickle(temper) map[string]relaytest.Behavior {
-	// mood answers n requests as usual and then none, or the other way round.
+	// mood answers n requests and then none, or the other way round.
 	mood := func(n int64, first bool) relaytest.Behavior {
 		var seen atomic.Int64
 		return relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
