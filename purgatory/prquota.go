@@ -18,17 +18,17 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
-// Maximum number of refs of pull requests whose authors are no members. The limit exists because
-// every client that fetches receives all ref names.
+// Limits of refs of pull requests by non-members. They exist because every client that fetches
+// receives all ref names.
 const (
 	maxPullsOfAuthor = 100
 	maxPullsOfRepo   = 5_000
 )
 
-// prQuota decides which pull requests of authors who are no members have a ref in a repository.
+// prQuota decides which pull requests of non-members have a ref in a repository.
 // Limits.MaxPullBytes bounds the bytes that only these refs need, and also the bytes that came for
 // pull requests since the last prune. An event whose ref was removed stays stored. An event whose
-// ref was refused stays held, and every release of the repository judges it again.
+// ref was refused stays held, and every release judges it again.
 type prQuota struct {
 	// set by newPRQuota, read-only
 	cfg         *Config
@@ -42,7 +42,7 @@ type prQuota struct {
 }
 
 type prUsage struct {
-	needed int64 // upper bound of the bytes that only their refs need; measured again when too large
+	needed int64 // upper bound of the bytes that only their refs need, measured when it exceeds the limit
 	came   int64 // bytes for pull requests that came since the last prune or that it left
 	// unmeasured is true if needed is unknown.
 	unmeasured bool
@@ -60,7 +60,7 @@ func newPRQuota(cfg *Config, report *report, git safeGit, pending *pendingEvents
 // prPlan is a decision about pull requests that need a ref.
 type prPlan struct {
 	refused map[graspsync.EventID]struct{}
-	gone    []refplan.RefChange // refs that are removed for others
+	gone    []refplan.RefChange // refs to remove
 	soon    bool                // refused only until the next prune
 	needed  int64               // bytes that only refs of pull requests need, afterwards
 }
@@ -71,9 +71,8 @@ func asks(r *repository, pr *nip34.PullRequest) bool {
 	return !has && !r.IsMember(pr.Author)
 }
 
-// plan decides which pull requests get a ref in a locked repository, and which refs are removed for
-// them. bytes is the number of bytes that come for all of them together, or -1 if their objects are
-// in the repository.
+// plan decides which pull requests get a ref in a locked repository, and which refs are removed to
+// make room. bytes is the total number of new bytes, or -1 if the objects are in the repository.
 func (x *prQuota) plan(ctx context.Context, r *repository, pulls []*nip34.PullRequest, bytes int64) (prPlan, error) {
 	p := prPlan{refused: make(map[graspsync.EventID]struct{})}
 	pulls = slices.DeleteFunc(slices.Clone(pulls), func(pr *nip34.PullRequest) bool { return !asks(r, pr) })
@@ -235,8 +234,9 @@ func (s *prRefs) weigh(ctx context.Context, most time.Duration, tip nip34.Object
 	return bytes, err
 }
 
-// admit reports whether a pull request that needs so many bytes, or at most so many, may have a ref,
-// and removes others from the plan until it has room. It changes nothing if there is no room.
+// admit reports whether a pull request that needs need bytes may have a ref, and removes other refs
+// from the plan until it fits. If it cannot fit, nothing changes. atMost means that need is an
+// upper bound, which is measured if it does not fit.
 func (s *prRefs) admit(ctx context.Context, pr *nip34.PullRequest, need int64, atMost bool, asking []*nip34.PullRequest, p *prPlan) (bool, error) {
 	most := s.x.most(s.r.Ref)
 	if atMost && p.needed+need > most {
@@ -460,9 +460,9 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 	return r, err
 }
 
-// hasRoomFor reports whether fetched objects may be added to a locked repository. It refuses
-// objects that only pull requests need which may have no ref or are no longer held. soon is true if
-// there is no room only until the next prune, or no held event needs the objects.
+// hasRoomFor reports whether fetched objects may be added to a locked repository. Objects for pull
+// requests are refused if each of these has no room or is no longer held. soon is true if the next
+// prune makes room, or if no held event needs the objects.
 func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir string, came []nip34.ObjectID, bytes int64, forPulls bool) (room, soon bool, err error) {
 	states := x.table.lacked(ref).States
 	entries := x.pending.of(ref)

@@ -13,12 +13,12 @@
 //	policy.Join(p)
 //	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) {
 //		if ev, err := graspsync.ParseEvent(e); err == nil {
-//			p.Arrived(ev)
+//			p.NotifyStored(ev)
 //		}
 //	})
 //	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
 //		if ev, err := graspsync.ParseEvent(e); err == nil {
-//			p.Departed(ev)
+//			p.NotifySuperseded(ev)
 //		}
 //		return nil
 //	})

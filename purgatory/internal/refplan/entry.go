@@ -18,8 +18,8 @@ const (
 	State
 	PullRequest // and pull request updates
 	_           // used in records of earlier versions
-	// Relative is the announcement of a maintainer whom a held announcement lists, and for whose
-	// repository this service is not listed. It is held as long as the listing announcement.
+	// Relative is the announcement of a maintainer whom a held announcement lists. It does not list
+	// this service. It is held as long as the announcement that lists its author.
 	Relative
 )
 
@@ -43,28 +43,27 @@ type Entry struct {
 	ID    graspsync.EventID
 	Class Class
 	Event *nostr.Event
-	// Event in parsed form, by its class. Immutable.
+	// The event in parsed form, by its class. It is immutable.
 	Announces *nip34.Announcement // of an Announcement or a Relative
 	State     *nip34.State
 	Pull      *nip34.PullRequest
 	Expires   int64 // NIP-40 expiration in Unix seconds; zero: never
 	Author    graspsync.PubKey
-	// Repos are the repositories that the event names: that of an announcement or state, or those
-	// in the a tags of a pull request.
+	// Repos are the repositories that the event names. For a pull request, they are those in its a
+	// tags.
 	Repos    []graspsync.RepoRef
 	Version  graspsync.EventKey // of an announcement or state
 	ByUser   bool               // submitted by a client, not synced
 	Size     int64              // bytes
 	Seen     time.Time          // arrival
 	Deadline time.Time          // expiry
-	// Soft is true for an announcement that has expired once. Its repository is removed. A state
-	// event revives the announcement before Deadline.
+	// Soft is true for an announcement that has expired once. Its repository is removed, and a
+	// state event revives it until Deadline.
 	Soft bool
-	// From is the relay that sent the event, without the path. It is empty if a client submitted
-	// it.
+	// From is the relay host that sent the event, or empty for an event of a client.
 	From string
-	// For is the key that lists the author of a Relative, and in whose quota it counts. It is the
-	// author if the Relative replaces a held announcement of the author.
+	// For is the key that lists the author of a Relative, in whose quota it counts. It is the
+	// author of a Relative that replaces the author's held announcement.
 	For graspsync.PubKey
 }
 

@@ -13,12 +13,12 @@ import (
 type Need struct {
 	IDs     []nip34.ObjectID
 	States  []nip34.ObjectID                    // those of IDs that states name; sorted
-	Authors map[nip34.ObjectID]graspsync.PubKey // author of the pull request that names an object; zero: several authors
+	Authors map[nip34.ObjectID]graspsync.PubKey // author of the pull requests that name an object, or zero if there are several
 	// Own are the clone URLs of the maintainers' announcements. Strangers are the other clone URLs
 	// of pull requests, by author. Several authors may name the same URL.
 	Own       []graspsync.CloneURL
 	Strangers [][]graspsync.CloneURL
-	Left      int                 // number of URLs over the limits; they rotate in later
+	Left      int                 // number of URLs over the limits, which get their turn later
 	Entries   []graspsync.EventID // events that wait for the objects
 	Members   map[graspsync.PubKey]struct{}
 }
@@ -43,18 +43,18 @@ func (n *Need) named(pr *nip34.PullRequest) {
 
 // Clones are the limits of clone URLs.
 type Clones struct {
-	Most   int                             // used URLs of one announcement or pull request: the first ones
+	Most   int                             // number of used URLs per announcement or pull request
 	IsOurs func(u graspsync.CloneURL) bool // URLs of this service, which are not used
 	Now    time.Time                       // determines the rotation
 }
 
-// mostOwn times Clones.Most is the maximum number of clone URLs of all maintainers of a repository,
-// of whom there may be 257.
+// mostOwn times Clones.Most is the maximum number of clone URLs of all maintainers of a repository.
+// There may be 257 maintainers.
 const mostOwn = 4
 
 // mostStrangers times Clones.Most is the maximum number of clone URLs of pull requests. A URL
-// counts once for each author. The limit is needed because pull requests may name any number, and
-// each step of the queue reads all of them.
+// counts once per author. Pull requests may name any number of URLs, and each step of the queue
+// reads the whole list.
 const mostStrangers = 16
 
 // rotates is the time after which URLs over the limit get their turn.
@@ -90,14 +90,12 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	return n
 }
 
-// urls returns the clone URLs of a repository. own are those in the announcements of all
-// maintainers, also of maintainers whose repositories are not ours. strangers are those that only
-// held pull requests name, by author, because anyone can write pull requests. dropped is the number
-// of URLs over the limits.
+// urls returns the clone URLs of a repository. own are the URLs of the maintainers' announcements,
+// whether their repositories are hosted or not. strangers are other URLs of held pull requests, by
+// author. dropped is the number of URLs over the limits.
 //
-// Over the limit, each maintainer has one URL in turn: the owner, then authors of held states, then
-// the others. Each hour, maintainers and authors of pull requests that had no turn in the hour
-// before come first.
+// Over the limit, maintainers take turns with one URL each. The owner comes first, then authors of
+// held states. The order of the rest, and of authors of pull requests, rotates each hour.
 func (g *Group) urls(r *Repository, clones Clones) (own []graspsync.CloneURL, strangers [][]graspsync.CloneURL, dropped int) {
 	type urlOf struct {
 		author graspsync.PubKey // zero: a maintainer
