@@ -38,7 +38,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Two filters of one batch have the same role: both go on where the worse had got to.
+// Two filters of one batch have the same role: both continue at the lesser progress.
 func TestResumeOfSplitFilters(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	var c Changes

@@ -12,8 +12,8 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// History has half of what a relay takes, up to eight; live subscriptions leave it two, if
-// there are so many.
+// History uses half of a relay's subscriptions, at most eight. Live subscriptions leave two slots
+// to history if there are enough.
 func TestPlacesOfARelay(t *testing.T) {
 	for _, c := range []struct{ most, live, historic int }{
 		{0, 1, 1}, {1, 1, 1}, {2, 1, 1}, {3, 2, 1}, {4, 2, 2}, {5, 3, 2}, {6, 4, 3}, {15, 13, 7}, {16, 14, 8}, {18, 16, 8}, {100, 98, 8},
@@ -24,7 +24,7 @@ func TestPlacesOfARelay(t *testing.T) {
 	}
 }
 
-// Marks may be asked for one by one.
+// An iteration of Marks may end early.
 func TestMarksEndWhenAsked(t *testing.T) {
 	p, us := newPlan(defaults()), urls(t, 2)
 	p.Step(start, full(repoRef("one"), us))
@@ -44,7 +44,7 @@ func TestMarksEndWhenAsked(t *testing.T) {
 	require.Equal(t, 3, n)
 }
 
-// A request is filled up to the last byte that the relay takes, with a subscription id of 64.
+// A request uses all bytes that the relay accepts, with a subscription id of 64 bytes.
 func TestRequestsAreFilled(t *testing.T) {
 	values := make([]string, 100)
 	for i := range values {
@@ -58,14 +58,14 @@ func TestRequestsAreFilled(t *testing.T) {
 		require.Equal(t, requestSize(reqs[0].filters), reqs[0].size)
 		require.True(t, size <= most && size > most-len(`"x",`), "%d of %d bytes", size, most)
 	}
-	// What is worth less than its place is not cut off.
+	// A filter with fewer than leastCut values is not cut off.
 	for values, ok := range map[int]bool{9: false, 10: true} {
 		_, _, cuts := cut(f, filters.Size(nostr.Filter{Tags: nostr.TagMap{"e": f.Tags["e"][:values]}}))
 		require.Equal(t, ok, cuts, values)
 	}
 }
 
-// Where a connection must end for each new one, an eighth of them may be on their way.
+// If each new connection requires the end of another, an eighth of the connections may be attempts.
 func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
 	c := defaults()
 	c.MaxConnections = 16
@@ -83,7 +83,7 @@ func TestAttemptsWhereThereIsNoRoom(t *testing.T) {
 	require.Len(t, only[Dial](effects), 2)
 }
 
-// Others are asked for a thousand ids that a relay made up in an hour, and for no more.
+// Of ids that a relay invented, at most a thousand per hour are requested from other relays.
 func TestUnservedIsBounded(t *testing.T) {
 	p, us := newPlan(defaults()), urls(t, 2)
 	p.Step(start, full(repoRef("one"), us))
@@ -107,7 +107,7 @@ func TestUnservedIsBounded(t *testing.T) {
 	require.Equal(t, 1, dropped(unservedTime, 1_001))
 }
 
-// A part of the rotation that fails is asked about three times in a pass.
+// A failing part of the rotation is requested three times per pass.
 func TestSweepsThatFail(t *testing.T) {
 	c := defaults()
 	c.MaxRoots = 1
@@ -134,8 +134,8 @@ func TestSweepsThatFail(t *testing.T) {
 	require.Equal(t, 3, asked)
 }
 
-// What is idle is looked for when it is more than a filter's worth and more than what is
-// wanted; where something found no room, more than a quarter of that.
+// Subscriptions are checked for unwanted items when these exceed one filter and the wanted items.
+// If a filter has no room, a quarter of the wanted items is enough.
 func TestWhenIdleIsLookedFor(t *testing.T) {
 	p, u := hubOf(t, 402)
 	r := p.relays.byURL[u]

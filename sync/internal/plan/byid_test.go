@@ -10,7 +10,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// fetched returns the ids that effects ask a relay for by name.
+// fetched returns the ids that effects request by id.
 func fetched(effects []Effect) (ids []string) {
 	for _, s := range only[Start](effects) {
 		if s.Batch.Kind == NamedIDs {
@@ -20,8 +20,7 @@ func fetched(effects []Effect) (ids []string) {
 	return ids
 }
 
-// Ids were lost without a count when nobody was connected, or the relay that had
-// them was gone.
+// Ids were lost without a count if no relay was connected, or if their relay was forgotten.
 func TestNamedWithoutARelay(t *testing.T) {
 	for name, u := range map[string]graspsync.RelayURL{"any": {}, "one that is gone": relayURL(t, "gone")} {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +31,7 @@ func TestNamedWithoutARelay(t *testing.T) {
 			require.Equal(t, []string{rootID(1).String()}, fetched(effects))
 			effects = p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(2)}})
 			effects = append(effects, p.Step(start.Add(time.Second), Tick{})...)
-			if len(effects) == 0 { // all places are taken
+			if len(effects) == 0 { // all slots are busy
 				for id, b := range p.relays.byURL[a].pending.open {
 					if b.kind == NamedIDs {
 						effects = p.Step(start, Done{Relay: a, Epoch: p.relays.byURL[a].dial.epoch, Batch: id})
@@ -54,7 +53,7 @@ func TestNamedWithoutARelayIsBounded(t *testing.T) {
 	require.Equal(t, []Effect{Dropped{Reason: "named", Count: 3}}, p.Step(start, Named{IDs: ids}))
 }
 
-// What a relay was to be asked for that is forgotten is asked of another one.
+// Ids queued for a forgotten relay are requested from another one.
 func TestNamedMovesOn(t *testing.T) {
 	p, a, b := newPlan(defaults()), relayURL(t, "a"), relayURL(t, "b")
 	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a, b}))
@@ -83,8 +82,8 @@ func TestNamedIDsOfOneQueryAreBounded(t *testing.T) {
 	require.NotZero(t, asked)
 }
 
-// A relay that announced made-up ids, a thousand in each batch, had two others asked for
-// all of them, and what these should have been asked for found no room.
+// A relay that announced a thousand invented ids per batch made two other relays get requests for
+// all of them. These used up the room for real ids.
 func TestPromiseP37_MadeUpIDs(t *testing.T) {
 	p, evil, a := newPlan(defaults()), relayURL(t, "evil"), relayURL(t, "a")
 	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a, evil}))

@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// tickTo takes a plan to the next time at which it starts something, an hour away at most.
+// tickTo advances a plan to the next time at which it starts a batch, at most an hour.
 func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
 	t.Helper()
 	for end := now.Add(time.Hour); now.Before(end); {
@@ -27,7 +27,7 @@ func tickTo(t *testing.T, p *Plan, now time.Time) (time.Time, []Start) {
 	return now, nil
 }
 
-// What was left out of what came live below a descendant was not caught up with.
+// Dropped live replies to descendants were not fetched by a catch-up.
 func TestSkippedBelowDescendants(t *testing.T) {
 	p, u, repo := newPlan(defaults()), relayURL(t, "r"), repoRef("x")
 	in := full(repo, []graspsync.RelayURL{u}, 1, 2)
@@ -60,9 +60,9 @@ func TestSkippedBelowDescendants(t *testing.T) {
 	require.False(t, r.busy())
 }
 
-// A catch-up that did not come to its end in the time of a batch began anew, and so it did
-// each time that more was left out: where more came than is looked at in that time, what
-// lay behind it was never reached.
+// A catch-up that exceeded the time of a batch started again, and also each time that more live
+// events were dropped. If more events came than one batch could fetch, older ones were never
+// reached.
 func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	p, u := hubOf(t, 3)
 	r := p.relays.byURL[u]
@@ -77,7 +77,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 			assert.Empty(t, only[Start](p.Step(now, Done{Relay: u, Epoch: 1, Batch: b.Batch.ID})))
 		}
 	}
-	// That of repositories takes too long, and more is left out meanwhile.
+	// The part of repositories takes too long, and more events are dropped in between.
 	late := func(b Start, got Cursor) Done {
 		d := Done{Relay: u, Epoch: 1, Batch: b.Batch.ID, Result: Failed, Late: true}
 		for range b.Batch.Queries {
@@ -88,7 +88,7 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	now = now.Add(30 * time.Minute)
 	got := Cursor(skipped.Add(-time.Minute).Unix())
 	d := late(begun[1], got)
-	d.Cursors[0] = CursorDone // one of its filters is through
+	d.Cursors[0] = CursorDone // one of its filters is complete
 	assert.Empty(t, only[Start](p.Step(now, d)))
 	more := only[Start](p.Step(now, Skipped{Relay: u, Epoch: 1, Since: now}))
 	require.Len(t, more, 3)
@@ -104,13 +104,13 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 		assert.Equal(t, int64(got), q.Until)
 		assert.Equal(t, since(skipped), *q.Filter.Since)
 	}
-	// What has not begun yet looks for what is left out then as well.
+	// Parts that have not started include the newly dropped events.
 	for i := range 100 {
 		on = on.Add(time.Second)
 		require.Empty(t, only[Start](p.Step(on, Skipped{Relay: u, Epoch: 1, Since: on})), i)
 	}
 	assert.Len(t, r.catchUp.queue, 3)
-	// It goes on once more, further.
+	// It continues once more from its progress.
 	settle(p, on, u, p.Step(on, late(started[0], got-60)))
 	for _, b := range more {
 		settle(p, on, u, []Effect{b})
@@ -122,8 +122,8 @@ func TestCatchUpGoesOnWhereItWas(t *testing.T) {
 	assert.Zero(t, r.catchUp.since)
 }
 
-// What could not be saved waits for longer each time; once more was let go of, it was not
-// asked for before that was over.
+// The wait of an unsaved event grows. After another event was dropped, no request was sent until
+// that wait was over.
 func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
 	p, u := hubOf(t, 3)
 	now := start.Add(time.Hour)
@@ -141,8 +141,8 @@ func TestSkippedDoesNotWaitForWhatFailed(t *testing.T) {
 	assert.Len(t, p.relays.byURL[u].catchUp.parked, 3, "once each")
 }
 
-// However long what is left out is more than what is caught up with, and however rarely a
-// batch comes to its end, the parts of a catch-up stay few.
+// The number of parts of a catch-up is limited, even if live events are dropped faster than they
+// are fetched and batches rarely end.
 func TestCatchUpsAreBounded(t *testing.T) {
 	p, u := hubOf(t, 3)
 	r := p.relays.byURL[u]
@@ -167,7 +167,7 @@ func TestCatchUpsAreBounded(t *testing.T) {
 		require.LessOrEqual(t, waiting, (maxCatchUps+1)*r.history.items.Len())
 		now = now.Add(time.Second)
 	}
-	// In the end all is looked for since the first of it.
+	// In the end all events since the first drop are fetched.
 	require.Equal(t, nostr.Timestamp(start.Add(45*time.Minute).Unix()), r.catchUp.since)
 	for range 200 {
 		settle(p, now, u, p.Step(now, Tick{}))

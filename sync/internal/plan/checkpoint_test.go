@@ -16,7 +16,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// What is on disk is read by later versions.
+// Later versions must read the same hashes from the disk.
 func TestHashOfItems(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 7))
@@ -38,8 +38,8 @@ func TestHashOfItems(t *testing.T) {
 	assert.NotContains(t, p.Kept(u)[0].Items, hash(3, string(id[:])))
 }
 
-// What was confirmed with the states in layer 1 is not taken for what was confirmed
-// without, nor the other way around: they have but repositories and roots in common.
+// Items confirmed with the states in layer 1 do not count as confirmed without, and vice versa.
+// Only repositories and root events are common.
 func TestHashOfNarrowItems(t *testing.T) {
 	u, c := relayURL(t, "a"), defaults()
 	c.HostedStatesOnly = true
@@ -62,7 +62,7 @@ func TestHashOfNarrowItems(t *testing.T) {
 	assert.ElementsMatch(t, []uint64{hash("\x04" + repoRef("one").String()), hash("\x05")}, apart)
 }
 
-// keptOne is what is kept of a relay with one repository after a while.
+// keptOne returns the saved state of a relay with one repository.
 func keptOne(t *testing.T, u graspsync.RelayURL) Kept {
 	t.Helper()
 	p := newPlan(defaults())
@@ -73,8 +73,8 @@ func keptOne(t *testing.T, u graspsync.RelayURL) Kept {
 	return p.Kept()[0]
 }
 
-// S5: after a restart everything was synced from everyone at once. Whatever is wrong
-// with what was kept leads to full history.
+// S5: after a restart everything was fetched from all relays simultaneously. Any invalid saved
+// state leads to full history.
 func TestTrapS5_Restore(t *testing.T) {
 	u := relayURL(t, "a")
 	kept := keptOne(t, u)
@@ -82,7 +82,7 @@ func TestTrapS5_Restore(t *testing.T) {
 		name   string
 		change func(*Kept)
 		after  time.Duration
-		recent int // batches that look for what was missed
+		recent int // batches of a catch-up
 	}{
 		{"as it was", func(*Kept) {}, 10 * time.Minute, 3},
 		{"at the bound", func(*Kept) {}, 16 * time.Minute, 3},
@@ -116,7 +116,7 @@ func TestTrapS5_Restore(t *testing.T) {
 	}
 }
 
-// What was kept is not lost by a crash before the relay was reached, or known.
+// Saved state is not lost by a crash before the relay was reached or known.
 func TestRestoredIsKept(t *testing.T) {
 	u := relayURL(t, "a")
 	kept := keptOne(t, u)
@@ -146,8 +146,8 @@ func TestRestoredIsKept(t *testing.T) {
 	assert.Empty(t, p.Kept())
 }
 
-// What held the mark back when all was settled is over by the time the connection is
-// lost: then the mark is moved to there, and a restart looks no further back.
+// The work that delayed the mark at the last Settled is done when the connection is lost. Then the
+// mark advances to the loss, and a restart fetches no more than necessary.
 func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	for _, c := range []struct{ alive, mark int }{{6, 4}, {4, 4}, {3, 3}} {
@@ -178,8 +178,8 @@ func TestMarkMovesWhenTheConnectionIsLost(t *testing.T) {
 	}
 }
 
-// What was left out of what came live is asked for at once, and the mark does not go past
-// it before it is here.
+// Dropped live events are requested immediately, and the mark does not pass them before they are
+// stored.
 func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	u := relayURL(t, "a")
@@ -207,8 +207,7 @@ func TestMarkStaysBehindWhatWasNotRead(t *testing.T) {
 	}
 }
 
-// P25: the mark stays behind what may have been missed, what is put off and what is
-// polled.
+// P25: the mark does not pass events that may have been missed, were postponed, or are polled.
 func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1))
@@ -239,7 +238,7 @@ func TestPromiseP25_MarkStaysBehind(t *testing.T) {
 	assert.Empty(t, p.Kept())
 }
 
-// The clock is set back: nothing that was noted may lie ahead.
+// After the clock was set back, no recorded time may be in the future.
 func TestClockJumpedBack(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 100
@@ -271,7 +270,7 @@ func TestClockJumpedBack(t *testing.T) {
 	}
 }
 
-// Kept again and again costs little.
+// Repeated calls of Kept are cheap.
 func BenchmarkKept(b *testing.B) {
 	relays := urls(b, 100)
 	c := defaults()
@@ -299,7 +298,7 @@ func BenchmarkKept(b *testing.B) {
 	})
 }
 
-// Root events beyond those tracked all have their turn, at every pass another slice.
+// All untracked root events are requested in turn, a part in each pass.
 func TestPromiseP28_RotationCoversAll(t *testing.T) {
 	c := defaults()
 	c.MaxRoots, c.RotateRoots, c.MaxBatches = 20, 70, 100

@@ -17,8 +17,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// hubOf returns a plan with a relay that is connected and has everything of one
-// repository with so many root events.
+// hubOf returns a plan with a connected relay that has confirmed everything of one repository with
+// n root events.
 func hubOf(t *testing.T, n int) (p *Plan, u graspsync.RelayURL) {
 	t.Helper()
 	p, u = newPlan(defaults()), relayURL(t, "a")
@@ -31,8 +31,8 @@ func hubOf(t *testing.T, n int) (p *Plan, u graspsync.RelayURL) {
 	return p, u
 }
 
-// sent is how many bytes of filters are opened, and how many queries are made, by
-// effects and the end of all batches.
+// sent returns the bytes of opened filters, the closed subscriptions, and the queries that effects
+// cause until all batches have ended.
 func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes, closed, queries int) {
 	for queue := effects; len(queue) > 0; {
 		e := queue[0]
@@ -52,7 +52,7 @@ func sent(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (bytes
 	return bytes, closed, queries
 }
 
-// followed returns which root events the filters that stand ask for.
+// followed returns the root events in the open filters.
 func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
 	out := make(map[graspsync.EventID]bool)
 	for _, s := range p.relays.byURL[u].live.subs {
@@ -67,9 +67,9 @@ func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
 	return out
 }
 
-// A new root event every few seconds had everything sent anew each eighth time, since
-// there was no room for one subscription more. Now small ones are merged, and what is
-// sent for a thousand is a few times what they are themselves.
+// With a new root event every few seconds all filters were sent again each eighth time, because no
+// slot was free. Now small subscriptions are merged, and the bytes for a thousand changes are a few
+// times those of the filters.
 func TestManyChangesSendLittleAgain(t *testing.T) {
 	const before, news = 3_000, 1_000
 	p, u := hubOf(t, before)
@@ -88,8 +88,8 @@ func TestManyChangesSendLittleAgain(t *testing.T) {
 	assert.Zero(t, p.relays.byURL[u].live.unfollowed)
 }
 
-// What is not wanted any more is followed until it is more than what is; then what it
-// leaves half empty goes together.
+// Unwanted items are followed until they outnumber the wanted ones. Then the half-empty
+// subscriptions are merged.
 func TestIdleIsDroppedInTime(t *testing.T) {
 	const n = 1_000
 	p, u := hubOf(t, n)
@@ -113,9 +113,8 @@ func TestIdleIsDroppedInTime(t *testing.T) {
 	assert.LessOrEqual(t, len(p.relays.byURL[u].live.subs), 2)
 }
 
-// While a rebuild was put off for which there was no room, all that was missing was
-// packed again whenever something happened: a first sync of 100,000 events spent half of
-// its time on that.
+// While a consolidation was delayed for lack of room, all missing items were packed again after
+// each change: half of the time of a first sync of 100,000 events.
 func TestPutOffIsNotPackedAgain(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.cfg.MaxRoots = 50_000
@@ -141,8 +140,8 @@ func TestPutOffIsNotPackedAgain(t *testing.T) {
 	assert.Less(t, allocs, 100.0)
 }
 
-// One subscription that the relay ended had all others closed and sent again, and
-// everything caught up with.
+// One subscription that the relay closed made all others be sent again, with a catch-up of
+// everything.
 func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	p, u := hubOf(t, 3_000)
 	now := start.Add(time.Hour)
@@ -163,7 +162,7 @@ func TestOneClosedSubscriptionCostsItself(t *testing.T) {
 	assert.Len(t, followed(p, u), 3_000)
 }
 
-// How many filters a rebuild needs is known without making them, whatever the relay takes.
+// The number of filters of a consolidation is known without building them, for any limits.
 func TestFiltersOfARebuildAreCounted(t *testing.T) {
 	for _, most := range []int{0, 2, 3, 7, 20} {
 		for _, kinds := range []bool{false, true} {
@@ -182,8 +181,7 @@ func TestFiltersOfARebuildAreCounted(t *testing.T) {
 	}
 }
 
-// A subscription that is closed long after the last one is opened again as soon as after
-// the first.
+// A subscription closed long after the last refusal is opened again as soon as after the first.
 func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, Bootstrap{Relay: u})
@@ -202,8 +200,8 @@ func TestRefusalsOfLongAgoAreForgotten(t *testing.T) {
 	}
 }
 
-// What is followed on many relays is there once: the ids in all their subscriptions are the plan's.
-// And once nobody wants them, what is still open asks for the same as before.
+// The subscriptions of many relays share the ids of the plan. After an id is unwanted, open filters
+// still contain it.
 func TestIDsAreSharedByRelays(t *testing.T) {
 	p := newPlan(defaults())
 	repo, a, b := repoRef("x"), relayURL(t, "a"), relayURL(t, "b")
@@ -239,7 +237,7 @@ func TestIDsAreSharedByRelays(t *testing.T) {
 			at = p.repos.descendants[filters.Descendant{ID: id}]
 		}
 		other := graspsync.EventID{0xff, id[0], id[1]}
-		*p.repos.infos[at].root = other // it never changes, but so it shows
+		*p.repos.infos[at].root = other // it never changes in production; here it shows that the id is shared
 		require.True(t, asks(a, other) && asks(b, other))
 		*p.repos.infos[at].root = id
 	}

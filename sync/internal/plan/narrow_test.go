@@ -21,7 +21,7 @@ func narrowPlan() *Plan {
 	return newPlan(c)
 }
 
-// states returns the identifiers of those filters that ask for states, chunk by chunk.
+// states returns the identifiers of the filters for states, by chunk.
 func states(t *testing.T, fs []nostr.Filter) (chunks [][]string) {
 	t.Helper()
 	for _, f := range fs {
@@ -36,8 +36,8 @@ func states(t *testing.T, fs []nostr.Filter) (chunks [][]string) {
 	return chunks
 }
 
-// States are asked for a hundred identifiers at a time, live and historic; those of
-// one identifier together.
+// States are requested for a hundred identifiers per filter, live and historic. The states of one
+// identifier are in one filter.
 func TestNarrowChunks(t *testing.T) {
 	p, u := narrowPlan(), relayURL(t, "a")
 	var c Changes
@@ -76,8 +76,8 @@ func TestNarrowChunks(t *testing.T) {
 	assert.Equal(t, 1+250+50, p.Status()[0].Confirmed)
 }
 
-// A repository more or less on a relay with many is asked about alone, and the states
-// of one identifier are wanted as long as one repository has it.
+// A repository added to a large relay causes a request for its states only. The states of an
+// identifier are wanted while one repository has it.
 func TestNarrowChangeCostsItself(t *testing.T) {
 	p, u := narrowPlan(), relayURL(t, "a")
 	for i := range 500 {
@@ -99,8 +99,8 @@ func TestNarrowChangeCostsItself(t *testing.T) {
 	assert.Len(t, p.repos.free, len(p.repos.infos)-1, "numbers that stand for nothing")
 }
 
-// Identifiers may look like ids and addresses of what else is wanted. Those that find
-// no room live are polled all the same.
+// Identifiers may look like ids or addresses of other items. Those without a live subscription are
+// still polled.
 func TestNarrowPolling(t *testing.T) {
 	p, u, now := narrowPlan(), relayURL(t, "a"), start
 	p.cfg.PollFilters = 1000

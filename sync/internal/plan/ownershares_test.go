@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// market is a plan with relays that answer and relays that are dead, in fake time.
+// market is a plan with answering and dead relays, in simulated time.
 type market struct {
 	t      *testing.T
 	plan   *Plan
@@ -22,7 +22,7 @@ type market struct {
 	passes map[graspsync.RelayURL]int // over the whole history
 	fails  map[graspsync.RelayURL]int
 
-	lost map[graspsync.RelayURL]time.Time // hung up
+	lost map[graspsync.RelayURL]time.Time // disconnected to make room
 }
 
 type attempt struct {
@@ -41,7 +41,7 @@ func newMarket(t *testing.T, c Config) *market {
 
 func (m *market) step(in Input) { m.take(m.plan.Step(m.now, in)) }
 
-// take plays the relays: they answer at once, or not at all.
+// take simulates the relays: they answer immediately or never.
 func (m *market) take(effects []Effect) {
 	for len(effects) > 0 {
 		e := effects[0]
@@ -60,14 +60,14 @@ func (m *market) take(effects []Effect) {
 			m.lost[e.Relay] = m.now
 		case Start:
 			if e.Batch.Kind == DailyHistory && e.Batch.Queries[0].Filter.Tags == nil || e.Batch.Kind == History && e.Batch.Queries[0].Filter.Tags == nil {
-				m.passes[e.Relay]++ // layer 1 is a part of each
+				m.passes[e.Relay]++ // each pass includes layer 1
 			}
 			effects = append(effects, m.plan.Step(m.now, Done{Relay: e.Relay, Epoch: e.Epoch, Batch: e.Batch.ID})...)
 		}
 	}
 }
 
-// wait lets time pass, and calls look each ten seconds of it.
+// wait advances the time and calls look every ten seconds.
 func (m *market) wait(d time.Duration, look func()) {
 	for end := m.now.Add(d); m.now.Before(end); {
 		next := m.now.Add(10 * time.Second)
@@ -99,8 +99,7 @@ func ownedBy(n int, name string) graspsync.RepoRef {
 	return graspsync.RepoRef{Owner: pubKey(n), Identifier: name}
 }
 
-// spam has as many relays listed as it takes, 15 by each announcement, each of them by
-// another key.
+// spam lists a number of relays in announcements by different keys, 15 relays in each.
 func (m *market) spam(relays int, dead bool) {
 	for i := 0; i < relays; i += 15 {
 		var listed []graspsync.RelayURL
@@ -113,7 +112,7 @@ func (m *market) spam(relays int, dead bool) {
 	}
 }
 
-// fakes has relays listed that strangers run, each of them by a key of its own.
+// fakes lists relays of strangers, each by its own key.
 func (m *market) fakes(relays int, dead bool, level Level) {
 	for i := range relays {
 		u := relayURL(m.t, fmt.Sprintf("fake%d", i))
@@ -124,8 +123,8 @@ func (m *market) fakes(relays int, dead bool, level Level) {
 	}
 }
 
-// honest has thirty owners list three of nineteen relays each, and another one a relay of
-// its own.
+// honest lists nineteen relays, three for each of thirty owners, and one more relay for another
+// owner.
 func (m *market) honest() []graspsync.RelayURL {
 	honest := make([]graspsync.RelayURL, 20)
 	for i := range honest {
@@ -138,7 +137,7 @@ func (m *market) honest() []graspsync.RelayURL {
 	return honest
 }
 
-// connected is for what part of a time these relays are connected, and the least of them.
+// connected returns the connected part of a time, for all relays and for the least connected one.
 func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share, least float64) {
 	up, looks := make(map[graspsync.RelayURL]int), 0
 	m.wait(d, func() {
@@ -157,8 +156,8 @@ func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share,
 	return share, least
 }
 
-// What decides who is dialed and who gives way went through all owners of the relays that
-// are connected.
+// The choice of the relay to dial and of the connection to close examined all owners of connected
+// relays.
 func BenchmarkTurn(b *testing.B) {
 	for _, n := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -172,7 +171,7 @@ func BenchmarkTurn(b *testing.B) {
 			m.wait(20*time.Minute, func() {})
 			require.Len(b, m.plan.dialer.connected, 256)
 			b.ResetTimer()
-			for range b.N { // a relay gives way to another one, which comes
+			for range b.N { // one relay is closed for another one
 				m.now = m.now.Add(time.Minute)
 				m.plan.dialer.roomAt = time.Time{}
 				m.step(Tick{})
@@ -181,7 +180,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// BenchmarkList is an owner who lists a relay that all others list as well, and no more.
+// BenchmarkList measures an owner who lists only a relay that all others list too.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -202,9 +201,8 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// A new relay waited until all were dialed that strangers had named before: 26 minutes
-// behind 1,000 dead ones, 81 behind 3,000. When owners took turns it took a key for each
-// of them.
+// A new relay waited until all earlier relays of strangers were dialed: 26 minutes behind 1,000
+// dead relays, 81 behind 3,000. With turns per owner the attacker needs one key for each relay.
 func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -245,8 +243,7 @@ func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
 	}
 }
 
-// A table full of relays of strangers kept out the relay that twenty repositories are
-// on.
+// A table full of strangers' relays excluded a relay of twenty repositories.
 func TestPromiseP37_FullTable(t *testing.T) {
 	m := newMarket(t, defaults())
 	m.spam(50_000, true)
@@ -262,9 +259,8 @@ func TestPromiseP37_FullTable(t *testing.T) {
 	assert.True(t, m.plan.relays.byURL[honest].dial.connected)
 }
 
-// A relay that we had hung up for want of room was dialed after those that nobody had
-// ever heard of, and fetched from the start when it came back more than 15 minutes
-// later.
+// A relay that was disconnected for lack of room was dialed after relays that were never dialed,
+// and its history was fetched again if it came back more than 15 minutes later.
 func TestHungUpForRoom(t *testing.T) {
 	c := defaults()
 	c.MaxConnections, c.MaxDials = 2, 2
@@ -292,7 +288,7 @@ func TestHungUpForRoom(t *testing.T) {
 		assert.Equal(t, lost.Add(-15*time.Minute).Unix(), int64(*s.Batch.Queries[0].Filter.Since))
 	}
 	assert.NotEmpty(t, only[Start](effects))
-	// Had it been away by itself, for as long: from the start.
+	// After a loss of the same length its history is fetched again.
 	m.plan.Step(m.now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: m.now, RetryAt: m.now.Add(16 * time.Minute)})
 	m.now = m.now.Add(16 * time.Minute)
 	m.plan.Step(m.now, Tick{})
@@ -300,8 +296,8 @@ func TestHungUpForRoom(t *testing.T) {
 	assert.Len(t, only[Reset](effects), 1)
 }
 
-// What a relay that is hung up had sent, and nobody had read for longer than a catch-up
-// overlaps, came with the next daily pass.
+// Events that a relay had sent before it was disconnected, and that were unread for longer than the
+// overlap of a catch-up, arrived with the next daily pass.
 func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 	for _, settledAfter := range []time.Duration{0, 20 * time.Minute} {
 		p, u := newPlan(defaults()), relayURL(t, "a")
@@ -329,8 +325,8 @@ func TestHungUpForRoomBehindWhatItSent(t *testing.T) {
 	}
 }
 
-// As many keys as there was room for, with an event each, kept the deletions of all later
-// authors from ever being asked for.
+// As many keys as there was room for, with one event each, permanently excluded the deletions of
+// all later authors.
 func TestPromiseP37_LaterAuthors(t *testing.T) {
 	c := defaults()
 	c.MaxAuthors = 1_000
@@ -345,7 +341,7 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	p.Step(start, throwaway)
 	asked := make(map[graspsync.PubKey]int)
 	const days = 30
-	for range days { // as a scan offers them
+	for range days { // in the order of a scan
 		p.Step(start, throwaway)
 		p.Step(start, later)
 		for _, a := range p.deletions.authors {
@@ -366,7 +362,7 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	require.Greater(t, sum, days*len(later)/3)
 }
 
-// Of relays that have as much claim to be dialed who came first is first.
+// Among relays with equal priority the first queued is dialed first.
 func TestFirstComeOfEquals(t *testing.T) {
 	c := defaults()
 	c.MaxDials = 1
@@ -387,8 +383,8 @@ func TestFirstComeOfEquals(t *testing.T) {
 	require.Equal(t, all, dialed)
 }
 
-// A relay that is never done, since there is always more for it to send, gives way after an
-// hour to one that waits, and not before.
+// A relay that never becomes complete, because it always has more events, is disconnected after an
+// hour in favor of a waiting one, and not before.
 func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 	c := defaults()
 	c.MaxConnections = 1
@@ -413,13 +409,13 @@ func TestWhoIsNeverDoneGivesWay(t *testing.T) {
 	}
 }
 
-// Relays of strangers that answer as others do took the connections of those that repositories are on, and each
-// time these came back all history was fetched. Of n owners each has the n-th part of the connections.
+// Strangers' relays that answer normally took the connections of relays of real repositories, and
+// each reconnection fetched all history. Each of n owners has 1/n of the connections.
 func TestPromiseP37_AnsweringRelaysOfStrangers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		fakes  int
-		keys   bool // each fake has one of its own
+		keys   bool // each fake relay has its own key
 		owners int
 		level  Level
 	}{
@@ -441,7 +437,7 @@ func TestPromiseP37_AnsweringRelaysOfStrangers(t *testing.T) {
 			}
 			m.wait(time.Hour, func() {}) // until all have had a turn
 			share, least := m.connected(2*time.Hour, honest)
-			// 20 owners of 31 have a connection of the honest relays that counts for them.
+			// 20 of 31 owners have a connection to an honest relay that counts for them.
 			part := min(1, 256/float64(c.owners+len(honest)))
 			t.Logf("connected: %.1f %% of the time, the least of them %.1f %%; the part of an owner is %.1f %%; fakes dialed: %d",
 				100*share, 100*least, 100*part, len(m.dialed)-len(honest))
@@ -452,7 +448,7 @@ func TestPromiseP37_AnsweringRelaysOfStrangers(t *testing.T) {
 	}
 }
 
-// An owner that asks for more than its part has at most five attempts, and a host one.
+// An owner with more than its share has at most five attempts, and a host has one.
 func TestPromiseP37_AttemptsOfOneOwner(t *testing.T) {
 	p := newPlan(defaults())
 	attempts := func() (n int) {
@@ -484,7 +480,7 @@ func TestPromiseP37_AttemptsOfOneOwner(t *testing.T) {
 	require.True(t, p.relays.byURL[shared[0]].dial.connecting, "whose turn is the first one")
 }
 
-// While others wait the owner who has most connections yields, and nobody whose part is smaller.
+// While relays wait, the owner with the most connections loses one, and no owner with fewer does.
 func TestPromiseP37_WhoYields(t *testing.T) {
 	c := defaults()
 	c.MaxConnections = 16
@@ -506,8 +502,8 @@ func TestPromiseP37_WhoYields(t *testing.T) {
 	require.Len(t, m.dialed, 63, "the others take turns")
 }
 
-// A relay that finds no place in the table takes that of the oldest of the owner who has most. Those that are connected
-// keep theirs, and a place counts for the owner who has fewest.
+// A relay without room in the table replaces the oldest relay of the owner with the most relays.
+// Connected relays stay. A relay counts for its owner with the fewest relays.
 func TestTableOfRelays(t *testing.T) {
 	c := defaults()
 	c.MaxRelays = 20
@@ -532,7 +528,7 @@ func TestTableOfRelays(t *testing.T) {
 	require.Nil(t, m.plan.owners.of[pubKey(3)])
 }
 
-// What is counted of owners is what is there, whatever happens.
+// checkOwners checks that the counts of owners equal the counted state.
 func (w *world) checkOwners() {
 	p := w.plan
 	lists, records, connections, dialing := make(map[*dialOwner]int), make(map[*dialOwner]int), make(map[*dialOwner]int), make(map[*dialOwner]int)

@@ -19,8 +19,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// realHub is a relay as large as relay.ngit.dev: 2,530 repositories and 6,407 root
-// events.
+// realHub returns a relay of the size of relay.ngit.dev: 2,530 repositories and 6,407 root events.
 func realHub(u graspsync.RelayURL) Snapshot {
 	var c Snapshot
 	for i := range 2530 {
@@ -33,8 +32,7 @@ func realHub(u graspsync.RelayURL) Snapshot {
 	return c
 }
 
-// A whole hub is followed by 18 subscriptions of a relay that takes 20, of 20 filters
-// and 128 KiB.
+// 18 subscriptions follow a whole hub on a relay that accepts 20, with 20 filters and 128 KiB each.
 func TestPromiseP28_HubFits(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 1000
@@ -67,8 +65,8 @@ func TestPromiseP28_HubFits(t *testing.T) {
 	assert.Len(t, values, len(keysOf(filters.Layer1()))+5*2530+3*6407)
 }
 
-// On a relay that takes five subscriptions the rest of the hub is followed by its
-// kinds; if it does not take that filter, by polling, each group within ten minutes.
+// On a relay that accepts five subscriptions the rest of the hub is followed by kinds. If the relay
+// refuses that filter, the rest is polled, each group within ten minutes.
 func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 1000
@@ -95,7 +93,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2].Spell()))
 	settle(p, now, u, effects)
 
-	// What comes later is followed, too, without a new subscription.
+	// Later items are followed too, without a new subscription.
 	effects = p.Step(now, Changes{Roots: []RootChange{{ID: rootID(9_000_000), Repos: []graspsync.RepoRef{hub.Repos[0].Ref}}}})
 	assert.Empty(t, only[OpenLive](effects))
 	assert.Equal(t, 1, settle(p, now, u, effects))
@@ -133,8 +131,8 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Greater(t, len(polled), 10_000)
 }
 
-// That a relay takes few subscriptions, and not the filter of kinds, is believed for a day on
-// the connection that stands, and then tried again. It was believed for ever.
+// A maximum number of subscriptions, or a refusal of the filter of kinds, was believed forever. Now
+// it expires after a day on the same connection and is tested again.
 func TestExperienceIsBelievedForADay(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 1000
@@ -166,7 +164,7 @@ func TestExperienceIsBelievedForADay(t *testing.T) {
 	assert.Equal(t, all, st.LiveSubs)
 	assert.Zero(t, st.Unfollowed)
 
-	// What it says once more is believed once more.
+	// A repeated refusal is believed for another day.
 	for _, l := range slices.Sorted(maps.Keys(p.relays.byURL[u].live.subs))[5:] {
 		p.Step(p.now, LiveClosed{Relay: u, Epoch: 1, Live: l, Why: wire.RefusalTooManySubs})
 	}
@@ -175,7 +173,7 @@ func TestExperienceIsBelievedForADay(t *testing.T) {
 	assert.Equal(t, 4, st.LiveSubs)
 }
 
-// A subscription of a relay that takes next to none is the one for announcements.
+// A relay with the minimum of subscriptions is subscribed to announcements.
 func TestLayer1ComesFirst(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
@@ -185,8 +183,8 @@ func TestLayer1ComesFirst(t *testing.T) {
 	assert.Equal(t, "layer1", showFilters(lives[0].Filters.Spell()))
 }
 
-// What was polled last is not wanted any more, and something new is: the plan failed on
-// the group of which nothing was left, and with it all there is.
+// All items of the last polled group became unwanted, and a new item was added. The plan panicked
+// on the empty group.
 func TestPollOfWhatIsLeft(t *testing.T) {
 	c := defaults()
 	c.PollFilters = 1000
@@ -215,8 +213,8 @@ func TestPollOfWhatIsLeft(t *testing.T) {
 	assert.True(t, polled()[key(3)])
 }
 
-// A name that is too long for a relay's messages is never asked for. An audit that drew it
-// had a batch of no requests, which nothing ends.
+// A name that exceeds a relay's message size is never requested. An audit of only that item started
+// a batch without requests, which never ended.
 func TestNothingToAudit(t *testing.T) {
 	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
 	p.Step(now, full(repoRef(strings.Repeat("x", 40_000)), []graspsync.RelayURL{u}))
@@ -238,8 +236,8 @@ func TestNothingToAudit(t *testing.T) {
 	assert.Less(t, audits, 50, "the other half had nothing to ask for")
 }
 
-// P37: with nine of ten relays dead, an honest one that comes back is dialed when all owners that wait have had
-// a turn.
+// P37: with nine of ten relays dead, an honest relay that returns is dialed after one turn of all
+// waiting owners.
 func TestPromiseP37_DeadRelays(t *testing.T) {
 	p, all := newPlan(defaults()), urls(t, 500)
 	for i, u := range all {
@@ -248,7 +246,7 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 	honest, now := all[:50], start
 	dead := func(u graspsync.RelayURL) bool { return !slices.Contains(honest, u) }
 	most := 0
-	second := func() { // dials that fail take ten seconds
+	second := func() { // failing dials take ten seconds
 		now = now.Add(time.Second)
 		p.Step(now, Tick{})
 		for _, u := range all {
@@ -280,7 +278,8 @@ func TestPromiseP37_DeadRelays(t *testing.T) {
 	}
 }
 
-// P37: relays that take a connection and never answer anything give way to others that wait after a while.
+// P37: relays that accept a connection and never answer are eventually disconnected in favor of
+// waiting relays.
 func TestPromiseP37_SilentRelays(t *testing.T) {
 	c := defaults()
 	c.MaxDials, c.MaxConnections = 100, 8
@@ -310,7 +309,7 @@ func TestPromiseP37_SilentRelays(t *testing.T) {
 	assert.True(t, p.relays.byURL[good].dial.connected)
 }
 
-// As many filters as PollFilters are polled, one more is followed by kinds.
+// Up to PollFilters filters are polled. With more, kinds are followed.
 func TestKindsBeyondPollFilters(t *testing.T) {
 	p := newPlan(defaults())
 	r := &relayState{}
@@ -321,8 +320,8 @@ func TestKindsBeyondPollFilters(t *testing.T) {
 	assert.True(t, p.live.turnsToKinds(r, 4))
 }
 
-// What comes to be wanted while a relay is polled joins what is asked for together, but no
-// more of that than one filter may have values.
+// Items added while a relay is polled join the last group, up to the maximum number of values in a
+// filter.
 func TestPolledTogether(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	c := full(repoRef("r"), []graspsync.RelayURL{u})

@@ -12,9 +12,8 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// A relay is asked about the root events in rotation in their order, repository by
-// repository: as many as go into a pass, and at the next one those that follow, even if
-// others came or went meanwhile.
+// Untracked root events are requested in order, repository by repository. Each pass requests a
+// limited number and continues after the previous one, even if root events were added or removed.
 func TestRotationOverRoots(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -55,7 +54,7 @@ func TestRotationOverRoots(t *testing.T) {
 				}
 				return at.id.Compare(last.id) > 0
 			})
-			first = max(0, first) // from the start, if nothing follows
+			first = max(0, first) // from the start, if none follows
 			want := slices.Concat(all[first:], all[:first])
 			want = want[:min(len(want), c.RotateRoots)]
 			p.rotation.queue(r, c.RotateRoots)
@@ -74,7 +73,7 @@ func TestRotationOverRoots(t *testing.T) {
 	}
 }
 
-// The chance of a new author does not become too small, however many were left out.
+// The chance of a new author has a minimum, regardless of the number of authors left out.
 func TestChanceOfAnAuthorIsBounded(t *testing.T) {
 	c := defaults()
 	c.MaxAuthors = 5

@@ -9,9 +9,9 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Batches that failed for hours since nothing could be saved here waited for up to an hour
-// more when it could, as if the relay had failed, and events asked for by id were given up
-// after three such failures.
+// Batches that failed because events could not be saved waited for up to an hour longer after
+// saving worked again, as if the relay had failed. Events by id were given up after three such
+// failures.
 func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 	for name, fail := range map[string]func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID){
 		"said of the batch": func(p *Plan, now time.Time, u graspsync.RelayURL, id BatchID) {
@@ -55,8 +55,8 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 	}
 }
 
-// Another batch of the relay that came to its end meanwhile had what waited forgotten: it came
-// up to an hour later.
+// After another batch of the relay had ended in between, the waiting items were requested up to an
+// hour later.
 func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
 	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
 	p.Step(now, full(repoRef("x"), []graspsync.RelayURL{u}))

@@ -244,7 +244,7 @@ func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, ep
 	return nil, errCommand
 }
 
-// limitsFrom reads limits that differ from the usual ones.
+// limitsFrom reads the limits that differ from the usual ones.
 func limitsFrom(args []string) (relaylimits.Requests, error) {
 	limits := usual
 	for _, a := range args {
@@ -261,7 +261,7 @@ func limitsFrom(args []string) (relaylimits.Requests, error) {
 	return limits, nil
 }
 
-// number reads the number of "b12".
+// number returns the number in a word such as "b12".
 func (s *player) number(word string) uint64 {
 	n, err := strconv.ParseUint(word[1:], 10, 64)
 	require.NoError(s.t, err)

@@ -62,7 +62,7 @@ func showFilters(fs []nostr.Filter) string {
 	return strings.Join(out, " ")
 }
 
-// showFilter writes the role of a filter and how many values it has.
+// showFilter returns the role of a filter and its number of values.
 func showFilter(f nostr.Filter) string {
 	var s string
 	switch r := roleOf(f); {

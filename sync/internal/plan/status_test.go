@@ -11,7 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// The status is ordered by URL, whatever has come and gone since the last one.
+// The status is ordered by URL after any changes.
 func TestStatusOrder(t *testing.T) {
 	p := newPlan(defaults())
 	all := urls(t, 40)
@@ -34,8 +34,7 @@ func TestStatusOrder(t *testing.T) {
 	assert.Empty(t, p.relays.byURL)
 }
 
-// When one of the repositories that are named for a relay leaves it, another one is
-// named: the first of those that are left.
+// When an example repository no longer lists a relay, the first remaining repository replaces it.
 func TestExamplesAreReplaced(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	for i := range 9 {

@@ -11,8 +11,8 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// asleep returns a time as the system gives it after it was suspended: the monotonic clock
-// stood still for so long.
+// asleep returns t as the system returns it after a suspension, in which the monotonic clock stood
+// still for d.
 func asleep(t time.Time, d time.Duration) time.Time {
 	(*struct {
 		_   uint64
@@ -21,8 +21,8 @@ func asleep(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-// A machine that was suspended for eight hours took that for a moment: what had come to a
-// relay meanwhile with an older date was looked for with the daily pass only.
+// A suspension of eight hours counted as a moment, so events that a relay received in that time
+// with an older date were found by the daily pass only.
 func TestSuspendedMachine(t *testing.T) {
 	for slept, resets := range map[time.Duration]int{8 * time.Hour: 1, 0: 0} {
 		p, u := newPlan(defaults()), relayURL(t, "a")

@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// T2: a relay was cut as empty while its first batch was in flight.
+// T2: a relay was disconnected as empty while its first batch was in flight.
 func TestTrapT2_NotCutWhileInFlight(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
@@ -25,7 +25,7 @@ func TestTrapT2_NotCutWhileInFlight(t *testing.T) {
 	assert.Empty(t, only[Forget](effects))
 }
 
-// D3: want-state only grew: relays no longer listed, repositories deleted.
+// D3: targets were never removed for relays that are no longer listed and deleted repositories.
 func TestTrapD3_WantShrinks(t *testing.T) {
 	p := newPlan(defaults())
 	all := urls(t, 20)
@@ -48,7 +48,7 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 	assert.Zero(t, p.owners.table.Len())
 }
 
-// A relay that only a repository in state-only listed was never forgotten.
+// A relay that only a state-only repository listed was never forgotten.
 func TestStateOnlyRelayIsForgotten(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}}})
@@ -77,8 +77,8 @@ func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 	assert.Empty(t, p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[4], all[3]}, 30, 31, 999)), "nothing has changed")
 }
 
-// An item was confirmed by a batch that had asked for another one: the number of a
-// root event that was deleted was given to a new one while the batch was in flight.
+// A batch confirmed an item that it had not requested: the number of a deleted root event was
+// reassigned while the batch was in flight.
 func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 	c := defaults()
 	c.MaxBatches = 8
@@ -94,8 +94,7 @@ func TestNumberUsedAgainWhileInFlight(t *testing.T) {
 	assert.Equal(t, 1, p.Status()[0].InFlight)
 }
 
-// The filters of a group were built as if its items still were what they had been
-// when it was made.
+// The filters of a group were built with the kinds that its items had when the group was made.
 func TestNumberUsedAgainInQueue(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
@@ -104,7 +103,7 @@ func TestNumberUsedAgainInQueue(t *testing.T) {
 	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.repos.itemFilters([]Item{one, two})))
 }
 
-// A filter of history exceeded the message size of a relay that allows little.
+// A filter of history exceeded the low message size of a relay.
 func TestHistoryFitsMessages(t *testing.T) {
 	p, u := newPlan(defaults()), relayURL(t, "a")
 	roots := make([]int, 100)
@@ -129,8 +128,8 @@ func TestHistoryFitsMessages(t *testing.T) {
 	assert.NotEmpty(t, only[Dropped](effects))
 }
 
-// An endless retry, and one at its bound. P19: each is lengthened by up to a tenth at
-// random.
+// Retries are endless with a maximum wait. P19: each wait is extended by a random part of up to a
+// tenth.
 func TestPromiseP19_RetryAfter(t *testing.T) {
 	p := newPlan(defaults())
 	for failures, want := range map[int]time.Duration{1: 30 * time.Second, 4: 4 * time.Minute, 8: time.Hour, 1_000_000: time.Hour} {
@@ -157,7 +156,7 @@ func TestNames(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// hub is a want-state: repos with roots each, on 5 of the relays each.
+// hub returns a Snapshot of repositories with root events, each on 5 of the relays.
 func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
 	c := Snapshot{Repos: make([]RepoChange, 0, repos), Roots: make([]RootChange, 0, repos*roots)}
 	for i := range repos {
@@ -174,8 +173,8 @@ func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
 	return c
 }
 
-// SPEC 11: 1,000 repositories with 50 root events on 100 relays in about 10 MB. The
-// filters of standing subscriptions are those that their connections have.
+// SPEC section 11: 1,000 repositories with 50 root events each on 100 relays take about 10 MB,
+// including the filters that live subscriptions share with their connections.
 func TestMemory(t *testing.T) {
 	relays := urls(t, 100)
 	in := hub(1000, 50, relays)
@@ -193,7 +192,7 @@ func TestMemory(t *testing.T) {
 	wanted := heap()
 	batches := 0
 	var open []OpenLive
-	for len(p.dialer.connected) < len(relays) { // five at a time, since all are of one owner
+	for len(p.dialer.connected) < len(relays) { // five at a time, because all have one owner
 		for _, u := range relays {
 			if p.relays.byURL[u].dial.connecting {
 				effects := connect(t, p, start, u)
@@ -204,7 +203,7 @@ func TestMemory(t *testing.T) {
 	}
 	after := heap()
 	runtime.KeepAlive(p)
-	p = nil //nolint:wastedassign // it may go
+	p = nil // free the memory
 	used := float64(after-heap()) / (1 << 20)
 	runtime.KeepAlive(open)
 	t.Logf("wanted: %.1f MiB, confirmed: %.1f MiB, %d batches", float64(wanted-before)/(1<<20), used, batches)

@@ -9,8 +9,8 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
-// TestWorlds plays random histories against relays, a shell and a want-state that
-// are computed naively, and lets each come to an end.
+// TestWorlds plays random histories against relays, a caller and wanted items that are computed
+// naively, and lets each converge.
 func TestWorlds(t *testing.T) {
 	var daily, crowded, resumed, narrow int
 	methods, all := make(map[LiveMethod]int), make(drawn)
@@ -50,8 +50,8 @@ func TestWorlds(t *testing.T) {
 	all.complete(t)
 }
 
-// TestLongWorlds is the same with hours and days between what happens, in which owners
-// come of age, or are forgotten, and passes over history, audits and sweeps are due.
+// TestLongWorlds is the same with hours and days between inputs, so that passes, audits and
+// rotations are due.
 func TestLongWorlds(t *testing.T) {
 	daily, jumps, audits := 0, 0, 0
 	for seed := range uint64(racetest.Rounds(10)) {
@@ -76,8 +76,8 @@ func TestLongWorlds(t *testing.T) {
 	require.Greater(t, audits, 5)
 }
 
-// TestCalmWorlds is the same with short times and no overlap, so that an event that
-// nobody looks for is not found by chance, and with many restarts.
+// TestCalmWorlds is the same with short times, no overlap and many restarts. An event that is never
+// requested is not found by chance.
 func TestCalmWorlds(t *testing.T) {
 	seeds, resumed := racetest.Rounds(12), 0
 	methods := make(map[LiveMethod]int)
@@ -115,7 +115,8 @@ func dump(t *testing.T, w *world, seed uint64) {
 	}
 }
 
-// TestDeterminism: the same inputs give the same effects, whatever order maps have.
+// TestDeterminism checks that the same inputs have the same effects, regardless of the order of
+// maps.
 func TestDeterminism(t *testing.T) {
 	for _, narrow := range []bool{false, true} {
 		var first []string

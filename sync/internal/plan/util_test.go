@@ -13,10 +13,10 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// start is the time 0 of all tests.
+// start is time 0 of all tests.
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// defaults is what the SyncManager uses.
+// defaults returns the Config of a SyncManager.
 func defaults() Config {
 	return Config{
 		MaxDials: 10, MaxConnections: 256, MaxRelays: 50_000, MaxRoots: 5_000,
@@ -54,7 +54,7 @@ func pubKey(n int) (k graspsync.PubKey) {
 	return k
 }
 
-// full is a change that makes repo wanted, with these roots.
+// full returns a change that makes repo wanted with these root events.
 func full(repo graspsync.RepoRef, relays []graspsync.RelayURL, roots ...int) Changes {
 	c := Changes{Repos: []RepoChange{{Ref: repo, Relays: relays, Level: LevelFull}}}
 	for _, n := range roots {
@@ -73,7 +73,7 @@ func only[T Effect](effects []Effect) (out []T) {
 	return out
 }
 
-// connect takes a relay that is being dialed to a connection.
+// connect completes the dial of a relay.
 func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effect {
 	t.Helper()
 	r := p.relays.byURL[u]
@@ -82,7 +82,7 @@ func connect(t testing.TB, p *Plan, now time.Time, u graspsync.RelayURL) []Effec
 	return p.Step(now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
 }
 
-// settle ends all batches of a relay, as they come, and returns how many there were.
+// settle ends all batches of a relay, including new ones, and returns their number.
 func settle(p *Plan, now time.Time, u graspsync.RelayURL, effects []Effect) (n int) {
 	queue := only[Start](effects)
 	for len(queue) > 0 {
@@ -104,7 +104,7 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 	return out
 }
 
-// item returns what stands for a root event that is known.
+// item returns the item of a known root event.
 func (w *repoSyncIndex) item(id graspsync.EventID) Item {
 	it, _ := w.rootItem(id)
 	return it
