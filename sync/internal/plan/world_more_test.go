@@ -20,10 +20,10 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// more draws one of the rarer inputs.
+// more feeds one of the rarer inputs.
 func (w *world) more() {
 	kinds := 12
-	if !w.calm { // those have no passes
+	if !w.calm { // calm worlds have no passes
 		kinds = 15
 	}
 	switch w.src.n(kinds) {
@@ -66,7 +66,7 @@ func (w *world) more() {
 	}
 }
 
-// command draws what an operator may want.
+// command feeds a random input of an operator.
 func (w *world) command() {
 	switch w.src.n(4) {
 	case 0:
@@ -80,7 +80,7 @@ func (w *world) command() {
 	}
 }
 
-// skip has something left out of what comes live.
+// skip drops live events.
 func (w *world) skip() {
 	u, c := w.connection()
 	if c == nil {
@@ -100,8 +100,8 @@ func (w *world) skip() {
 	w.step(Skipped{Relay: u, Epoch: c.epoch, Since: w.now.Add(-time.Duration(w.src.n(3)) * time.Second)})
 }
 
-// jump sets the clock. It is the only one there is here, so that what waits for some time
-// comes later or sooner; events bear the new time from now on.
+// jump sets the clock. A world has no other clock, so waits end later or sooner. Later events have
+// the new time.
 func (w *world) jump() {
 	by := []time.Duration{-time.Hour, -40 * time.Second, -3 * time.Second, 40 * time.Second, 5 * time.Minute}[w.src.n(5)]
 	if w.long && w.src.n(2) == 0 {
@@ -113,7 +113,7 @@ func (w *world) jump() {
 	w.step(ClockJumped{By: by})
 }
 
-// refuse has an attempt end before there was one, and in long worlds some in a row.
+// refuse ends an attempt before a connection exists, and in long worlds several in a row.
 func (w *world) refuse() {
 	times := 1
 	if w.long {
@@ -132,7 +132,7 @@ func (w *world) refuse() {
 	}
 }
 
-// after takes over what an input has to do to the plan, and checks that it did.
+// after applies the expected effects of an input and compares them with the plan.
 func (w *world) after(in Input) {
 	switch in := in.(type) {
 	case Retry:
@@ -159,7 +159,7 @@ func (w *world) after(in Input) {
 	}
 }
 
-// checkRetried checks that a relay which somebody wants tried waits for nothing but its turn.
+// checkRetried checks that a relay waits only for its turn after Retry.
 func (w *world) checkRetried(u graspsync.RelayURL) {
 	delete(w.refusals, u)
 	if r := w.plan.relays.byURL[u]; r != nil {
@@ -167,8 +167,8 @@ func (w *world) checkRetried(u graspsync.RelayURL) {
 	}
 }
 
-// checkRefused checks when a relay is tried again that we refused to dial: after a while
-// that doubles up to ten minutes, and never sooner than it was to be.
+// checkRefused checks the time of the next attempt after a local limit prevented one: the wait
+// doubles up to ten minutes, and the attempt is never earlier than planned before.
 func (w *world) checkRefused(in DialFailed) {
 	r := w.plan.relays.byURL[in.Relay]
 	if !w.failing || r == nil {
@@ -185,7 +185,7 @@ func (w *world) checkRefused(in DialFailed) {
 	w.must(wait >= least && wait <= least+least/10, fmt.Sprintf("refused for the %d. time, and tried again after %v", w.refusals[in.Relay], wait))
 }
 
-// checkRestored checks what is left of what was kept: what is of use.
+// checkRestored checks that exactly the usable part of the saved state is left.
 func (w *world) checkRestored(in Restore) {
 	var want []Kept
 	for _, k := range in.Relays {
@@ -197,7 +197,7 @@ func (w *world) checkRestored(in Restore) {
 	require.ElementsMatch(w.t, want, w.plan.Kept(), "what was kept")
 }
 
-// drawn counts for each type of input how often each of its fields was not zero.
+// drawn counts, for each type of input, how often each field was not zero.
 type drawn map[reflect.Type]map[string]int
 
 func (d drawn) note(in Input) {
@@ -215,8 +215,8 @@ func (d drawn) note(in Input) {
 	}
 }
 
-// complete checks that each input there is was drawn, with each of its fields: what is not
-// may do what it likes in a world.
+// complete checks that each type of input was fed with each of its fields, because other inputs are
+// not tested.
 func (d drawn) complete(t *testing.T) {
 	src, err := os.ReadFile("messages.go")
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func (d drawn) complete(t *testing.T) {
 	}
 }
 
-// calmInput draws mostly what moves things on.
+// calmInput feeds mostly inputs that make progress.
 func (w *world) calmInput() {
 	w.now = w.now.Add([]time.Duration{0, 0, time.Second, 5 * time.Second, 30 * time.Second}[w.src.n(5)])
 	switch w.src.n(20) {
@@ -281,7 +281,7 @@ func (w *world) calmInput() {
 }
 
 func (w *world) limits() relaylimits.Requests {
-	if w.calm { // less than is wanted
+	if w.calm { // fewer than are wanted
 		return relaylimits.Requests{MaxMessage: 64 << 10, MaxFilters: 1 + w.src.n(3), MaxSubscriptions: 3 + w.src.n(5)}
 	}
 	return relaylimits.Requests{MaxMessage: 700 << w.src.n(4), MaxFilters: 3 + w.src.n(20), MaxSubscriptions: 4 + w.src.n(17),
@@ -293,7 +293,7 @@ func (w *world) why() wire.Refusal {
 	return []wire.Refusal{wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalRateLimited, wire.RefusalBadRequest, wire.RefusalOverflow, wire.RefusalTooManyBytes, wire.RefusalRestricted}[w.src.n(7)]
 }
 
-// createdAt gives a root event its age, several the same.
+// createdAt returns the age of a root event. Several have the same age.
 func createdAt(id graspsync.EventID) nostr.Timestamp { return nostr.Timestamp(id[3]) * 7 % 13 }
 
 func (w *world) rootChange(id graspsync.EventID) RootChange {
@@ -303,7 +303,7 @@ func (w *world) rootChange(id graspsync.EventID) RootChange {
 	}
 }
 
-// tracked computes from scratch which root events of a repository are followed.
+// tracked computes from scratch the root events of a repository that are followed.
 func (w *world) tracked(ref graspsync.RepoRef) []graspsync.EventID {
 	var ids []graspsync.EventID
 	for id, refs := range w.roots {
@@ -320,8 +320,8 @@ func (w *world) tracked(ref graspsync.RepoRef) []graspsync.EventID {
 	return ids[:min(len(ids), w.plan.cfg.MaxRoots)]
 }
 
-// restart kills the process. What it kept is from its end, or from earlier. The next
-// one may be configured otherwise.
+// restart kills the process. The saved state is from its end or from an earlier time. The next
+// process may have another configuration.
 func (w *world) restart() {
 	in := Restore{Relays: w.kept}
 	if w.src.n(2) == 0 {
@@ -339,14 +339,14 @@ func (w *world) restart() {
 	clear(w.refusals)
 	clear(w.conns)
 	unchecked := w.unchecked
-	w.unchecked = true // the new plan does not know yet what is wanted
+	w.unchecked = true // the new plan has no wanted repositories yet
 	fewer := w.src.n(5) == 0
 	if fewer {
 		w.plan.cfg.MaxRelays = w.src.n(4)
 	}
 	w.step(in)
 	w.plan.cfg.MaxRelays = cfg.MaxRelays
-	// What is not wanted is not known any more.
+	// Unwanted repositories are forgotten.
 	maps.DeleteFunc(w.repos, func(_ graspsync.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone })
 	var snap Snapshot
 	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), graspsync.RepoRef.Compare) {
@@ -384,7 +384,7 @@ func (w *world) restart() {
 	w.kept = w.plan.Kept()
 }
 
-// checkBackground counts the batches in the background, and what is fetched by name.
+// checkBackground checks the counts of background batches and of ids to fetch.
 func (w *world) checkBackground() {
 	for _, r := range w.plan.relays.byURL {
 		behind := 0
@@ -405,8 +405,8 @@ func (w *world) checkBackground() {
 	}
 }
 
-// checkOther checks that what finds no room live is followed another way, and that
-// polling never falls back.
+// checkOther checks that items without a live subscription are followed by kinds or polled, and
+// that no polled time decreases.
 func (w *world) checkOther(r *relayState, wanted, covered map[string]bool) {
 	if covered["kinds"] {
 		require.Nil(w.t, r.live.poll)
@@ -421,7 +421,7 @@ func (w *world) checkOther(r *relayState, wanted, covered map[string]bool) {
 	}
 }
 
-// checkRepos compares what is said of each repository with what is known of its items.
+// checkRepos compares the status of each repository with the state of its items.
 func (w *world) checkRepos() {
 	if w.steps++; w.steps%4 > 0 {
 		return
@@ -493,12 +493,12 @@ func (w *world) checkRepos() {
 	require.ElementsMatch(w.t, refs, p.Refs())
 }
 
-// worldClosing is how a relay has taken live subscriptions so far.
+// worldClosing is the history of refused subscriptions of a relay.
 type worldClosing struct {
-	stands  bool // the one that is closed now
+	stands  bool // the closed subscription was accepted before
 	retryAt time.Time
 	refused int
-	atOnce  bool // it is opened again
+	atOnce  bool // the subscription is opened again immediately
 }
 
 func (w *world) closing(in Input) (c worldClosing) {
@@ -516,8 +516,9 @@ func (w *world) closing(in Input) (c worldClosing) {
 	return worldClosing{sub != nil, r.live.retryAt, r.live.refused, atOnce}
 }
 
-// checkClosed checks when a subscription that the relay has closed is opened again: after a
-// while that doubles up to an hour, and begins anew after it was accepted, and an hour after the last one.
+// checkClosed checks when a closed subscription is opened again: after a wait that doubles up to an
+// hour. The wait starts from the minimum after an accepted subscription, and an hour after the last
+// refusal.
 func (w *world) checkClosed(in Input, before worldClosing) {
 	if !before.stands {
 		return
@@ -537,7 +538,7 @@ func (w *world) checkClosed(in Input, before worldClosing) {
 	w.must(r.live.refused == n+1, "refusals in a row")
 }
 
-// deletions notes whose deletions a relay was asked for.
+// deletions records the authors whose deletions were requested from a relay.
 func (w *world) deletions(u graspsync.RelayURL, b worldBatch) {
 	if w.deleted[u] == nil {
 		w.deleted[u] = make(map[string]bool)

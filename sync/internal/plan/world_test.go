@@ -15,9 +15,9 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// world drives a plan with inputs drawn from a source, plays the shell and the
-// relays, and checks after each step that plan and world agree. What is wanted it
-// computes anew each time, from scratch.
+// world feeds a plan with inputs drawn from a source, simulates the caller and the relays, and
+// checks after each step that plan and world agree. It computes the wanted items from scratch each
+// time.
 type world struct {
 	t    testing.TB
 	src  source
@@ -32,38 +32,38 @@ type world struct {
 	bootstrap map[graspsync.RelayURL]bool
 
 	conns  map[graspsync.RelayURL]*worldConn
-	missed map[graspsync.RelayURL]map[string][]worldEvent // key -> events that we don't have
+	missed map[graspsync.RelayURL]map[string][]worldEvent // key -> events that are not stored
 
 	crowded   map[graspsync.RelayURL]bool
 	lastEpoch uint64
 	lastBatch BatchID
 	lastLive  LiveID
-	unchecked bool // no invariants: another test does that
-	daily     bool // a daily pass has hidden what was missed
+	unchecked bool // no invariants, which another test checks
+	daily     bool // a daily pass has found events that were missed
 
-	kept     []Kept // what a crash would leave
+	kept     []Kept // saved state that a crash would leave
 	restarts int
-	methods  map[LiveMethod]int // seen
-	resumed  int                // first connections after restarts that went on where the mark was
-	calm     bool               // short times, no overlap: what is forgotten shows
-	long     bool               // hours pass, and days
-	alive    int                // checks of a connection that had all of them live
-	rotated  int                // and of one that had not
+	methods  map[LiveMethod]int // methods that occurred
+	resumed  int                // first connections after restarts that continued from the mark
+	calm     bool               // short times and no overlap, so that omissions show
+	long     bool               // hours and days pass
+	alive    int                // checked connections with all descendants live
+	rotated  int                // checked connections without
 	jumps    int                // of the clock
 	audits   int
-	earliest int64                      // that it has shown
-	shift    time.Duration              // by which it was set in all
-	back     time.Duration              // and set back, by which timers are late here
+	earliest int64                      // earliest time of the clock
+	shift    time.Duration              // total change of the clock
+	back     time.Duration              // total backward change, by which timers are late
 	drawn    drawn                      // inputs, and which fields of them were set
-	refusals map[graspsync.RelayURL]int // to dial, in a row
+	refusals map[graspsync.RelayURL]int // consecutive attempts that a local limit prevented
 
-	passes  map[graspsync.RelayURL]time.Time       // when the last pass began
-	deleted map[graspsync.RelayURL]map[string]bool // authors whose deletions it has been asked for in it
+	passes  map[graspsync.RelayURL]time.Time       // start of the last pass
+	deleted map[graspsync.RelayURL]map[string]bool // authors whose deletions were requested in that pass
 	steps   int
-	failing bool // the attempt that the last input ended was under way
+	failing bool // the last input ended a running attempt
 }
 
-// worldConn is what a relay sees of us.
+// worldConn is the relay's state of a connection.
 type worldConn struct {
 	epoch     uint64
 	connected bool
@@ -78,13 +78,13 @@ type worldBatch struct {
 	passed time.Duration
 }
 
-// worldEvent is when an event was made, by the clock, and when it was published.
+// worldEvent has the created_at of an event and the time of its publication.
 type worldEvent struct {
 	at     int64
 	passed time.Duration
 }
 
-// source yields numbers below n. done: there are no more.
+// source yields numbers below n. done means that there are no more.
 type source interface {
 	n(n int) int
 	done() bool
@@ -189,7 +189,7 @@ func (w *world) input() {
 
 func (w *world) url() graspsync.RelayURL { return w.urls[w.src.n(len(w.urls))] }
 
-// epoch returns the epoch of a relay's connection, sometimes a wrong one.
+// epoch returns the epoch of a relay's connection, sometimes a wrong epoch.
 func (w *world) epoch(u graspsync.RelayURL) uint64 {
 	if c := w.conns[u]; c != nil && w.src.n(10) > 0 {
 		return c.epoch
@@ -230,7 +230,7 @@ func worldDescendant(n int) filters.Descendant {
 	return filters.Descendant{ID: rootID(1000 + n)}
 }
 
-// snapshot keeps a part of what is wanted, and adds to it.
+// snapshot keeps a part of the wanted repositories and adds others.
 func (w *world) snapshot() Snapshot {
 	c := w.changes()
 	for _, ref := range slices.SortedFunc(maps.Keys(w.repos), graspsync.RepoRef.Compare) {
@@ -269,7 +269,7 @@ func (w *world) dialed() {
 	}
 }
 
-// connection returns one that stands, nil if there is none.
+// connection returns an open connection, or nil.
 func (w *world) connection() (graspsync.RelayURL, *worldConn) {
 	first := w.src.n(len(w.urls))
 	for i := range w.urls {
@@ -315,7 +315,7 @@ func (w *world) done() {
 	w.step(in)
 }
 
-// cursors says how far the queries of a batch got: nowhere, to a time, to the end.
+// cursors returns random progress of the queries of a batch: none, partial or complete.
 func (w *world) cursors(b worldBatch) (out []Cursor) {
 	for _, q := range b.Queries {
 		at := b.at
@@ -341,7 +341,7 @@ func (w *world) closeLive() {
 	}
 }
 
-// stale feeds what comes too late, or of a relay that is not known.
+// stale feeds an input that is late or of an unknown relay.
 func (w *world) stale() {
 	u, e := w.url(), uint64(w.src.n(int(w.lastEpoch)+2))
 	if c := w.conns[u]; c != nil && c.epoch == e {
@@ -354,7 +354,7 @@ func (w *world) stale() {
 	}[w.src.n(6)])
 }
 
-// early wakes the plan just before the next tick is due, or some time.
+// early advances the time, but not to the next tick.
 func (w *world) early() {
 	at, ok := w.plan.NextWake()
 	if ok && !at.After(w.now) {
@@ -366,7 +366,7 @@ func (w *world) early() {
 	w.step(Tick{})
 }
 
-// wake lets the time of the next tick come.
+// wake advances the time to the next tick.
 func (w *world) wake() {
 	at, ok := w.plan.NextWake()
 	if !ok {
@@ -380,7 +380,7 @@ func (w *world) wake() {
 	require.True(w.t, !ok || next.After(w.now), "a busy loop: woken at %s for %s", clock(w.now), clock(next))
 }
 
-// step hands an input to the plan and to the model, and checks what comes of it.
+// step passes an input to the plan and the model, and checks the effects.
 func (w *world) step(in Input) {
 	w.drawn.note(in)
 	w.before(in)
@@ -402,7 +402,7 @@ func (w *world) step(in Input) {
 	}
 }
 
-// passed is how much time has passed, however the clock was set.
+// passed returns the elapsed time without changes of the clock.
 func (w *world) passed() time.Duration { return w.now.Sub(start) - w.shift }
 
 func (w *world) note(line string) { w.log = append(w.log, line) }

@@ -65,7 +65,7 @@ func (w *world) check() {
 	require.Empty(t, p.dirty)
 }
 
-// checkFacts checks that todo, in flight, parked and confirmed share out the items.
+// checkFacts checks that each item is exactly one of todo, in flight, parked and confirmed.
 func (w *world) checkFacts(r *relayState) {
 	t := w.t
 	var count [statuses]int
@@ -174,12 +174,12 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	idle := len(covered)
 	maps.DeleteFunc(covered, func(key string, _ bool) bool { return !wanted[key] })
 	idle -= len(covered)
-	// What is not wanted any more may be followed for a while, but not for ever.
+	// Unwanted items may be followed for a limited time.
 	require.LessOrEqual(t, idle, 2*(len(wanted)+6*idleValues), "idle on "+short(r.url))
 	sameKeys(t, wanted, covered, "followed of "+short(r.url))
 }
 
-// must is require.True without its cost: it is called a million times.
+// must is require.True at a lower cost, because it is called a million times.
 func (w *world) must(ok bool, what string) {
 	if !ok {
 		require.Fail(w.t, what)
@@ -192,7 +192,7 @@ func sameKeys(t testing.TB, want, got map[string]bool, what string) {
 	}
 }
 
-// finish lets everything end well, and checks that nothing was missed for good.
+// finish ends all faults and checks that no event is permanently missed.
 func (w *world) finish() {
 	end := w.now.Add(6 * time.Hour)
 	for range 5000 {
@@ -224,7 +224,7 @@ func (w *world) finish() {
 	for _, u := range w.urls {
 		c := w.conns[u]
 		if c == nil {
-			continue // no place for it
+			continue // there is no room for it
 		}
 		r := w.plan.relays.byURL[u]
 		require.Equal(w.t, r.history.items.Len(), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
@@ -236,7 +236,7 @@ func (w *world) finish() {
 			}
 		}
 		keys := w.wanted(u)
-		for _, k := range r.live.resting { // they have their time yet
+		for _, k := range r.live.resting { // these filters rest until their time is over
 			for key := range keysOf(k.filters.Spell()...) {
 				delete(keys, key)
 			}
@@ -252,7 +252,7 @@ func (w *world) finish() {
 	}
 }
 
-// checkBelow checks that the descendants that are wanted of a relay are each in one place.
+// checkBelow checks that each wanted descendant of a relay is in exactly one place.
 func (w *world) checkBelow(r *relayState, c *worldConn) {
 	t, d, wanted := w.t, r.threads, w.wantedBelow(r.url)
 	if d == nil {

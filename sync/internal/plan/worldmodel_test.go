@@ -14,7 +14,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 )
 
-// before takes over into the model what an input says.
+// before applies an input to the model.
 func (w *world) before(in Input) {
 	switch in := in.(type) {
 	case Changes:
@@ -111,8 +111,7 @@ func (w *world) descendantChange(of filters.Descendant) DescendantChange {
 	return DescendantChange{Of: of, Repos: slices.SortedFunc(maps.Keys(w.below[of]), graspsync.RepoRef.Compare)}
 }
 
-// wantedBelow computes from scratch which descendants a relay is to be asked about, and the
-// keys of each.
+// wantedBelow computes from scratch the wanted descendants of a relay, with the keys of each.
 func (w *world) wantedBelow(u graspsync.RelayURL) map[filters.Descendant][]string {
 	out := make(map[filters.Descendant][]string)
 	for of, refs := range w.below {
@@ -125,7 +124,7 @@ func (w *world) wantedBelow(u graspsync.RelayURL) map[filters.Descendant][]strin
 	return out
 }
 
-// wantRepo keeps a repository that is not wanted as long as it has root events.
+// wantRepo sets a repository. An unwanted one is kept while it has root events.
 func (w *world) wantRepo(rc RepoChange) {
 	if _, known := w.repos[rc.Ref]; known || rc.Level != LevelNone {
 		if rc.Level == LevelNone {
@@ -136,7 +135,7 @@ func (w *world) wantRepo(rc RepoChange) {
 	w.dropRepos()
 }
 
-// listing are the relays of a repository.
+// listing returns the relays of a repository.
 func listing(rc RepoChange) []graspsync.RelayURL { return rc.Relays }
 
 func (w *world) wantRoot(rc RootChange) {
@@ -166,8 +165,8 @@ func (w *world) dropRepos() {
 	maps.DeleteFunc(w.repos, func(ref graspsync.RepoRef, rc RepoChange) bool { return rc.Level == LevelNone && !used[ref] })
 }
 
-// wanted computes from scratch what is wanted of a relay: for each value of a
-// filter a key. nil if the relay is not wanted at all.
+// wanted computes from scratch the wanted keys of a relay, one for each value of a filter. It
+// returns nil if the relay is not wanted.
 func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	listed := w.bootstrap[u]
 	narrow := w.plan.cfg.HostedStatesOnly
@@ -203,7 +202,7 @@ func (w *world) wanted(u graspsync.RelayURL) map[string]bool {
 	return keys
 }
 
-// worldRepos is how many repositories there may be. Two have the same identifier.
+// worldRepos is the maximum number of repositories. Two have the same identifier.
 const worldRepos = 8
 
 func worldRef(n int) graspsync.RepoRef {
@@ -213,7 +212,7 @@ func worldRef(n int) graspsync.RepoRef {
 	return repoRef(fmt.Sprint(n))
 }
 
-// keysOf returns the keys that filters ask for.
+// keysOf returns the keys in filters.
 func keysOf(fs ...nostr.Filter) map[string]bool {
 	keys := make(map[string]bool)
 	for _, f := range fs {
@@ -241,8 +240,8 @@ func keysOf(fs ...nostr.Filter) map[string]bool {
 	return keys
 }
 
-// publish has a relay get an event, maybe a state that is not wanted, or not yet. We
-// have it if a live subscription brings it.
+// publish publishes an event on a relay, possibly a state that is not wanted yet. The event is
+// stored if a live subscription delivers it.
 func (w *world) publish() {
 	u := w.url()
 	keys := w.wanted(u)
@@ -267,7 +266,7 @@ func (w *world) publish() {
 	w.miss(u, key)
 }
 
-// miss has a relay get an event that we do not have.
+// miss publishes an event on a relay without storing it.
 func (w *world) miss(u graspsync.RelayURL, key string) {
 	if w.missed[u] == nil {
 		w.missed[u] = make(map[string][]worldEvent)
@@ -276,7 +275,7 @@ func (w *world) miss(u graspsync.RelayURL, key string) {
 	w.note(fmt.Sprintf("%s event %s %s", clock(w.now), short(u), key))
 }
 
-// fetched takes off what a batch brought.
+// fetched removes the events that a batch delivered from missed.
 func (w *world) fetched(u graspsync.RelayURL, b worldBatch, got []Cursor) {
 	for i, q := range b.Queries {
 		if i >= len(got) || got[i] == CursorStart {
@@ -306,7 +305,7 @@ func (w *world) fetched(u graspsync.RelayURL, b worldBatch, got []Cursor) {
 	}
 }
 
-// perform checks an effect against what the world knows, and does it.
+// perform checks an effect against the model and applies it.
 func (w *world) perform(e Effect) {
 	t := w.t
 	conn := func(u graspsync.RelayURL, epoch uint64) *worldConn {
@@ -351,7 +350,7 @@ func (w *world) perform(e Effect) {
 			require.LessOrEqual(t, filters.Size(q.Filter), c.limits.MaxMessage/2)
 			require.Equal(t, e.Batch.Kind == Recent || e.Batch.Kind == Audit, q.Filter.Since != nil)
 			if e.Batch.Kind == Recent {
-				require.Greater(t, int64(*q.Filter.Since), w.earliest-int64((time.Hour+w.back)/time.Second), "T7") // it goes back with the clock, each time
+				require.Greater(t, int64(*q.Filter.Since), w.earliest-int64((time.Hour+w.back)/time.Second), "T7") // moves back with each change of the clock
 			}
 		}
 		if e.Batch.Kind == Audit {
