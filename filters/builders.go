@@ -256,7 +256,6 @@ func addresses(refs []graspsync.RepoRef, kind int) []string {
 	return out
 }
 
-// sorted returns a sorted copy without repetitions.
 func sorted[T comparable](in []T, compare func(a, b T) int) []T {
 	out := slices.Clone(in)
 	slices.SortFunc(out, compare)

@@ -126,7 +126,6 @@ func longestTag(tags nostr.TagMap) (name string) {
 	return name
 }
 
-// index indexes a filter by keys.
 func index(to *map[string][]*compiled, keys []string, c *compiled) {
 	if *to == nil {
 		*to = make(map[string][]*compiled, len(keys))
@@ -153,7 +152,6 @@ func inOrder(list []string, shared bool) values {
 	return list
 }
 
-// has reports whether v is one of the values.
 func (l values) has(v string) bool {
 	if len(l) == 0 || v < l[0] || v > l[len(l)-1] {
 		return false

@@ -95,7 +95,6 @@ func (c *counting) more(n *namer) bool {
 	return false
 }
 
-// take chooses the next relay of an author.
 func (c *counting) take(n *namer) {
 	c.seen[n.rest[0]] = struct{}{}
 	c.targets = append(c.targets, Target{n.rest[0], n.who})

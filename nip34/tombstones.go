@@ -123,7 +123,6 @@ func (t *Tombstones) Names(ev graspsync.Event) bool {
 	return ok
 }
 
-// later returns the later of two times.
 func later[K comparable](m *map[K]nostr.Timestamp, k K, at nostr.Timestamp) {
 	if *m == nil {
 		*m = make(map[K]nostr.Timestamp)

@@ -464,7 +464,6 @@ func (x *eventIndex) size() int {
 	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
 }
 
-// announcedRepos returns the number of hosted repositories.
 func (x *eventIndex) announcedRepos() (n int) {
 	each(x, maps.All(x.repos()), func(_ graspsync.RepoRef, r *indexRepo) {
 		if r.ann != nil {

@@ -104,7 +104,6 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayS
 	return free, busy, held
 }
 
-// arrived records that an event has arrived.
 func (c *fetchClaims) arrived(id graspsync.EventID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +132,6 @@ func (c *fetchClaims) settled(id graspsync.EventID) {
 	}
 }
 
-// leave drops the claims of a batch.
 func (c *fetchClaims) leave(f *relayBatch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

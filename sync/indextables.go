@@ -35,7 +35,6 @@ type indexChange struct {
 	broken bool
 }
 
-// size returns the number of changed entries.
 func (c *indexChange) size() int {
 	return max(len(c.repos)+len(c.roots)+len(c.descendants), len(c.names))
 }

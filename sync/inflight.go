@@ -120,7 +120,6 @@ func (f *inflight) has(id graspsync.EventID) bool {
 // pipelineMark identifies the jobs in the pipeline at some time.
 type pipelineMark struct{ entered, turn uint64 }
 
-// mark returns the mark of the current jobs.
 func (f *inflight) mark() pipelineMark {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -191,7 +191,6 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 	g.reprocess.wakeFor(pending.Fulfils(ev, true))
 }
 
-// fulfilledBy returns the dependencies that a change fulfills.
 func fulfilledBy(c indexChange) (keys []pending.Key) {
 	for ref, a := range c.repos {
 		if a == nil {

@@ -717,7 +717,6 @@ func (msg exportResult) handle(_ context.Context, l *loop) {
 	}
 }
 
-// keepAll saves everything at the end.
 func (l *loop) keepAll() {
 	r := l.m.persistence
 	if !r.on {

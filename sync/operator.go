@@ -178,7 +178,6 @@ func (q *bootstrapChange) handle(ctx context.Context, l *loop) {
 	l.step(ctx, plan.Bootstrap{Relay: q.relay, Not: true})
 }
 
-// followBootstrap adds the bootstrap relays to the plan.
 func (l *loop) followBootstrap(ctx context.Context) {
 	if !l.started {
 		return

@@ -105,7 +105,6 @@ func (o *ownFeed) lost(err error, backoff time.Duration) {
 	o.telemetry.observe(OwnFeedLost{Err: err, Backoff: backoff})
 }
 
-// converse runs one connection to our own relay.
 func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 	c, err := o.dial(ctx)
 	if err != nil {

@@ -190,7 +190,6 @@ func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 	return s
 }
 
-// health queues the health record of a relay.
 func (r *persistence) health(u graspsync.RelayURL) {
 	if r.on {
 		r.memory.Health(r.records(u)...)
@@ -224,7 +223,6 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 	return nil
 }
 
-// relay queues all records of a relay.
 func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	if !r.on {
 		return

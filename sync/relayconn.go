@@ -771,7 +771,6 @@ func (c *relayConn) outgrow(now time.Time) {
 	}
 }
 
-// learn records a limit that the session found.
 func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)

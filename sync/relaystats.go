@@ -52,7 +52,6 @@ type relayStats struct {
 // known returns the learned facts by name. mu is held.
 func (s *relayStats) known(now time.Time) map[string]int { return s.observed.Known(now) }
 
-// progress records the work in progress on the connection.
 func (s *relayStats) progress(p session.Progress) {
 	s.requests.Store(int64(p.Requests))
 	s.reconciling.Store(int64(p.Reconciling))
@@ -100,14 +99,12 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
 	return false
 }
 
-// learn records a fact that expires at until.
 func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observed.Learn(k, value, until)
 }
 
-// setAside excludes a value from requests until a time.
 func (s *relayStats) setAside(v relaylimits.Value, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

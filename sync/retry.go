@@ -124,7 +124,6 @@ func (w *writer) worked() {
 	}
 }
 
-// retrySoon schedules a retry of all failed events.
 func (w *writer) retrySoon() {
 	w.workedAt = time.Now()
 	w.arm(w.workedAt)

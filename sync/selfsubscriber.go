@@ -44,7 +44,6 @@ func (b *selfBatch) empty() bool {
 	return b.change.empty() && len(b.held)+len(b.unheld)+len(b.authors) == 0 && !b.all
 }
 
-// stored applies a durable event.
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
 		f.add(f.index.stored(ev))
@@ -82,7 +81,6 @@ func (f *selfSubscriber) removed(ev graspsync.Event) {
 	})
 }
 
-// hold adds an announcement that the Policy holds.
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	f.update(func() {
 		if len(f.batch.held) < f.most {
@@ -228,7 +226,6 @@ func (s *submissionQueue) add(ev graspsync.Event) (fits bool) {
 	return true
 }
 
-// takeIn applies all queued events.
 func (s *submissionQueue) takeIn() {
 	s.turn.Lock()
 	defer s.turn.Unlock()

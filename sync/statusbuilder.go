@@ -38,7 +38,6 @@ func (o *statusBuilder) publish(now time.Time, p *plan.Plan, known bool) {
 	o.renew(now, p, known)
 }
 
-// renew makes a new snapshot.
 func (o *statusBuilder) renew(now time.Time, p *plan.Plan, known bool) *Status {
 	o.changed, o.publishedFor = o.m.ingest.inflight.unsettled.Load() > 0, o.m.telemetry.received.Load()
 	began := time.Now() // now may be the time of an older tick

@@ -43,7 +43,6 @@ func newWriter(g *ingest) *writer {
 	return &writer{ingest: g, maintainers: limit.NewTable[string, map[graspsync.PubKey]bool](maxMaintainers, maxMaintainers)}
 }
 
-// run works until ctx ends.
 func (w *writer) run(ctx context.Context) {
 	w.arm(time.Time{}) // events of the previous process
 	for {

@@ -215,7 +215,6 @@ func (by *byID) failed(r *relayState, b *batch, in Done, until time.Time) {
 	by.countDropped(dropped)
 }
 
-// lost queues the ids in flight again.
 func (by *byID) lost(r *relayState, b *batch, _ []Cursor) {
 	q := r.byID.ids
 	q.queue = append(slices.Clone(b.named), q.queue...)

@@ -105,7 +105,6 @@ func (dl *deletions) failed(r *relayState, b *batch, _ Done, until time.Time) {
 	r.deletions.retryAt = until
 }
 
-// lost requests the authors of a batch again.
 func (dl *deletions) lost(r *relayState, b *batch, _ []Cursor) {
 	r.deletions.asked = max(0, r.deletions.asked-b.authors)
 	r.deletions.at = b.authorsAt

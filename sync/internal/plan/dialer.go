@@ -137,7 +137,6 @@ func (d *dialer) silentMost() int {
 	return min(silentDials*d.cfg.MaxDials, d.cfg.MaxConnections/silentDialsShare)
 }
 
-// mature updates the number of young attempts.
 func (d *dialer) mature(now time.Time) {
 	q := d.young.queue
 	for len(q) > 0 {

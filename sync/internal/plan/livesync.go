@@ -118,7 +118,6 @@ type subscriptions struct {
 	last LiveID
 }
 
-// next returns the id of the next subscription.
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
 // open opens a subscription. last means that the subscription gives way to all other requests.
@@ -630,7 +629,6 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-// refusedBelow handles a refused subscription of layer 4.
 func (lv *liveSync) refusedBelow(r *relayState, in LiveClosed, rests bool, now time.Time) {
 	if rests {
 		lv.leaveAlone(r, refusedFilters{below: true, since: now}, now)
@@ -803,7 +801,6 @@ func (l *liveState) method() LiveMethod {
 	return LiveAll
 }
 
-// refusedAlone reports whether all refused filters have this role.
 func (l *liveState) refusedAlone(as filterRole) bool {
 	other := func(f standing.Filter) bool {
 		rest, tag := f.Form()

@@ -61,7 +61,6 @@ func (s *ownerShares) owner(key graspsync.PubKey) *dialOwner {
 	return o
 }
 
-// drop removes an owner without relays.
 func (s *ownerShares) drop(o *dialOwner) {
 	if len(o.repos)+o.records == 0 {
 		delete(s.of, o.key)

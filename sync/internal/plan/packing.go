@@ -32,7 +32,6 @@ func filtersFor(l relaylimits.Requests, ofKind [itemKinds]int) int {
 	return chunks(states) + chunks(2*repos) + times*(3*chunks(repos)+3*chunks(roots))
 }
 
-// requestSize returns the size of a request in bytes.
 func requestSize(fs []nostr.Filter) int {
 	n := filters.RequestOverhead
 	for _, f := range fs {

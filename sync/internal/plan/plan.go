@@ -365,7 +365,6 @@ func (p *Plan) onDone(now time.Time, in Done) {
 	p.dialer.doneWith(r, now)
 }
 
-// end applies the result of a removed batch.
 func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	if b.background() {
 		r.pending.background--
@@ -382,7 +381,6 @@ func (p *Plan) end(r *relayState, b *batch, in Done, now time.Time) {
 	b.of.done(r, b, in.Result == Gaps)
 }
 
-// expire ends batches after their deadline.
 func (p *Plan) expire(r *relayState, now time.Time) {
 	var late []BatchID
 	for id, b := range r.pending.open {

@@ -42,7 +42,6 @@ func (l *pollState) oldest() time.Time {
 	return oldest
 }
 
-// begin replaces the polled items.
 func (pl *polling) begin(r *relayState, items []Item, now time.Time) {
 	r.live.poll = &pollState{}
 	for _, g := range pl.repos.groups(items, nil) {

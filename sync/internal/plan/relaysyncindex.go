@@ -84,7 +84,6 @@ func (r *relayState) busy() bool {
 	return r.history.todo.Len() > 0 || len(r.pending.open) > r.pending.background
 }
 
-// add makes an item a target.
 func (r *relayState) add(it Item, kind itemKind) {
 	if r.history.add(it, kind) && r.dial.connected { // on connecting, all items become missing
 		r.live.missing.Add(it)

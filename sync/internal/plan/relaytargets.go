@@ -379,7 +379,6 @@ func (t *relayTargets) displace(it Item, r *repo) {
 	}
 }
 
-// leaveUntracked records an untracked root event.
 func (t *relayTargets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) {
 	if len(r.untracked) >= untrackedPerRoot*t.cfg.MaxRoots {
 		t.emit(Dropped{Reason: "roots", Count: 1})
@@ -392,7 +391,6 @@ func (t *relayTargets) leaveUntracked(id graspsync.EventID, at uint32, r *repo) 
 	r.untracked[id] = at
 }
 
-// dropUntracked removes an untracked root event.
 func (t *relayTargets) dropUntracked(id graspsync.EventID) {
 	var repos []*repo
 	for r := range t.repos.overfull {

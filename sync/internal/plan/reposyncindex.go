@@ -161,7 +161,6 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 	return r
 }
 
-// drop removes an empty entry.
 func (w *repoSyncIndex) drop(r *repo) {
 	if r.level == LevelNone && r.roots.Len()+len(r.untracked)+len(r.descendants) == 0 {
 		delete(w.byRef, r.ref)
@@ -191,7 +190,6 @@ func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 		slices.ContainsFunc(w.other[it], func(r *repo) bool { return r.follows(rel) })
 }
 
-// belongs reports whether a root event tags r.
 func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
 }
@@ -211,7 +209,6 @@ func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 	}
 }
 
-// addRoot adds a root event to r.
 func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	it, ok := w.rootItem(id)
 	if !ok {
@@ -224,7 +221,6 @@ func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	return it
 }
 
-// dropRoot removes a root event and returns its repositories.
 func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
 	it, ok := w.rootItem(id)
 	if !ok {

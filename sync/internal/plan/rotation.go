@@ -107,7 +107,6 @@ func (ro *rotation) failed(r *relayState, b *batch, in Done, until time.Time) {
 	}
 }
 
-// lost queues a chunk again.
 func (ro *rotation) lost(r *relayState, b *batch, _ []Cursor) {
 	r.rotation.chunks = append(r.rotation.chunks, *b.chunk)
 }

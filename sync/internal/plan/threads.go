@@ -92,7 +92,6 @@ type threadSub struct {
 	idle  int // unwanted items, which are dropped when room is needed
 }
 
-// add adds an item to a relay.
 func (ds *threads) add(r *relayState, it Item) {
 	if r.threads == nil {
 		r.threads = &threadState{
@@ -247,7 +246,6 @@ func (ds *threads) failed(r *relayState, b *batch, in Done, until time.Time) {
 	r.threads.notAskedAbout(b, in.Cursors, until)
 }
 
-// lost queues the group of a batch again.
 func (ds *threads) lost(r *relayState, b *batch, got []Cursor) {
 	r.threads.notAskedAbout(b, got, r.threads.retryAt)
 }
@@ -332,7 +330,6 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 	}
 }
 
-// inOneRequest reports whether items fit into one request.
 func (ds *threads) inOneRequest(r *relayState, items []Item) bool {
 	reqs, large := filters.Pack(ds.filters(r, items), r.limits.MaxMessage, r.limits.MaxFilters)
 	return len(reqs) == 1 && len(large) == 0
@@ -509,7 +506,6 @@ func (d *threadState) hurry(g *threadGroup) {
 	}
 }
 
-// rotates reports whether any group is in rotation.
 func (d *threadState) rotates() bool { return len(d.apart) > 0 || d.daily > 0 }
 
 // join merges a small group with another one, to save requests.
@@ -576,7 +572,6 @@ func (d *threadState) wanted(subs []*threadSub) (items []Item) {
 	return items
 }
 
-// bytes returns the size of all subscriptions.
 func (d *threadState) bytes() (n int) {
 	for _, s := range d.subs {
 		n += s.bytes

@@ -409,7 +409,6 @@ func (r *requests) resume(x *request) {
 	r.suspended = slices.DeleteFunc(r.suspended, func(y *request) bool { return y == x })
 }
 
-// closeReplaced closes unwanted live subscriptions whose replacements have opened.
 func (r *requests) closeReplaced() {
 	for len(r.closing) > 0 {
 		c := r.closing[0]
@@ -442,7 +441,6 @@ func (r *requests) dropLive(live plan.LiveID) {
 	}
 }
 
-// giveWay ends a subscription of FollowLast.
 func (r *requests) giveWay(x *request) {
 	wanted := !r.unwanted(x)
 	r.dropLive(x.live)
