@@ -62,7 +62,6 @@ type repeatFilter struct {
 	slots []uint64
 }
 
-// seen records an event and reports whether it was recorded before.
 func (r *repeatFilter) seen(sub string, id graspsync.EventID) bool {
 	const slots = 8 << 10
 	if r.slots == nil {

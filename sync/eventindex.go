@@ -269,7 +269,6 @@ func (x *eventIndex) listed(a *nip34.Announcement) (yes, sure bool) {
 	return x.lists(a), true
 }
 
-// listedBy returns the announcement in an event if the Policy lists it, else nil.
 func (x *eventIndex) listedBy(ev graspsync.Event) *nip34.Announcement {
 	a, err := nip34.ParseAnnouncement(ev)
 	if err != nil {
@@ -531,7 +530,6 @@ func (x *eventIndex) listing(u graspsync.RelayURL) (n int, examples []graspsync.
 	return n, examples
 }
 
-// announcement returns the accepted announcement of a repository, or nil.
 func (x *eventIndex) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -131,7 +131,6 @@ func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (delete
 	return m.store.Deleted(ctx, ev)
 }
 
-// readOne returns the newest stored event that matches, or the zero Event.
 func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)

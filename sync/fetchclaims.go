@@ -35,13 +35,11 @@ type fetchClaims struct {
 	by map[graspsync.EventID]claimedID // guarded by mu: unsettled ids
 }
 
-// claimedID is the state of one id.
 type claimedID struct {
 	of   *fetchClaim
 	came bool
 }
 
-// fetchClaim contains the ids that one query has claimed.
 type fetchClaim struct {
 	stats *relayStats // of the relay
 

@@ -120,7 +120,6 @@ const (
 	maxOmitted = 64
 )
 
-// levelFull is a value of [RepoStatus].Level.
 const levelFull = "full"
 
 // RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The

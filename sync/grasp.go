@@ -197,7 +197,6 @@ func (p *GRASPPolicy) Judge(ctx context.Context, ev graspsync.Event, src graspsy
 // hundred servers take a tenth of it.
 const maxGRASPList = 32 << 10
 
-// length returns the length of the texts of an event in bytes.
 func length(ev *nostr.Event) int {
 	n := len(ev.Content)
 	for _, t := range ev.Tags {

@@ -43,7 +43,6 @@ func (c *indexChange) empty() bool {
 	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
 }
 
-// beside returns the fields of a change that [eventIndex.all] does not include.
 func (c *indexChange) beside() indexChange {
 	return indexChange{leftOut: c.leftOut, fresh: c.fresh, broken: c.broken}
 }
@@ -300,7 +299,6 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-// report adds the root events and the replies of a repository to a change.
 func (t *indexTables) report(r *indexRepo, c *indexChange) {
 	if c == nil {
 		return
@@ -386,7 +384,6 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 	t.threads.vanish(author, until, c)
 }
 
-// forget removes an announcement, a root event or a reply.
 func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)

@@ -110,7 +110,6 @@ func (f *inflight) settled(j *job, ok bool) {
 	f.leave(j, ok)
 }
 
-// has reports whether a copy of an event is in the pipeline.
 func (f *inflight) has(id graspsync.EventID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -75,7 +75,6 @@ func (g *ingest) run(ctx context.Context) {
 	g.drain()
 }
 
-// delivery is an event from a connection.
 type delivery struct {
 	event graspsync.Event
 	known bool // only the id was read, see [wire.Message]

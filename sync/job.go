@@ -14,7 +14,6 @@ type copyKey struct {
 	sig string
 }
 
-// job is an event in the pipeline.
 type job struct {
 	key      copyKey
 	incoming graspsync.Incoming

@@ -368,7 +368,6 @@ func (m *SyncManager) Status() Status {
 	return m.withNow(*now)
 }
 
-// withNow adds the current git data and failures to a status.
 func (m *SyncManager) withNow(s Status) Status {
 	s.Failures = m.telemetry.failing.All()
 	if m.cfg.Lacking == nil {
@@ -395,7 +394,6 @@ func (m *SyncManager) withNow(s Status) Status {
 	return s
 }
 
-// gitMissing is a value of [RepoStatus].Git.
 const gitMissing = "missing"
 
 func gitOf(lacking map[graspsync.RepoRef]bool, ref graspsync.RepoRef) string {

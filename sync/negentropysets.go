@@ -93,7 +93,6 @@ func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
 	return l, !ok
 }
 
-// forgetOld drops old sets to free their memory after a pass.
 func (s *negentropySets) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

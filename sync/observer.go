@@ -176,7 +176,6 @@ func (o *observer) observe(what Observation) {
 	}
 }
 
-// run calls Observe until ctx ends. Observations still queued are then dropped and counted.
 func (o *observer) run(ctx context.Context) {
 	if o == nil {
 		return

@@ -50,7 +50,6 @@ func (m *SyncManager) ResyncRepository(ctx context.Context, ref graspsync.RepoRe
 	return nil
 }
 
-// repoResync requests the events of a repository again from all its relays.
 type repoResync struct {
 	ref   graspsync.RepoRef
 	known bool // the answer
@@ -155,7 +154,6 @@ func (l *loop) forgive(u graspsync.RelayURL) {
 	l.m.persistence.health(u)
 }
 
-// bootstrapChange adds or removes a bootstrap relay.
 type bootstrapChange struct {
 	relay  graspsync.RelayURL
 	remove bool

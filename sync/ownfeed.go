@@ -29,7 +29,6 @@ const (
 	ownRecheck    = 15 * time.Minute
 )
 
-// ownFeed follows [Config.OwnRelay].
 type ownFeed struct {
 	cfg       *Config // read-only
 	telemetry *telemetry

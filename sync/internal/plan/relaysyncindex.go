@@ -200,7 +200,6 @@ func (r *relayState) liveFull() bool {
 	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(filters.RequestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
 }
 
-// relaySyncIndex contains the known relays.
 type relaySyncIndex struct {
 	byURL     map[graspsync.RelayURL]*relayState
 	ordered   []*relayState // by name

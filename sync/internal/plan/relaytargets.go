@@ -78,7 +78,6 @@ func (t *relayTargets) replace(in Snapshot) {
 	}
 }
 
-// setRepo applies a change of one repository to the targets of its relays.
 func (t *relayTargets) setRepo(c RepoChange) {
 	if c.Level == LevelNone {
 		c.Relays = nil
@@ -147,7 +146,6 @@ func (t *relayTargets) lists(r *repo, rel *relayState) {
 	}
 }
 
-// leaves records that a repository no longer lists a relay.
 func (t *relayTargets) leaves(r *repo, rel *relayState) {
 	r.relays = slices.DeleteFunc(slices.Clone(r.relays), func(o *relayState) bool { return o == rel })
 	if o, last := t.owners.unlist(r, rel); last {
@@ -258,7 +256,6 @@ func (t *relayTargets) forget(r *relayState) {
 	t.emit(Forget{Relay: r.url})
 }
 
-// evict removes a wanted relay that was evicted from the table.
 func (t *relayTargets) evict(rel *relayState) {
 	var listing []*repo
 	for o := range rel.listed.owners {

@@ -50,7 +50,6 @@ const (
 	itemKinds      // number of kinds
 )
 
-// itemInfo describes an Item.
 type itemInfo struct {
 	kind itemKind
 	at   uint32             // created_at of a root event
@@ -58,7 +57,6 @@ type itemInfo struct {
 	repo *repo
 }
 
-// repo is an entry of the index.
 type repo struct {
 	ref    graspsync.RepoRef
 	item   Item
@@ -116,7 +114,6 @@ func (w *repoSyncIndex) expect(repos, roots int) {
 	w.byRef = make(map[graspsync.RepoRef]*repo, repos)
 }
 
-// setLevel sets the part of a repository that is wanted.
 func (w *repoSyncIndex) setLevel(r *repo, level Level) {
 	if r.level == LevelFull {
 		w.full--
@@ -393,7 +390,6 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 	return 0
 }
 
-// itemOf returns the item of an id or address in a filter.
 func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
 	if id, err := graspsync.ParseEventID(value); err == nil {
 		return w.rootItem(id)
@@ -470,7 +466,6 @@ func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool
 	}
 }
 
-// maxExamples is the number of example repositories per relay.
 const maxExamples = 3
 
 // examples returns up to maxExamples repositories that list a relay. They are cached.

@@ -22,13 +22,11 @@ type rotationState struct {
 	retryAt time.Time
 }
 
-// rootChunk contains the ids of one batch.
 type rootChunk struct {
 	ids   []graspsync.EventID
 	tries int
 }
 
-// rootAt is a position in the rotation.
 type rootAt struct {
 	repo graspsync.RepoRef
 	id   graspsync.EventID

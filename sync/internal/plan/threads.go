@@ -35,7 +35,6 @@ type threads struct {
 	subscriptions *subscriptions
 }
 
-// threadState is the layer 4 state of one relay.
 type threadState struct {
 	of       map[Item]threadItem
 	groups   []*threadGroup // in the order of rotation
@@ -83,7 +82,6 @@ type threadGroup struct {
 	begun  time.Time
 }
 
-// threadSub is an open subscription.
 type threadSub struct {
 	id    LiveID
 	items []Item
@@ -351,7 +349,6 @@ func (ds *threads) refit(r *relayState) {
 // bytesEach is an upper bound for the size of an item in live filters.
 const bytesEach = 3 * len(longAddress+longAddress)
 
-// longAddress is an example of a long address.
 const longAddress = "39842:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:an-identifier-of-32-characters"
 
 // fits returns the number of additional items whose filters have room if the subscriptions in with
@@ -474,7 +471,6 @@ func (ds *threads) closed(r *relayState, in LiveClosed, now time.Time) (rests bo
 	return false
 }
 
-// dropEmpty removes an empty group, unless it is being requested.
 func (d *threadState) dropEmpty(g *threadGroup) {
 	if len(g.items) > 0 || g.running {
 		return

@@ -8,7 +8,6 @@ import (
 // timers wakes relays. A relay has at most one timer.
 type timers struct{ heap timerHeap }
 
-// timerState is the timer of a relay.
 type timerState struct {
 	at    time.Time
 	index int // its position in the heap, from 1; 0: no timer
@@ -44,7 +43,6 @@ func (t *timers) next() (time.Time, bool) {
 	return t.heap[0].timer.at, true
 }
 
-// timerHeap contains the relays with a timer.
 type timerHeap []*relayState
 
 func (h timerHeap) Len() int { return len(h) }

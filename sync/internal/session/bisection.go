@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
-// maxProbes is the maximum number of probes of one bisection.
 const maxProbes = 64
 
 // bisection finds the refused part of a request, so that one bad value does not exclude 99 good

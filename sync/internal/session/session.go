@@ -77,7 +77,6 @@ func (o *outbox) take() []Action {
 	return all
 }
 
-// flush sends the requests that may be sent now and returns all actions.
 func (s *Session) flush(now time.Time) []Action {
 	switch f := &s.requests.fruitless; {
 	case f.hung(now):

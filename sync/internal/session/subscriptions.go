@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// subscriptions are the open requests by subscription id.
 type subscriptions map[string]*request
 
 func (s subscriptions) where(is func(x *request) bool) (out []*request) {
