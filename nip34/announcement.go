@@ -20,7 +20,7 @@ const (
 	// distinct ones in its a tags are used.
 	MaxRepos = 16
 	// MaxMaintainers is the maximum number of distinct maintainers of an announcement, and of
-	// members of a view besides its root.
+	// members of a view without its root.
 	MaxMaintainers = 256
 )
 

@@ -18,7 +18,7 @@ const (
 	Lead RoleTag = 'M'
 	// CoMaintainer may sign states.
 	CoMaintainer RoleTag = 'm'
-	// Moderator may close and label, but sign no states and invite nobody.
+	// Moderator may close and label, but may not sign states or invite others.
 	Moderator RoleTag = 'o'
 )
 

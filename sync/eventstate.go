@@ -106,7 +106,7 @@ func (h *EventHead) event(id graspsync.EventID) (graspsync.Event, bool) {
 const (
 	maxStates     = 20_000
 	maxStateBytes = 16 << 20
-	stateBytes    = 512 // of a state, besides its texts
+	stateBytes    = 512 // of a state without its texts
 )
 
 // eventLog contains the last known states of events that are not stored. It is safe for concurrent

@@ -18,16 +18,16 @@ import (
 
 // indexChange is a change of the index, as the new state of each changed entry.
 type indexChange struct {
-	// The accepted announcement of each repository; nil if it is not ours.
+	// The accepted announcement of each repository; nil if it is not hosted.
 	repos map[graspsync.RepoRef]*nip34.Announcement
-	// The repositories that a root event tags, ours or not; nil if the event is gone. A repository
-	// that becomes ours comes with all its root events.
+	// The repositories that a root event tags, hosted or not; nil if the event was removed. A
+	// repository that becomes hosted comes with all its root events.
 	roots map[graspsync.EventID][]graspsync.RepoRef
-	// The repositories of a reply; nil if the reply is gone. A repository that becomes ours comes
+	// The repositories of a reply; nil if the reply was removed. A repository that becomes hosted comes
 	// with all known replies.
 	descendants map[filters.Descendant][]graspsync.RepoRef
 	leftOut     int // replies without room
-	// The repositories that have become ours. The Store may have unknown replies in them.
+	// The repositories that have become hosted. The Store may have unknown replies in them.
 	fresh map[graspsync.RepoRef]struct{}
 	// The identifiers whose announcements have changed.
 	names map[string]struct{}
@@ -113,8 +113,8 @@ func (c *indexChange) setFresh(ref graspsync.RepoRef) {
 
 type indexTables struct {
 	repos map[graspsync.RepoRef]*indexRepo // that are announced, or tagged by a root event
-	named map[string][]*nip34.Announcement // of ours, by identifier; slices are immutable
-	// All announcements by identifier, ours or not. Slices are immutable.
+	named map[string][]*nip34.Announcement // accepted, by identifier; slices are immutable
+	// All announcements by identifier, accepted or not. Slices are immutable.
 	family      map[string][]*nip34.Announcement
 	generations map[string]*generation           // a new one after each change of family
 	known       *nip34.AuthorIndex               // the people in family
@@ -138,9 +138,9 @@ type generation struct{ _ byte }
 
 type indexRepo struct {
 	ref    graspsync.RepoRef
-	newest graspsync.EventKey  // of its newest announcement, ours or not; zero: none
+	newest graspsync.EventKey  // of its newest announcement, accepted or not; zero: none
 	stored *nip34.Announcement // that announcement; nil: none
-	ann    *nip34.Announcement // nil: not ours
+	ann    *nip34.Announcement // nil: not hosted
 	// relative: the announcement does not make a repository hosted and is stored because a
 	// maintainer list names its author. It is false for announcements that were stored before the
 	// first scan, and after the owner moved the repository from this server.

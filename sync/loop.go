@@ -638,7 +638,7 @@ func clockJump(wall, monotonic time.Duration) (by time.Duration, jumped bool) {
 	return by, by > leastJump || by < -leastJump
 }
 
-// threadSearch schedules the search for stored replies to events of ours (layer 4).
+// threadSearch schedules the search for stored replies in hosted repositories (layer 4).
 type threadSearch struct {
 	running  bool
 	all      bool                           // of all repositories

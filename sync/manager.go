@@ -203,7 +203,7 @@ func (m *SyncManager) submitted(event graspsync.Event) {
 	m.index.contain(func() { m.tookIn(event) })
 }
 
-// tookIn applies an event that our relay has stored, whatever its source.
+// tookIn applies an event that our relay has stored, from any source.
 func (m *SyncManager) tookIn(ev graspsync.Event) {
 	m.self.stored(ev)
 	m.ingest.fulfil(ev)

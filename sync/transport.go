@@ -53,7 +53,7 @@ type Transport interface {
 // One goroutine at a time calls Receive, and one at a time calls Send. Any goroutine may call
 // Close, also while Receive and Send block. Then both return an error that wraps [ErrClosed].
 // Receive returns messages in the order of their arrival. A Conn must not read ahead without bound
-// while nobody calls Receive, so that a relay that sends faster than the events are stored has to
+// while Receive is not called, so that a relay that sends faster than the events are stored has to
 // wait. A Conn drops and counts malformed messages, and disconnects from a relay that sends nothing
 // else. A returned Message belongs to the caller. A Request belongs to the Conn until Send returns.
 // A Conn closes itself when its relay is silent or stops reading. The first error of Receive or
