@@ -23,8 +23,8 @@ type indexChange struct {
 	// The repositories that a root event tags, hosted or not; nil if the event was removed. A
 	// repository that becomes hosted comes with all its root events.
 	roots map[graspsync.EventID][]graspsync.RepoRef
-	// The repositories of a reply; nil if the reply was removed. A repository that becomes hosted comes
-	// with all known replies.
+	// The repositories of a reply; nil if the reply was removed. A repository that becomes hosted
+	// comes with all known replies.
 	descendants map[filters.Descendant][]graspsync.RepoRef
 	leftOut     int // replies without room
 	// The repositories that have become hosted. The Store may have unknown replies in them.
