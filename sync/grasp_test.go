@@ -490,7 +490,7 @@ func TestTrapD2_AnnouncementsListUsByAuthority(t *testing.T) {
 	assert.Equal(t, graspsync.Reject, judge(t, listing(t, "x.org", "x.org"+path), &twinView{}).Decision)
 }
 
-// A client may publish a protected event only if it authenticated as the author.
+// A protected event is accepted from a client and rejected from relays.
 func TestGRASPPolicyProtectedFromTheAuthor(t *testing.T) {
 	ev := related(tagRepo(testRepo(1, "x")), nostr.Tag{"-"})
 	for kind, want := range map[graspsync.SourceKind]graspsync.Decision{graspsync.Direct: graspsync.Accept, graspsync.Live: graspsync.Reject, graspsync.CatchUp: graspsync.Reject, graspsync.Daily: graspsync.Reject} {

@@ -105,7 +105,7 @@ type batch struct {
 	desc   *threadGroup      // of descendants
 	behind map[Item]struct{} // of these, those that are followed live
 
-	// Of an earlier attempt of a catch-up: its progress and start time.
+	// Of a Recent batch: the progress of an earlier attempt, and the since of its filters.
 	resume *batchProgress
 	since  nostr.Timestamp
 }

@@ -21,7 +21,7 @@ type (
 	// Deliver passes on an event that matches a request. Its id and signature are not verified.
 	Deliver struct {
 		Event graspsync.Event
-		// Known events are already stored or rejected. Only some fields were read, see
+		// Known events were processed before. Only some fields were read, see
 		// [wire.Message].
 		Known bool `json:",omitempty"`
 		Size  int
