@@ -203,7 +203,7 @@ func TestMemory(t *testing.T) {
 	}
 	after := heap()
 	runtime.KeepAlive(p)
-	p = nil // free the memory
+	p = nil //nolint:wastedassign // it frees the memory
 	used := float64(after-heap()) / (1 << 20)
 	runtime.KeepAlive(open)
 	t.Logf("wanted: %.1f MiB, confirmed: %.1f MiB, %d batches", float64(wanted-before)/(1<<20), used, batches)
