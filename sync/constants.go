@@ -32,7 +32,7 @@ type constants struct {
 	MaxLabels int
 	// DailyMin and DailyMax bound the random time between two passes over the history of a relay.
 	// The time is random so that the passes of different relays do not coincide. Default to
-	// PassEvery minus and plus 1/24: 23 h and 25 h.
+	// 23 h and 25 h, which is PassEvery minus and plus a twenty-fourth.
 	DailyMin, DailyMax time.Duration
 	// ObserveQueue bounds the queued observations. Defaults to 1,024.
 	ObserveQueue int
