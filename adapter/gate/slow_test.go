@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -200,6 +201,34 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 	close(never)
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, patience, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, patience, 5*time.Millisecond)
+}
+
+// Queries that take long hold up no events: both have slots of their own.
+func TestEventsDoNotWaitForQueries(t *testing.T) {
+	relay := khatru.NewRelay()
+	never := make(chan *nostr.Event)
+	defer close(never)
+	none := make(chan *nostr.Event)
+	close(none)
+	relay.QueryEvents = append(relay.QueryEvents, func(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+		if slices.Equal(f.Kinds, []int{1}) {
+			return never, nil
+		}
+		return none, nil // khatru looks for duplicates and deletions
+	})
+	relay.StoreEvent = append(relay.StoreEvent, func(context.Context, *nostr.Event) error { return nil })
+	s := front(t, relay, gate.Config{Client: who})
+	for client := range 8 {
+		c := s.dialAs(fmt.Sprint("slow", client))
+		for i := range 16 {
+			c.says(fmt.Sprintf(`["REQ","x%d",{"kinds":[1]}]`, i))
+		}
+	}
+	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 128 }, patience, 5*time.Millisecond)
+	author := s.dialAs("author")
+	ev := relaytest.NewKey("author").Event(nostr.Now(), 1, "")
+	author.says(string(must(json.Marshal([]any{"EVENT", ev}))))
+	require.Equal(t, `["OK","`+ev.ID+`",true,""]`, author.hears())
 }
 
 // A ping that had to wait for all of a long message ended the connection after five seconds.
