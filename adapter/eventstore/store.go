@@ -133,7 +133,7 @@ func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsy
 			return yield(e.Key(), nil)
 		})
 		if err != nil {
-			yield(graspsync.EventKey{}, fmt.Errorf("reading stamps: %w", err))
+			yield(graspsync.EventKey{}, fmt.Errorf("reading keys: %w", err))
 		}
 	}
 }
