@@ -227,7 +227,9 @@ func TestEventsDoNotWaitForQueries(t *testing.T) {
 	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 128 }, patience, 5*time.Millisecond)
 	author := s.dialAs("author")
 	ev := relaytest.NewKey("author").Event(nostr.Now(), 1, "")
-	author.says(string(must(json.Marshal([]any{"EVENT", ev}))))
+	message, err := json.Marshal([]any{"EVENT", ev})
+	require.NoError(t, err)
+	author.says(string(message))
 	require.Equal(t, `["OK","`+ev.ID+`",true,""]`, author.hears())
 }
 
