@@ -37,7 +37,7 @@ func (m *SyncManager) EventState(ctx context.Context, id graspsync.EventID) (Eve
 	}
 	if e, remembered := m.ingest.rejected.Look(id); remembered {
 		x.remembered(e)
-		x.awaits = m.ingest.rejected.Keys(id)
+		x.awaits = m.ingest.rejected.Dependencies(id)
 	}
 	switch {
 	case held:

@@ -166,7 +166,7 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 		}
 	}
 	if s.rejected != nil {
-		for _, st := range s.rejected.Stamps(f) {
+		for _, st := range s.rejected.EventKeys(f) {
 			if err := add(st); err != nil {
 				return nil, err
 			}

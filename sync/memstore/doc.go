@@ -3,7 +3,7 @@
 //
 //	store := memstore.New()
 //	outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
-//	for stamp, err := range store.Stamps(ctx, nostr.Filter{Kinds: []int{30617}}) {
+//	for key, err := range store.Keys(ctx, nostr.Filter{Kinds: []int{30617}}) {
 //		...
 //	}
 //

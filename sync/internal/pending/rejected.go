@@ -43,6 +43,7 @@ type RejectedIndex struct {
 	ids    *limit.Table[graspsync.EventID, *entry] // bytes are those of dependencies
 	byDep  map[Key]*depLink
 	events [states]*limit.Table[graspsync.EventID, *PendingEvent]
+	tags   map[uint64]int // hash of a tag's name and value: number of such tags in whole events
 	// unsaved is the number of events that could not be saved.
 	unsaved int
 }
@@ -127,7 +128,7 @@ type Config struct {
 func NewRejectedIndex(cfg Config) *RejectedIndex {
 	most := max(1, cfg.Most)
 	r := &RejectedIndex{
-		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink),
+		cfg: cfg, seed: maphash.MakeSeed(), byDep: make(map[Key]*depLink), tags: make(map[uint64]int),
 		ids: limit.NewTable[graspsync.EventID, *entry](most, keySize*linksPerEntry*int64(most)),
 	}
 	for s := range r.events {
@@ -244,6 +245,7 @@ func (r *RejectedIndex) put(e *entry, d *Dropped) {
 // removed, too: its time is fetched again, because requests by id would take hours.
 func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	w.entry.event = w
+	r.countTags(w, 1)
 	gone, ok := r.events[w.in].Put(w.ID, host(w.entry.relay), w.Size, w)
 	if !ok {
 		gone = append(gone, limit.Entry[graspsync.EventID, *PendingEvent]{Value: w})
@@ -251,6 +253,7 @@ func (r *RejectedIndex) hold(w *PendingEvent, d *Dropped) {
 	for _, g := range gone {
 		*[states]*int{&d.Waiting, &d.Fresh, &d.Later}[w.in]++
 		e := g.Value.entry
+		r.countTags(g.Value, -1)
 		if e.event = nil; e.unsaved {
 			d.Unsaved = append(d.Unsaved, e.heard())
 			r.remove(e)
@@ -298,9 +301,37 @@ func (r *RejectedIndex) unhold(e *entry) *PendingEvent {
 	w := e.event
 	if w != nil {
 		r.events[w.in].Delete(e.id)
+		r.countTags(w, -1)
 		e.event = nil
 	}
 	return w
+}
+
+// countTags adds n to the numbers of the tags of an event.
+func (r *RejectedIndex) countTags(w *PendingEvent, n int) {
+	for _, tag := range w.Incoming.Event.Tags {
+		if len(tag) < 2 || len(tag[0]) != 1 {
+			continue // no filter has such a tag
+		}
+		k := r.tagHash(tag[0], tag[1])
+		if r.tags[k] += n; r.tags[k] == 0 {
+			delete(r.tags, k)
+		}
+	}
+}
+
+func (r *RejectedIndex) tagHash(name, value string) uint64 {
+	return maphash.String(r.seed, value) ^ uint64(name[0])
+}
+
+// mayMatch reports whether a whole event may have the tags of a filter.
+func (r *RejectedIndex) mayMatch(f nostr.Filter) bool {
+	for name, values := range f.Tags {
+		if len(name) == 1 && !slices.ContainsFunc(values, func(v string) bool { return r.tags[r.tagHash(name, v)] > 0 }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *RejectedIndex) remove(e *entry) {
@@ -546,8 +577,8 @@ func (r *RejectedIndex) Look(id graspsync.EventID) (s State, known bool) {
 	return s, true
 }
 
-// Keys returns the dependencies of an event.
-func (r *RejectedIndex) Keys(id graspsync.EventID) []Key {
+// Dependencies returns the dependencies of an event.
+func (r *RejectedIndex) Dependencies(id graspsync.EventID) []Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.get(id)
@@ -639,23 +670,23 @@ func (r *RejectedIndex) Len() int {
 	return r.ids.Len()
 }
 
-// Stamps returns the known events that match a filter. For a filter with only kinds and times it
+// EventKeys returns the keys of the known events that match a filter. For a filter with only kinds and times it
 // compares all ids, else the whole events. Tags are matched outside the lock because every incoming
 // event waits for it.
-func (r *RejectedIndex) Stamps(f nostr.Filter) (out []graspsync.EventKey) {
+func (r *RejectedIndex) EventKeys(f nostr.Filter) (out []graspsync.EventKey) {
 	if f.IDs == nil && f.Authors == nil && len(f.Tags) == 0 {
-		return r.stampsByKind(f)
+		return r.keysByKind(f)
 	}
 	match := filters.Compile([]nostr.Filter{f})
-	for _, ev := range r.whole() {
-		if match.Match(ev.Event) {
-			out = append(out, ev.Key())
+	for _, w := range r.whole(f) {
+		if match.Match(w.Incoming.Event.Event) {
+			out = append(out, w.Incoming.Event.Key())
 		}
 	}
 	return out
 }
 
-func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.EventKey) {
+func (r *RejectedIndex) keysByKind(f nostr.Filter) (out []graspsync.EventKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -670,15 +701,19 @@ func (r *RejectedIndex) stampsByKind(f nostr.Filter) (out []graspsync.EventKey) 
 	return out
 }
 
-// whole returns the whole events that count as known.
-func (r *RejectedIndex) whole() (out []graspsync.Event) {
+// whole returns the whole events that count as known, unless none can have the tags of f.
+// Reconciliations ask for hundreds of filters, and most match no pending event.
+func (r *RejectedIndex) whole(f nostr.Filter) (out []*PendingEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.mayMatch(f) {
+		return nil
+	}
 	now := time.Now()
 	for _, table := range r.events {
 		for _, w := range table.All() {
 			if r.counts(w.entry, now) {
-				out = append(out, w.Incoming.Event)
+				out = append(out, w)
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		r.Add(note(t, 2, 1))
 		require.Equal(t, pending.Held{}, r.Held())
-		require.Len(t, r.Stamps(nostr.Filter{Kinds: []int{graspsync.KindState}}), 2)
+		require.Len(t, r.EventKeys(nostr.Filter{Kinds: []int{graspsync.KindState}}), 2)
 		time.Sleep(7*24*time.Hour - 2*time.Minute)
 		require.False(t, r.Has(id(1)))
 		require.True(t, r.Has(id(2)))
@@ -159,6 +159,27 @@ func TestWithoutRoom(t *testing.T) {
 	})
 }
 
+// Whole events are found by their tags for as long as they are whole.
+func TestKeysByTag(t *testing.T) {
+	r := index(100, 2)
+	byTag := func(value string) int {
+		return len(r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"other", value}}}))
+	}
+	for i := range 4 { // two evict two
+		n := note(t, i, 1)
+		n.Incoming.Event.Tags = nostr.Tags{{"e", "all"}, {"e", fmt.Sprint(i)}, {"e"}, {"long", "x"}}
+		n.Waits = true
+		r.Add(n)
+	}
+	require.Equal(t, 2, byTag("all"))
+	require.Zero(t, byTag("1"))
+	require.Equal(t, 1, byTag("2"))
+	r.Forget(id(2))
+	require.Zero(t, byTag("2"))
+	require.Equal(t, 1, byTag("all"))
+	require.Empty(t, r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"all"}, "p": {"all"}}}))
+}
+
 // An unsaved event is kept whole until it is due. If only the id is left, it is requested at
 // growing intervals until its relay no longer has it.
 func TestUnsaved(t *testing.T) {
@@ -168,7 +189,7 @@ func TestUnsaved(t *testing.T) {
 		n.Unsaved, n.Due = true, time.Now().Add(4*time.Second)
 		r.Add(n)
 		require.True(t, r.Has(id(1)))
-		require.Empty(t, r.Stamps(nostr.Filter{}), "it is not stored")
+		require.Empty(t, r.EventKeys(nostr.Filter{}), "it is not stored")
 		turn, next := r.InTurn(9, time.Now(), time.Time{}, time.Time{})
 		require.Empty(t, turn)
 		require.Equal(t, n.Due, next)
@@ -227,7 +248,7 @@ func TestRestart(t *testing.T) {
 			a.Seen, b.Seen = time.Time{}, time.Time{} // it is due now
 		}
 		require.Equal(t, a, b)
-		require.Equal(t, r.Keys(id(i)), next.Keys(id(i)))
+		require.Equal(t, r.Dependencies(id(i)), next.Dependencies(id(i)))
 	}
 	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 2): {id(8)}}, next.Wanted())
 
