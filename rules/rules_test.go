@@ -290,46 +290,6 @@ func TestNotKept(t *testing.T) {
 	require.Nil(t, b.About().Name)
 }
 
-// Rules of a shared store move to a separate store once. Existing records of the target stay.
-func TestMove(t *testing.T) {
-	ctx, from, to := t.Context(), state.NewMemory(), state.NewMemory()
-	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
-	err := from.Put(ctx, state.Record{Key: "other", Value: []byte("x")})
-	require.NoError(t, err)
-	open := func(s state.Store) *rules.RuleSet {
-		b, err := rules.Open(ctx, s, rules.Config{})
-		require.NoError(t, err)
-		return b
-	}
-	name := "name"
-	old := open(from)
-	require.NoError(t, old.Set(ctx, rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(alice.PubKey()), Reason: "old"}))
-	require.NoError(t, old.Set(ctx, rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(bob.PubKey()), Reason: "old"}))
-	require.NoError(t, old.Describe(ctx, rules.ServerInfo{Name: &name}))
-	require.NoError(t, open(to).Set(ctx, rules.Rule{Action: rules.Allow, Subject: rules.OfAuthor(bob.PubKey())}))
-
-	n, err := rules.Migrate(ctx, from, failing{to})
-	require.ErrorIs(t, err, errDisk)
-	require.Zero(t, n)
-	require.Len(t, open(from).All(), 2, "nothing is lost by that")
-	n, err = rules.Migrate(ctx, from, to)
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
-	b := open(to)
-	require.Len(t, b.All(), 2)
-	require.True(t, b.BlocksRepository(alice.Ref("x")))
-	require.False(t, b.BlocksRepository(bob.Ref("x")))
-	require.Equal(t, name, *b.About().Name)
-	require.Empty(t, open(from).All())
-	_, err = from.Get(ctx, "other")
-	require.NoError(t, err)
-
-	require.NoError(t, b.Unset(ctx, rules.OfAuthor(alice.PubKey())))
-	n, err = rules.Migrate(ctx, from, to)
-	require.NoError(t, err)
-	require.Zero(t, n, "what was unset does not come back")
-}
-
 // A server blocks one author.
 func ExampleRuleSet() {
 	ctx := context.Background()

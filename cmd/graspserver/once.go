@@ -51,7 +51,7 @@ func once(ctx context.Context, opt options, log *slog.Logger, out io.Writer) (co
 		return false, fmt.Errorf("opening the state: %w", err)
 	}
 	defer records.Close()
-	op, err := openOperator(ctx, records, opt, log)
+	op, err := openOperator(ctx, opt, log)
 	if err != nil {
 		return false, err
 	}

@@ -33,8 +33,8 @@ type operator struct {
 // rulesDir is the folder of the rules. It is separate, because the other records may be deleted.
 func rulesDir(opt options) string { return filepath.Join(opt.data, "rules") }
 
-// openOperator opens the rules. Earlier versions stored them with the other records.
-func openOperator(ctx context.Context, records state.Store, opt options, log *slog.Logger) (_ *operator, err error) {
+// openOperator opens the rules.
+func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operator, err error) {
 	o := &operator{log: log, path: opt.rules}
 	defer func() {
 		if err != nil {
@@ -47,13 +47,6 @@ func openOperator(ctx context.Context, records state.Store, opt options, log *sl
 	}
 	if o.kept, err = state.Open(rulesDir(opt), state.Config{Logger: log}); err != nil {
 		return nil, fmt.Errorf("opening the rules: %w", err)
-	}
-	moved, err := rules.Migrate(ctx, records, o.kept)
-	if err != nil {
-		return nil, err
-	}
-	if moved > 0 {
-		log.Info("rules moved to their own folder, include it in backups", "folder", rulesDir(opt), "records", moved)
 	}
 	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	}
 	defer listener.Close()
 
-	op, err := openOperator(ctx, records, opt, log)
+	op, err := openOperator(ctx, opt, log)
 	if err != nil {
 		return err
 	}

@@ -82,11 +82,7 @@ func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet,
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the rules: %w", err)
 	}
-	_, err = rules.Migrate(ctx, s.Records, decided) // earlier versions stored rules in the server's records
-	var book *rules.RuleSet
-	if err == nil {
-		book, err = rules.Open(ctx, decided, rules.Config{})
-	}
+	book, err := rules.Open(ctx, decided, rules.Config{})
 	if err != nil {
 		return nil, nil, errors.Join(err, decided.Close())
 	}

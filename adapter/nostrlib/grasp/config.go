@@ -35,7 +35,7 @@ type Config struct {
 	Membership nip34.Membership
 	// Rules stores decisions of the operator, such as blocked authors. [Server.Control] changes
 	// them. Defaults to rules stored in State, and losing State then unblocks everything. [Open]
-	// therefore uses a store of its own, see [rules.Open] and [rules.Migrate].
+	// therefore uses a store of its own; see [rules.Open].
 	Rules *rules.RuleSet
 	// Audit, if set, is called before and after each command of an operator that changes something.
 	// Calls can be concurrent. Commands are logged in any case.
