@@ -42,6 +42,23 @@ func testLacks(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
+// In a test file the function is called TestLacksFails.
+func testQuiet(t *testing.T) {
+	store := syncmock.NewQuietStore(t) // empty
+	missing, err := lacks(t.Context(), store, graspsync.EventID{1})
+	require.NoError(t, err)
+	require.Len(t, missing, 1)
+
+	store.EXPECT().Has(gomock.Any(), gomock.Any()).Return(nil, context.DeadlineExceeded)
+	_, err = lacks(t.Context(), store, graspsync.EventID{1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A quiet mock answers every call, so that a test states only the calls that matter to it.
+func ExampleNewQuietStore() {
+	_ = testing.InternalTest{Name: "TestLacksFails", F: testQuiet}
+}
+
 // Test the calls of a Store: one call for all ids, and the handling of its failure.
 func Example() {
 	_ = testing.InternalTest{Name: "TestLacks", F: testLacks}

@@ -3,33 +3,32 @@ package syncmock_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
+	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/mock/gomock"
 
 	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/syncmock"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// Each interface has a mock, and each mock is current.
-var (
-	_ relaysync.Store     = (*syncmock.MockStore)(nil)
-	_ relaysync.Transport = (*syncmock.MockTransport)(nil)
-	_ relaysync.Conn      = (*syncmock.MockConn)(nil)
-	_ relaysync.Policy    = (*syncmock.MockPolicy)(nil)
-	_ relaysync.Holder    = (*syncmock.MockHolder)(nil)
-	_ relaysync.Verifier  = (*syncmock.MockVerifier)(nil)
-	_ relaysync.View      = (*syncmock.MockView)(nil)
-)
-
-func TestTypedMock(t *testing.T) {
-	store := syncmock.NewMockStore(gomock.NewController(t))
-	ids := []graspsync.EventID{{1}}
-	store.EXPECT().Has(gomock.Any(), ids).Return([]bool{true}, nil)
-	got, err := store.Has(t.Context(), ids)
+// Each mock is current. A quiet mock answers every call, and an expectation replaces one answer.
+func TestQuiet(t *testing.T) {
+	var _ relaysync.Transport = syncmock.NewQuietTransport(t)
+	var _ relaysync.Policy = syncmock.NewQuietPolicy(t)
+	store := syncmock.NewQuietStore(t)
+	saved, err := relaysync.Store(store).Save(t.Context(), make([]graspsync.Incoming, 2))
 	require.NoError(t, err)
-	assert.Equal(t, []bool{true}, got)
+	require.Equal(t, graspsync.Stored, saved[1].Result)
+	for range store.Events(t.Context(), nostr.Filter{}) {
+		t.Error("an empty store has no events")
+	}
+	conn, err := syncmock.NewQuietTransport(t).Dial(t.Context(), graspsync.RelayURL{})
+	require.NoError(t, err)
+	require.NoError(t, conn.Send(t.Context(), wire.Request{}))
+	store.EXPECT().Remove(gomock.Any(), gomock.Any()).Return(relaysync.ErrCannotRemove)
+	require.ErrorIs(t, store.Remove(t.Context(), graspsync.Event{}), relaysync.ErrCannotRemove)
 }
 
-func TestExample(t *testing.T) { testLacks(t) }
+func TestExample(t *testing.T) { testQuiet(t); testLacks(t) }
