@@ -44,44 +44,6 @@ func TestNamedWithoutARelay(t *testing.T) {
 	}
 }
 
-func TestNamedWithoutARelayIsBounded(t *testing.T) {
-	c := defaults()
-	c.MaxNamed = 2
-	p := newPlan(c)
-	ids := []graspsync.EventID{rootID(1), rootID(2), rootID(3)}
-	require.Equal(t, []Effect{Dropped{Reason: "named", Count: 1}}, p.Step(start, Named{IDs: ids}))
-	require.Equal(t, []Effect{Dropped{Reason: "named", Count: 3}}, p.Step(start, Named{IDs: ids}))
-}
-
-// Ids queued for a forgotten relay are requested from another one.
-func TestNamedMovesOn(t *testing.T) {
-	p, a, b := newPlan(defaults()), relayURL(t, "a"), relayURL(t, "b")
-	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a, b}))
-	effects := connect(t, p, start, b)
-	settle(p, start, b, effects)
-	require.Empty(t, fetched(p.Step(start, Named{Relay: a, IDs: []graspsync.EventID{rootID(1)}})))
-	effects = p.Step(start, full(repoRef("x"), []graspsync.RelayURL{b}))
-	require.Equal(t, []string{rootID(1).String()}, fetched(effects))
-}
-
-func TestNamedIDsOfOneQueryAreBounded(t *testing.T) {
-	c := defaults()
-	c.NamedIDs = 2
-	p, a := newPlan(c), relayURL(t, "a")
-	p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a}))
-	settle(p, start, a, connect(t, p, start, a))
-	asked := 0
-	for _, e := range p.Step(start, Named{Relay: a, IDs: []graspsync.EventID{rootID(1), rootID(2), rootID(3)}}) {
-		if s, ok := e.(Start); ok {
-			for _, q := range s.Batch.Queries {
-				require.LessOrEqual(t, len(q.Filter.IDs), 2)
-				asked += len(q.Filter.IDs)
-			}
-		}
-	}
-	require.NotZero(t, asked)
-}
-
 // A relay that announced a thousand invented ids per batch made two other relays get requests for
 // all of them. These used up the room for real ids.
 func TestPromiseP37_MadeUpIDs(t *testing.T) {

@@ -156,51 +156,6 @@ func (m *market) connected(d time.Duration, relays []graspsync.RelayURL) (share,
 	return share, least
 }
 
-// The choice of the relay to dial and of the connection to close examined all owners of connected
-// relays.
-func BenchmarkTurn(b *testing.B) {
-	for _, n := range []int{2_000, 20_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m := newMarket(nil, defaults())
-			hub := relayURL(b, "hub")
-			var all Changes
-			for i := range n {
-				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []graspsync.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
-			}
-			m.step(all)
-			m.wait(20*time.Minute, func() {})
-			require.Len(b, m.plan.dialer.connected, 256)
-			b.ResetTimer()
-			for range b.N { // one relay is closed for another one
-				m.now = m.now.Add(time.Minute)
-				m.plan.dialer.roomAt = time.Time{}
-				m.step(Tick{})
-			}
-		})
-	}
-}
-
-// BenchmarkList measures an owner who lists only a relay that all others list too.
-func BenchmarkList(b *testing.B) {
-	for _, n := range []int{2_000, 20_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m := newMarket(nil, defaults())
-			hub := relayURL(b, "hub")
-			var all Changes
-			for i := range n {
-				all.Repos = append(all.Repos, full(ownedBy(i, "repo"), []graspsync.RelayURL{hub, relayURL(b, fmt.Sprint("r", i))}).Repos...)
-			}
-			m.step(all)
-			b.ResetTimer()
-			for range b.N {
-				m.now = m.now.Add(time.Second)
-				m.step(full(ownedBy(n, "repo"), []graspsync.RelayURL{hub}))
-				m.step(Changes{Repos: []RepoChange{{Ref: ownedBy(n, "repo")}}})
-			}
-		})
-	}
-}
-
 // A new relay waited until all earlier relays of strangers were dialed: 26 minutes behind 1,000
 // dead relays, 81 behind 3,000. With turns per owner the attacker needs one key for each relay.
 func TestPromiseP37_NewRelayBehindDeadOnes(t *testing.T) {
@@ -257,43 +212,6 @@ func TestPromiseP37_FullTable(t *testing.T) {
 	m.wait(10*time.Minute, func() {})
 	t.Logf("first dial of a new relay in a full table: after %s", m.dialed[honest].Sub(began))
 	assert.True(t, m.plan.relays.byURL[honest].dial.connected)
-}
-
-// A relay that was disconnected for lack of room was dialed after relays that were never dialed,
-// and its history was fetched again if it came back more than 15 minutes later.
-func TestHungUpForRoom(t *testing.T) {
-	c := defaults()
-	c.MaxConnections, c.MaxDials = 2, 2
-	m := newMarket(t, c)
-	u := relayURL(t, "a")
-	m.step(full(ownedBy(0, "repo"), []graspsync.RelayURL{u}, 1))
-	m.step(full(ownedBy(1, "repo"), urls(t, 1)))
-	m.wait(time.Hour, func() {})
-	r := m.plan.relays.byURL[u]
-	require.Len(t, m.plan.dialer.connected, 2)
-	m.now = m.now.Add(time.Minute)
-	m.plan.Step(m.now, Settled{At: m.now})
-	m.plan.dialer.hangUp(m.plan.dialer.yields(m.now).to(r.dial.counts), m.now)
-	require.False(t, r.dial.connected, "of two with the same claim who has stood longest goes")
-	lost := m.now
-	m.now = m.now.Add(3 * time.Hour)
-	r.dial.retryAt = m.now
-	m.plan.effects = nil
-	effects := m.plan.Step(m.now, Tick{})
-	require.Contains(t, only[Dial](effects), Dial{Relay: u, Epoch: r.dial.epoch})
-	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
-	assert.Empty(t, only[Reset](effects))
-	for _, s := range only[Start](effects) {
-		assert.Equal(t, Recent, s.Batch.Kind)
-		assert.Equal(t, lost.Add(-15*time.Minute).Unix(), int64(*s.Batch.Queries[0].Filter.Since))
-	}
-	assert.NotEmpty(t, only[Start](effects))
-	// After a loss of the same length its history is fetched again.
-	m.plan.Step(m.now, Lost{Relay: u, Epoch: r.dial.epoch, AliveAt: m.now, RetryAt: m.now.Add(16 * time.Minute)})
-	m.now = m.now.Add(16 * time.Minute)
-	m.plan.Step(m.now, Tick{})
-	effects = m.plan.Step(m.now, Connected{Relay: u, Epoch: r.dial.epoch, Limits: usual})
-	assert.Len(t, only[Reset](effects), 1)
 }
 
 // Events that a relay had sent before it was disconnected, and that were unread for longer than the
@@ -360,27 +278,6 @@ func TestPromiseP37_LaterAuthors(t *testing.T) {
 	t.Logf("1,000 throw-away keys before 100 authors, room for 1,000: these are asked about on %.0f %% of the days, %d of them never", 100*float64(sum)/float64(days*len(later)), never)
 	require.Zero(t, never)
 	require.Greater(t, sum, days*len(later)/3)
-}
-
-// Among relays with equal priority the first queued is dialed first.
-func TestFirstComeOfEquals(t *testing.T) {
-	c := defaults()
-	c.MaxDials = 1
-	p, all := newPlan(c), urls(t, 16)
-	var dialed []graspsync.RelayURL
-	note := func(effects []Effect) {
-		for _, d := range only[Dial](effects) {
-			dialed = append(dialed, d.Relay)
-		}
-	}
-	for i, u := range all {
-		note(p.Step(start, full(ownedBy(i, "repo"), []graspsync.RelayURL{u})))
-	}
-	for i := 0; i < len(dialed); i++ {
-		r := p.relays.byURL[dialed[i]]
-		note(p.Step(start, Connected{Relay: r.url, Epoch: r.dial.epoch, Limits: usual}))
-	}
-	require.Equal(t, all, dialed)
 }
 
 // A relay that never becomes complete, because it always has more events, is disconnected after an

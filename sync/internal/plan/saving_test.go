@@ -54,27 +54,3 @@ func TestWhatCouldNotBeSavedIsAskedForWhenItCan(t *testing.T) {
 		})
 	}
 }
-
-// After another batch of the relay had ended in between, the waiting items were requested up to an
-// hour later.
-func TestWhatCouldNotBeSavedIsAskedForThoughOthersWere(t *testing.T) {
-	p, u, now := newPlan(defaults()), relayURL(t, "a"), start
-	p.Step(now, full(repoRef("x"), []graspsync.RelayURL{u}))
-	settle(p, now, u, connect(t, p, now, u))
-	started := func(effects []Effect, kind Kind) BatchID {
-		for _, s := range only[Start](effects) {
-			if s.Batch.Kind == kind {
-				return s.Batch.ID
-			}
-		}
-		return 0
-	}
-	named := started(p.Step(now, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}}), NamedIDs)
-	recent := started(p.Step(now, Skipped{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Since: now.Add(-time.Hour)}), Recent)
-	require.NotZero(t, named)
-	require.NotZero(t, recent)
-	p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: named, Result: Failed, Unsaved: true})
-	p.Step(now, Done{Relay: u, Epoch: p.relays.byURL[u].dial.epoch, Batch: recent})
-	require.NotZero(t, started(p.Step(now, Saving{}), NamedIDs))
-	require.False(t, p.relays.byURL[u].pending.late, "nothing waits any more")
-}

@@ -2,12 +2,10 @@ package plan
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
@@ -48,14 +46,6 @@ func TestTrapD3_WantShrinks(t *testing.T) {
 	assert.Zero(t, p.owners.table.Len())
 }
 
-// A relay that only a state-only repository listed was never forgotten.
-func TestStateOnlyRelayIsForgotten(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one"), Relays: []graspsync.RelayURL{u}, Level: LevelStateOnly}}})
-	effects := p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("one")}}})
-	assert.Equal(t, []Effect{Hangup{Relay: u, Epoch: 1}, Forget{Relay: u}}, effects)
-}
-
 // D5: every change sent every filter to every relay.
 func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 	p, all := newPlan(defaults()), urls(t, 10)
@@ -75,32 +65,6 @@ func TestTrapD5_OnlyWhatChanged(t *testing.T) {
 		assert.Equal(t, 1, s.Batch.Items)
 	}
 	assert.Empty(t, p.Step(start, full(repoRef("3"), []graspsync.RelayURL{all[4], all[3]}, 30, 31, 999)), "nothing has changed")
-}
-
-// A batch confirmed an item that it had not requested: the number of a deleted root event was
-// reassigned while the batch was in flight.
-func TestNumberUsedAgainWhileInFlight(t *testing.T) {
-	c := defaults()
-	c.MaxBatches = 8
-	p, u := newPlan(c), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}))
-	settle(p, start, u, connect(t, p, start, u))
-	old := only[Start](p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1)))
-	require.Len(t, old, 1)
-	effects := p.Step(start, Changes{Roots: []RootChange{{ID: rootID(1)}, {ID: rootID(2), Repos: []graspsync.RepoRef{repoRef("one")}}}})
-	require.Len(t, only[Start](effects), 1)
-	effects = p.Step(start, Done{Relay: u, Epoch: 1, Batch: old[0].Batch.ID})
-	assert.Empty(t, effects)
-	assert.Equal(t, 1, p.Status()[0].InFlight)
-}
-
-// The filters of a group were built with the kinds that its items had when the group was made.
-func TestNumberUsedAgainInQueue(t *testing.T) {
-	p, u := newPlan(defaults()), relayURL(t, "a")
-	p.Step(start, full(repoRef("one"), []graspsync.RelayURL{u}, 1, 2))
-	one, two := p.repos.item(rootID(1)), p.repos.item(rootID(2))
-	p.repos.infos[one] = itemInfo{kind: itemRepo, repo: p.repos.byRef[repoRef("one")]}
-	assert.Equal(t, "#a(1) #A(1) #q(1) 5#a(2) #e(1) #E(1) #q(1)", showFilters(p.repos.itemFilters([]Item{one, two})))
 }
 
 // A filter of history exceeded the low message size of a relay.
@@ -144,18 +108,6 @@ func TestPromiseP19_RetryAfter(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	assert.Equal(t, "disconnected connecting syncing live live with gaps",
-		fmt.Sprint(Disconnected, Connecting, Syncing, Live, LiveWithGaps))
-	p := newPlan(defaults())
-	p.Step(start, full(repoRef("one"), urls(t, 1), 1, 2))
-	p.Step(start, Changes{Repos: []RepoChange{{Ref: repoRef("two"), Level: LevelStateOnly}}})
-	repos, roots := p.Repos()
-	assert.Equal(t, []int{1, 2}, []int{repos, roots})
-	_, ok := newPlan(defaults()).NextWake()
-	assert.False(t, ok)
-}
-
 // hub returns a Snapshot of repositories with root events, each on 5 of the relays.
 func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
 	c := Snapshot{Repos: make([]RepoChange, 0, repos), Roots: make([]RootChange, 0, repos*roots)}
@@ -171,43 +123,4 @@ func hub(repos, roots int, relays []graspsync.RelayURL) Snapshot {
 		}
 	}
 	return c
-}
-
-// SPEC section 11: 1,000 repositories with 50 root events each on 100 relays take about 10 MB,
-// including the filters that live subscriptions share with their connections.
-func TestMemory(t *testing.T) {
-	relays := urls(t, 100)
-	in := hub(1000, 50, relays)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	c := defaults()
-	c.MaxDials = 100
-	p := newPlan(c)
-	p.Step(start, in)
-	wanted := heap()
-	batches := 0
-	var open []OpenLive
-	for len(p.dialer.connected) < len(relays) { // five at a time, because all have one owner
-		for _, u := range relays {
-			if p.relays.byURL[u].dial.connecting {
-				effects := connect(t, p, start, u)
-				open = append(open, only[OpenLive](effects)...)
-				batches += settle(p, start, u, effects)
-			}
-		}
-	}
-	after := heap()
-	runtime.KeepAlive(p)
-	p = nil //nolint:wastedassign // it frees the memory
-	used := float64(after-heap()) / (1 << 20)
-	runtime.KeepAlive(open)
-	t.Logf("wanted: %.1f MiB, confirmed: %.1f MiB, %d batches", float64(wanted-before)/(1<<20), used, batches)
-	assert.Less(t, used, 16.0)
-	assert.Less(t, float64(wanted-before)/(1<<20), 16.0)
-	runtime.KeepAlive(in)
 }
