@@ -118,16 +118,6 @@ func TestPromiseP24_SameSecond(t *testing.T) {
 	}
 }
 
-// NIP-77 answers cut like pages prove no completeness.
-func TestSecondReconciledUpToACap(t *testing.T) {
-	w := honest(t, offersNeg, 100, crowd(1_000, 50, 1, 1), nil)
-	w.negCap = 100
-	d, b := w.fetchAll(plan.Recent, rootsFilter(50))
-	assert.Zero(t, w.missing(b))
-	assert.Equal(t, plan.Complete, d.Result)
-	assert.Equal(t, Pages|Negent, d.Report.Method)
-}
-
 // A relay reconciled only the newest events up to its cap, and older events were never requested.
 func TestReconciledUpToACap(t *testing.T) {
 	for _, held := range []int{1, 3, 1 << 30} {
@@ -211,62 +201,6 @@ func TestReconciledUpToACapWhileOthersBring(t *testing.T) {
 	}
 }
 
-// A relay with smaller pages for one filter is detected even without older events.
-func TestSecondWithASmallerCap(t *testing.T) {
-	events := crowd(300, 20, 1, 1)[:300]
-	w := honest(t, refusesNegErr, 40, events, func(c *Config) { c.PageSize = 500 })
-	d, b := w.fetchAll(plan.History, rootsFilter(20))
-	assert.Zero(t, w.missing(b))
-	assert.Equal(t, plan.Complete, d.Result)
-
-	// The set is complete: a few more requests and no gap.
-	w = honest(t, refusesNegErr, 500, crowd(40, 1, 1, 1)[:40], func(c *Config) { c.PageSize = 500 })
-	d, _ = w.fetchAll(plan.History, rootsFilter(1))
-	assert.Equal(t, plan.Complete, d.Result)
-	assert.Less(t, w.sent[wire.TypeReq], 20)
-}
-
-// A refused part leaves its second unproven. The walk continues.
-func TestSecondRefused(t *testing.T) {
-	for _, refuse := range []func(w *world, sub string){
-		func(w *world, sub string) { w.say(closed(sub, "error: too complicated")) },
-		func(w *world, sub string) { w.say(notice("something went wrong"), eose(sub)) },
-		func(*world, string) {},
-	} {
-		w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
-		w.refuse = func(r wire.Request) bool {
-			f := r.Filters[0]
-			if f.Since == nil {
-				return false
-			}
-			refuse(w, r.Sub)
-			return true
-		}
-		d, b := w.fetchAll(plan.History, rootsFilter(4))
-		assert.Equal(t, plan.Gaps, d.Result)
-		assert.Equal(t, 1, d.Report.Seconds)
-		assert.True(t, b.got[w.events[50].ID])
-	}
-}
-
-// A rate limit within a second repeats the page.
-func TestSecondRateLimited(t *testing.T) {
-	w := honest(t, refusesNegErr, 20, crowd(50, 4, 1, 1), nil)
-	refused := 0
-	w.refuse = func(r wire.Request) bool {
-		if r.Filters[0].Since == nil || refused > 1 {
-			return false
-		}
-		refused++
-		w.say(closed(r.Sub, "rate-limited: slow down"))
-		return true
-	}
-	d, b := w.fetchAll(plan.History, rootsFilter(4))
-	assert.Equal(t, plan.Complete, d.Result)
-	assert.Zero(t, w.missing(b))
-	assert.Equal(t, 2, refused)
-}
-
 // The number of pages for all seconds of a batch is limited.
 func TestSecondsOfABatchAreBounded(t *testing.T) {
 	var events []*nostr.Event
@@ -291,29 +225,6 @@ func TestSecondsOfABatchAreBounded(t *testing.T) {
 	assert.Greater(t, d.Report.Seconds, 15)
 	assert.Less(t, d.Report.Seconds, 30, "the first were proven")
 	assert.LessOrEqual(t, w.sent[wire.TypeReq], splitRequests+200)
-}
-
-// A cursor does not pass a second that is unfinished or unproven. A resumed batch fetches it again.
-func TestCursorOfASecond(t *testing.T) {
-	w := honest(t, refusesNegErr, 20, crowd(500, 1, 1, 1), nil)
-	full := start.Add(-time.Hour).Unix()
-	w.refuse = func(r wire.Request) bool {
-		f := r.Filters[0]
-		if f.Since != nil {
-			for _, at := range w.s.Cursors() {
-				assert.Equal(t, plan.Cursor(full), at[0])
-			}
-		}
-		if f.Until == nil || int64(*f.Until) >= full {
-			return false
-		}
-		w.say(closed(r.Sub, "error: no more")) // the page below
-		return true
-	}
-	d, _ := w.fetchAll(plan.History, rootsFilter(1))
-	assert.Equal(t, plan.Failed, d.Result)
-	assert.Equal(t, []plan.Cursor{plan.Cursor(full)}, d.Cursors)
-	assert.Equal(t, 1, d.Report.Seconds)
 }
 
 // NIP-67: "finish" ends a walk and proves a second, "more" prevents both.
@@ -360,33 +271,4 @@ func TestUntilIgnored(t *testing.T) {
 	d, _ := w.fetchAll(plan.History, rootsFilter(1))
 	assert.Equal(t, plan.Gaps, d.Result)
 	assert.NotZero(t, d.Report.Seconds)
-}
-
-// A last second with at least twenty events is split on suspicion.
-func TestLeastDoubt(t *testing.T) {
-	for n, doubted := range map[int]bool{19: false, 20: true} {
-		w := honest(t, refusesNegErr, n, crowd(n, n, 1, 1)[:n], func(c *Config) { c.PageSize = 500 })
-		parts := 0
-		w.refuse = func(r wire.Request) bool {
-			if r.Filters[0].Since != nil {
-				parts++
-			}
-			return false
-		}
-		d, _ := w.fetchAll(plan.History, rootsFilter(n))
-		assert.Equal(t, plan.Complete, d.Result)
-		assert.Equal(t, doubted, parts > 0, "%d events", n)
-	}
-}
-
-// A cursor held back for a possibly cut set advances after the set was fetched by pages. Other
-// reasons still hold it back.
-func TestHoldOfACutSet(t *testing.T) {
-	for hold, want := range map[int64]int64{100: 0, 200: 200, noEnd: noEnd} {
-		s, q := New(defaults()), &query{b: &batch{}, filter: tagging("x"), cut: &cut{oldest: 100, below: true}, hold: hold}
-		assert.False(t, s.history.cutBelow(&query{b: q.b, cut: &cut{}}, 0), "nothing was below")
-		assert.True(t, s.history.cutBelow(q, 1))
-		assert.Equal(t, want, q.hold)
-		assert.EqualValues(t, 100, *q.walk.Next().Until)
-	}
 }

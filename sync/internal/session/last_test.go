@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
@@ -24,89 +23,6 @@ func taken(s *Session, take func([]Action)) {
 	for s.requests.opening != nil && s.requests.opening.kind == reqLive {
 		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.requests.opening.id}))
 	}
-}
-
-// A subscription of FollowLast takes no place of history and only unneeded live places.
-func TestLastComesLast(t *testing.T) {
-	s, open, take := narrow(t) // five places, three of them live
-	gone := func(actions []Action) (out []plan.LiveID) {
-		take(actions)
-		for _, a := range only[LiveClosed](actions) {
-			require.True(t, a.GaveWay)
-			out = append(out, a.Live)
-		}
-		return out
-	}
-	for i := range 3 {
-		require.Empty(t, gone(s.FollowLast(start, plan.LiveID(i+1), standing.Of(follows(i)...))))
-		taken(s, take)
-	}
-	require.Len(t, open, 3)
-	require.Equal(t, []plan.LiveID{4}, gone(s.FollowLast(start, 4, standing.Of(follows(4)...))), "there is no fourth place")
-	require.Len(t, open, 3)
-	// Live subscriptions take places of history first, and then those of FollowLast.
-	for i := range 2 {
-		require.Empty(t, gone(s.Follow(start, plan.LiveID(5+i), standing.Of(follows(5+i)...))))
-		taken(s, take)
-	}
-	require.Len(t, open, 5)
-	require.Equal(t, []plan.LiveID{3}, gone(s.Follow(start, 7, standing.Of(follows(7)...))), "what was opened last goes first")
-	taken(s, take)
-	require.Equal(t, []plan.LiveID{2}, gone(s.Fetch(start, batchOf(1, plan.History, tagging("a")))), "history has a place")
-	require.Len(t, open, 5)
-	var kinds []byte
-	for sub := range open {
-		kinds = append(kinds, sub[0])
-	}
-	require.ElementsMatch(t, []byte("llllr"), kinds)
-}
-
-// A subscription of FollowLast that had to be split counted as one request, so more requests were
-// open than the relay takes.
-func TestLastThatIsSplit(t *testing.T) {
-	s, open, take := narrow(t)
-	s.terms.MaxFilters = 2
-	var fs []nostr.Filter
-	for i := range 6 {
-		fs = append(fs, follows(i)...)
-	}
-	take(s.FollowLast(start, 1, standing.Of(fs...))) // three parts
-	for i := range 4 {
-		taken(s, take)
-		take(s.Follow(start, plan.LiveID(2+i), standing.Of(follows(10+i)...)))
-	}
-	taken(s, take)
-	require.Len(t, open, 4)
-	require.NotContains(t, s.requests.lives.parts, plan.LiveID(1), "all parts go together")
-	actions := s.FollowLast(start, 9, standing.Of(fs...))
-	take(actions)
-	require.Equal(t, plan.LiveID(9), one[LiveClosed](t, actions).Live)
-	require.NotContains(t, s.requests.lives.parts, plan.LiveID(9))
-}
-
-// If a relay takes fewer requests than declared, subscriptions of FollowLast are closed and history
-// continues.
-func TestHistoryRefusedForTooMany(t *testing.T) {
-	s, open, take := narrow(t)
-	for i := range 3 {
-		take(s.FollowLast(start, plan.LiveID(i+1), standing.Of(follows(i)...)))
-		taken(s, take)
-	}
-	take(s.Fetch(start, batchOf(1, plan.History, tagging("a"))))
-	var page string
-	for sub := range open {
-		if sub[0] == 'r' {
-			page = sub
-		}
-	}
-	delete(open, page)
-	actions := s.Receive(start, closed(page, "error: too many subscriptions"))
-	take(actions)
-	assert.Equal(t, plan.LiveID(3), one[LiveClosed](t, actions).Live)
-	taken(s, take)
-	require.Len(t, open, 3)
-	require.Len(t, s.requests.lives.parts, 2)
-	require.Equal(t, 1, s.requests.historic, "it is asked for again at once")
 }
 
 // The number of open requests never exceeds the relay's limit, as long as other subscriptions leave

@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -51,24 +50,6 @@ func TestPromiseP26_Windows(t *testing.T) {
 	}
 }
 
-// Only windows of one second that a relay refuses are fetched by pages.
-func TestWindowOfOneSecond(t *testing.T) {
-	events := append(crowd(15, 1, 1, 1)[:15], spaced(60, time.Second)[1:]...)
-	for i, ev := range events {
-		ev.ID, ev.Tags = eventID(i).String(), nostr.Tags{{"e", "x"}}
-	}
-	f := tagging("x")
-	since, until := nostr.Timestamp(start.Add(-2*time.Hour).Unix()), nostr.Timestamp(start.Unix())
-	f.Since, f.Until = &since, &until
-	w := honest(t, negTooLarge, 500, events, func(c *Config) { c.PageSize = 500 })
-	w.negMax = 10
-	d, b := w.fetchAll(plan.History, f)
-	assert.Equal(t, plan.Complete, d.Result)
-	assert.Zero(t, w.missing(b))
-	assert.Equal(t, Pages|Negent, d.Report.Method)
-	assert.LessOrEqual(t, d.Report.Pages, 2)
-}
-
 // P26: if a relay refuses every window as too large, pages are used after a limited number of
 // attempts.
 func TestPromiseP26_WindowsAreBounded(t *testing.T) {
@@ -80,68 +61,6 @@ func TestPromiseP26_WindowsAreBounded(t *testing.T) {
 	assert.Zero(t, w.missing(b))
 	assert.LessOrEqual(t, w.sent[wire.TypeNegOpen], 2*maxWindows)
 	assert.Less(t, w.sent[wire.TypeReq], 250)
-}
-
-// Failed windows have a cursor.
-func TestWindowFails(t *testing.T) {
-	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
-	w.negMax = 150
-	w.refuse = func(r wire.Request) bool {
-		oldest := graspsync.EventID{}
-		for _, s := range r.Filters[0].IDs {
-			id, err := graspsync.ParseEventID(s)
-			require.NoError(t, err)
-			if number(id) > number(oldest) {
-				oldest = id
-			}
-		}
-		if number(oldest) < 200 {
-			return false
-		}
-		w.say(closed(r.Sub, "error: shutting down"))
-		return true
-	}
-	w.hold(5)
-	d, b := w.fetchAll(plan.History, tagging("x"))
-	require.Equal(t, plan.Failed, d.Result)
-	at := int64(d.Cursors[0])
-	require.Positive(t, at)
-	fetched := 0
-	for _, ev := range w.events {
-		if int64(ev.CreatedAt) > at {
-			fetched++
-			require.True(t, b.got[ev.ID] || b.held[ev.ID], "above the cursor")
-		}
-	}
-	require.Greater(t, fetched, 50)
-}
-
-// An id that was announced and not served keeps the cursor above its window.
-func TestWindowWithUnserved(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
-		w.negMax = 150
-		w.hidden[w.events[30].ID] = true
-		w.refuse = func(r wire.Request) bool {
-			last := eventID(395).String()
-			if fails && slices.Contains(r.Filters[0].IDs, last) {
-				w.say(closed(r.Sub, "error: shutting down"))
-				return true
-			}
-			return false
-		}
-		d, _ := w.fetchAll(plan.History, tagging("x"))
-		assert.Equal(t, 1, d.Report.Missing)
-		assert.Equal(t, []graspsync.EventID{eventID(30)}, d.Report.Unserved)
-		if !fails {
-			assert.Equal(t, plan.Gaps, d.Result)
-			continue
-		}
-		assert.Equal(t, plan.Failed, d.Result)
-		if at := int64(d.Cursors[0]); at != 0 {
-			assert.GreaterOrEqual(t, at, int64(w.events[30].CreatedAt))
-		}
-	}
 }
 
 // P27: ids announced and not served, even at the second request, are reported. The number of
@@ -164,20 +83,6 @@ func TestPromiseP27_UnservedIsReported(t *testing.T) {
 	assert.Equal(t, []graspsync.EventID{eventID(7)}, d.Report.Unserved)
 	assert.Equal(t, 1, w.missing(b))
 	assert.Equal(t, 3, w.sent[wire.TypeReq], "two chunks, and one more try")
-}
-
-// Ids are requested in chunks of the size that the relay answers.
-func TestIDChunkIsLearned(t *testing.T) {
-	for _, limit := range []int{3, 20, 100, 249} {
-		w := honest(t, offersNeg, limit, spaced(3_001, time.Second), nil)
-		d, b := w.fetchAll(plan.History, tagging("x"))
-		t.Logf("cap %d: %d requests, %d missing", limit, w.sent[wire.TypeReq], d.Report.Missing)
-		require.Equal(t, w.missing(b), d.Report.Missing)
-		require.Less(t, w.sent[wire.TypeReq], 2*3_000/min(limit, 5)+100)
-		if limit >= 20 {
-			require.Zero(t, d.Report.Missing)
-		}
-	}
 }
 
 // Sets with many scattered differences need more rounds than one session has. The found ids are
@@ -263,41 +168,6 @@ func TestManyDifferencesConverge(t *testing.T) {
 	require.LessOrEqual(t, opened, 4)
 }
 
-// Unserved ids of an incomplete reconciliation are also counted.
-func TestSalvageWithUnserved(t *testing.T) {
-	w := honest(t, offersNeg, 500, spaced(3_000, time.Second), func(c *Config) { c.NegRounds = 3 })
-	w.hidden[w.events[2_990].ID] = true
-	w.negFrame = 4096
-	d, b := w.fetchAll(plan.History, tagging("x"))
-	assert.Equal(t, plan.Gaps, d.Result)
-	assert.Equal(t, 1, w.missing(b))
-	assert.Greater(t, w.sent[wire.TypeNegOpen], 1)
-}
-
-// A reconciliation ends after twice the maximum number of ids. All ids before the rest are then
-// fetched, not only the maximum.
-func TestSalvageKeepsAllThatWasFound(t *testing.T) {
-	for most := 20; most <= 140; most += 20 {
-		w := honest(t, offersNeg, 500, spaced(600, time.Second), func(c *Config) { c.NegIDs = most })
-		w.negFrame = 4096 // about 120 ids
-		d, b := w.fetchAll(plan.History, tagging("x"))
-		assert.Equal(t, plan.Complete, d.Result, most)
-		assert.Zero(t, w.missing(b), most)
-		assert.Greater(t, w.sent[wire.TypeNegOpen]+d.Report.Pages, 1, "it is not one reconciliation: %d", most)
-	}
-}
-
-// A batch ends at its deadline with all its parts.
-func TestExpiryInAWindow(t *testing.T) {
-	w := honest(t, negTooLarge, 500, spaced(400, time.Hour), nil)
-	w.negMax = 150
-	w.refuse = func(wire.Request) bool { return true } // silence
-	w.s.cfg.IdleTimeout, w.s.cfg.TotalTimeout = time.Hour, time.Hour
-	d, _ := w.fetchAll(plan.History, tagging("x"))
-	assert.Equal(t, plan.Failed, d.Result)
-	assert.Equal(t, "took too long", d.Report.Err)
-}
-
 // A session that the relay lost twice, or that became silent, is not repeated. Its ids are fetched,
 // and the rest by pages.
 func TestTrapH6_WhatWasFoundIsKept(t *testing.T) {
@@ -357,44 +227,4 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	require.Len(t, rest, 1)
 	require.Equal(t, wire.TypeNegOpen, rest[0].Request.Type)
 	require.NotNil(t, rest[0].Request.Filters[0].Since, "behind what was settled")
-}
-
-// After eight requests by id in a row without an event, the other ids are not requested.
-func TestBarrenRequests(t *testing.T) {
-	q := &query{b: &batch{}, ids: wanted{todo: []graspsync.EventID{eventID(100)}}}
-	chunk := func(n int) *request {
-		x := &request{want: make(map[graspsync.EventID]struct{}), asked: 2}
-		for i := range n {
-			x.want[eventID(i)] = struct{}{}
-		}
-		return x
-	}
-	for range 7 {
-		q.ids.took(chunk(2))
-	}
-	q.ids.took(chunk(1)) // one event arrived
-	for range 7 {
-		q.ids.took(chunk(2))
-	}
-	require.False(t, q.ids.retried)
-	require.Len(t, q.ids.todo, 1)
-	q.ids.took(chunk(2))
-	require.True(t, q.ids.retried)
-	require.Empty(t, q.ids.todo)
-	require.Contains(t, q.ids.unserved, eventID(100))
-}
-
-// If found ids did not arrive, the query has no cursor until the rest has arrived.
-func TestHoldOfARest(t *testing.T) {
-	for result, hold := range map[plan.Result]int64{plan.Complete: 0, plan.Gaps: noEnd} {
-		s := New(defaults())
-		b := &batch{parts: make([][]*query, 1), cursors: make([]plan.Cursor, 1)}
-		q := &query{id: 1, b: b, filter: tagging("x"), result: result, rest: &rest{window: window{0, 100}}}
-		s.history.queries[1] = q
-		s.history.idsDone(q)
-		require.Equal(t, hold, q.hold)
-		require.Nil(t, q.rest)
-		require.EqualValues(t, 100, *q.part.filter.Until)
-		require.NotNil(t, q.part.walk, "the rest comes by pages")
-	}
 }

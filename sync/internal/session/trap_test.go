@@ -62,13 +62,6 @@ func TestTrapH5_UntilIsInclusive(t *testing.T) {
 	assert.Len(t, only[Deliver](actions), 1)
 }
 
-// H7: the batch was registered after its first events had arrived.
-func TestTrapH7_RegisteredFirst(t *testing.T) {
-	s, r := paging(t)
-	d := one[Deliver](t, s.Receive(start, eventMsg(r.Sub, event(1, 0, "x"))))
-	assert.Equal(t, plan.BatchID(1), d.Batch)
-}
-
 // H11: a hostile list of ids caused allocations of its claimed size, and a peer that never agreed
 // kept a reconciliation running.
 func TestTrapH11_HugeCount(t *testing.T) {
@@ -137,9 +130,4 @@ func TestRepeatedPageCountsOnce(t *testing.T) {
 	}
 	s.Receive(start.Add(65*time.Second), eose(r.Sub))
 	assert.Equal(t, 7, s.history.pageSize)
-}
-
-func TestMethodNames(t *testing.T) {
-	assert.Equal(t, []string{"-", "REQ", "NIP-77", "NIP-77+REQ"},
-		[]string{Method(0).String(), Pages.String(), Negent.String(), (Pages | Negent).String()})
 }
