@@ -71,46 +71,6 @@ func ts(n int64) *nostr.Timestamp {
 	return &t
 }
 
-func TestLayer1(t *testing.T) {
-	assert.Equal(t, `{"kinds":[30617,30618]}`, filters.Layer1().String())
-}
-
-// Layer 1 is the two halves of what a narrowed one asks for.
-func TestAnnouncementsAndStates(t *testing.T) {
-	assert.Equal(t, `{"kinds":[30617]}`, filters.Announcements().String())
-	ref := graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: `a"b`}
-	twin := graspsync.RepoRef{Owner: graspsync.PubKey{0xcd}, Identifier: `a"b`}
-	assert.Equal(t, []string{`{"kinds":[30618],"#d":["a\"b","c"]}`}, jsons(filters.States([]graspsync.RepoRef{ref, {Identifier: "c"}, twin})))
-}
-
-func TestReposOfOne(t *testing.T) {
-	ref := graspsync.RepoRef{Owner: graspsync.PubKey{0xab}, Identifier: `a"b`}
-	hex := "ab" + strings.Repeat("00", 31)
-	assert.Equal(t, []string{
-		`{"#a":["30617:` + hex + `:a\"b"]}`,
-		`{"#A":["30617:` + hex + `:a\"b"]}`,
-		`{"#q":["30617:` + hex + `:a\"b"]}`,
-		`{"kinds":[5],"#a":["30617:` + hex + `:a\"b","30618:` + hex + `:a\"b"]}`,
-	}, jsons(filters.Repos([]graspsync.RepoRef{ref})))
-}
-
-func TestRootsOfOne(t *testing.T) {
-	hex := "ab" + strings.Repeat("00", 31)
-	assert.Equal(t, []string{
-		`{"#e":["` + hex + `"]}`, `{"#E":["` + hex + `"]}`, `{"#q":["` + hex + `"]}`,
-	}, jsons(filters.Roots([]graspsync.EventID{{0xab}})))
-}
-
-func TestDescendantsOfOne(t *testing.T) {
-	hex := "ab" + strings.Repeat("00", 31)
-	at := "39842:" + hex + ":x:y"
-	assert.Equal(t, []string{
-		`{"#e":["` + hex + `"]}`, `{"#E":["` + hex + `"]}`, `{"#q":["` + hex + `"]}`,
-		`{"#a":["` + at + `"]}`, `{"#A":["` + at + `"]}`, `{"#q":["` + at + `"]}`,
-	}, jsons(filters.Descendants([]filters.Descendant{{Address: at}, {ID: graspsync.EventID{0xab}}, {Address: at}})))
-	assert.Empty(t, filters.Descendants(nil))
-}
-
 // builder is a builder over n values and how many filters each tag name gets.
 type builder struct {
 	name  string
@@ -238,18 +198,6 @@ func TestBuildersChunk(t *testing.T) {
 	}
 }
 
-func TestBuildersLeaveInputAlone(t *testing.T) {
-	refs, ids, keys := repoRefs(20), eventIDs(20), pubKeys(20)
-	filters.Repos(refs)
-	filters.States(refs)
-	filters.Roots(ids)
-	filters.ByID(ids, 3)
-	filters.Deletions(keys)
-	assert.Equal(t, repoRefs(20), refs)
-	assert.Equal(t, eventIDs(20), ids)
-	assert.Equal(t, pubKeys(20), keys)
-}
-
 // A value that a relay refuses takes the other 99 of its filter with it.
 func TestPoisonValuesNeverReachFilters(t *testing.T) {
 	good := graspsync.RepoRef{Identifier: "good"}
@@ -335,12 +283,6 @@ func TestByID(t *testing.T) {
 	assert.Equal(t, want, got, "in the order given, each once")
 	assert.Len(t, filters.ByID(eventIDs(101), 0), 2)
 	assert.Len(t, filters.ByID(eventIDs(101), -1)[0].IDs, filters.MaxValues)
-}
-
-func TestLiveShared(t *testing.T) {
-	for _, f := range filters.Roots(eventIDs(250)) {
-		assert.Equal(t, filters.Live(f), filters.LiveShared(f))
-	}
 }
 
 func TestLiveAndBetween(t *testing.T) {

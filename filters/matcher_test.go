@@ -1,17 +1,14 @@
 package filters_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
 
@@ -188,83 +185,4 @@ func TestMatcher(t *testing.T) {
 	}
 	assert.False(t, filters.Compile(nil).Match(ev))
 	assert.False(t, filters.Compile([]nostr.Filter{{}}).Match(nil))
-}
-
-func TestMatcherKeepsNothingOfTheFilters(t *testing.T) {
-	f := nostr.Filter{
-		Kinds: []int{2, 1}, Authors: []string{"author"}, Since: ts(0),
-		Tags: nostr.TagMap{"e": {"x", "y"}, "a": {"z"}},
-	}
-	m := filters.Compile([]nostr.Filter{f})
-	assert.Equal(t, []int{2, 1}, f.Kinds)
-	assert.Len(t, f.Tags, 2)
-	f.Kinds[0], f.Kinds[1], f.Authors[0], *f.Since = 7, 7, "other", 1000
-	f.Tags["e"][0] = "other"
-	delete(f.Tags, "a")
-	assert.True(t, m.Match(&nostr.Event{Kind: 1, PubKey: "author", Tags: nostr.Tags{{"e", "x"}, {"a", "z"}}}))
-}
-
-func TestMatcherConcurrently(t *testing.T) {
-	m := filters.Compile(filters.Roots(eventIDs(500)))
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for j := range 500 {
-				ev := &nostr.Event{Tags: nostr.Tags{{"E", number32[graspsync.EventID](j).String()}}}
-				if !m.Match(ev) {
-					t.Errorf("goroutine %d: event %d did not match", i, j)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func BenchmarkMatcher(b *testing.B) {
-	m := filters.Compile(slices.Concat(filters.Repos(repoRefs(1000)), filters.Roots(eventIDs(6400))))
-	tags := func(value string) nostr.Tags {
-		out := nostr.Tags{{"p", "x"}, {"subject", "y"}}
-		for i := range 5 {
-			out = append(out, nostr.Tag{"t", fmt.Sprint(i)})
-		}
-		return append(out, nostr.Tag{"E", value})
-	}
-	for name, ev := range map[string]*nostr.Event{
-		"hit":  {Kind: 1111, Tags: tags(number32[graspsync.EventID](6399).String())},
-		"miss": {Kind: 1111, Tags: tags(number32[graspsync.EventID](7000).String())},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Match(ev)
-			}
-		})
-	}
-}
-
-func BenchmarkCompile(b *testing.B) {
-	fs := filters.Roots(eventIDs(6400))
-	b.ReportAllocs()
-	for b.Loop() {
-		filters.Compile(fs)
-	}
-}
-
-// A matcher that shares the lists of builders keeps none of its own.
-func TestMatcherThatShares(t *testing.T) {
-	fs := filters.Roots(eventIDs(6400))
-	few := testing.AllocsPerRun(10, func() { filters.CompileShared(fs) })
-	assert.Less(t, few, float64(3*len(fs)))
-	unordered := []string{"b", "a", "c"}
-	m := filters.CompileShared([]nostr.Filter{{Tags: nostr.TagMap{"e": unordered}}})
-	assert.Equal(t, []string{"b", "a", "c"}, unordered)
-	assert.True(t, m.Match(&nostr.Event{Tags: nostr.Tags{{"e", "a"}}}))
-}
-
-func BenchmarkCompileShared(b *testing.B) {
-	fs := filters.Roots(eventIDs(6400))
-	b.ReportAllocs()
-	for b.Loop() {
-		filters.CompileShared(fs)
-	}
 }

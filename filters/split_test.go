@@ -142,52 +142,6 @@ func TestSplitAgainstNaive(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// What can't be proven is at least looked for: all kinds, and all authors that turn
-// up, even those that turn up late.
-func TestSplitWidens(t *testing.T) {
-	c := &crowd{cap: 10}
-	for n := range 20 {
-		for range 9 {
-			c.add(7000+n%2, strings.Repeat(string(rune('a'+n)), 64), nostr.Tag{"a", "x"})
-		}
-	}
-	s := filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitBounds{Page: 10})
-	s.Heard(&nostr.Event{CreatedAt: busy - 1, Kind: 9, PubKey: "not of this second"})
-	got := c.run(t, s)
-	require.False(t, s.Complete())
-	require.Greater(t, len(got), 25, "kinds and authors that showed")
-	// heard of elsewhere
-	s = filters.NewSplit(nostr.Filter{Tags: nostr.TagMap{"a": {"x"}}}, busy, filters.SplitBounds{Page: 10})
-	for _, ev := range c.events {
-		s.Heard(ev)
-	}
-	got = c.run(t, s)
-	require.Len(t, got, len(c.events))
-	require.False(t, s.Complete(), "there may be others")
-}
-
-// An author that turns up when the others were asked for is asked for as well.
-func TestSplitWidensAgain(t *testing.T) {
-	s := filters.NewSplit(nostr.Filter{Kinds: []int{1}}, busy, filters.SplitBounds{Page: 2})
-	var asked [][]string
-	for n := 0; ; n++ {
-		f, ok := s.Next()
-		if !ok {
-			break
-		}
-		asked = append(asked, f.Authors)
-		switch {
-		case f.Authors == nil:
-			s.Saw(number32[graspsync.EventID](1), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "a"})
-			s.Saw(number32[graspsync.EventID](2), &nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "b"})
-		case n == 1:
-			s.Heard(&nostr.Event{CreatedAt: busy, Kind: 1, PubKey: "late"})
-		}
-		s.End(false, false)
-	}
-	require.Equal(t, [][]string{nil, {"a"}, {"b"}, {"late"}}, asked)
-}
-
 // A relay that answers everything with the same full page is soon given up.
 func TestSplitEndsWithAnyRelay(t *testing.T) {
 	f := nostr.Filter{Kinds: []int{1, 2, 3, 4, 5, 6, 7}, Tags: nostr.TagMap{"e": {"a", "b", "c", "d", "e", "f"}}}
@@ -208,42 +162,6 @@ func TestSplitEndsWithAnyRelay(t *testing.T) {
 	require.LessOrEqual(t, pages, 6)
 	s.End(true, false)
 	require.Equal(t, 5, s.Seen())
-}
-
-func TestSplitIsBounded(t *testing.T) {
-	c := &crowd{cap: 1}
-	f := nostr.Filter{Tags: nostr.TagMap{"e": {}}}
-	require.True(t, filters.NewSplit(f, busy, filters.SplitBounds{}).Done(), "an empty list matches nothing")
-	for n := range 400 {
-		v := fmt.Sprint(n)
-		f.Tags["e"] = append(f.Tags["e"], v)
-		c.add(n, strings.Repeat("a", 64), nostr.Tag{"e", v})
-	}
-	for opt, most := range map[filters.SplitBounds]int{{Page: 1}: 200, {Page: 1, Requests: 7}: 7} {
-		s := filters.NewSplit(f, busy, opt)
-		c.pages = 0
-		c.run(t, s)
-		require.Equal(t, most, c.pages)
-		require.False(t, s.Complete())
-	}
-}
-
-// A page that is repeated counts once.
-func TestSplitRepeatsAPage(t *testing.T) {
-	s := filters.NewSplit(nostr.Filter{Kinds: []int{1, 2}}, busy, filters.SplitBounds{Limit: 3, Page: 100})
-	for n := range 2 {
-		f, ok := s.Next()
-		require.True(t, ok)
-		require.Equal(t, []int{1}, f.Kinds)
-		require.Equal(t, 3, f.Limit)
-		s.Saw(number32[graspsync.EventID](n), &nostr.Event{CreatedAt: busy, Kind: 1})
-		s.Saw(number32[graspsync.EventID](n+1), &nostr.Event{CreatedAt: busy, Kind: 1})
-	}
-	s.End(false, false)
-	f, _ := s.Next()
-	require.Equal(t, []int{2}, f.Kinds)
-	s.End(false, false)
-	require.True(t, s.Complete())
 }
 
 // FuzzSplitHostile lets a relay answer anything: a split ends within its bound.
@@ -321,21 +239,4 @@ func TestTrapH5_CapShrinks(t *testing.T) {
 	for _, ev := range missed(r, got) {
 		require.Equal(t, nostr.Timestamp(100), ev.at)
 	}
-}
-
-// The cursor moved past a second before it was known whether it had been cut.
-func TestCursorWaitsForASuspect(t *testing.T) {
-	r := newModel(7, append(seconds(80, 90), slices.Repeat([]nostr.Timestamp{100}, 30)...)...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
-	for w.Pages() < 2 {
-		page, complete, more := r.answer(w.Next())
-		for _, ev := range page {
-			w.Saw(ev.id, ev.at)
-		}
-		w.End(complete, more)
-	}
-	require.Equal(t, int64(100), w.Until())
-	w = filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500, Until: w.Until()})
-	run(t, r, w)
-	require.Equal(t, []nostr.Timestamp{100}, w.Gaps())
 }

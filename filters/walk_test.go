@@ -148,44 +148,6 @@ func TestWalkFinishHintEndsAtOnce(t *testing.T) {
 	assert.False(t, w.Saw(graspsync.EventID{1}, 3), "after the end nothing is new")
 }
 
-func TestWalkMoreHint(t *testing.T) {
-	t.Run("with nothing at all", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
-		assert.Equal(t, filters.StepMore, w.End(false, true))
-		assert.Equal(t, filters.StepDone, w.End(false, true))
-		assert.False(t, w.Complete(), "the relay says that it has more")
-		assert.Empty(t, w.Gaps())
-	})
-	t.Run("the second try brings it", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
-		assert.Equal(t, filters.StepMore, w.End(false, true))
-		w.Saw(graspsync.EventID{1}, 7)
-		assert.Equal(t, filters.StepMore, w.End(false, true))
-		assert.EqualValues(t, 7, w.Until())
-		assert.Equal(t, filters.StepDone, w.End(true, false))
-		assert.True(t, w.Complete())
-	})
-	t.Run("below a second", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 100})
-		w.Saw(graspsync.EventID{1}, 7)
-		w.End(false, true)
-		w.Saw(graspsync.EventID{1}, 7)
-		assert.Equal(t, filters.StepMore, w.End(false, true))
-		assert.Equal(t, []nostr.Timestamp{7}, w.Gaps(), "a small page may be cut, too, if the relay says so")
-		assert.EqualValues(t, 6, w.Until())
-		assert.Equal(t, filters.StepDone, w.End(false, true), "two pages without progress are enough")
-		assert.Equal(t, []nostr.Timestamp{7}, w.Gaps(), "and not counted twice")
-		assert.False(t, w.Complete())
-	})
-	t.Run("resumed, with nothing", func(t *testing.T) {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{Until: 9})
-		assert.Equal(t, filters.StepMore, w.End(false, true))
-		assert.EqualValues(t, 8, w.Until())
-		assert.Equal(t, filters.StepDone, w.End(false, true))
-		assert.Equal(t, []nostr.Timestamp{8}, w.Gaps())
-	})
-}
-
 func TestWalkRepeatsABrokenPage(t *testing.T) {
 	r := newModel(4, seconds(11, 20)...)
 	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
@@ -218,60 +180,5 @@ func TestWalkRepeatsABrokenPage(t *testing.T) {
 	got := run(t, r, resumed)
 	for _, ev := range missed(r, got) {
 		assert.Greater(t, ev.at, nostr.Timestamp(14))
-	}
-}
-
-func TestWalkSaysWhatIsNew(t *testing.T) {
-	w := filters.NewWalk(nostr.Filter{Since: ts(3)}, filters.WalkStart{})
-	a, b, c := graspsync.EventID{1}, graspsync.EventID{2}, graspsync.EventID{3}
-	assert.True(t, w.Saw(a, 9))
-	assert.True(t, w.Saw(b, 7))
-	assert.False(t, w.Saw(b, 7), "twice on one page")
-	assert.False(t, w.Saw(c, 2), "older than since")
-	require.Equal(t, filters.StepMore, w.End(false, false))
-	assert.False(t, w.Saw(b, 7), "twice on two pages")
-	assert.True(t, w.Saw(c, 7))
-	assert.False(t, w.Saw(c, 7))
-	assert.False(t, w.Saw(a, 9), "not asked for")
-	assert.True(t, w.Saw(a, 5))
-}
-
-func TestWalkOwnsItsFilter(t *testing.T) {
-	f := nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}, Since: ts(1), Limit: 7, LimitZero: true}
-	w := filters.NewWalk(f, filters.WalkStart{Limit: 3})
-	f.Tags["e"][0], *f.Since = "changed", 100
-	next := w.Next()
-	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, next.String())
-	next.Tags["e"][0], *next.Since = "changed", 100
-	assert.JSONEq(t, `{"#e":["x"],"since":1,"limit":3}`, w.Next().String())
-
-	w.Saw(graspsync.EventID{1}, 50)
-	w.End(false, false)
-	*w.Next().Until = 1
-	assert.EqualValues(t, 50, w.Until())
-
-	w.Saw(graspsync.EventID{1}, 50)
-	w.End(false, false)
-	require.Len(t, w.Gaps(), 1)
-	w.Gaps()[0] = 0
-	assert.EqualValues(t, 50, w.Gaps()[0])
-}
-
-func TestStepString(t *testing.T) {
-	assert.Equal(t, "more", filters.StepMore.String())
-	assert.Equal(t, "done", filters.StepDone.String())
-	assert.Equal(t, "invalid", filters.Step(0).String())
-}
-
-func BenchmarkWalk(b *testing.B) {
-	r := newModel(500, seconds(1, 500)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
-		w.Next()
-		for _, ev := range r.events {
-			w.Saw(ev.id, ev.at)
-		}
-		w.End(false, false)
 	}
 }

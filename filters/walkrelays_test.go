@@ -31,28 +31,6 @@ func TestWalkRelayThatIgnoresUntil(t *testing.T) {
 	assert.Equal(t, []nostr.Timestamp{50}, resumed.Gaps())
 }
 
-// A relay that ignores limits and caps is paged through, too.
-func TestWalkRelayThatIgnoresLimit(t *testing.T) {
-	for _, limit := range []int{1, 7, 99, 100, 101, 250} {
-		r := newModel(1000, seconds(1, 200)...)
-		all := r.events
-		w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{Limit: limit})
-		got := map[graspsync.EventID]bool{}
-		for step := filters.StepMore; step == filters.StepMore; {
-			f := w.Next()
-			for _, ev := range all {
-				if f.Until == nil || ev.at <= *f.Until {
-					w.Saw(ev.id, ev.at)
-					got[ev.id] = true
-				}
-			}
-			step = w.End(false, false)
-			require.LessOrEqual(t, w.Pages(), 200)
-		}
-		assert.Empty(t, missed(r, got), "limit %d", limit)
-	}
-}
-
 // The same id for ever, at whatever time: the walk ends.
 func TestWalkHostileRelay(t *testing.T) {
 	for name, answer := range map[string]func(page int, until nostr.Timestamp) []stamp{
@@ -151,46 +129,4 @@ func TestWalkEventsThatComeInBetween(t *testing.T) {
 		}
 		require.Zero(t, len(missed(r, got)), "lost with seed %d", seed)
 	}
-}
-
-// A page size learned from other filters is too large for this one. The full
-// second shows all the same, by what is below it.
-func TestWalkPageSizeOfOtherFilters(t *testing.T) {
-	times := slices.Repeat([]nostr.Timestamp{100}, 30)
-	r := newModel(20, append(times, 50)...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
-	got := run(t, r, w)
-	assert.Len(t, missed(r, got), 10)
-	assert.Equal(t, []nostr.Timestamp{100}, w.Gaps())
-	assert.Equal(t, 500, w.PageSize())
-
-	// A small second with nothing below it is not in doubt.
-	r = newModel(20, 100, 100)
-	w = filters.NewWalk(nostr.Filter{}, filters.WalkStart{PageSize: 500})
-	run(t, r, w)
-	assert.True(t, w.Complete())
-}
-
-// What comes in between is no part of the page: if it were, later pages would look
-// smaller than this one, and a second that was cut would pass for complete.
-func TestWalkPageSizeWithoutEventsInBetween(t *testing.T) {
-	r := newModel(5, 30, 29, 28, 27, 26, 20, 20, 20, 20, 20, 20)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{})
-	page, _, _ := r.answer(w.Next())
-	for _, ev := range slices.Insert(page, 2, stamp{3, graspsync.EventID{1}}) {
-		w.Saw(ev.id, ev.at)
-	}
-	require.Equal(t, filters.StepMore, w.End(false, false))
-	assert.Equal(t, 5, w.PageSize())
-	assert.EqualValues(t, 26, w.Until())
-	run(t, r, w)
-	assert.Equal(t, []nostr.Timestamp{20}, w.Gaps())
-}
-
-// The relay would give more, but was not asked for more.
-func TestWalkSecondLargerThanTheLimit(t *testing.T) {
-	r := newModel(1000, slices.Repeat([]nostr.Timestamp{100}, 30)...)
-	w := filters.NewWalk(nostr.Filter{}, filters.WalkStart{Limit: 20, PageSize: 1000})
-	assert.Len(t, missed(r, run(t, r, w)), 10)
-	assert.Equal(t, []nostr.Timestamp{100}, w.Gaps())
 }

@@ -88,56 +88,6 @@ func TestHostIsProvenByOneRelay(t *testing.T) {
 	})
 }
 
-func TestHostWithOverlappingAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := tracker(t, health.Config{})
-		a, b := relay(t, "wss://host.example/a"), relay(t, "wss://host.example/b")
-		tr.Attempt(a)
-		tr.Attempt(b)
-		tr.Failed(a, errRefused) // counted when b began
-		r, ok := tr.ExportHost("host.example")
-		require.True(t, ok)
-		assert.Equal(t, 1, r.Failures)
-		tr.Failed(b, errRefused)
-		assert.Equal(t, time.Now().Add(10*time.Second), tr.HostNext("host.example"))
-		tr.Attempt(a)
-		tr.Forget(a)
-		assert.Equal(t, time.Now().Add(22*time.Second), tr.NextAttempt(b), "given up by us: it keeps its place")
-		tr.Lost(relay(t, "wss://unheard.example"), nil)
-		assert.Len(t, tr.Hosts(), 1)
-
-		// The connection of a held although another attempt had begun.
-		tr.Attempt(a)
-		tr.Attempt(b)
-		tr.Connected(a)
-		time.Sleep(time.Minute)
-		tr.Lost(a, nil)
-		assert.True(t, tr.HostProven("host.example"))
-	})
-}
-
-// Addresses that only an operator can allow have no host record.
-func TestHostOfOwnNetwork(t *testing.T) {
-	for url, host := range map[string]string{
-		"ws://127.0.0.1:7000": "", "ws://[::1]:7000": "", "ws://localhost:7000": "", "ws://10.1.2.3": "",
-		"ws://192.168.0.1": "", "ws://[fe80::1]": "", "wss://8.8.8.8": "8.8.8.8", "wss://[2606:4700::1]:1234": "2606:4700::1",
-		"wss://Relay.Example.": "relay.example",
-	} {
-		assert.Equal(t, host, health.Host(relay(t, url)), url)
-	}
-	tr := tracker(t, health.Config{})
-	for i := range 10 {
-		u := relay(t, fmt.Sprintf("ws://127.0.0.1:%d", 7000+i))
-		assert.True(t, tr.NextAttempt(u).IsZero())
-		tr.Attempt(u)
-		tr.Connected(u)
-	}
-	tr.Import(relay(t, "ws://127.0.0.1:9000"), health.Record{Proven: true})
-	tr.Import(relay(t, "ws://127.0.0.1:9001"), health.Record{Failures: 1})
-	tr.ImportHost("", health.Record{Failures: 1})
-	assert.Empty(t, tr.Hosts())
-}
-
 // P15: a restart allows no earlier attempt, with any subset of the records.
 func TestPromiseP15_HostsOverRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -224,28 +174,5 @@ func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 		next := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return 0.999 }}))
 		next.Import(u, health.Record{LastAttempt: time.Now()})
 		assert.InDelta(t, 66*time.Second, time.Until(next.NextAttempt(u)), float64(time.Second))
-	})
-}
-
-// A relay that connects and drops reset its backoff each time, and was never seen as degraded.
-func TestTrapT10_Flapping(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example")
-		dials := 0
-		for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); time.Sleep(time.Until(tr.NextAttempt(u))) {
-			tr.Attempt(u)
-			tr.Connected(u)
-			dials++
-			time.Sleep(time.Second)
-			tr.Lost(u, errRefused)
-		}
-		assert.LessOrEqual(t, dials, 36)
-		tr.Attempt(u)
-		tr.Connected(u)
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, health.Degraded, tr.Status(u).State, "recovered a short time ago")
-		time.Sleep(5 * time.Minute)
-		assert.Equal(t, health.Healthy, tr.Status(u).State)
-		assert.Less(t, tr.Status(u).UptimeShare(), 0.01)
 	})
 }

@@ -107,20 +107,3 @@ func TestAnyOrder(t *testing.T) {
 		require.Less(t, time.Until(s.NextAttempt), 26*time.Hour, sequence)
 	}
 }
-
-// ForgetExpired applies to the next process too if no attempt was made before.
-func TestForgivenWhileRefused(t *testing.T) {
-	u, err := graspsync.ParseRelayURL("wss://relay.example.com")
-	require.NoError(t, err)
-	tracker, err := NewTracker(Config{})
-	require.NoError(t, err)
-	tracker.Attempt(u)
-	tracker.Failed(u, errors.New("down"))
-	tracker.Attempt(u)
-	tracker.Refused(u, errors.New("not allowed"))
-	tracker.Forgive(u)
-	kept, ok := tracker.Export(u)
-	require.True(t, ok)
-	require.Equal(t, 1, kept.Failures)
-	require.Zero(t, kept.NextAttempt)
-}

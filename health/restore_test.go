@@ -2,7 +2,6 @@ package health
 
 import (
 	"encoding/json"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,18 +13,6 @@ import (
 	"github.com/graspsync/graspsync/internal/backoff"
 )
 
-// full returns a record with all fields set.
-func full() Record {
-	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
-	return Record{
-		Failures: 1, FailingSince: at(1), LastFailure: at(2), LastSuccess: at(3), RecoveredAt: at(4),
-		LastAttempt: at(5), NextAttempt: at(6), StoppedAt: at(17), Restarts: 18, RestartsSince: at(19), RateLimitedUntil: at(7), ConnectedAt: at(8),
-		Held: true, Dialing: true, Proven: true, LastError: "refused",
-		Attempts: 9, Connections: 10, FailedAttempts: 11, Disconnects: 12, Reconnects: 13, WasLost: true,
-		Up: 14, Down: 15, CountedTo: at(16),
-	}
-}
-
 // The form on disk. Fields may be added but not changed, because records of older versions must
 // stay readable.
 const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_failure":"2030-01-01T00:02:00Z",
@@ -33,49 +20,6 @@ const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_fai
 	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
 	"held":true,"dialing":true,"proven":true,"last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
 	"disconnects":12,"reconnects":13,"was_lost":true,"up_ns":14,"down_ns":15,"counted_to":"2030-01-01T00:16:00Z"}`
-
-func TestRecordJSON(t *testing.T) {
-	v := reflect.ValueOf(full())
-	for f := range v.Type().Fields() {
-		if !f.IsExported() { // not saved
-			continue
-		}
-		require.False(t, v.FieldByIndex(f.Index).IsZero(), "%s is not in this test", f.Name)
-	}
-	b, err := json.Marshal(full())
-	require.NoError(t, err)
-	assert.JSONEq(t, fullJSON, string(b))
-	var back Record
-	require.NoError(t, json.Unmarshal(b, &back))
-	assert.Equal(t, full(), back)
-
-	b, err = json.Marshal(Record{})
-	require.NoError(t, err)
-	assert.JSONEq(t, `{}`, string(b))
-}
-
-func TestSavedHasNoMonotonicTimes(t *testing.T) {
-	now := time.Now()
-	r := full()
-	r.before = &before{}
-	v := reflect.ValueOf(&r).Elem()
-	for f := range v.Type().Fields() {
-		if f.Type == reflect.TypeFor[time.Time]() {
-			v.FieldByIndex(f.Index).Set(reflect.ValueOf(now))
-		}
-	}
-	s := reflect.ValueOf(r.saved())
-	for f := range s.Type().Fields() {
-		if !f.IsExported() {
-			require.True(t, s.FieldByIndex(f.Index).IsZero(), "what is not saved is in nothing that is handed out")
-			continue
-		}
-		if got, ok := s.FieldByIndex(f.Index).Interface().(time.Time); ok {
-			assert.Equal(t, now.Round(0).UTC(), got, f.Name)
-		}
-	}
-	assert.Equal(t, Record{}, Record{}.saved())
-}
 
 func TestExportImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -193,11 +137,6 @@ func TestCleanRestartsWithinTenMinutes(t *testing.T) {
 		assert.Equal(t, tc.counted, r.Restarts)
 		assert.True(t, r.StoppedAt.IsZero())
 	}
-}
-
-func TestRestoreEscapesWhatAFileMayHold(t *testing.T) {
-	r := Config{}.withDefaults().restore(Record{LastError: "\x1b[2J\n"}, start, 0)
-	assert.Equal(t, `\x1b[2J\n`, r.LastError)
 }
 
 // FuzzImport checks that for any saved record, the relay is tried again within the rules, and the

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,22 +110,6 @@ func TestTrackerLifeOfARelay(t *testing.T) {
 	})
 }
 
-func TestTrackerRedialsWithinASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, random := range []float64{0, 0.5, 0.999, 1, 7} { // a Rand out of range changes nothing
-			tr := tracker(t, health.Config{}.With(health.Fixed{Rand: func() float64 { return random }}))
-			u := relay(t, "wss://relay.example.com")
-			tr.Attempt(u)
-			tr.Connected(u)
-			time.Sleep(time.Minute)
-			tr.Lost(u, nil)
-			wait := time.Until(tr.NextAttempt(u))
-			assert.True(t, wait >= 0 && wait < time.Second, "%v", wait)
-			assert.Zero(t, tr.Status(u).Failures)
-		}
-	})
-}
-
 func TestTrackerHostile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
@@ -161,90 +143,6 @@ func TestTrackerHonoursRetryAfter(t *testing.T) {
 		tr.Failed(other, tooMany{1000 * time.Hour})
 		assert.Equal(t, time.Hour, time.Until(tr.NextAttempt(other)), "a relay can't send us away for good")
 	})
-}
-
-func TestTrackerErrorTextIsBoundedAndEscaped(t *testing.T) {
-	tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
-	tr.Attempt(u)
-	tr.Failed(u, errors.New("\x1b[2J\n"+strings.Repeat("spam", 1000)))
-	got := tr.Status(u).LastError
-	assert.Len(t, got, graspsync.MaxText)
-	assert.True(t, strings.HasPrefix(got, `\x1b[2J\nspam`), got)
-	tr.Attempt(u)
-	tr.Failed(u, nil)
-	assert.Empty(t, tr.Status(u).LastError)
-}
-
-// Two spellings of one relay share a record, because the key is canonical.
-func TestTrackerOneRecordForAllSpellings(t *testing.T) {
-	tr := tracker(t, health.Config{})
-	for _, s := range []string{"wss://x.example", "wss://x.example/", "x.example", "WSS://X.example:443"} {
-		tr.Attempt(relay(t, s))
-		tr.Failed(relay(t, s), nil)
-	}
-	assert.Equal(t, 1, tr.Len())
-	assert.Equal(t, 4, tr.Status(relay(t, "x.example")).Failures)
-}
-
-func TestTrackerZeroRelay(t *testing.T) {
-	tr := tracker(t, health.Config{})
-	var none graspsync.RelayURL
-	tr.Attempt(none)
-	tr.Failed(none, nil)
-	tr.Import(none, health.Record{Failures: 3})
-	assert.Zero(t, tr.Len())
-	assert.Equal(t, health.Disconnected, tr.Status(none).State)
-}
-
-func TestTrackerAllEndsWhenAsked(t *testing.T) {
-	tr, n := tracker(t, health.Config{}), 0
-	tr.Attempt(relay(t, "wss://a.example"))
-	tr.Attempt(relay(t, "wss://b.example"))
-	for range tr.All() {
-		n++
-		break
-	}
-	assert.Equal(t, 1, n)
-}
-
-func TestTrackerAll(t *testing.T) {
-	tr := tracker(t, health.Config{})
-	var want []string
-	for i := range 10 {
-		u := relay(t, fmt.Sprintf("wss://r%d.example.com", i))
-		want = append(want, u.String())
-		tr.Attempt(u)
-		tr.Failed(u, nil)
-	}
-	var got []string
-	for u, s := range tr.All() {
-		got = append(got, u.String())
-		assert.Equal(t, 1, s.Failures)
-		tr.Forget(u) // the loop may change the tracker
-	}
-	slices.Sort(got)
-	assert.Equal(t, want, got)
-	for range tr.All() {
-		t.Error("all were forgotten")
-	}
-
-	for i := range 3 {
-		tr.Attempt(relay(t, fmt.Sprintf("wss://r%d.example.com", i)))
-	}
-	n := 0
-	for u := range tr.All() {
-		if n++; n == 1 {
-			for i := range 3 { // the loop skips removed relays
-				if other := relay(t, fmt.Sprintf("wss://r%d.example.com", i)); other != u {
-					tr.Forget(other)
-				}
-			}
-		}
-	}
-	assert.Equal(t, 1, n)
-	for range tr.All() {
-		break
-	}
 }
 
 // P14: repeated announcements that add and remove a relay cause no more attempts than one
@@ -299,25 +197,6 @@ func TestForgottenRelaysAreDroppedFirst(t *testing.T) {
 	assert.Equal(t, 1, tr.Status(a).Failures)
 	assert.Zero(t, tr.Status(b).Failures)
 	assert.EqualValues(t, 1, tr.Dropped())
-}
-
-// Forgetting a relay in use is no failure, and keeps its backoff and pause.
-func TestForgetInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
-		tr.Attempt(u)
-		tr.Connected(u)
-		tr.RateLimited(u, time.Time{})
-		tr.Forget(u)
-		tr.Lost(u, nil)
-		s := tr.Status(u)
-		assert.Zero(t, s.Failures)
-		assert.Equal(t, 5*time.Second, time.Until(s.NextAttempt))
-		assert.Equal(t, 65*time.Second, time.Until(s.RateLimitedUntil))
-		time.Sleep(65 * time.Second)
-		tr.Forget(u)
-		assert.Zero(t, tr.Len(), "nothing left to remember")
-	})
 }
 
 // Trap T1 with a tracker: a relay that is down for the first ten days is connected at the first
@@ -388,25 +267,6 @@ func TestTrackerIsBounded(t *testing.T) {
 	assert.Equal(t, 0, tr.Status(relay(t, "wss://flood-901.example.com")).Failures)
 }
 
-// The maximum number of records holds even if all relays are in use or proven.
-func TestTrackerIsBoundedWhateverIsInIt(t *testing.T) {
-	tr := tracker(t, health.Config{MaxRecords: 2})
-	a, b, c, d := relay(t, "wss://a.example"), relay(t, "wss://b.example"), relay(t, "wss://c.example"), relay(t, "wss://d.example")
-	tr.Import(a, health.Record{Proven: true})
-	tr.Attempt(b)
-	tr.Attempt(c)
-	assert.False(t, tr.KnownGood(a), "a proven relay goes before one in use")
-	tr.RateLimited(b, time.Time{}) // b is now the most recently changed
-	tr.Attempt(d)
-	assert.Equal(t, 2, tr.Len())
-	assert.EqualValues(t, 2, tr.Dropped())
-	_, ok := tr.Export(c)
-	assert.False(t, ok)
-	tr.Connected(c) // its record was evicted, so it starts again
-	assert.True(t, tr.Status(c).Connected)
-	assert.Equal(t, 2, tr.Len())
-}
-
 func TestTrackerConcurrentUse(t *testing.T) {
 	// Rand need not be safe for concurrent use. -race would report concurrent calls.
 	tr := tracker(t, health.Config{MaxRecords: 8}.With(health.Fixed{Rand: rand.New(rand.NewPCG(1, 2)).Float64}))
@@ -456,36 +316,4 @@ func TestTrackerConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Positive(t, attempts.Load())
-}
-
-// Concurrent events of one relay are all counted.
-func TestTrackerCountsEveryCall(t *testing.T) {
-	tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 100 {
-				tr.Attempt(u)
-			}
-		})
-	}
-	wg.Wait()
-	s := tr.Status(u)
-	assert.EqualValues(t, 800, s.Attempts)
-	assert.EqualValues(t, 799, s.FailedAttempts, "all but the last, which is under way")
-}
-
-func BenchmarkTracker(b *testing.B) {
-	tr := tracker(b, health.Config{})
-	urls := make([]graspsync.RelayURL, 1000)
-	for i := range urls {
-		urls[i] = relay(b, fmt.Sprintf("wss://r%d.example.com", i))
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		u := urls[i%len(urls)]
-		tr.Attempt(u)
-		tr.Failed(u, errRefused)
-		_ = tr.NextAttempt(u)
-	}
 }

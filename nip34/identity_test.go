@@ -2,7 +2,6 @@ package nip34
 
 import (
 	"encoding/hex"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -160,25 +159,6 @@ func TestIdentityLists(t *testing.T) {
 	}
 }
 
-// What stands behind the bound does not count for ourselves either.
-func TestListsWithinTheBound(t *testing.T) {
-	relays, clone := nostr.Tag{"relays"}, "https://h.example/"+NPub(key(1))+"/x.git"
-	for i := range MaxListed {
-		relays = append(relays, fmt.Sprintf("r%d.example", i))
-	}
-	tags := nostr.Tags{{"d", "x"}, append(relays, "h.example"), {"clone", clone}}
-	assert.False(t, identity(t, "h.example").Lists(announcement(t, key(1), tags...)))
-	tags[1] = append(nostr.Tag{"relays", "h.example"}, relays[1:]...)
-	assert.True(t, identity(t, "h.example").Lists(announcement(t, key(1), tags...)))
-}
-
-func TestSeveralNames(t *testing.T) {
-	id := identity(t, "a.example", "b.example:7000")
-	a := announcement(t, key(1), nostr.Tag{"d", "x"}, nostr.Tag{"relays", "wss://a.example"},
-		nostr.Tag{"clone", "http://b.example:7000/" + NPub(key(1)) + "/x.git"})
-	assert.True(t, id.Lists(a))
-}
-
 func TestParseIdentityRefuses(t *testing.T) {
 	// With a colon missing it was taken for a path on a host called https, and nothing
 	// ever listed us.
@@ -193,18 +173,6 @@ func TestParseIdentityRefuses(t *testing.T) {
 	assert.True(t, id.IsZero())
 	assert.Equal(t, Identity{}, id)
 	assert.False(t, id.IsRelay(relayURL(t, "wss://h.example")))
-}
-
-// The first pair is the example of NIP-19, the second from a real clone URL.
-func TestNpub(t *testing.T) {
-	for k, want := range map[string]string{
-		"7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e": "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg",
-		"bbb5dda0e15567979f0543407bdc2033d6f0bbb30f72512a981cfdb2f09e2747": "npub1hw6amg8p24ne08c9gdq8hhpqx0t0pwanpae9z25crn7m9uy7yarse465gr",
-	} {
-		pk, err := graspsync.ParsePubKey(k)
-		require.NoError(t, err)
-		assert.Equal(t, want, NPub(pk))
-	}
 }
 
 // naiveDecode reads bech32 as BIP-173 describes it, without a checksum.
@@ -247,26 +215,4 @@ func FuzzIdentity(f *testing.F) {
 		require.True(t, id.IsClone(a.Clones[0]))
 		require.Contains(t, a.Clones[0].Path, "npub1")
 	})
-}
-
-func TestAuthorities(t *testing.T) {
-	id, err := ParseIdentity("grasp.example.com", "127.0.0.1:7334")
-	require.NoError(t, err)
-	require.ElementsMatch(t, []graspsync.HostPort{
-		{Host: "grasp.example.com", Port: 443}, {Host: "grasp.example.com", Port: 80}, {Host: "127.0.0.1", Port: 7334},
-	}, id.HostPorts())
-	require.Equal(t, "grasp.example.com:443 grasp.example.com:80 127.0.0.1:7334", id.String())
-
-	// Who has a path shares the host: the dialer must reach what is beside it.
-	id, err = ParseIdentity("https://grasp.example.com/a%20b", "own.example:7334")
-	require.NoError(t, err)
-	require.Equal(t, []graspsync.HostPort{{Host: "own.example", Port: 7334}}, id.HostPorts())
-	require.Equal(t, "grasp.example.com:443/a%20b own.example:7334", id.String())
-}
-
-// The paths under which a service is reached are what its handler has to answer under.
-func TestIdentityPaths(t *testing.T) {
-	id, err := ParseIdentity("a.example", "https://b.example/git/", "c.example/git", "d.example/two%2Fparts/x")
-	require.NoError(t, err)
-	require.Equal(t, []string{"/git", "/two%2Fparts/x"}, id.Paths())
 }

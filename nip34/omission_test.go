@@ -64,27 +64,6 @@ func TestOmits(t *testing.T) {
 	}
 }
 
-// What people are told to list is listed.
-func TestWhatToList(t *testing.T) {
-	owner, err := graspsync.ParsePubKey(someKey)
-	require.NoError(t, err)
-	for domain, want := range map[string]string{
-		"grasp.example.com": "wss://grasp.example.com", "https://grasp.example.com/": "wss://grasp.example.com",
-		"127.0.0.1:3334": "ws://127.0.0.1:3334", "localhost:3334": "ws://localhost:3334", "grasp.example.com:8443": "wss://grasp.example.com:8443",
-		"http://example.com/git/": "ws://example.com/git", "[::1]:3334": "ws://[::1]:3334",
-	} {
-		us, err := nip34.ParseIdentity(domain)
-		require.NoError(t, err)
-		require.Equal(t, want, us.RelayURL(), domain)
-		for _, identifier := range []string{"demo", "a b/c", "ü"} {
-			a := announced(t, identifier, []string{us.RelayURL()}, []string{us.CloneURL(graspsync.RepoRef{Owner: owner, Identifier: identifier})})
-			require.True(t, us.Lists(a), "%s %s", domain, identifier)
-		}
-	}
-	require.Empty(t, nip34.Identity{}.RelayURL())
-	require.Empty(t, nip34.Identity{}.CloneURL(graspsync.RepoRef{}))
-}
-
 // What is listed in place of us comes in the order in which somebody looks for the mistake.
 func TestNearest(t *testing.T) {
 	us, err := nip34.ParseIdentity("grasp.example.com:3334")
