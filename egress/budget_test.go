@@ -173,31 +173,6 @@ func TestPromiseP14_ProvenHostIsNeverStarved(t *testing.T) {
 	})
 }
 
-// A place at an address was lost for good with each host that was proven there.
-func TestProofGivesBackThePlace(t *testing.T) {
-	for _, places := range []int{1, 2, 4} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, egress.BudgetConfig{}.With(egress.FixedBudget{PerAddress: places}))
-			for i := range 10 {
-				host := fmt.Sprintf("relay%d.example", i)
-				w.dns.set(host, "8.8.8.8")
-				_, err := w.dial(host)
-				require.NoError(t, err, "%d places, host %d", places, i)
-				w.d.Proven(host)
-			}
-			// Those who are not proven have as many places as before.
-			for i := range max(1, places-1) {
-				host := fmt.Sprintf("new%d.example", i)
-				w.dns.set(host, "8.8.8.8")
-				_, err := w.dial(host)
-				require.NoError(t, err, "%d places", places)
-			}
-			w.dns.set("more.example", "8.8.8.8")
-			w.refused("more.example")
-		})
-	}
-}
-
 func TestBudgetOfConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, egress.BudgetConfig{})
@@ -225,68 +200,6 @@ func TestBudgetOfConnections(t *testing.T) {
 			require.NoError(t, conn.Close())
 		}
 		assert.Equal(t, 10*time.Second, w.refused("h4.example"), "two ended without proof, one was proven")
-	})
-}
-
-func TestBudgetPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{PerMinute: 60})
-		n := 0
-		for i := range 600 { // ten attempts a second at addresses of their own
-			if _, err := w.dial(fmt.Sprintf("8.8.%d.%d", i/250, i%250)); err == nil {
-				n++
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		assert.InDelta(t, 60+6, n, 2)
-		assert.EqualValues(t, 600-n, w.b.Refused())
-	})
-}
-
-// An unproven host with two addresses is tried at one of them, the next time at the other.
-func TestBudgetOfTwoAddresses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{})
-		w.dns.set("two.example", "8.8.8.8", "2606:4700::1", "8.8.8.8")
-		w.fails["8.8.8.8"], w.fails["2606:4700::1"] = syscall.ECONNREFUSED, syscall.ECONNREFUSED
-		for _, want := range []string{"8.8.8.8", "2606:4700::1", "8.8.8.8"} {
-			w.tried = nil
-			w.fail("two.example")
-			assert.Equal(t, []string{want}, w.tried)
-			time.Sleep(5 * time.Second)
-		}
-		delete(w.fails, "2606:4700::1")
-		w.fails["8.8.8.8"] = syscall.ENETUNREACH
-		time.Sleep(10 * time.Second)
-		w.tried = nil
-		_, err := w.dial("two.example")
-		require.NoError(t, err)
-		assert.Equal(t, []string{"2606:4700::1"}, w.tried)
-		w.d.Proven("two.example")
-		w.fails["2606:4700::1"] = syscall.ECONNREFUSED
-		w.tried = nil
-		w.fail("two.example")
-		assert.Len(t, w.tried, 2, "once proven, one dial tries all")
-	})
-}
-
-func TestBudgetAllowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		allow := func(c *egress.Config) { c.Allow = prefixes("127.0.0.0/8", "64:ff9b::/96") }
-		w := newWorld(t, egress.BudgetConfig{}, allow)
-		w.fails["127.0.0.1"], w.fails["64:ff9b::808:808"] = syscall.ECONNREFUSED, syscall.ECONNREFUSED
-		for range 100 {
-			w.fail("127.0.0.1")
-		}
-		// What a translator leads to is not what the operator has opened.
-		w.fail("64:ff9b::8.8.8.8")
-		w.refused("64:ff9b::8.8.8.8")
-		w.refused("8.8.8.8")
-
-		w = newWorld(t, egress.BudgetConfig{}, allow, func(c *egress.Config) { c.BudgetAllowed = true })
-		w.fails["127.0.0.1"] = syscall.ECONNREFUSED
-		w.fail("127.0.0.1")
-		w.refused("127.0.0.1")
 	})
 }
 
@@ -350,37 +263,6 @@ func TestPromiseP15_BackoffGoesOn(t *testing.T) {
 	})
 }
 
-// A file that somebody broke, or a clock that was wrong, neither frees nor binds
-// anybody for longer than the rules do.
-func TestBudgetStateIsDistrusted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		far := time.Now().Add(1000 * 24 * time.Hour)
-		a := func(s string, b egress.AddressRecord) egress.AddressRecord {
-			b.Address = netip.MustParsePrefix(s)
-			return b
-		}
-		w := newWorld(t, egress.BudgetConfig{})
-		w.b.Import(egress.BudgetState{
-			Addresses: []egress.AddressRecord{
-				{}, a("8.8.8.0/24", egress.AddressRecord{Failures: 9}), a("::ffff:8.8.8.8/128", egress.AddressRecord{Failures: 9}),
-				a("1.0.0.1/32", egress.AddressRecord{Failures: math.MaxInt, FailingSince: far, LastFailure: far, NextAttempt: far}),
-				a("1.0.0.2/32", egress.AddressRecord{Failures: 3}),
-				a("1.0.0.3/32", egress.AddressRecord{Failures: -3, LastAttempt: time.Now().Add(-30 * time.Second)}),
-				a("1.0.0.4/32", egress.AddressRecord{Failures: 50, FailingSince: far.Add(-2000 * 24 * time.Hour), LastFailure: time.Now(), NextAttempt: far}),
-			},
-			Hosts: []egress.ProvenHost{{Host: ""}, {Host: "A.example"}, {Host: "a.example.", Addresses: prefixes("8.8.8.8/32")}},
-		})
-		assert.Len(t, w.b.Export().Addresses, 4)
-		assert.Empty(t, w.b.Export().Hosts)
-		_, err := w.dial("8.8.8.8")
-		require.NoError(t, err)
-		assert.Equal(t, 66*time.Minute, w.refused("1.0.0.1"))
-		assert.Equal(t, time.Hour, w.refused("1.0.0.2"))
-		assert.Equal(t, 30*time.Second, w.refused("1.0.0.3"))
-		assert.Equal(t, 1584*time.Minute, w.refused("1.0.0.4"))
-	})
-}
-
 func TestBudgetIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, egress.BudgetConfig{PerMinute: 100_000}.With(egress.FixedBudget{MaxAddresses: 10, MaxHosts: 10, Rand: math.NaN}))
@@ -413,26 +295,6 @@ func TestBudgetIsBounded(t *testing.T) {
 		hosts := w.b.Export().Hosts
 		assert.Len(t, hosts[len(hosts)-1].Addresses, 16)
 	})
-}
-
-// Time in which nobody tried is no time of failure.
-func TestBudgetDeathNeedsAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{})
-		w.fails["8.8.8.8"] = syscall.ECONNREFUSED
-		w.fail("8.8.8.8")
-		time.Sleep(100 * 24 * time.Hour)
-		w.fail("8.8.8.8")
-		assert.Equal(t, 10*time.Second, w.refused("8.8.8.8"))
-	})
-}
-
-func TestBudgetConfig(t *testing.T) {
-	_, err := egress.NewBudget(egress.BudgetConfig{PerMinute: -1})
-	require.ErrorContains(t, err, "PerMinute")
-	b, err := egress.NewBudget(egress.BudgetConfig{})
-	require.NoError(t, err)
-	assert.Empty(t, b.Export())
 }
 
 func FuzzBudgetState(f *testing.F) {

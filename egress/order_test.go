@@ -23,26 +23,6 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-func TestAttempts(t *testing.T) {
-	for _, row := range []struct {
-		network  string
-		in, want []netip.Addr
-	}{
-		{"tcp", nil, nil},
-		{"tcp", addrs("1.0.0.1"), addrs("1.0.0.1")},
-		{"tcp", addrs("1.0.0.2", "1.0.0.1"), addrs("1.0.0.2", "1.0.0.1")},
-		{"tcp", addrs("2a00::1", "2a00::2", "1.0.0.1", "1.0.0.2"), addrs("2a00::1", "1.0.0.1", "2a00::2", "1.0.0.2")},
-		{"tcp", addrs("2a00::1", "2a00::2", "2a00::3", "2a00::4", "2a00::5", "1.0.0.1"), addrs("2a00::1", "1.0.0.1", "2a00::2", "2a00::3")},
-		{"tcp", addrs("1.0.0.1", "2a00::1", "2a00::2", "2a00::3", "2a00::4"), addrs("1.0.0.1", "2a00::1", "2a00::2", "2a00::3")},
-		{"tcp", addrs("1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4", "1.0.0.5", "1.0.0.6"), addrs("1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4")},
-		{"tcp4", addrs("2a00::1", "1.0.0.1", "1.0.0.2"), addrs("1.0.0.1", "1.0.0.2")},
-		{"tcp6", addrs("1.0.0.1", "2a00::1", "1.0.0.2"), addrs("2a00::1")},
-		{"tcp6", addrs("1.0.0.1"), nil},
-	} {
-		assert.Equal(t, row.want, egress.Attempts(row.in, row.network), "%s %v", row.network, row.in)
-	}
-}
-
 // TestInOrder plays servers that refuse at once, never answer, or connect after a
 // while; times are exact.
 func TestInOrder(t *testing.T) {
