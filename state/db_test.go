@@ -110,15 +110,6 @@ func TestDBIsOpenOnce(t *testing.T) {
 	open(t, dir, state.Config{})
 }
 
-func TestDBRefusesABadConfig(t *testing.T) {
-	_, err := state.Open(t.TempDir(), state.Config{MaxBytes: -1})
-	require.ErrorContains(t, err, "MaxBytes")
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = state.Open(file, state.Config{})
-	require.Error(t, err)
-}
-
 // Close works beside writers, and waiting changes share a few transactions.
 func TestDBClosesBesideWriters(t *testing.T) {
 	dir := t.TempDir()
@@ -262,31 +253,6 @@ func TestDBConvertsAnOldFolder(t *testing.T) {
 	require.Len(t, all(t, open(t, dir, state.Config{})), 25, "it is converted once")
 }
 
-// For an old file that is truncated or damaged anywhere, the records before the damage are
-// converted, and the rest is logged.
-func TestDBConvertsADamagedOldFolder(t *testing.T) {
-	whole := all(t, open(t, fixture(t, func(b []byte) []byte { return b }), state.Config{}))
-	for at := 0; at < 2772; at += 61 {
-		for name, change := range map[string]func([]byte) []byte{
-			"cut":     func(b []byte) []byte { return b[:at] },
-			"damaged": func(b []byte) []byte { b[at] ^= 1; return b },
-		} {
-			dir := fixture(t, change)
-			d, err := state.Open(dir, state.Config{})
-			require.NoError(t, err)
-			have := all(t, d)
-			for key, value := range have {
-				require.Contains(t, []string{whole[key], `{"state":"old"}`, "{}"}, value, "%s at %d: %s", name, at, key)
-			}
-			if name == "damaged" && (at < 8 || at >= 28) {
-				require.Equal(t, 1, d.Stats().SetAside, "%s at %d", name, at)
-			}
-			require.FileExists(t, filepath.Join(dir, "state.log.old"))
-			require.NoError(t, d.Close())
-		}
-	}
-}
-
 func TestDBMetrics(t *testing.T) {
 	d := open(t, t.TempDir(), state.Config{})
 	require.NoError(t, d.Put(t.Context(), state.Record{Key: "abc", Value: make([]byte, 7)}))
@@ -313,40 +279,4 @@ ngit_state_writes_total 1
 	problems, err := testutil.CollectAndLint(d.Collector("ngit"))
 	require.NoError(t, err)
 	require.Empty(t, problems)
-}
-
-// The cost of a durable batch with 50,000 records in the store.
-func BenchmarkPut(b *testing.B) {
-	d := open(b, b.TempDir(), state.Config{})
-	var batch []state.Record
-	for i := range 50_000 {
-		batch = append(batch, state.Record{Key: fmt.Sprintf("sync/health/wss://relay%d.example.com", i), Value: make([]byte, 500)})
-	}
-	require.NoError(b, d.Put(b.Context(), batch...))
-	for _, n := range []int{1, 100} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				from := i * 7919 % (len(batch) - n)
-				require.NoError(b, d.Put(b.Context(), batch[from:from+n]...))
-			}
-		})
-	}
-}
-
-// A restart with 150,000 records.
-func BenchmarkOpen(b *testing.B) {
-	dir := b.TempDir()
-	d := open(b, dir, state.Config{})
-	var batch []state.Record
-	for i := range 150_000 {
-		batch = append(batch, state.Record{Key: fmt.Sprintf("sync/health/wss://relay%d.example.com", i), Value: make([]byte, 500)})
-	}
-	require.NoError(b, d.Put(b.Context(), batch...))
-	require.NoError(b, d.Close())
-	for b.Loop() {
-		d, err := state.Open(dir, state.Config{})
-		require.NoError(b, err)
-		require.Equal(b, 150_000, d.Stats().Keys)
-		require.NoError(b, d.Close())
-	}
 }
