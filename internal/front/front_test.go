@@ -199,33 +199,6 @@ func TestBodiesThatAreLeft(t *testing.T) {
 	}
 }
 
-// After a handler closed a body early, the rest was read as the next request. Behind a proxy the
-// sender could thereby choose the answers of other clients.
-func TestBodiesThatAreClosedEarly(t *testing.T) {
-	asked := make(chan string, 1<<16)
-	s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Path
-		_ = r.Body.Close()
-		_, _ = fmt.Fprint(w, "hello")
-	}), time.Minute))
-	defer s.Close()
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://")) //nolint:noctx // it is over at once
-	require.NoError(t, err)
-	defer c.Close()
-	next := "GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
-	rest := strings.Repeat(next, 1+(1<<20)/len(next))
-	go func() {
-		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(rest), rest)
-	}()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.True(t, resp.Close, "it is not kept")
-	require.Equal(t, "/", <-asked)
-	require.Empty(t, asked)
-}
-
 // The files of a form are removed after the answer, like in net/http.
 func TestFilesOfAForm(t *testing.T) {
 	folder := t.TempDir()
@@ -251,32 +224,6 @@ func TestFilesOfAForm(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	s.Close()
 	require.Empty(t, files())
-}
-
-// A handler that closed a complete body, removed deadlines, and continued to work was canceled at
-// the deadline of the body.
-func TestWorkAfterTheBodyIsClosed(t *testing.T) {
-	const most = 100 * time.Millisecond
-	for _, size := range []int{100, 1 << 20} { // the body is read completely, or partly
-		s := httptest.NewServer(front.Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			err := r.Body.Close()
-			conn := http.NewResponseController(w)
-			_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
-			select {
-			case <-r.Context().Done():
-				err = r.Context().Err()
-			case <-time.After(4 * most):
-			}
-			_, _ = fmt.Fprint(w, err)
-		}), most))
-		resp, err := http.Post(s.URL, "", strings.NewReader(strings.Repeat("x", size))) //nolint:noctx // it is over soon
-		require.NoError(t, err)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "<nil>", string(text))
-		s.Close()
-	}
 }
 
 // A handler may pause before and between reads, because git may be slow, and a queue long.

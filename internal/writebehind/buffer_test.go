@@ -35,12 +35,6 @@ func many(prefix string, n int) (out []Change) {
 	return out
 }
 
-func putAll(b *Buffer, changes []Change) {
-	for _, c := range changes {
-		b.Put(c.Key, c.Value)
-	}
-}
-
 // complete sets defaults for a test.
 func complete(cfg Config) Config {
 	if cfg.Delay == 0 {
@@ -150,147 +144,6 @@ func after(t *testing.T, d time.Duration) {
 	t.Helper()
 	time.Sleep(d)
 	synctest.Wait()
-}
-
-// Changes without waiters are written together three seconds after the first, and ten seconds after
-// a failure. Changes with waiters are written immediately, alone.
-func TestWhenThingsAreWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, s, stop := timing(t, 0, Config{})
-		defer stop()
-		put := func(key string, value byte) { b.Put(key, of([]byte{value})) }
-		put("a", 1)
-		after(t, 2*time.Second)
-		put("b", 1)
-		put("a", 2)
-		require.NoError(t, b.Save(t.Context(), one("c", 1), one("d", 1)))
-		require.Equal(t, []string{"2s c d"}, s.take())
-		after(t, time.Second-1)
-		require.Empty(t, s.take())
-		after(t, 1)
-		require.Equal(t, []string{"3s a b"}, s.take())
-		after(t, time.Hour-3*time.Second)
-		require.Empty(t, s.take())
-
-		put("a", 3)
-		put("b", 3)
-		require.NoError(t, b.Flush(t.Context()))
-		require.Equal(t, []string{"1h0m0s a b"}, s.take())
-		after(t, time.Minute)
-		require.Empty(t, s.take(), "there was nothing else")
-
-		s.set(map[string]error{"": errDisk})
-		put("a", 4)
-		after(t, 12*time.Second)
-		require.Equal(t, []string{"1h1m3s a"}, s.take())
-		put("b", 4) // written with the other change
-		after(t, time.Second)
-		require.Equal(t, []string{"1h1m13s a b"}, s.take())
-		s.set(nil)
-		after(t, 10*time.Second)
-		require.Equal(t, []string{"1h1m23s a b"}, s.take())
-		after(t, time.Hour)
-		require.Empty(t, s.take())
-
-		// A change that the store refuses does not prevent other writes.
-		s.set(map[string]error{"a": state.ErrFull})
-		put("a", 5)
-		put("b", 5)
-		after(t, 3*time.Second)
-		log := s.take()
-		slices.Sort(log)
-		require.Equal(t, []string{"2h1m26s a", "2h1m26s a b", "2h1m26s b"}, log)
-		s.set(nil)
-		after(t, 10*time.Second)
-		require.Equal(t, []string{"2h1m36s a"}, s.take())
-	})
-}
-
-// A batch has at most 8 MiB plus one value.
-func TestHowMuchIsWrittenTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, s, stop := timing(t, time.Second, Config{})
-		defer stop()
-		for i := range 9 {
-			b.Put(fmt.Sprint(i), of(make([]byte, 3<<20)))
-		}
-		require.NoError(t, b.Flush(t.Context()))
-		require.Len(t, s.take(), 3)
-		require.Equal(t, 3*time.Second, time.Since(s.began))
-	})
-}
-
-// reports contains the log and the counts of a Buffer.
-type reports struct {
-	mu      sync.Mutex
-	text    strings.Builder // guarded by mu
-	dropped map[string]int  // guarded by mu
-}
-
-func (r *reports) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(b)
-}
-
-func (r *reports) drop(reason string, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.dropped == nil {
-		r.dropped = make(map[string]int)
-	}
-	r.dropped[reason] += n
-}
-
-func (r *reports) log() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
-func (r *reports) counts() map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.dropped)
-}
-
-// A failing store is logged once per minute, but not after the end of ctx. Dropped changes are
-// counted by reason.
-func TestWhatIsSaidOfAStoreThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r reports
-		b, s, stop := timing(t, 0, Config{Logger: slog.New(slog.NewTextHandler(&r, nil)), Dropped: r.drop})
-		s.set(map[string]error{"": errDisk})
-		b.Put("a", of([]byte{1}))
-		after(t, 3*time.Second)
-		lines := func() int { return strings.Count(r.log(), "\n") }
-		require.Equal(t, 1, lines())
-		for _, part := range []string{
-			"level=ERROR", "saving persistent state failed", "key=a",
-			`error="writing: input/output error"`,
-		} {
-			require.Contains(t, r.log(), part)
-		}
-		for minute := range 3 {
-			after(t, time.Minute-1)
-			require.Equal(t, 1+minute, lines())
-			after(t, 1)
-			require.Equal(t, 2+minute, lines())
-		}
-		require.Empty(t, r.counts())
-		s.set(nil)
-		after(t, time.Hour)
-		require.Equal(t, 4, lines())
-		b.Put("a", of(make([]byte, 4<<20+1)))
-		after(t, time.Hour)
-		require.Equal(t, map[string]int{"size": 1}, r.counts())
-		require.Equal(t, 4, lines(), "that is not the store's")
-		s.set(map[string]error{"": errDisk}, time.Second)
-		b.Put("a", of([]byte{2}))
-		after(t, 3500*time.Millisecond)
-		stop()
-		require.Equal(t, 4, lines(), "we end")
-	})
 }
 
 // Save and Flush return the error of their changes. Values of the maximum length are written.
@@ -423,19 +276,6 @@ func TestWhateverFailsTheLastWordIsKept(t *testing.T) {
 	}
 }
 
-// The queue has room for MaxQueue keys. A key in the queue keeps its place.
-func TestHowMuchThereIsRoomFor(t *testing.T) {
-	var r reports
-	b := New(state.NewMemory(), complete(Config{MaxQueue: 3, Dropped: r.drop}))
-	for _, key := range []string{"a", "b", "c", "c"} {
-		require.True(t, b.Put(key, of([]byte{1})))
-	}
-	require.Empty(t, r.counts())
-	require.False(t, b.Put("d", of([]byte{1})))
-	require.ErrorIs(t, b.Save(t.Context(), one("d", 1)), ErrFull)
-	require.Equal(t, map[string]int{"queue": 2}, r.counts())
-}
-
 // The newest of many changes is written with its value at the time of the write. Equal values,
 // including loaded values, are not written again. Removed keys are deleted.
 func TestNewestIsWritten(t *testing.T) {
@@ -488,72 +328,6 @@ func TestLoadThatFails(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "loading records: ")
 	require.NoError(t, b.Load(t.Context(), "b", func(string, []byte) (bool, error) { return true, errDisk }))
-}
-
-// Flush returned immediately during a write. If Run was ended afterwards, the write was canceled.
-func TestFlushWaitsForWhatIsBeingWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, s, stop := timing(t, time.Second, Config{})
-		defer stop()
-		b.Put("a", of([]byte{1}))
-		after(t, 3500*time.Millisecond)
-		require.Len(t, s.take(), 1)
-		require.NoError(t, b.Flush(t.Context()))
-		require.Equal(t, 4*time.Second, time.Since(s.began))
-		_, err := s.Get(t.Context(), "a")
-		require.NoError(t, err)
-		s.set(map[string]error{"a": errDisk})
-		b.Put("a", of([]byte{2}))
-		after(t, 3500*time.Millisecond)
-		b.Put("a", of([]byte{3}))
-		require.ErrorIs(t, b.Flush(t.Context()), errDisk, "it is told what becomes of it")
-	})
-}
-
-// Each failure delayed all changes without waiters, so with a failure every few seconds they were
-// never written.
-func TestWhatFailsKeepsNothingElseFromBeingWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, s, stop := timing(t, 0, Config{})
-		defer stop()
-		s.set(map[string]error{"bad": state.ErrFull})
-		b.Put("good", of([]byte{1}))
-		for range 5 {
-			require.ErrorIs(t, b.Save(t.Context(), one("bad", 1)), state.ErrFull)
-			after(t, time.Second)
-		}
-		_, err := s.Get(t.Context(), "good")
-		require.NoError(t, err)
-		require.Contains(t, s.take(), "3s good")
-	})
-}
-
-// Changes without waiters were never written while there was always a change with a waiter.
-func TestWhoWaitsKeepsNothingElseFromBeingWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, store, stop := timing(t, time.Second, Config{Delay: time.Second})
-		defer stop()
-		ctx, cancel := context.WithCancel(t.Context())
-		var savers sync.WaitGroup
-		for _, key := range []string{"a", "b", "c"} {
-			savers.Go(func() {
-				for i := byte(0); ctx.Err() == nil; i++ {
-					_ = b.Save(ctx, one(key, i)) // ends with ctx
-					time.Sleep(300 * time.Millisecond)
-				}
-			})
-		}
-		putAll(b, many("lazy", 100))
-		time.Sleep(6 * time.Second)
-		n := 0
-		for _, err := range store.Each(t.Context(), "lazy") {
-			require.NoError(t, err)
-			n++
-		}
-		require.Equal(t, 100, n)
-		cancel()
-		savers.Wait()
-	})
 }
 
 // A panic of the store ended the process.
