@@ -84,52 +84,6 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// Callers pack filters by the length that go-nostr gives them.
-func TestAppendFilterLength(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	values := func() []string {
-		list := make([]string, 1+r.IntN(4))
-		for i := range list {
-			list[i] = randomText(r, r.IntN(20)) + []string{"", "\u2028", "\u2029", "\ufffd", "<&>"}[r.IntN(5)]
-			if r.IntN(10) == 0 {
-				list[i] += "\xff\xc0"
-			}
-		}
-		return list
-	}
-	const frame = len(`["REQ","1",]`)
-	for range 1000 {
-		f := nostr.Filter{}
-		for _, set := range []func(){
-			func() { f.IDs = values() }, func() { f.Authors = values() }, func() { f.Kinds = []int{r.IntN(70000), 1} },
-			func() { f.Since = stamp(r.Int64()) }, func() { f.Until = stamp(-5) }, func() { f.Limit = r.IntN(1000) },
-			func() { f.LimitZero = true }, func() { f.Search = values()[0] }, func() { f.Tags = nostr.TagMap{"a": values(), "e": values()} },
-		} {
-			if r.IntN(2) == 0 {
-				set()
-			}
-		}
-		got, err := wire.Append(nil, wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{f}})
-		require.NoError(t, err)
-		require.True(t, json.Valid(got), "%s", got)
-		require.Equal(t, len(f.String()), len(got)-frame, "%s", got)
-	}
-}
-
-// Equal filters are equal bytes: relays keep indexes by them.
-func TestAppendIsDeterministic(t *testing.T) {
-	request := wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{
-		Tags: nostr.TagMap{"a": {"1"}, "A": {"2"}, "q": {"3"}, "e": {"4"}, "E": {"5"}, "p": {"6"}},
-	}}}
-	want, err := wire.Append(nil, request)
-	require.NoError(t, err)
-	for range 50 {
-		got, err := wire.Append(nil, request)
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(got))
-	}
-}
-
 // What we write, go-nostr (and so khatru) reads as it was meant.
 func TestAppendIsReadByOthers(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
@@ -157,16 +111,4 @@ func TestAppendIsReadByOthers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, &nostr.EventEnvelope{Event: ev}, envelope)
 	}
-}
-
-// A buffer that is used again is not replaced.
-func TestAppendAllocations(t *testing.T) {
-	request := wire.Request{Type: wire.TypeReq, Sub: "1", Filters: []nostr.Filter{{Kinds: []int{1}, Tags: nostr.TagMap{"a": {"1"}, "q": {"2"}}}}}
-	buf := make([]byte, 0, 4096)
-	allocs := testing.AllocsPerRun(100, func() {
-		if _, err := wire.Append(buf, request); err != nil {
-			t.Error(err)
-		}
-	})
-	assert.LessOrEqual(t, allocs, 2.0) // one for each sorted key with its #
 }

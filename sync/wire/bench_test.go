@@ -3,12 +3,8 @@ package wire_test
 import (
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
-
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // sample returns the frame of an event like those of NIP-34: about 1.2 KB, 8 tags.
@@ -32,37 +28,4 @@ func sample() string {
 		{"r", strings.Repeat("ab", 20)},
 	}
 	return fmt.Sprintf(`["EVENT","sub:12",%s]`, ev.String())
-}
-
-func BenchmarkParse(b *testing.B) {
-	frame := []byte(sample())
-	b.Run("ours", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetBytes(int64(len(frame)))
-		for b.Loop() {
-			if _, err := wire.Parse(frame); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("known", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetBytes(int64(len(frame)))
-		known := func(graspsync.EventID) bool { return true }
-		for b.Loop() {
-			if m, err := wire.ParseNew(frame, known); err != nil || !m.Known {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("go-nostr", func(b *testing.B) {
-		b.ReportAllocs()
-		b.SetBytes(int64(len(frame)))
-		parser := nostr.NewMessageParser()
-		for b.Loop() {
-			if _, err := parser.ParseMessage(string(frame)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -188,25 +188,6 @@ func TestParseKeepsNothingOfTheBuffer(t *testing.T) {
 	}
 }
 
-// Appending to a tag of an event must not write into the next tag.
-func TestParseTagsDoNotOverlap(t *testing.T) {
-	m, err := parseWith("tags", `[["a","1"],[],["b","2"]]`)
-	require.NoError(t, err)
-	_ = append(m.Event.Tags[0], "x")
-	_ = append(m.Event.Tags[1], "y")
-	assert.Equal(t, nostr.Tags{{"a", "1"}, {}, {"b", "2"}}, m.Event.Tags)
-}
-
-func TestParseAllocations(t *testing.T) {
-	frame := []byte(sample())
-	allocs := testing.AllocsPerRun(100, func() {
-		if _, err := wire.Parse(frame); err != nil {
-			t.Error(err)
-		}
-	})
-	assert.LessOrEqual(t, allocs, 4.0)
-}
-
 // Whatever a message is made of, reading it takes memory in proportion to it.
 func TestParseMemory(t *testing.T) {
 	const size = 500_000
@@ -238,26 +219,6 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
-// What an event holds afterwards has no slack that a hostile relay could choose.
-func TestParseHoldsWhatItNeeds(t *testing.T) {
-	f := fields()
-	f["x"] = `"` + strings.Repeat("x", 400_000) + `"`
-	frame := frameOf(f)
-	held := make([]wire.Message, 50)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range held {
-		var err error
-		held[i], err = wire.Parse(frame)
-		require.NoError(t, err)
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(50*4096))
-	runtime.KeepAlive(held)
-}
-
 // Real announcements and states: ids and signatures are valid only if every
 // character arrives as its author wrote it.
 func TestParseRealEvents(t *testing.T) {
@@ -278,28 +239,6 @@ func TestParseRealEvents(t *testing.T) {
 	}
 	require.NoError(t, lines.Err())
 	assert.Equal(t, 8, n)
-}
-
-// Signed events of random text, written by go-nostr, by encoding/json and in any
-// other spelling that JSON allows, all keep their id.
-func TestParseKeepsTheID(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	key := nostr.GeneratePrivateKey()
-	for range 300 {
-		ev := randomEvent(r)
-		require.NoError(t, ev.Sign(key))
-		asMap := map[string]any{
-			"id": ev.ID, "pubkey": ev.PubKey, "created_at": ev.CreatedAt, "kind": ev.Kind, "tags": ev.Tags, "content": ev.Content, "sig": ev.Sig,
-		}
-		standard, err := json.Marshal(asMap)
-		require.NoError(t, err)
-		for _, text := range []string{ev.String(), string(standard), spell(r, &ev, true)} {
-			m, err := wire.Parse([]byte(`["EVENT","1",` + text + `]`))
-			require.NoError(t, err, text)
-			require.Equal(t, ev, *m.Event.Event, text)
-			require.True(t, m.Event.CheckID(), text)
-		}
-	}
 }
 
 // The same bytes are the same event to us, to encoding/json and to go-nostr.
@@ -324,24 +263,6 @@ func TestParseAgreesWithOthers(t *testing.T) {
 		require.True(t, ok, text)
 		require.Equal(t, naive, *m.Event.Event, text)
 	}
-}
-
-// Whatever stands in place of a digit is found, wherever that is.
-func TestParseHexDigits(t *testing.T) {
-	for at := range 16 {
-		for c := range 128 { // beyond, a byte is no text by itself
-			if c < ' ' || c == '"' || c == '\\' {
-				continue
-			}
-			sig := []byte(strings.Repeat("09af", 32))
-			sig[at] = byte(c)
-			_, err := parseWith("sig", `"`+string(sig)+`"`)
-			hexDigit := '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
-			require.Equal(t, hexDigit, err == nil, "%q at %d", c, at)
-		}
-	}
-	_, err := parseWith("sig", `"`+strings.Repeat("ä", 64)+`"`)
-	require.ErrorIs(t, err, wire.ErrMalformed)
 }
 
 // Of an event that is known no more is read than is said, however it is written; and it must be

@@ -45,13 +45,6 @@ func TestIDChecker(t *testing.T) {
 	}
 }
 
-func TestIDCheckerAllocatesNothing(t *testing.T) {
-	var c IDChecker
-	ev := withID(nostr.Event{Content: "text\n", Tags: nostr.Tags{{"e", "x"}}})
-	require.True(t, c.Check(ev))
-	require.Zero(t, testing.AllocsPerRun(100, func() { c.Check(ev) }))
-}
-
 // FuzzIDChecker compares with go-nostr.
 func FuzzIDChecker(f *testing.F) {
 	for _, ev := range idEvents() {

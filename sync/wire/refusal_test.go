@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -196,40 +195,4 @@ func TestTrapG12_EchoedValuesAreNotRead(t *testing.T) {
 		assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(text), text)
 	}
 	assert.Equal(t, wire.RefusalRateLimited, wire.ClassifyClosed(`rate-limited: filter {"#a":["auth-required: negentropy disabled"]}`))
-}
-
-// The number is believed only where it is what the relay takes, and not what we asked.
-func TestSaidMost(t *testing.T) {
-	for text, want := range map[string]int{
-		"rate-limited: REQ exceeds max filter count 20":                    20,
-		"rate-limited: active subscriptions exceed max size 1048576 bytes": 1 << 20,
-		"RATE-LIMITED: MAX FILTER COUNT 3":                                 3,
-		"error: max size 12bytes":                                          12,
-		"bad req: invalid number of filters: 8":                            0,
-		"rate-limited: max filter count 0":                                 0,
-		"rate-limited: max filter count -4":                                0,
-		"rate-limited: max filter count many":                              0,
-		"rate-limited: max filter count 99999999999999999999":              0,
-		`rate-limited: {"#d":["max size 7"]}`:                              0,
-		"max filter count ":                                                0,
-		"":                                                                 0,
-	} {
-		assert.Equal(t, want, wire.SaidMost(text), text)
-	}
-}
-
-func TestClassifyBounded(t *testing.T) {
-	deep := strings.Repeat("error: ", 1<<16)
-	assert.Equal(t, wire.RefusalOther, wire.ClassifyNotice(deep))
-	assert.Equal(t, wire.RefusalOther, wire.ClassifyClosed(strings.Repeat("é", 1<<16)))
-}
-
-func TestRefusalString(t *testing.T) {
-	seen := map[string]bool{}
-	for r := range wire.RefusalOverflow + 1 {
-		assert.NotContains(t, r.String(), "(")
-		seen[r.String()] = true
-	}
-	assert.Len(t, seen, int(wire.RefusalOverflow)+1)
-	assert.Equal(t, "refusal(99)", wire.Refusal(99).String())
 }
