@@ -209,64 +209,6 @@ func TestMalformedAreDroppedAndCounted(t *testing.T) {
 	assert.Equal(t, stats, c.(interface{ Stats() wstransport.Stats }).Stats())
 }
 
-// One relay's malformed messages cost no other relay anything.
-func TestMalformedAreCountedPerConnection(t *testing.T) {
-	hostile := rawServer(t, func(p peer) {
-		for p.frame(fin|opText, "[") == nil {
-		}
-	})
-	honest := rawServer(t, func(p peer) {
-		_ = p.frame(fin|opText, `["NOTICE","hello"]`)
-		p.wait()
-	})
-	transport := newTransport(t)
-	good, bad := dial(t, transport, honest), dial(t, transport, hostile)
-	receiveError(t, bad)
-	assert.Equal(t, "hello", receive(t, good).Text)
-	assert.Equal(t, uint64(100), transport.Stats().Malformed)
-	assert.Zero(t, good.(interface{ Stats() wstransport.Stats }).Stats().Malformed)
-}
-
-// Large malformed messages are put up with for less long.
-func TestMalformedBytes(t *testing.T) {
-	u := rawServer(t, func(p peer) {
-		for p.frame(fin|opText, strings.Repeat("x", 2<<20)) == nil {
-		}
-	})
-	transport := newTransport(t)
-	receiveError(t, dial(t, transport, u))
-	assert.Equal(t, uint64(4), transport.Stats().Malformed)
-}
-
-func TestUnknownLabels(t *testing.T) {
-	const unknown = `["HELLO",1]`
-	t.Run("now and then", func(t *testing.T) {
-		u := rawServer(t, func(p peer) {
-			_ = p.frame(fin|opText, unknown)
-			_ = p.frame(fin|opText, `["NOTICE","a"]`)
-			_ = p.frame(fin|opText, unknown)
-			_ = p.frame(fin|opText, unknown)
-			_ = p.frame(fin|opText, `["NOTICE","b"]`)
-			p.wait()
-		})
-		transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().MaxMalformed = 2 })
-		c := dial(t, transport, u)
-		assert.Equal(t, "a", receive(t, c).Text)
-		assert.Equal(t, "b", receive(t, c).Text)
-		assert.Equal(t, uint64(3), transport.Stats().Unknown)
-		assert.Zero(t, transport.Stats().Malformed)
-	})
-	t.Run("without end", func(t *testing.T) {
-		u := rawServer(t, func(p peer) {
-			for p.frame(fin|opText, unknown) == nil {
-			}
-		})
-		transport := newTransport(t)
-		receiveError(t, dial(t, transport, u))
-		assert.Equal(t, uint64(101), transport.Stats().Unknown)
-	})
-}
-
 // The relay holds the connection and says nothing: no FIN, no answer to a ping.
 func TestHostileSilence(t *testing.T) {
 	u := rawServer(t, func(p peer) { p.wait() })
@@ -414,4 +356,33 @@ func TestHostileReadsSlowly(t *testing.T) {
 		}
 	}
 	assert.ErrorContains(t, err, "does not read")
+}
+
+func TestUnknownLabels(t *testing.T) {
+	const unknown = `["HELLO",1]`
+	t.Run("now and then", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, `["NOTICE","a"]`)
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, unknown)
+			_ = p.frame(fin|opText, `["NOTICE","b"]`)
+			p.wait()
+		})
+		transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().MaxMalformed = 2 })
+		c := dial(t, transport, u)
+		assert.Equal(t, "a", receive(t, c).Text)
+		assert.Equal(t, "b", receive(t, c).Text)
+		assert.Equal(t, uint64(3), transport.Stats().Unknown)
+		assert.Zero(t, transport.Stats().Malformed)
+	})
+	t.Run("without end", func(t *testing.T) {
+		u := rawServer(t, func(p peer) {
+			for p.frame(fin|opText, unknown) == nil {
+			}
+		})
+		transport := newTransport(t)
+		receiveError(t, dial(t, transport, u))
+		assert.Equal(t, uint64(101), transport.Stats().Unknown)
+	})
 }

@@ -1,7 +1,6 @@
 package wstransport
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -69,32 +68,4 @@ func TestPromiseP14_ConnectionsProveTheirHost(t *testing.T) {
 	var wait interface{ RetryAfter() time.Duration }
 	require.ErrorAs(t, err, &wait)
 	assert.Greater(t, wait.RetryAfter(), 4*time.Second)
-}
-
-// What a connection drops is told, so that a relay that mixes rubbish with sense is
-// charged for it.
-func TestDroppedBytes(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			return
-		}
-		for _, m := range []string{`rubbish`, `["NOTICE","x"]`} {
-			_ = ws.Write(r.Context(), websocket.MessageText, []byte(m))
-		}
-		_, _, _ = ws.Read(r.Context())
-	}))
-	defer s.Close()
-	dialer, err := egress.NewDialer(egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true})
-	require.NoError(t, err)
-	transport, err := New(Config{Dialer: dialer})
-	require.NoError(t, err)
-	u, err := graspsync.ParseRelayURL(strings.Replace(s.URL, "http://", "ws://", 1))
-	require.NoError(t, err)
-	c, err := transport.Dial(t.Context(), u)
-	require.NoError(t, err)
-	m, err := c.Receive(t.Context())
-	require.NoError(t, err, fmt.Sprint(m))
-	assert.EqualValues(t, len("rubbish"), c.Traffic().DroppedBytes)
-	require.NoError(t, c.Close())
 }

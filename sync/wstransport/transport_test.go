@@ -142,32 +142,6 @@ func TestDialStatus(t *testing.T) {
 	assert.Less(t, len(err.Error()), 400)
 }
 
-// What a relay writes reaches errors, and so logs, bounded and harmless.
-func TestDialErrorsAreBounded(t *testing.T) {
-	for _, answer := range []string{
-		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + strings.Repeat("x", 10_000) + "\r\n\r\n",
-		"HTTP/1.1 \x1b[2J" + strings.Repeat("é", 10_000) + "\r\n\r\n", "HTTP/1.1 101 x\r\na\x1b]0;owned\x07: b\r\n\r\n", "\xff\xfe\x00 nonsense\r\n\r\n",
-		"HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Header: "+strings.Repeat("y", 1000)+"\r\n", 100) + "\r\n",
-		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Extensions: \x1b[31m\r\n\r\n",
-	} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			c, _, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				return
-			}
-			defer c.Close()
-			_, _ = io.WriteString(c, answer)
-		}))
-		_, err := newTransport(t).Dial(testContext(t), relayURL(t, strings.Replace(s.URL, "http", "ws", 1)))
-		if assert.Error(t, err, answer) {
-			assert.Less(t, len(err.Error()), 400)
-			assert.NotContains(t, err.Error(), "\x1b")
-			assert.NotContains(t, err.Error(), "\x07")
-		}
-		s.Close()
-	}
-}
-
 // A relay that takes the connection and never answers.
 func TestDialNeverAnswered(t *testing.T) {
 	release := make(chan struct{})
@@ -181,15 +155,6 @@ func TestDialNeverAnswered(t *testing.T) {
 	transport := newTransport(t, func(c *wstransport.Config) { c.Fixed().DialTimeout = 50 * time.Millisecond })
 	_, err = transport.Dial(context.Background(), u)
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "a context without deadline")
-}
-
-func TestDialNobodyThere(t *testing.T) {
-	s := httptest.NewServer(http.NotFoundHandler())
-	u := relayURL(t, strings.Replace(s.URL, "http", "ws", 1))
-	s.Close()
-	_, err := newTransport(t).Dial(testContext(t), u)
-	assert.Error(t, err)
-	assert.NotErrorIs(t, err, relaysync.ErrForbidden)
 }
 
 func TestTLS(t *testing.T) {
@@ -225,35 +190,6 @@ func TestTLS(t *testing.T) {
 	}), u)
 	assert.Equal(t, "over TLS", receive(t, c).Text)
 	require.Eventually(t, func() bool { return c.Info().Name == "over TLS" }, patience, time.Millisecond)
-}
-
-func TestRequestHeaders(t *testing.T) {
-	headers := make(chan http.Header, 2)
-	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
-		headers <- r.Header.Clone()
-		if r.Header.Get("Upgrade") == "" {
-			return
-		}
-		ws, err := websocket.Accept(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.CloseNow()
-		_, _, _ = ws.Read(r.Context())
-	})
-	for _, plain := range []bool{false, true} {
-		c := dial(t, newTransport(t, func(c *wstransport.Config) { c.UserAgent, c.NoCompression = "tester/1", plain }), u)
-		upgrade, info := <-headers, <-headers
-		assert.Equal(t, "websocket", upgrade.Get("Upgrade"), "the upgrade comes first")
-		assert.Equal(t, "tester/1", upgrade.Get("User-Agent"))
-		assert.Equal(t, plain, upgrade.Get("Sec-WebSocket-Extensions") == "")
-		assert.Equal(t, "tester/1", info.Get("User-Agent"))
-		assert.Equal(t, "application/nostr+json", info.Get("Accept"))
-		for _, h := range []http.Header{upgrade, info} {
-			assert.Empty(t, h.Get("Cookie")+h.Get("Authorization")+h.Get("Origin"))
-		}
-		require.NoError(t, c.Close())
-	}
 }
 
 // A host that is no relay sees one connection per attempt, not a second one for
