@@ -8,7 +8,6 @@ import (
 	"github.com/consensys/gnark-crypto/ecc/secp256k1"
 	"github.com/consensys/gnark-crypto/ecc/secp256k1/fr"
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/internal/racetest"
@@ -86,42 +85,6 @@ func edgeScalars() []fr.Element {
 		all = append(all, minus, more)
 	}
 	return all
-}
-
-// back returns k1 + k2*lambda.
-func back(k1, k2 half) fr.Element {
-	value := func(h half) fr.Element {
-		s := scalarOf(words4{h.magnitude[0], h.magnitude[1]})
-		if h.negative {
-			s.Neg(&s)
-		}
-		return s
-	}
-	first, second, lambda := value(k1), value(k2), lambdaScalar()
-	return *second.Mul(&second, &lambda).Add(&second, &first)
-}
-
-// If a half did not fit, the sum would be wrong.
-func TestSplit(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	scalars := edgeScalars()
-	for range 20000 / thoroughness {
-		scalars = append(scalars, randomScalar(rng))
-	}
-	for _, k := range scalars {
-		got := back(split(&k))
-		require.True(t, got.Equal(&k), k.String())
-	}
-}
-
-func TestEndomorphism(t *testing.T) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	lambda, beta := lambdaScalar(), betaField()
-	p := randomPoint(rng)
-	want := decredTimes(&lambda, &p)
-	p.X.Mul(&p.X, &beta)
-	got := decredPoint(&p)
-	assert.True(t, got.EquivalentNonConst(&want))
 }
 
 // The sum equals single multiplications, for sizes with each window width and extreme scalars.
@@ -204,21 +167,5 @@ func TestAdderWithEqualAndOppositePoints(t *testing.T) {
 			}
 			requireSame(t, &want, &got)
 		}
-	}
-}
-
-// Windows cover each bit once, and their digits fit the type.
-func TestWindowsCoverAllBits(t *testing.T) {
-	for _, points := range []int{1, 4, 100, 4096, 1 << 20} {
-		m := &multiexp{long: make([]part, points), short: make([]part, points)}
-		m.plan()
-		next := 0
-		for _, w := range m.windows {
-			require.Equal(t, next, w.offset)
-			require.LessOrEqual(t, w.width, maxWidth)
-			require.Positive(t, w.width)
-			next += w.width
-		}
-		require.Equal(t, shortBits+longBits, next)
 	}
 }

@@ -176,20 +176,6 @@ func TestAgreesWithCheckSignature(t *testing.T) {
 	}
 }
 
-func TestManyEvents(t *testing.T) {
-	events := signedEvents(2*maxBatch+3, 60)
-	v := New()
-	assert.Zero(t, failures(v.Verify(events)))
-	for _, at := range []int{0, maxBatch - 1, maxBatch, 2*maxBatch + 2} {
-		events[at] = flipSig(events[at])
-	}
-	for i, err := range v.Verify(events) {
-		bad := i == 0 || i == maxBatch-1 || i == maxBatch || i == 2*maxBatch+2
-		assert.Equal(t, bad, err != nil, i)
-	}
-	assert.Empty(t, v.Verify(nil))
-}
-
 func TestRefusesWhatDoesNotParse(t *testing.T) {
 	good := signedEvents(1, 1)[0]
 	const order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"
@@ -342,23 +328,6 @@ func TestOneBadEventDoesNotSpoilTheRest(t *testing.T) {
 	assert.Positive(t, v.account.balance)
 }
 
-// A batch that the account never covers would always be checked one by one.
-func TestAccountCoversTheDearestBatch(t *testing.T) {
-	assert.LessOrEqual(t, batchCost(maxBatch, maxBatch), accountMax)
-}
-
-func TestBatchesAreTriedAgain(t *testing.T) {
-	events := signedEvents(64, 5)
-	v := New()
-	v.account.balance = 0
-	tries := 0
-	for tries < 20 && costOf(v, events, 5) == 0 {
-		tries++
-	}
-	assert.Positive(t, tries)
-	assert.LessOrEqual(t, tries, 10)
-}
-
 func TestKeysAreBounded(t *testing.T) {
 	for _, size := range []int{0, 1, 10, 64} {
 		v := newVerifier(size)
@@ -372,25 +341,6 @@ func TestKeysAreBounded(t *testing.T) {
 	assert.Equal(t, maxKeys, v.keys.max)
 	v.Verify(signedEvents(20, 7))
 	assert.Equal(t, 7, v.keys.len())
-}
-
-func TestKeysInUseStay(t *testing.T) {
-	c := keyCache{max: 8}
-	events := signedEvents(100, 100)
-	author := func(i int) *[32]byte {
-		data, err := hex.DecodeString(events[i].PubKey)
-		require.NoError(t, err)
-		return (*[32]byte)(data)
-	}
-	often, ok := c.lift(author(0))
-	require.True(t, ok)
-	for i := 1; i < 100; i++ {
-		_, ok = c.lift(author(i))
-		require.True(t, ok)
-		key, ok := c.find(author(0))
-		require.True(t, ok, i)
-		require.Equal(t, often, key)
-	}
 }
 
 func TestConcurrentUse(t *testing.T) {
