@@ -115,12 +115,6 @@ func TestParseRepoRef(t *testing.T) {
 	}
 }
 
-// An address of the longest identifier is exactly what relays take in one value.
-func TestMaxIdentifierFillsValue(t *testing.T) {
-	ref := graspsync.RepoRef{Identifier: strings.Repeat("x", graspsync.MaxIdentifier)}
-	assert.Len(t, ref.String(), 255)
-}
-
 // Elsewhere an identifier was cut at its first colon, so the repository was never
 // found.
 func TestTrapD4_IdentifierWithColons(t *testing.T) {

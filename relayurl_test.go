@@ -58,19 +58,6 @@ func TestTrapD1_SpellingsOfOneRelay(t *testing.T) {
 	}
 }
 
-func TestRelayURLsThatDiffer(t *testing.T) {
-	all := map[graspsync.RelayURL]bool{}
-	spellings := []string{
-		"wss://relay.example.com", "ws://relay.example.com", "wss://relay.example.com:80", "ws://relay.example.com:443",
-		"wss://relay.example.com:7334", "wss://example.com", "wss://evil-relay.example.com", "wss://relay.example.com/a",
-		"wss://relay.example.com/A", "wss://relay.example.com?a", "wss://relay.example.com/a?a", "wss://relay.example.com.evil.org",
-	}
-	for _, s := range spellings {
-		all[relay(t, s)] = true
-	}
-	assert.Len(t, all, len(spellings))
-}
-
 func TestRelayURLRefused(t *testing.T) {
 	for name, s := range map[string]string{
 		"empty":             "",
@@ -95,23 +82,6 @@ func TestRelayURLRefused(t *testing.T) {
 			assert.True(t, u.IsZero())
 		})
 	}
-}
-
-func TestRelayURLParts(t *testing.T) {
-	u := relay(t, "WS://Relay.Example.com:8080/Path/")
-	assert.Equal(t, graspsync.HostPort{Host: "relay.example.com", Port: 8080}, u.HostPort())
-	assert.Equal(t, "/Path", u.Path())
-	assert.True(t, u.Plaintext())
-	assert.False(t, u.IsZero())
-	assert.Equal(t, u.String(), u.URL().String())
-	assert.False(t, relay(t, "relay.example.com").Plaintext())
-
-	var zero graspsync.RelayURL
-	assert.True(t, zero.IsZero())
-	assert.Empty(t, zero.String())
-	assert.Negative(t, zero.Compare(u))
-	assert.Zero(t, u.Compare(u))
-	assert.Positive(t, relay(t, "wss://a.example").Compare(relay(t, "ws://b.example")))
 }
 
 func TestRelayURLText(t *testing.T) {

@@ -49,12 +49,6 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-func TestClip(t *testing.T) {
-	for s, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "aéé": "aé", "éé": "é", "漢": "漢", "漢字": "漢", "😀": ""} {
-		assert.Equal(t, want, graspsync.Clip(s, 3), s)
-	}
-}
-
 func TestDependencyIsSaid(t *testing.T) {
 	one := graspsync.PubKey{1}
 	id, ref := graspsync.EventID{2}, graspsync.RepoRef{Owner: one, Identifier: "x"}

@@ -108,37 +108,6 @@ func TestParseURLRefuses(t *testing.T) {
 	require.ErrorIs(t, err, graspsync.ErrURL, "no schemes")
 }
 
-// Names are as long as those of the DNS, and no longer.
-func TestLongestNames(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ok   bool
-	}{
-		{strings.Repeat("a", 63) + ".example", true}, {strings.Repeat("a", 64) + ".example", false},
-		{strings.Repeat("a.", 122) + "ninechars", true}, {strings.Repeat("a.", 122) + "ten-chars1", false}, // 253 and 254 bytes
-	} {
-		_, err := graspsync.ParseURL("wss://"+row.name, graspsync.RelaySchemes)
-		require.Equal(t, row.ok, err == nil, "%d bytes", len(row.name))
-	}
-}
-
-func TestURLParts(t *testing.T) {
-	u, err := graspsync.ParseURL("http://[2001:db8::1]:80/x/?a=b", graspsync.HTTPSchemes)
-	require.NoError(t, err)
-	assert.Equal(t, graspsync.URL{
-		Scheme: "http", HostPort: graspsync.HostPort{Host: "2001:db8::1", Port: 80}, Path: "/x", Query: "a=b",
-	}, u)
-	assert.Equal(t, "[2001:db8::1]:80", u.HostPort.String())
-	assert.True(t, u.Plaintext())
-	assert.Equal(t, "http://[2001:db8::1]/x?a=b", u.String())
-	assert.Empty(t, graspsync.URL{}.String())
-
-	u, err = graspsync.ParseURL("EXAMPLE.com/npub1/x.git", graspsync.HTTPSchemes)
-	require.NoError(t, err)
-	assert.False(t, u.Plaintext())
-	assert.Equal(t, "example.com:443", u.HostPort.String())
-}
-
 // TestTrapD1_OneRelayManySpellings: elsewhere `wss://x`, `wss://x/`, `x` and
 // `WSS://X:443` were four relays with four connections and four health records.
 func TestTrapD1_OneRelayManySpellings(t *testing.T) {
