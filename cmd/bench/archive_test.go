@@ -9,7 +9,7 @@ import (
 
 // The archive must not lose events.
 func TestArchive(t *testing.T) {
-	events, err := newHub(200, relayNames(1))
+	events, err := newHub(200)
 	require.NoError(t, err)
 	records := make([]record, len(events))
 	for i, ev := range events {

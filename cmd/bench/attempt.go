@@ -17,15 +17,13 @@ import (
 type attempt struct {
 	client client
 	data   *dataset
-	relays int
 	store  *store        // destination; nil for an empty memstore
-	window time.Duration // our BatchWindow; 0 for the default
 	limit  time.Duration // after this time it counts as hung
 	work   string        // name of its profiles; "" for none
 	resync bool          // our client compares everything again when it is in sync
 
 	// set by run
-	urls   []string
+	url    string
 	status relaysync.Status // our last one
 	read   time.Duration    // our CPU time before the first dial
 	pass   time.Duration    // our CPU time for comparing everything again
@@ -33,12 +31,12 @@ type attempt struct {
 
 type sample struct {
 	saved time.Duration // until the last event was saved
-	last  time.Duration // until the last answer of canned relays
+	last  time.Duration // until the last answer of a canned relay
 	done  time.Duration // until the client reports the end
 	cpu   time.Duration // of this process, user and system
 	read  time.Duration // part of cpu: reading our Store before the first dial
 	pass  time.Duration // part of cpu: comparing everything again
-	usage usage         // of the relays
+	usage usage         // of the relay
 	state relaysync.Status
 }
 
@@ -55,12 +53,12 @@ const (
 
 // first returns the first catch-up of a client with all events of one relay.
 func first(c client, d *dataset) attempt {
-	return attempt{client: c, data: d, relays: 1, window: batchWindow, limit: leastLimit + time.Duration(len(d.ids))*eventLimit}
+	return attempt{client: c, data: d, limit: leastLimit + time.Duration(len(d.ids))*eventLimit}
 }
 
 // run runs the catch-up. The error wraps errHung or errIncomplete if it must be repeated.
 func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
-	if a.urls, err = relays.be(a.client.relay, a.relays); err != nil {
+	if a.url, err = relays.be(a.client.relay); err != nil {
 		return m, err
 	}
 	if a.store == nil {

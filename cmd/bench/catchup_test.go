@@ -35,7 +35,7 @@ func TestCatchUp(t *testing.T) {
 	const forged = 2
 	n := testEvents(500)
 	r := newTestRun(t)
-	d, err := openDataset(r.cache, n, 1)
+	d, err := openDataset(r.cache, n)
 	require.NoError(t, err)
 	relays, err := startRemote(t.Context(), d, forged)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func measureChange(r *run) error {
 		large = small
 		sizes = fmt.Sprint(small)
 	}
-	found, err := r.benchmark("sync/internal/plan", fmt.Sprintf("^BenchmarkChange$/^.*$/^usual$/^repos=%s$", sizes), nil,
+	found, err := r.benchmark("sync/internal/plan", fmt.Sprintf("^BenchmarkChange$/^.*$/^usual$/^repos=%s$", sizes),
 		"-benchtime", fmt.Sprintf("%dx", r.pick(2000, 200)))
 	if err != nil {
 		return err

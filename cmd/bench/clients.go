@@ -41,44 +41,39 @@ func (c client) atCanned() client {
 	return c
 }
 
-// names is a transport that maps the relay URLs in events to the current addresses of the relays.
+// names is a transport that maps the relay URL in events to the current address of the relay.
 type names struct {
 	relaysync.Transport
-	at     map[graspsync.RelayURL]graspsync.RelayURL
-	dialed func() // called for each dial
+	name, at graspsync.RelayURL
+	dialed   func() // called for each dial
 }
 
 // Dial implements [relaysync.Transport].
 func (n *names) Dial(ctx context.Context, relay graspsync.RelayURL) (relaysync.Conn, error) {
 	n.dialed()
-	at, ok := n.at[relay]
-	if !ok {
+	if relay != n.name {
 		return nil, relaysync.ErrForbidden
 	}
-	return n.Transport.Dial(ctx, at)
+	return n.Transport.Dial(ctx, n.at)
 }
 
-func newNames(urls []string, dialed func()) (*names, []graspsync.RelayURL, error) {
+func newNames(url string, dialed func()) (*names, graspsync.RelayURL, error) {
 	dialer, err := egress.NewDialer(egress.Config{
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, graspsync.RelayURL{}, err
 	}
 	transport, err := wstransport.New(wstransport.Config{Dialer: dialer})
 	if err != nil {
-		return nil, nil, err
+		return nil, graspsync.RelayURL{}, err
 	}
-	n, relays := &names{transport, make(map[graspsync.RelayURL]graspsync.RelayURL), dialed}, make([]graspsync.RelayURL, len(urls))
-	for i, name := range relayNames(len(urls)) {
-		if relays[i], err = graspsync.ParseRelayURL(name); err != nil {
-			return nil, nil, err
-		}
-		if n.at[relays[i]], err = graspsync.ParseRelayURL(urls[i]); err != nil {
-			return nil, nil, err
-		}
+	name, err := graspsync.ParseRelayURL(relayName)
+	if err != nil {
+		return nil, graspsync.RelayURL{}, err
 	}
-	return n, relays, nil
+	at, err := graspsync.ParseRelayURL(url)
+	return &names{transport, name, at, dialed}, name, err
 }
 
 // batchWindow is short, because the default wait before each layer would dominate the measured
@@ -96,11 +91,11 @@ func runOurs(ctx context.Context, a *attempt) error {
 	}
 	var read atomic.Int64
 	used := cputime.Used()
-	transport, relays, err := newNames(a.urls, func() { read.CompareAndSwap(0, int64(cputime.Used()-used)) })
+	transport, relay, err := newNames(a.url, func() { read.CompareAndSwap(0, int64(cputime.Used()-used)) })
 	if err != nil {
 		return err
 	}
-	cfg := relaysync.Config{Bootstrap: relays, Times: relaysync.Times{BatchWindow: a.window}}
+	cfg := relaysync.Config{Bootstrap: []graspsync.RelayURL{relay}, Times: relaysync.Times{BatchWindow: batchWindow}}
 	var last batches
 	if a.resync {
 		cfg.Observe = last.observe
@@ -128,7 +123,7 @@ func runOurs(ctx context.Context, a *attempt) error {
 		return err
 	}
 	used = cputime.Used()
-	if err := m.Resync(ctx, relays[0]); err != nil {
+	if err := m.Resync(ctx, relay); err != nil {
 		return err
 	}
 	confirmed := last.n.Load()
@@ -210,13 +205,13 @@ func (s relayStore) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nost
 }
 
 func runNegentropySync(ctx context.Context, a *attempt) error {
-	return nip77.NegentropySync(ctx, relayStore{a.store}, a.urls[0], nostr.Filter{}, nip77.Down)
+	return nip77.NegentropySync(ctx, relayStore{a.store}, a.url, nostr.Filter{}, nip77.Down)
 }
 
 func runPaginator(ctx context.Context, a *attempt) error {
 	pool := nostr.NewSimplePool(ctx)
 	target := relayStore{a.store}
-	for ev := range pool.PaginatorWithInterval(0)(ctx, a.urls, nostr.Filter{}) {
+	for ev := range pool.PaginatorWithInterval(0)(ctx, []string{a.url}, nostr.Filter{}) {
 		if err := target.Publish(ctx, *ev.Event); err != nil {
 			return err
 		}

@@ -27,25 +27,15 @@ type dataset struct {
 	repos, roots int
 }
 
-// relayNames returns the relay URLs in the events. The real addresses are unknown before relays
-// start, and would change the events each time.
-func relayNames(n int) []string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = fmt.Sprintf("wss://relay%d.example", i)
-	}
-	return names
-}
-
-// openDataset returns a hub of n events on relays relays. It uses a cached file if there is one.
-func openDataset(dir string, n, relays int) (*dataset, error) {
+// openDataset returns a hub of n events. It uses a cached file if there is one.
+func openDataset(dir string, n int) (*dataset, error) {
 	d := &dataset{
-		path:  filepath.Join(dir, fmt.Sprintf("hub-%d-on-%d-v%d.jsonl", n, relays, datasetVersion)),
+		path:  filepath.Join(dir, fmt.Sprintf("hub-%d-v%d.jsonl", n, datasetVersion)),
 		repos: n * perMilleRepos / 1000,
 		roots: n*perMillePatches/1000 + n*perMillePulls/1000 + n*perMilleIssues/1000,
 	}
 	if _, err := os.Stat(d.path); err != nil {
-		if err := makeDataset(d.path, n, relays); err != nil {
+		if err := makeDataset(d.path, n); err != nil {
 			return nil, fmt.Errorf("making a data set: %w", err)
 		}
 	}
@@ -59,9 +49,9 @@ func openDataset(dir string, n, relays int) (*dataset, error) {
 }
 
 // makeDataset writes a file atomically.
-func makeDataset(path string, n, relays int) error {
+func makeDataset(path string, n int) error {
 	defer debug.FreeOSMemory() // else the next measurement starts with a large heap
-	events, err := newHub(n, relayNames(relays))
+	events, err := newHub(n)
 	if err != nil {
 		return err
 	}

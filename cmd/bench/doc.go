@@ -11,23 +11,23 @@
 // # First catch-ups
 //
 // In a first catch-up an empty relay fetches and saves all events of another relay. The rows
-// catchup, larger, canned and relays10 measure it, and stores, present and memory measure related
-// costs. The events are signed events of a hub: 50 people, 8 tags and about 1,159 bytes per event.
-// There are announcements, states, patches, pull requests, issues and comments. They are always the
-// same and cached in the folder -cache. Relays run in another process, so that the CPU time of the
+// catchup and canned measure it, and present and memory measure related costs. The events are
+// signed events of a hub: 50 people, 8 tags and about 1,159 bytes per event. There are
+// announcements, states, patches, pull requests, issues and comments. They are always the same and
+// cached in the folder -cache. The relay runs in another process, so that the CPU time of the
 // client is separate; both share the cores of the machine:
 //
 //   - khatru stores its events in memory with indexes, newest first, and returns at most 500 per
-//     answer, except by NIP-77. It is behind a proxy that counts bytes.
-//   - canned stores events as bytes and sends many in one write by its own websocket, so that the
-//     relay is not the bottleneck.
+//     answer, except by NIP-77.
+//   - canned stores events as text and sends many in one write, so that the relay is not the
+//     bottleneck.
 //
 // The clients catch up in turn in the same run, each into an empty sync/memstore, which suits
 // go-nostr better than the slicestore of its examples:
 //
 //   - Our client uses NIP-77 or pages. It is a SyncManager with the default policy and one
 //     bootstrap relay with or without NIP-77. BatchWindow is 50 ms, because the default wait of 5 s
-//     before each layer would dominate the time. The cost of the default is printed too.
+//     before each layer would dominate the time.
 //   - NegentropySync is nip77.NegentropySync of go-nostr.
 //   - PaginatorWithInterval is SimplePool.PaginatorWithInterval of go-nostr without a pause between
 //     pages.
@@ -45,12 +45,8 @@
 // and bytes from and to the relay. A catch-up of go-nostr that hangs or misses an event is counted
 // and repeated. All others end with each event stored unchanged.
 //
-// The row stores compares a catch-up with writing the same events into the same database in batches
-// of 256, the batch size of a SyncManager. Both include the CPU time of closing the database, which
-// writes delayed data. The row present compares the bytes with the size of one complete
-// reconciliation by go-nostr on both sides, plus the missing events. Live subscriptions are counted
-// separately. The row memory collects garbage often and subtracts the memory of the Store for the
-// events that it contains at that moment.
+// In the row present, live subscriptions are counted separately. The row memory collects garbage
+// often and subtracts the memory of the Store for the events that it contains at that moment.
 //
 // On a busy machine, times mean little, and our client, which checks signatures on all cores,
 // suffers most. CPU seconds and bytes stay valid.

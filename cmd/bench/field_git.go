@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,8 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dgraph-io/badger/v4"
-	eventbadger "github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 
@@ -52,12 +49,7 @@ type gitField struct {
 	Port         int
 	Events       []*nostr.Event
 	Wanted       []string // ids
-	Repositories []gitFieldRepository
-}
-
-type gitFieldRepository struct {
-	Path string
-	Refs map[string]string
+	Repositories []string // paths of URLs
 }
 
 func (f *gitField) address() string { return fmt.Sprintf("127.0.0.1:%d", f.Port) }
@@ -73,12 +65,12 @@ func fieldGitRow(r *run) error {
 	if err != nil {
 		return err
 	}
-	servers, err := startServers(path)
+	servers, err := startServers(r.ctx, path)
 	if err != nil {
 		return err
 	}
 	err = f.sync(r)
-	return errors.Join(err, servers.stop())
+	return errors.Join(err, servers.close())
 }
 
 func readGitField(path string) (*gitField, error) {
@@ -123,16 +115,7 @@ func loadGitField(r *run) (f *gitField, path string, err error) {
 	}
 	for i := range size.Repositories {
 		_, where, _ := strings.Cut(strings.TrimPrefix(h.CloneURL(i), "http://"), "/")
-		repo := gitFieldRepository{Path: "/" + where, Refs: make(map[string]string)}
-		for name, id := range refs[i] {
-			switch {
-			case name == "main":
-				repo.Refs["refs/heads/main"] = id
-			case strings.HasPrefix(name, "v"):
-				repo.Refs["refs/tags/"+name] = id
-			}
-		}
-		f.Repositories = append(f.Repositories, repo)
+		f.Repositories = append(f.Repositories, "/"+where)
 	}
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -256,15 +239,12 @@ func (fieldNames) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, 
 	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// sync syncs until all events are served, and then checks the refs.
+// sync syncs until all events are served.
 func (f *gitField) sync(r *run) error {
 	ctx, cancel := context.WithTimeoutCause(r.ctx, gitLimit, fmt.Errorf("not all is here after %s", gitLimit))
 	defer cancel()
-	db := &eventbadger.BadgerBackend{
-		Path:                  filepath.Join(r.dir, "events"),
-		BadgerOptionsModifier: func(o badger.Options) badger.Options { return o.WithLogger(nil).WithSyncWrites(true) },
-	}
-	if err := db.Init(); err != nil {
+	db, err := openBadger(r.dir)
+	if err != nil {
 		return err
 	}
 	defer db.Close()
@@ -320,9 +300,6 @@ func (f *gitField) sync(r *run) error {
 		return err
 	}
 	status := server.Purgatory().Status()
-	if err := f.check(ctx, server.Handler()); err != nil {
-		return err
-	}
 	r.figure(fmt.Sprintf("repositories, of the hub's %d", fieldhub.Production.Repositories), float64(len(f.Repositories)), "")
 	r.figure("events on the hub", float64(len(f.Events)), "")
 	r.figure("events that are wanted", float64(len(wanted)), "")
@@ -381,33 +358,4 @@ func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []
 			return fmt.Errorf("%w: %d events, one of them %s", context.Cause(ctx), len(missing), missing[0])
 		}
 	}
-}
-
-// checked is the maximum number of repositories whose refs are checked.
-const checked = 50
-
-func (f *gitField) check(ctx context.Context, served http.Handler) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	front := &http.Server{Handler: served, ReadHeaderTimeout: headTime}
-	go front.Serve(listener)
-	defer front.Close()
-	for i := 0; i < len(f.Repositories); i += 1 + len(f.Repositories)/checked {
-		repo := f.Repositories[i]
-		out, err := gitIn(ctx, "", nil, "ls-remote", "--refs", "http://"+listener.Addr().String()+repo.Path, "refs/heads/*", "refs/tags/*")
-		if err != nil {
-			return err
-		}
-		here := make(map[string]string)
-		for line := range strings.Lines(out) {
-			id, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
-			here[name] = id
-		}
-		if !maps.Equal(here, repo.Refs) {
-			return fmt.Errorf("%s has other refs than it should: %v, not %v", repo.Path, here, repo.Refs)
-		}
-	}
-	return nil
 }

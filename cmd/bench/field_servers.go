@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,39 +32,16 @@ const (
 // headTime is the maximum time for reading the header of a request.
 const headTime = 10 * time.Second
 
-// fieldServers is the process of the servers, so that their CPU time is not counted as ours.
-type fieldServers struct {
-	cmd *exec.Cmd
-	in  io.Closer
-}
-
-func startServers(kept string) (*fieldServers, error) {
-	exe, err := os.Executable()
+// startServers starts the process of the servers.
+func startServers(ctx context.Context, kept string) (*child, error) {
+	c, err := startChild(ctx, fieldProcess, kept)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe)
-	cmd.Env, cmd.Stderr = append(os.Environ(), fieldProcess+"="+kept), os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
+	if _, err := c.line(); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	s := &fieldServers{cmd: cmd, in: in}
-	if !bufio.NewScanner(out).Scan() {
-		return nil, errors.Join(errors.New("the servers did not start"), s.stop())
-	}
-	return s, nil
-}
-
-func (s *fieldServers) stop() error {
-	return errors.Join(s.in.Close(), s.cmd.Wait())
+	return c, nil
 }
 
 func serveField(path string) error {
@@ -83,8 +60,8 @@ func serveField(path string) error {
 		return err
 	}
 	namespaces := make(map[string]string)
-	for i, r := range f.Repositories {
-		namespaces[r.Path] = namespace(i)
+	for i, path := range f.Repositories {
+		namespaces[path] = namespace(i)
 	}
 	hub, dir := relayserver.New(relay), gitFolder(path)
 	server := &http.Server{ReadHeaderTimeout: headTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

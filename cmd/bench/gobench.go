@@ -2,31 +2,14 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 )
 
-// Some rows read the results of a benchmark or test in another package, because they measure its
-// internals.
-
 const module = "github.com/graspsync/graspsync"
-
-// goTest runs tests or benchmarks of a package of this module in a separate process and returns
-// their output. args are arguments of go test.
-func goTest(ctx context.Context, pkg string, env []string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"test"}, args...), module+"/"+pkg)...)
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go test of %s: %w\n%s", pkg, err, out)
-	}
-	return string(out), nil
-}
 
 // values are results of a benchmark by unit.
 type values map[string]float64
@@ -64,11 +47,13 @@ func benchmarked(out string) (map[string]values, error) {
 	return all, nil
 }
 
-func (r *run) benchmark(pkg, pattern string, env []string, args ...string) (map[string]values, error) {
-	args = append([]string{"-run", "^$", "-bench", pattern, "-timeout", "10m"}, args...)
-	out, err := goTest(r.ctx, pkg, env, args...)
+// benchmark runs benchmarks of the internals of a package in a separate process. args are arguments
+// of go test.
+func (r *run) benchmark(pkg, pattern string, args ...string) (map[string]values, error) {
+	args = append([]string{"test", "-run", "^$", "-bench", pattern, "-timeout", "10m"}, args...)
+	out, err := exec.CommandContext(r.ctx, "go", append(args, module+"/"+pkg)...).CombinedOutput()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("go test of %s: %w\n%s", pkg, err, out)
 	}
-	return benchmarked(out)
+	return benchmarked(string(out))
 }

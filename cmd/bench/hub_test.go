@@ -9,7 +9,7 @@ import (
 // The measurements depend on the properties of these events.
 func TestHub(t *testing.T) {
 	n := testEvents(1000)
-	events, err := newHub(n, relayNames(1))
+	events, err := newHub(n)
 	require.NoError(t, err)
 	require.Len(t, events, n)
 	ids, size, tags := make(map[string]bool), 0, 0

@@ -78,10 +78,7 @@ func measureLive(r *run) error {
 		return err
 	}
 	var sender []time.Duration
-	for id, p := range sent {
-		if p.on < w.listed {
-			return fmt.Errorf("event %s was wanted of %d relays only", id, p.on)
-		}
+	for _, p := range sent {
 		sender = append(sender, p.late)
 	}
 	slices.Sort(sender)

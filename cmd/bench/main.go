@@ -23,10 +23,7 @@ type row struct {
 func rows() []row {
 	return []row{
 		{"catchup", "First catch-up from one khatru relay" + asNew, measureCatchUp},
-		{"larger", "First catch-up with five times as much, from one khatru relay" + asNew, measureLarger},
 		{"canned", "First catch-up from a relay that is not the limit" + asNew, measureCanned},
-		{"relays10", "First catch-up from ten relays that all have everything, and are not the limit" + asNew, measureRelays10},
-		{"stores", "First catch-up into a database, from a relay that is not the limit" + asNew, measureStores},
 		{"present", "Catch-up by NIP-77 where nearly everything is present, with a relay that is not the limit" + asNew, measurePresent},
 		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
 		negentropyRow(),

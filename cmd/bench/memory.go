@@ -13,7 +13,7 @@ import (
 
 // measureMemory measures the maximum memory of a first catch-up in addition to its Store.
 func measureMemory(r *run) error {
-	d, relays, err := startHub(r, r.pick(100_000, quickEvents), 1)
+	d, relays, err := startHub(r, r.pick(100_000, quickEvents))
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func negentropyRow() row {
 func measureNegentropy(r *run) error {
 	n := r.pick(1_000_000, 100_000)
 	// One processor, so that the time includes garbage collection.
-	found, err := r.benchmark("sync/internal/negentropy", fmt.Sprintf("^Benchmark(NewSet|OurSide)$/^(random|sorted|newest|ours)$/^%d$", n), nil,
+	found, err := r.benchmark("sync/internal/negentropy", fmt.Sprintf("^Benchmark(NewSet|OurSide)$/^(random|sorted|newest|ours)$/^%d$", n),
 		"-cpu", "1", "-benchtime", "3x", "-count", fmt.Sprint(r.pick(5, 2)))
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func measureNegentropy(r *run) error {
 	r.atMost("sealing, ids in any order", seconds("NewSet/random"), "s", 0.1)
 	r.atMost("sealing, ids as a store gives them, newest first", seconds("NewSet/newest"), "s", 0.1)
 	r.figure("sealing, ids in the order of the protocol", seconds("NewSet/sorted"), "s")
-	shared, err := r.benchmark("sync", "^BenchmarkSetOfManyRelays$", nil, "-benchtime", "1x")
+	shared, err := r.benchmark("sync", "^BenchmarkSetOfManyRelays$", "-benchtime", "1x")
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fiatjaf/eventstore"
@@ -20,21 +22,20 @@ import (
 	"github.com/graspsync/graspsync/internal/cputime"
 )
 
-// relayProcess is the environment variable that makes this command the process of the relays.
+// relayProcess is the environment variable that makes this command the process of a relay.
 const relayProcess = "GRASPSYNC_BENCH_RELAY"
 
-// order is a command for the process of the relays, one per line, as are its answers.
+// order is a command for the process of a relay, one per line, as are its answers.
 type order struct {
 	Do       string
 	Path     string   // load: file
 	Forged   int      // load: number of additional events with the signature of another author
 	Software software // be
-	Relays   int      // be: number of relays
 }
 
 const (
 	doLoad  = "load"
-	doBe    = "be"    // cut connections, reset counters, become these relays, and answer with their addresses
+	doBe    = "be"    // cut connections, reset counters, become this relay, and answer with its address
 	doUsage = "usage" // answer with a usage
 )
 
@@ -54,33 +55,26 @@ const (
 	headTimeout = 5 * time.Second
 )
 
-// usage is the traffic and the cost of the relays since the last doBe.
+// usage is the traffic and the cost of a relay.
 type usage struct {
-	In, Out int64         // bytes on the connections, from and to the relays
-	CPU     time.Duration // of the process of the relays
-	Traffic traffic       // of canned relays
-	Last    time.Time     // time of the last answer of canned relays
+	In, Out int64         // bytes on the connections, from and to the relay
+	CPU     time.Duration // of the process of the relay
+	Traffic traffic       // of a canned relay
+	Last    time.Time     // time of the last answer of a canned relay
 }
 
-// process contains the relays of a separate process: khatru behind a proxy that counts bytes, and
-// canned relays.
+// process contains the current relay of a separate process.
 type process struct {
-	proxy   *proxy
 	archive *archive
-	khatru  map[software]string // addresses
-	canned  []*canned
-	used    time.Duration // CPU time at the last doBe
+	server  *http.Server
+	conns   *countedListener
+	canned  *canned       // the relay, if it is a canned one
+	used    time.Duration // CPU time at its start
 }
 
 // serve executes orders from its input until it ends.
 func serve(in io.Reader, out io.Writer) error {
-	proxy, err := newProxy()
-	if err != nil {
-		return err
-	}
-	defer proxy.close()
-	go proxy.run()
-	p := &process{proxy: proxy}
+	p := &process{}
 	lines := bufio.NewScanner(in)
 	answers := json.NewEncoder(out)
 	for lines.Scan() {
@@ -104,7 +98,7 @@ func (p *process) do(o order) (answer any, err error) {
 	case doLoad:
 		return nil, p.load(o.Path, o.Forged)
 	case doBe:
-		return p.be(o.Software, o.Relays)
+		return p.be(o.Software)
 	case doUsage:
 		return p.usage(), nil
 	}
@@ -112,13 +106,9 @@ func (p *process) do(o order) (answer any, err error) {
 }
 
 func (p *process) usage() usage {
-	u := usage{In: p.proxy.in.Load(), Out: p.proxy.out.Load(), CPU: cputime.Used() - p.used, Traffic: make(traffic)}
-	for _, c := range p.canned {
-		u.In += c.in.Load()
-		u.Out += c.out.Load()
-		if last := c.addTraffic(u.Traffic); last.After(u.Last) {
-			u.Last = last
-		}
+	u := usage{In: p.conns.in.Load(), Out: p.conns.out.Load(), CPU: cputime.Used() - p.used}
+	if p.canned != nil {
+		u.Traffic, u.Last = p.canned.sum()
 	}
 	return u
 }
@@ -143,45 +133,35 @@ func (p *process) load(path string, forged int) error {
 		records = append(records, record{&ev, ev.String()})
 	}
 	p.archive = newArchive(records)
-	p.khatru = make(map[software]string)
-	for _, s := range []software{khatruNIP77, khatruPages} {
-		addr, err := startKhatru(p.archive, s == khatruNIP77)
-		if err != nil {
-			return err
-		}
-		p.khatru[s] = addr
-	}
 	return nil
 }
 
-func (p *process) be(s software, n int) (addresses []string, err error) {
-	for _, c := range p.canned {
-		c.close()
+func (p *process) be(s software) (address string, err error) {
+	if p.server != nil {
+		p.server.Close()
+		p.conns.cut()
 	}
-	p.canned = nil
-	p.proxy.use(p.khatru[s])
-	if p.khatru[s] != "" {
-		addresses = []string{p.proxy.addr()}
-	} else {
-		for i := range n {
-			c, err := startCanned(p.archive, i, s == cannedNIP77)
-			if err != nil {
-				return nil, err
-			}
-			p.canned = append(p.canned, c)
-			addresses = append(addresses, c.addr())
-		}
-	}
-	runtime.GC()
-	p.used = cputime.Used()
-	return addresses, nil
-}
-
-func startKhatru(a *archive, nip77 bool) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
+	p.conns, p.canned = &countedListener{Listener: l, open: make(map[net.Conn]struct{})}, nil
+	p.server = &http.Server{ReadHeaderTimeout: headTimeout}
+	switch s {
+	case khatruNIP77, khatruPages:
+		p.server.Handler = newKhatru(p.archive, s == khatruNIP77)
+	default:
+		p.canned = &canned{archive: p.archive, nip77: s == cannedNIP77, traffic: make(traffic)}
+		p.conns.buffered = true
+		p.server.Handler = p.canned
+	}
+	go func() { _ = p.server.Serve(p.conns) }()
+	runtime.GC()
+	p.used = cputime.Used()
+	return l.Addr().String(), nil
+}
+
+func newKhatru(a *archive, nip77 bool) *khatru.Relay {
 	relay := khatru.NewRelay()
 	relay.Log = log.New(io.Discard, "", 0)
 	relay.Negentropy = nip77
@@ -201,7 +181,78 @@ func startKhatru(a *archive, nip77 bool) (addr string, err error) {
 		close(ch)
 		return ch, nil
 	})
-	server := &http.Server{Handler: relay, ReadHeaderTimeout: headTimeout}
-	go func() { _ = server.Serve(l) }()
-	return l.Addr().String(), nil
+	return relay
+}
+
+// countedListener counts the bytes of its connections.
+type countedListener struct {
+	net.Listener
+	buffered bool         // collects writes until the next read
+	in, out  atomic.Int64 // from and to the relay
+
+	mu   sync.Mutex
+	open map[net.Conn]struct{} // guarded by mu
+}
+
+// Accept implements [net.Listener].
+func (l *countedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[conn] = struct{}{}
+	return &countedConn{Conn: conn, of: l, w: bufio.NewWriterSize(conn, 64<<10)}, nil
+}
+
+// cut closes all connections.
+func (l *countedListener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.open {
+		conn.Close()
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	of *countedListener
+	mu sync.Mutex
+	w  *bufio.Writer // guarded by mu
+}
+
+// Read implements [net.Conn].
+func (c *countedConn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	err := c.w.Flush()
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	c.of.out.Add(int64(n))
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.w.Write(b)
+	c.of.in.Add(int64(n))
+	if err == nil && !c.of.buffered {
+		err = c.w.Flush()
+	}
+	return n, err
+}
+
+// Close implements [net.Conn].
+func (c *countedConn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c.Conn)
+	c.of.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.w.Flush(), c.Conn.Close())
 }

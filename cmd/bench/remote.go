@@ -10,24 +10,22 @@ import (
 	"os/exec"
 )
 
-// remote controls the process of the relays. Only one goroutine uses it.
-type remote struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
-	data *dataset // content of the relays
+// child is another process of this command with a role, so that its CPU time is not counted as
+// ours. Only one goroutine uses it.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
 }
 
-// startRemote starts the process with the events of a data set, and forged events with the
-// signature of another author.
-func startRemote(ctx context.Context, d *dataset, forged int) (_ *remote, err error) {
+// startChild starts the role of an environment variable.
+func startChild(ctx context.Context, role, value string) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, exe)
-	cmd.Env = append(os.Environ(), relayProcess+"=1")
-	cmd.Stderr = os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), role+"="+value), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -36,41 +34,52 @@ func startRemote(ctx context.Context, d *dataset, forged int) (_ *remote, err er
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	return &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}, cmd.Start()
+}
+
+// line returns the next line that the process prints.
+func (c *child) line() (string, error) {
+	if !c.out.Scan() {
+		return "", errors.Join(errors.New("the other process has ended"), c.out.Err())
+	}
+	return c.out.Text(), nil
+}
+
+// close ends the process, which ends with its input.
+func (c *child) close() error { return errors.Join(c.in.Close(), c.cmd.Wait()) }
+
+// remote controls the process of a relay.
+type remote struct{ *child }
+
+// startRemote starts the process with the events of a data set, and forged events with the
+// signature of another author.
+func startRemote(ctx context.Context, d *dataset, forged int) (*remote, error) {
+	c, err := startChild(ctx, relayProcess, "1")
+	if err != nil {
 		return nil, err
 	}
-	r := &remote{cmd: cmd, in: in, out: bufio.NewScanner(out), data: d}
+	r := &remote{c}
 	if err := r.ask(order{Do: doLoad, Path: d.path, Forged: forged}, nil); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
 }
 
-func (r *remote) close() error {
-	return errors.Join(r.in.Close(), r.cmd.Wait())
-}
-
 func (r *remote) ask(o order, answer any) error {
 	if err := json.NewEncoder(r.in).Encode(o); err != nil {
 		return err
 	}
-	if !r.out.Scan() {
-		return errors.New("the process of the relays has ended")
+	line, err := r.line()
+	if err != nil || answer == nil {
+		return err
 	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(r.out.Bytes(), answer)
+	return json.Unmarshal([]byte(line), answer)
 }
 
-// be cuts all connections, starts n relays of one kind, and returns their URLs.
-func (r *remote) be(s software, n int) (urls []string, err error) {
-	var addresses []string
-	err = r.ask(order{Do: doBe, Software: s, Relays: n}, &addresses)
-	for _, address := range addresses {
-		urls = append(urls, "ws://"+address)
-	}
-	return urls, err
+// be cuts all connections, starts a relay, and returns its URL.
+func (r *remote) be(s software) (url string, err error) {
+	err = r.ask(order{Do: doBe, Software: s}, &url)
+	return "ws://" + url, err
 }
 
 func (r *remote) usage() (u usage, err error) {
