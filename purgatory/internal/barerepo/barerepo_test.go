@@ -1,13 +1,10 @@
 package barerepo
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -82,77 +79,6 @@ func TestRefs(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Each folder is synced once, inner folders first. Missing folders are ignored, other errors are
-// returned.
-func TestSyncRefs(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, "refs/heads/a/b", "")
-	write(t, dir, "logs/refs/heads/a/b", "")
-	var synced []string
-	broken := ""
-	fault := errors.New("a broken disk")
-	sync := func(folder string) error {
-		name, err := filepath.Rel(dir, folder)
-		require.NoError(t, err)
-		if _, err := os.Stat(folder); err != nil {
-			return err
-		}
-		if synced = append(synced, name); name == broken {
-			return fault
-		}
-		return nil
-	}
-	names := []nip34.RefName{ref(t, "refs/heads/a/b"), ref(t, "refs/heads/gone/c"), ref(t, "refs/heads/a/b/d")}
-	require.NoError(t, SyncRefs(dir, names, sync))
-	all := []string{"refs/heads/a", "logs/refs/heads/a", "refs/heads", "logs/refs/heads", "refs", "logs/refs"}
-	require.Equal(t, all, synced[:len(all)])
-	require.Subset(t, synced, []string{"logs", "."})
-	for _, broken = range []string{"refs/heads/a", "refs", "logs", "."} {
-		require.ErrorIs(t, SyncRefs(dir, names, sync), fault, broken)
-	}
-	synced, broken = nil, ""
-	require.NoError(t, SyncRefs(dir, nil, sync))
-	require.Empty(t, synced)
-	// Each folder fails in each way. A missing folder, or a file in its place, is ignored.
-	for _, why := range []struct {
-		err  error
-		told bool
-	}{{fault, true}, {fs.ErrNotExist, false}, {syscall.ENOTDIR, false}, {syscall.EIO, true}} {
-		for n := 1; ; n++ {
-			calls := 0
-			err := SyncRefs(dir, names, func(string) error {
-				if calls++; calls == n {
-					return &fs.PathError{Op: "sync", Err: why.err}
-				}
-				return nil
-			})
-			if calls < n {
-				require.NoError(t, err)
-				require.Equal(t, 12, calls, "each folder once: five of refs, as many of logs, and the two above")
-				break
-			}
-			if !why.told {
-				require.NoError(t, err)
-			} else {
-				require.ErrorIs(t, err, why.err)
-			}
-		}
-	}
-	var of []string // of one ref
-	require.NoError(t, SyncRefs(dir, names[:1], func(folder string) error {
-		name, err := filepath.Rel(dir, folder)
-		of = append(of, name)
-		return err
-	}))
-	require.ElementsMatch(t, append(all, "logs", "."), of)
-	for _, err := range []error{nil, fault} {
-		require.Equal(t, err, SyncPacks(dir, func(folder string) error {
-			require.Equal(t, filepath.Join(dir, "objects", "pack"), folder)
-			return err
-		}))
-	}
-}
-
 // After a deletion, the reflog of HEAD contains the value of the ref and its complete reflog lines.
 func TestLogRemoved(t *testing.T) {
 	dir := t.TempDir()
@@ -196,86 +122,4 @@ func TestLogRemovedOfALongLog(t *testing.T) {
 		require.True(t, want == kept, "%d: %d bytes, not %d", more, len(kept), len(want))
 		require.Contains(t, line, "deleted refs/heads/x\n")
 	}
-}
-
-// faulty is a disk that fails once, at the n-th operation.
-type faulty struct {
-	Disk
-	n    int
-	what string
-}
-
-func (f *faulty) step(what string) error {
-	if f.n--; f.n == 0 {
-		f.what = what
-		return syscall.EIO
-	}
-	return nil
-}
-
-func (f *faulty) Mkdir(name string, mode fs.FileMode) error {
-	if err := f.step("mkdir " + name); err != nil {
-		return err
-	}
-	return f.Disk.Mkdir(name, mode)
-}
-
-func (f *faulty) OpenFile(name string, flag int, mode fs.FileMode) (*os.File, error) {
-	if err := f.step("open " + name); err != nil {
-		return nil, err
-	}
-	return f.Disk.OpenFile(name, flag, mode)
-}
-
-func (f *faulty) ReadFile(name string) ([]byte, error) {
-	if err := f.step("read " + name); err != nil {
-		return nil, err
-	}
-	return f.Disk.ReadFile(name)
-}
-
-// Each disk operation fails once. The error is returned, and no incomplete line is written.
-func TestEachFault(t *testing.T) {
-	x, y := ref(t, "refs/heads/x"), ref(t, "refs/heads/folder")
-	for name, do := range map[string]func(on Disk) error{
-		"log": func(on Disk) error {
-			return LogRemoved(on, ".", []Moved{{x, id(t, "1")}, {y, id(t, "2")}, {ref(t, "refs/heads/x/below"), id(t, "3")}}, time.Unix(0, 0))
-		},
-		"refs": func(on Disk) error {
-			at, err := Refs(on, ".", []nip34.RefName{x, y, ref(t, "refs/heads/x/below")})
-			if err == nil && len(at) != 1 || err != nil && at != nil {
-				return errors.New("not what is there")
-			}
-			return err
-		},
-	} {
-		for _, logs := range []bool{false, true} {
-			for n := 1; ; n++ {
-				dir := t.TempDir()
-				write(t, dir, "refs/heads/x", id(t, "1").String()+"\n")
-				write(t, dir, "refs/heads/folder/z", id(t, "1").String()+"\n")
-				write(t, dir, "packed-refs", "")
-				if logs {
-					write(t, dir, "logs/refs/heads/x", "one\n")
-					write(t, dir, "logs/refs/heads/folder/z", "one\n") // the reflog of HEAD contains none of its lines
-				}
-				on := &faulty{Disk: disk(t, dir), n: n}
-				err := do(on)
-				if on.what == "" {
-					require.NoError(t, err, name)
-					require.Greater(t, n, 3)
-					break
-				}
-				require.ErrorIs(t, err, syscall.EIO, "%s: %s", name, on.what)
-				text, err := os.ReadFile(filepath.Join(dir, "logs", "HEAD"))
-				require.True(t, err == nil || errors.Is(err, fs.ErrNotExist))
-				require.Empty(t, text)
-				require.NoError(t, do(on))
-			}
-		}
-	}
-	bare := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bare, "logs"), nil, 0o600))
-	require.Error(t, LogRemoved(disk(t, bare), ".", []Moved{{x, id(t, "1")}}, time.Unix(0, 0)), "where a folder should be")
-	require.NoError(t, LogRemoved(disk(t, t.TempDir()), ".", []Moved{{x, id(t, "1")}}, time.Unix(0, 0)), "where none is yet")
 }

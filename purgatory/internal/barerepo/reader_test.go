@@ -242,21 +242,6 @@ func TestReaderAsksGit(t *testing.T) {
 	require.NotErrorIs(t, err, ErrAskGit, "the disk failed")
 }
 
-// An index without its pack, as a crash may leave it, contains nothing.
-func TestReaderOfAnIndexAlone(t *testing.T) {
-	dir := newRepository(t, nip34.SHA1)
-	fill(t, dir, "main", 3)
-	ids, _ := all(t, dir)
-	packs, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(packs[0]))
-	r, err := Read(whole{}, dir)
-	require.NoError(t, err)
-	kinds, err := r.Kinds(ids)
-	require.NoError(t, err)
-	require.Empty(t, kinds)
-}
-
 // Concurrent packing of objects and refs hides none of them.
 func TestReaderWhileItIsPacked(t *testing.T) {
 	dir := newRepository(t, nip34.SHA1)

@@ -2,7 +2,6 @@ package keyed
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -40,45 +39,6 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// A waiting caller whose context ends returns its cause, and is no longer counted.
-func TestWhoWaitsMayStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLocks[int]()
-		unlock, err := l.Lock(t.Context(), 1)
-		require.NoError(t, err)
-		over := errors.New("over")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
-		defer cancel()
-		began := time.Now()
-		got, err := l.Lock(ctx, 1)
-		require.ErrorIs(t, err, over)
-		require.Nil(t, got)
-		require.Equal(t, time.Minute, time.Since(began))
-		require.Equal(t, 1, l.Len())
-		unlock()
-		require.Zero(t, l.Len())
-		unlock, err = l.Lock(t.Context(), 1)
-		require.NoError(t, err)
-		unlock()
-	})
-}
-
-func TestTryLock(t *testing.T) {
-	l := NewLocks[int]()
-	unlock, ok := l.TryLock(1)
-	require.True(t, ok)
-	_, ok = l.TryLock(1)
-	require.False(t, ok)
-	unlock()
-	require.Zero(t, l.Len())
-	done := l.Use(1)
-	unlock, ok = l.TryLock(1)
-	require.True(t, ok, "who only uses it has no lock")
-	unlock()
-	done()
-	require.Zero(t, l.Len())
-}
-
 // LockUnused fails while the key is used, locked or waited for. Later callers wait for it.
 func TestLockUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,32 +68,6 @@ func TestLockUnused(t *testing.T) {
 		unlock()
 		require.Zero(t, l.Len())
 	})
-}
-
-// Concurrent users of a key share a value. Later users get a new one.
-func TestShared(t *testing.T) {
-	made := 0
-	s := NewShared[string](func() int { made++; return made })
-	a, doneA := s.Use("x")
-	b, doneB := s.Use("x")
-	c, doneC := s.Use("y")
-	require.Equal(t, []int{1, 1, 2}, []int{a, b, c})
-	require.Equal(t, 2, s.Len())
-	doneA()
-	d, doneD := s.Use("x")
-	require.Equal(t, 1, d)
-	_, _, ok := s.UseFirst("x", func(int) { t.Error("others use it") })
-	require.False(t, ok)
-	doneB()
-	doneD()
-	doneC()
-	require.Zero(t, s.Len())
-	taken := 0
-	e, doneE, ok := s.UseFirst("x", func(n int) { taken = n })
-	require.True(t, ok)
-	require.Equal(t, []int{3, 3}, []int{e, taken})
-	doneE()
-	require.Zero(t, s.Len())
 }
 
 // Under concurrent use, locks are exclusive and no key is left.

@@ -159,43 +159,6 @@ func (p *player) asked() (out []string) {
 	return out
 }
 
-func TestDelays(t *testing.T) {
-	for by, delay := range map[Origin]time.Duration{BySync: 500 * time.Millisecond, ByUser: 3 * time.Minute} {
-		p := play(t, config())
-		p.want(1, by, "a.example/x.git")
-		p.wait(delay - 1)
-		require.Empty(t, p.fetches)
-		p.wait(1)
-		require.Len(t, p.fetches, 1)
-	}
-}
-
-// A new event keeps the earlier of two times, and resets the attempt count.
-func TestWantedAgain(t *testing.T) {
-	p := play(t, config())
-	p.want(1, ByUser, "a.example/x.git")
-	p.wait(time.Second)
-	p.want(1, BySync, "a.example/x.git")
-	p.wait(500 * time.Millisecond)
-	require.Len(t, p.fetches, 1)
-	p.want(1, ByUser, "a.example/x.git", "b.example/x.git") // during an attempt
-	p.answer(Nothing)
-	p.answer(Nothing)
-	require.Equal(t, []string{"a.example/x.git", "b.example/x.git"}, p.asked())
-	require.Equal(t, p.now.Add(20*time.Second), p.ends[0].Next, "the backoff is shorter than the delay for clients")
-	p.want(1, ByUser)
-	require.Equal(t, p.now.Add(20*time.Second), p.q.Due(repoOf(1, 1)), "and stays")
-
-	// A server is asked again while another request is slow.
-	p = play(t, config())
-	p.want(1, BySync, "a.example/x.git", "slow.example/x.git")
-	p.wait(time.Second)
-	p.answer(Nothing)
-	p.want(1, BySync, "a.example/x.git", "slow.example/x.git")
-	p.wait(31 * time.Second)
-	require.Equal(t, []string{"a.example/x.git", "slow.example/x.git", "a.example/x.git"}, p.asked())
-}
-
 // If an event arrives during a request, its outcome Complete does not remove the repository. An
 // outcome of an older request does not remove a repository that was added again.
 func TestCompleteTooEarly(t *testing.T) {
@@ -218,17 +181,6 @@ func TestCompleteTooEarly(t *testing.T) {
 	require.Equal(t, 1, p.q.Len())
 	p.step(Fetched{ID: 99, Outcome: Complete})
 	require.Equal(t, 1, p.q.Len())
-}
-
-func TestOverrides(t *testing.T) {
-	cfg := config()
-	cfg.Limits = map[graspsync.HostPort]Limit{url(t, "big.example").HostPort(): {Concurrent: 8, PerMinute: 60}}
-	p := play(t, cfg)
-	for i := range 10 {
-		p.want(i, BySync, fmt.Sprintf("big.example/%d.git", i))
-	}
-	p.wait(time.Second)
-	require.Equal(t, map[graspsync.HostPort]int{{Host: "big.example", Port: 443}: 8}, p.q.InFlight())
 }
 
 // Above MaxDomains, the least recently used domains are removed.
@@ -287,93 +239,6 @@ func TestRestore(t *testing.T) {
 	failures, until := p.q.Broken(b.HostPort())
 	require.Equal(t, 1, failures)
 	require.Equal(t, start.Add(24*time.Hour), until)
-}
-
-// Concurrent requests to one domain that fail together count as one failure.
-func TestConcurrentFailuresCountOnce(t *testing.T) {
-	p := play(t, config())
-	for i := range 5 {
-		p.want(i, BySync, fmt.Sprintf("a.example/%d", i))
-	}
-	p.wait(time.Second)
-	require.Len(t, p.open, 5)
-	for range 5 {
-		p.answer(Broken)
-	}
-	a := url(t, "a.example/0").HostPort()
-	failures, until := p.q.Broken(a)
-	require.Equal(t, 1, failures)
-	require.Equal(t, p.now.Add(time.Hour), until)
-	p.wait(2 * time.Hour)
-	require.NotEmpty(t, p.open)
-	p.answer(Broken)
-	failures, _ = p.q.Broken(a)
-	require.Equal(t, 2, failures, "it is still broken")
-}
-
-// Owes is true if a server waits for its turn, may be asked soon, and was not asked since the event
-// arrived.
-func TestOwes(t *testing.T) {
-	cfg := config()
-	cfg.DefaultLimit = Limit{Concurrent: 1, PerMinute: 2}
-	p := play(t, cfg)
-	came := p.now
-	owes := func() (out []bool) {
-		for i := range 3 {
-			out = append(out, p.q.Owes(p.now, repoOf(byte(i), i), came))
-		}
-		return out
-	}
-	none := []bool{false, false, false}
-	require.Equal(t, none, owes())
-	for i := range 3 {
-		p.want(i, BySync, "a.example/"+string(rune('x'+i))+".git")
-	}
-	require.Equal(t, none, owes(), "their attempts are not due")
-	p.wait(time.Second)
-	require.Equal(t, []bool{false, true, true}, owes())
-	p.answer(Nothing)
-	require.Equal(t, []bool{false, false, true}, owes())
-	p.answer(Nothing)
-	p.wait(time.Minute)
-	require.Equal(t, none, owes())
-	require.True(t, p.q.Owes(p.now, repoOf(0, 0), p.now), "it was not asked for an event of now")
-	p.answer(Broken)
-	p.wait(30 * time.Second)
-	require.Equal(t, none, owes(), "nobody is asked soon")
-
-	p.now = p.now.Add(time.Hour)
-	p.q.Restore(p.now, []PastRepo{{Repo: repoOf(7, 7), Attempts: 1, Next: p.now}}, nil)
-	p.want(7, BySync, "a.example/7.git")
-	p.want(8, BySync, "a.example/8.git")
-	p.now = p.now.Add(time.Second) // without a step
-	require.False(t, p.q.Owes(p.now, repoOf(7, 7), came), "it was asked before a restart")
-	require.True(t, p.q.Owes(p.now, repoOf(8, 8), came))
-}
-
-// A request that was not sent does not count for the domain.
-func TestUnaskedIsNotCounted(t *testing.T) {
-	cfg := config()
-	cfg.DefaultLimit = Limit{Concurrent: 5, PerMinute: 5}
-	p := play(t, cfg)
-	for i := range 20 {
-		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i))
-	}
-	p.want(99, BySync, "a.example/good.git")
-	p.wait(time.Second)
-	for len(p.open) > 0 {
-		p.answer(Unasked)
-	}
-	require.Contains(t, p.asked(), "a.example/good.git")
-	for i := range 20 {
-		p.want(i, BySync, fmt.Sprintf("a.example/%d.git", i))
-	}
-	p.wait(time.Second)
-	for len(p.open) > 0 {
-		p.answer(Nothing)
-	}
-	require.Len(t, p.fetches, 21+5)
-	require.Empty(t, p.q.InFlight())
 }
 
 func TestWaitsAreLengthened(t *testing.T) {
