@@ -1,9 +1,6 @@
 package gitfetch_test
 
 import (
-	"fmt"
-	"io"
-	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -13,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -86,28 +82,4 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 		require.Contains(t, allowed, verb, "nothing else")
 	}
 	require.Len(t, ran, len(allowed))
-}
-
-// Errors are classified by type. Text in names of repositories and messages of servers never
-// decides.
-func TestTrapG12_WordsDecideNothing(t *testing.T) {
-	const words = "dns-no such host-ssl-tls-x509 certificate-401-404 not found-not our ref-did not receive expected object-" +
-		"out of memory-mmap failed-unresolved delta-pack exceeds maximum allowed size-but expected-reference already exists"
-	for name, h := range map[string]hostile{
-		"status": {text(503, words), nil},
-		"error":  {advert(func(w io.Writer) { fmt.Fprint(w, pkt("ERR "+words+"\n")) }), nil},
-		"band":   {v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n"), pkt("\x03"+words)) }), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := serve(t, sample(t), func(w http.ResponseWriter, r *http.Request, _ http.Handler) { h.serve(w, r) })
-			u := o.clone(t)
-			u, err := graspsync.ParseCloneURL(strings.TrimSuffix(u.String(), u.Path()) + "/dns/ssl-x509-certificate-404-not-found-out-of-memory.git")
-			require.NoError(t, err)
-			err = attempt(t.Context(), fetcher(t), sample(t), u, oid(t, strings.Repeat("a", 40)))
-			require.Error(t, err)
-			for _, class := range []error{purgatory.ErrServerUnusable, purgatory.ErrLimit, purgatory.ErrNotServed} {
-				require.NotErrorIs(t, err, class)
-			}
-		})
-	}
 }

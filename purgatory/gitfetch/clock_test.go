@@ -2,7 +2,6 @@ package gitfetch_test
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,30 +25,6 @@ func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
 	time.Sleep(1500 * time.Millisecond)
-	release()
-	require.NoError(t, <-done)
-}
-
-// Waiting for git after the pack arrived does not count either.
-func TestWaitingForGitIsNotAServersFault(t *testing.T) {
-	there := bare(t, nip34.SHA1)
-	tip := history(t, there, "main", 1)[0]
-	answered := make(chan struct{})
-	o := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Method == http.MethodPost {
-			<-answered
-		}
-		next.ServeHTTP(w, r)
-	})
-	f := fetcher(t, gitfetch.Config{MaxChildren: 1}.With(gitfetch.Fixed{Timeout: 2 * time.Second}))
-	here := bare(t, nip34.SHA1)
-	done := make(chan error, 1)
-	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
-	require.Eventually(t, func() bool { return len(o.seen()) == 2 }, 10*time.Second, time.Millisecond)
-	release, err := f.HoldChild(t.Context(), here)
-	require.NoError(t, err)
-	close(answered)
-	time.Sleep(2500 * time.Millisecond)
 	release()
 	require.NoError(t, <-done)
 }
@@ -107,19 +82,4 @@ func TestPromiseP30_Rate(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A server is not slow while it is not supposed to send.
-func TestPromiseP30_RateCountsWhileItIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, m, stop := gitfetch.Watch(t.Context())
-		defer stop()
-		m.Begin()
-		time.Sleep(20 * time.Second)
-		m.End()
-		time.Sleep(5 * time.Minute)
-		m.Begin()
-		time.Sleep(20 * time.Second)
-		require.NoError(t, ctx.Err())
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha1"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -295,42 +294,6 @@ func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	require.Equal(t, []nip34.ObjectID{short}, missing)
 }
 
-// A server with commits but without trees cannot complete a commit. The next server completes it in
-// the same quarantine.
-func TestTrapG5_CommitsWithoutTrees(t *testing.T) {
-	g, commits := chain(t)
-	var without [][]byte
-	for _, c := range commits {
-		without = append(without, object(1, c.body))
-	}
-	there := g.loose(t, nip34.ObjectID{})
-	git(t, there, "update-ref", "refs/heads/main", commits[4].id.String())
-	whole := serve(t, there, nil)
-	half := serve(t, there, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { sendPack(packOf(without...))(w, r) })
-	// If the server lacks a tree, its git fails while it makes the pack.
-	broken := g.loose(t, commits[0].needs[0])
-	require.NoError(t, os.WriteFile(broken+"/refs/heads/main", []byte(commits[4].id.String()+"\n"), 0o600))
-	unaware := serve(t, broken, nil)
-	here := bare(t, nip34.SHA1)
-	f := fetcher(t)
-	want := []nip34.ObjectID{commits[4].id}
-	q, err := f.Quarantine(t.Context(), here)
-	require.NoError(t, err)
-	_, err = q.Fetch(t.Context(), half.clone(t), want)
-	require.ErrorIs(t, err, gitfetch.ErrIncomplete)
-	require.ErrorIs(t, err, purgatory.ErrNotServed)
-	_, err = q.Fetch(t.Context(), unaware.clone(t), want)
-	require.Error(t, err)
-	missing, err := q.Missing(t.Context(), want)
-	require.NoError(t, err)
-	require.Equal(t, want, missing)
-	_, err = q.Fetch(t.Context(), whole.clone(t), want)
-	require.NoError(t, err)
-	wholly(t, q, want)
-	require.NoError(t, q.Promote(t.Context()))
-	require.NoFileExists(t, here+"/shallow")
-}
-
 // If a server lacks most of many objects, the others arrive in four requests.
 func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
@@ -354,27 +317,4 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	_, err = q.Fetch(t.Context(), o.clone(t), nil)
 	require.Error(t, err, "no objects requested")
 	require.Len(t, o.seen(), 4)
-}
-
-// A killed git has given no result.
-func TestMissingOfABrokenGit(t *testing.T) {
-	here := sample(t)
-	git(t, here, "repack", "-adq")
-	tip := oid(t, git(t, here, "rev-parse", "main"))
-	unnamed := oid(t, git(t, here, "rev-parse", "main~1"))
-	theirs := configured(t, copyOf(t, here))
-	for name, script := range map[string]string{
-		"killed":        `case "$*" in *rev-list*) kill -9 $$;; esac`,
-		"out of memory": `case "$*" in *rev-list*) echo "fatal: Out of memory, malloc failed" >&2; exit 128;; esac`,
-		"cat-file":      `case "$*" in *cat-file*) exit 1;; esac`,
-		"silent":        `case "$*" in *cat-file*) exit 0;; esac`,
-	} {
-		path := filepath.Join(t.TempDir(), "git")
-		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\nexec git \"$@\"\n"), 0o700))
-		f := fetcher(t, gitfetch.Config{Git: path})
-		_, err := f.Missing(t.Context(), theirs, []nip34.ObjectID{tip})
-		require.Error(t, err, name)
-		_, err = f.Missing(t.Context(), here, []nip34.ObjectID{unnamed})
-		require.Equal(t, strings.Contains(script, "rev-list"), err != nil, "%s: of ours only histories are for git", name)
-	}
 }

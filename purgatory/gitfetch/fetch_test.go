@@ -1,7 +1,6 @@
 package gitfetch_test
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,24 +49,6 @@ func TestFetchAndAlign(t *testing.T) {
 	}
 }
 
-// A version 0 server serves tips, and other objects if its capabilities allow.
-func TestVersion0(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	ids := history(t, there, "main", 5)
-	old := serve(t, there, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		r.Header.Del("Git-Protocol")
-		next.ServeHTTP(w, r)
-	})
-	f := fetcher(t)
-	err := attempt(t.Context(), f, here, old.clone(t), ids[0])
-	require.ErrorIs(t, err, purgatory.ErrNotServed, "no tip, and not allowed")
-	require.Empty(t, leftovers(t, here))
-	get(t, f, here, old.clone(t), ids[4])
-	git(t, there, "config", "uploadpack.allowReachableSHA1InWant", "true")
-	other := bare(t, nip34.SHA1)
-	get(t, f, other, old.clone(t), ids[2])
-}
-
 // A missing object does not prevent the fetch of other objects.
 func TestTrapG7_OneMissingObject(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
@@ -91,25 +72,4 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 	var not *gitfetch.MissingError
 	require.ErrorAs(t, err, &not)
 	require.Equal(t, lost, not.ID)
-}
-
-// Objects of an earlier part of a repository, which no ref reaches yet, are not sent again.
-func TestThePartsOfARepository(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	ids := history(t, there, "main", 200)
-	o := serve(t, there, nil)
-	f := fetcher(t)
-	part := func(id nip34.ObjectID) int64 {
-		q, err := f.Open(here)
-		require.NoError(t, err)
-		n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{id})
-		require.NoError(t, err)
-		wholly(t, q, []nip34.ObjectID{id})
-		require.NoError(t, q.Promote(t.Context()))
-		return n
-	}
-	first := part(ids[180])
-	require.Less(t, part(ids[190]), first/3)
-	require.NoError(t, f.Cleanup(t.Context(), here)) // objects without a ref may be removed now
-	require.Greater(t, part(ids[199]), first)
 }

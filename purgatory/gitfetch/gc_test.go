@@ -92,21 +92,6 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 	}
 }
 
-// Incomplete objects are not protected.
-func TestPromiseP33_WhatIsIncompleteIsNotKept(t *testing.T) {
-	g, commits := chain(t)
-	here := g.loose(t, commits[1].id)
-	f := fetcher(t)
-	want := []nip34.ObjectID{commits[4].id, commits[3].id}
-	for range 2 {
-		missing, err := f.Missing(t.Context(), here, want)
-		require.NoError(t, err)
-		require.ElementsMatch(t, want, missing)
-		require.Empty(t, keeps(t, here))
-		require.Empty(t, leftovers(t, here))
-	}
-}
-
 // After Missing reports that nothing is missing, a quarantine contains copies of all needed objects
 // without a ref.
 func TestPromiseP33_QuarantineReliesOnNothingUnheld(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // film returns a repository with a large blob.
@@ -95,30 +94,6 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	require.Empty(t, leftovers(t, here))
 	git(t, here, "update-ref", "refs/heads/variants", tip.String())
 	git(t, here, "fsck", "--strict")
-}
-
-// If there is too much junk beside such deltas, the push is refused and leaves nothing.
-func TestJunkBesideDeltasIsRefused(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		return // children have no file size limit
-	}
-	f := fetcher(t)
-	here, blob, base, data := film(t)
-	pack, tip := variants(t, blob, base, data, 10, 2000)
-	before := onDisk(t, here)
-	err := f.ImportPacks(t.Context(), here, indexed(t, here, pack), []nip34.ObjectID{tip})
-	require.ErrorIs(t, err, purgatory.ErrLimit)
-	var limit *gitfetch.LimitError
-	require.ErrorAs(t, err, &limit)
-	require.Equal(t, before, onDisk(t, here))
-
-	o := serve(t, here, nil)
-	o.Config.Handler = sendPack(pack)
-	q := fetched(t, f, here, o, tip)
-	require.ErrorIs(t, q.Promote(t.Context()), purgatory.ErrLimit)
-	require.NoError(t, q.Discard())
-	require.Equal(t, before, onDisk(t, here))
-	require.Empty(t, leftovers(t, here))
 }
 
 // Objects of the repository without a ref are copied within the limit.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -153,26 +152,6 @@ func TestWhatNothingNamesGoesAfterItsGrace(t *testing.T) {
 	}
 }
 
-// The age of an object counts from its arrival or its last reference, over several maintenance
-// runs. Young objects are packed separately with their ages.
-func TestAgesOfUnnamedObjectsAreKept(t *testing.T) {
-	f := fetcher(t)
-	dir := bare(t, nip34.SHA1)
-	main := packed(t, dir, nip34.ObjectID{}, "main")
-	git(t, dir, "update-ref", "refs/heads/main", main.String())
-	old := packed(t, dir, main, "old")
-	k := keeping(t, f, dir)
-	k.later(10 * 24 * time.Hour)
-	young := packed(t, dir, main, "young")
-	require.True(t, k.maintain().Pruned)
-	require.True(t, k.has(old))
-	require.NoError(t, os.Remove(filepath.Join(dir, recordName)))
-	k.how.Grace = 9 * 24 * time.Hour
-	require.True(t, k.maintain().Pruned)
-	require.False(t, k.has(old))
-	require.True(t, k.has(young))
-}
-
 // An operator can remove unreferenced objects immediately, with reflogs. Objects that waiting
 // events name stay.
 func TestMaintainNow(t *testing.T) {
@@ -260,27 +239,6 @@ func TestNamedWhileItWasAboutToGo(t *testing.T) {
 	}
 }
 
-// Packs with keep files, ours or an operator's, stay unchanged.
-func TestMarkedPacksStay(t *testing.T) {
-	f := fetcher(t)
-	dir := bare(t, nip34.SHA1)
-	main := packed(t, dir, nip34.ObjectID{}, "main")
-	git(t, dir, "update-ref", "refs/heads/main", main.String())
-	packed(t, dir, nip34.ObjectID{}, "unnamed")
-	k := keeping(t, f, dir)
-	marked := k.packs()
-	for _, path := range marked {
-		require.NoError(t, os.WriteFile(strings.TrimSuffix(path, ".pack")+".keep", []byte(keepNote), 0o600))
-	}
-	k.how.Now = true
-	k.maintain()
-	require.Subset(t, k.packs(), marked)
-	require.NoError(t, f.Cleanup(t.Context(), dir))
-	k.maintain()
-	require.Len(t, k.packs(), 1)
-	git(t, dir, "fsck", "--strict")
-}
-
 // Damaged data, or a git that fails or is killed at any step, leaves the repository unchanged.
 func TestMaintenanceThatIsKilled(t *testing.T) {
 	real, err := exec.LookPath("git")
@@ -344,73 +302,6 @@ func TestSwapThatIsCutOff(t *testing.T) {
 	}
 }
 
-// A running reader is not disturbed by removed packs.
-func TestReadersAreNotDisturbed(t *testing.T) {
-	f := fetcher(t)
-	dir := bare(t, nip34.SHA1)
-	history(t, dir, "main", 300)
-	k := keeping(t, f, dir)
-	k.how.Now = true
-	ctx, stop := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	ended := make(chan error, 1)
-	wg.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			cmd := exec.CommandContext(ctx, "git", "clone", "-q", "--bare", "file://"+dir, filepath.Join(t.TempDir(), fmt.Sprint(i)))
-			cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
-			if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
-				ended <- fmt.Errorf("%w: %s", err, out)
-				return
-			}
-		}
-		ended <- nil
-	})
-	parent := oid(t, git(t, dir, "rev-parse", "main"))
-	for i := range 12 {
-		parent = packed(t, dir, parent, fmt.Sprint(i))
-		git(t, dir, "update-ref", "refs/heads/main", parent.String())
-		k.maintain()
-	}
-	stop()
-	wg.Wait()
-	require.NoError(t, <-ended)
-	require.Len(t, k.packs(), 1)
-}
-
-// A repository is maintained by one run at a time, and not while it has moved.
-func TestOneMaintenanceAtATime(t *testing.T) {
-	f := fetcher(t)
-	dir := sample(t)
-	k := keeping(t, f, dir)
-	k.how.Now = true
-	var inner error
-	*f.Started() = func(cmd *exec.Cmd) {
-		if slices.Contains(cmd.Args, "repack") {
-			*f.Started() = nil
-			_, inner = f.Maintain(t.Context(), k.how)
-		}
-	}
-	k.maintain()
-	require.ErrorIs(t, inner, purgatory.ErrInUse)
-	boom := errors.New("boom")
-	lock := k.how.Lock
-	k.how.Lock = func(context.Context) (string, func(), error) { return "", nil, boom }
-	_, err := f.Maintain(t.Context(), k.how)
-	require.ErrorIs(t, err, boom)
-	k.how.Lock = lock
-	k.how.Keep = func(context.Context) ([]nip34.ObjectID, error) { return nil, boom }
-	_, err = f.Maintain(t.Context(), k.how)
-	require.ErrorIs(t, err, boom)
-	*f.Free() = func(string) (uint64, error) { return 0, syscall.EIO }
-	k = keeping(t, f, dir)
-	k.how.Now = true
-	_, err = f.Maintain(t.Context(), k.how)
-	require.ErrorIs(t, err, syscall.EIO)
-	*f.Free() = func(string) (uint64, error) { return 1 << 20, nil }
-	_, err = f.Maintain(t.Context(), k.how)
-	require.ErrorIs(t, err, gitfetch.ErrDisk)
-}
-
 // Replaced data of pull requests stayed on disk for weeks, because it was pruned only every seven
 // days, and reflogs and keep files protected it.
 func TestPruneTakesWhatGaveWay(t *testing.T) {
@@ -454,62 +345,6 @@ func TestPruneTakesWhatGaveWay(t *testing.T) {
 	done = k.maintain()
 	require.False(t, k.has(young))
 	require.Zero(t, done.Unnamed)
-}
-
-// Data that was replaced shortly after it arrived still has a keep file. It was counted as removed,
-// so a user could use the same room again many times per hour. It is removed with other data, and
-// counts until then.
-func TestWhatIsMarkedCountsUntilItGoes(t *testing.T) {
-	f := fetcher(t)
-	dir := bare(t, nip34.SHA1)
-	main := packed(t, dir, nip34.ObjectID{}, "main")
-	git(t, dir, "update-ref", "refs/heads/main", main.String())
-	before := make(map[string]bool)
-	k := keeping(t, f, dir)
-	for _, pack := range k.packs() {
-		before[pack] = true
-	}
-	gone := packed(t, dir, main, strings.Repeat("gave way", 1000))
-	for _, pack := range k.packs() {
-		if !before[pack] {
-			require.NoError(t, os.WriteFile(strings.TrimSuffix(pack, ".pack")+".keep", []byte(keepNote), 0o600))
-		}
-	}
-	k.how.Prune, k.how.Grace = true, time.Minute
-	done := k.maintain()
-	require.True(t, done.Pruned)
-	require.True(t, k.has(gone))
-	require.Positive(t, done.Unnamed, "it is there")
-	k.later(2 * time.Minute)
-	done = k.maintain()
-	require.True(t, done.Pruned)
-	require.False(t, k.has(gone))
-	require.Zero(t, done.Unnamed)
-	require.True(t, k.has(main))
-}
-
-// A repository that was removed and created again during maintenance is another repository.
-func TestMaintenanceOfWhatHasMoved(t *testing.T) {
-	first, second := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	for _, dir := range []string{first, second} {
-		history(t, dir, "main", 2)
-	}
-	f := fetcher(t)
-	k := keeping(t, f, first)
-	locked := 0
-	k.how.Lock = func(context.Context) (string, func(), error) {
-		if locked++; locked == 1 {
-			return first, func() {}, nil
-		}
-		return second, func() {}, nil
-	}
-	_, err := f.Maintain(t.Context(), k.how)
-	require.ErrorIs(t, err, purgatory.ErrInUse)
-	require.Greater(t, locked, 1)
-	for _, dir := range []string{first, second} {
-		git(t, dir, "fsck", "--strict")
-	}
-	f.Idle(t)
 }
 
 // The pack of a killed push was never maintained, because git's keep file stayed forever.
@@ -564,31 +399,5 @@ func TestWhatIsLeftGoesAfterAnHour(t *testing.T) {
 			_, err := os.Stat(filepath.Join(dir, "objects", name))
 			require.Equal(t, old && left, errors.Is(err, fs.ErrNotExist), "%s after %v", name, age)
 		}
-	}
-}
-
-// If there is no room, keep files of received packs are ignored after an hour, or after the grace
-// period.
-func TestMarksGoAfterAnHour(t *testing.T) {
-	f := fetcher(t)
-	dir := bare(t, nip34.SHA1)
-	now := time.Now().Truncate(time.Second)
-	mark := filepath.Join(dir, "objects", "pack", "pack-1.keep")
-	for _, c := range []struct {
-		prune      bool
-		grace, age time.Duration
-		goes       bool
-	}{
-		{true, 10 * time.Minute, 9 * time.Minute, false}, {true, 10 * time.Minute, 11 * time.Minute, true},
-		{true, 2 * time.Hour, 59 * time.Minute, false}, {true, 2 * time.Hour, 61 * time.Minute, true},
-		{false, 0, 100 * time.Hour, false},
-	} {
-		require.NoError(t, os.WriteFile(mark, []byte(keepNote), 0o600))
-		require.NoError(t, os.Chtimes(mark, now.Add(-c.age), now.Add(-c.age)))
-		k := keeping(t, f, dir)
-		k.how.Prune, k.how.Grace = c.prune, c.grace
-		k.maintain()
-		_, err := os.Stat(mark)
-		require.Equal(t, c.goes, err != nil, "%+v", c)
 	}
 }

@@ -2,10 +2,8 @@ package gitfetch_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -126,26 +124,6 @@ func TestPromiseP33_OrderOfPromotion(t *testing.T) {
 	require.NoError(t, q.Discard(), "after Promote")
 }
 
-// If the same pack exists, possibly with another keep file, nothing is replaced and the keep file
-// stays.
-func TestPromoteTwice(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	tip := history(t, there, "main", 5)[4]
-	f := fetcher(t)
-	o := serve(t, there, nil)
-	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
-	require.NoError(t, f.Cleanup(t.Context(), here))
-	packs, err := filepath.Glob(here + "/objects/pack/*.pack")
-	require.NoError(t, err)
-	require.Len(t, packs, 1)
-	theirs := strings.TrimSuffix(packs[0], ".pack") + ".keep"
-	require.NoError(t, os.WriteFile(theirs, []byte("mine\n"), 0o600))
-	require.NoError(t, fetched(t, f, here, o, tip).Promote(t.Context()))
-	require.NoError(t, f.Cleanup(t.Context(), here))
-	require.FileExists(t, theirs)
-	git(t, here, "fsck", "--full")
-}
-
 // Too much unwanted data is not promoted.
 func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	g, commits := chain(t)
@@ -178,21 +156,4 @@ func TestPromiseP32_UnwantedObjectsAreNotPromoted(t *testing.T) {
 	require.NoError(t, q.Promote(t.Context()))
 	require.Contains(t, git(t, here, "count-objects", "-v"), "in-pack: 15\n")
 	require.Empty(t, leftovers(t, here))
-}
-
-// An incomplete pack is not promoted and is removed after the error.
-func TestFetchLeavesNothingAfterAnError(t *testing.T) {
-	here := sample(t)
-	f := fetcher(t)
-	q, err := f.Open(here)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(q.Packs()+"/pack-1.pack", nil, 0o600))
-	require.NoError(t, q.Promote(t.Context()))
-	packs, err := filepath.Glob(here + "/objects/pack/pack-1.*")
-	require.NoError(t, err)
-	require.Empty(t, packs)
-	_, err = q.Fetch(t.Context(), serve(t, here, nil).clone(t), []nip34.ObjectID{oid(t, strings.Repeat("a", 40))})
-	require.Error(t, err, "it was ended")
-	_, err = f.Quarantine(t.Context(), here+"/nowhere")
-	require.Error(t, err)
 }

@@ -6,15 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -99,39 +96,6 @@ func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 	below := ref(t, "refs/heads/three/below")
 	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
 	kept("in the way")
-}
-
-// Thousands of refs in one call, created and deleted.
-func TestPromiseP34_ManyRefs(t *testing.T) {
-	n := 5000
-	if testing.Short() {
-		n = 500
-	}
-	here := bare(t, nip34.SHA1)
-	tip := history(t, here, "main", 1)[0]
-	f := fetcher(t)
-	var set, away []purgatory.RefChange
-	for i := range n {
-		r := ref(t, fmt.Sprintf("refs/%s/n%d/x", []string{"heads", "tags"}[i%2], i))
-		set = append(set, purgatory.RefChange{Name: r, New: tip})
-		away = append(away, purgatory.RefChange{Name: r, Old: tip})
-	}
-	require.NoError(t, f.UpdateRefs(t.Context(), here, set, nip34.RefName{}))
-	refs, err := f.Refs(t.Context(), here)
-	require.NoError(t, err)
-	require.Len(t, refs.At, n+1)
-	// One ref with another value fails all changes.
-	before := refsOf(t, here)
-	wrong := slices.Clone(away)
-	wrong[n/2].Old = oid(t, strings.Repeat("1", 40))
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, wrong, nip34.RefName{}), purgatory.ErrChanged)
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, set[:1], nip34.RefName{}), purgatory.ErrChanged, "it exists")
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none"), Old: tip, New: tip}}, nip34.RefName{}), purgatory.ErrChanged)
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: ref(t, "refs/heads/none")}}, nip34.RefName{}), purgatory.ErrChanged)
-	require.Equal(t, before, refsOf(t, here))
-	git(t, here, "pack-refs", "--all")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, away, nip34.RefName{}))
-	require.Equal(t, fmt.Sprintf("refs/heads/main %s\nref: refs/heads/main\n", tip), refsOf(t, here))
 }
 
 // killer returns a git that stops its transaction at a step and dies like by kill -9.
@@ -243,26 +207,6 @@ func TestTidyAndGarbageCollection(t *testing.T) {
 	require.Error(t, f.Cleanup(t.Context(), here+"/nowhere"))
 }
 
-// packed-refs is locked only briefly. Repair waits for the holder, and does not remove the lock of
-// the next holder.
-func TestMendWaitsForWhoPacksRefs(t *testing.T) {
-	here := sample(t)
-	f := fetcher(t)
-	lock := filepath.Join(here, "packed-refs.lock")
-	require.NoError(t, os.WriteFile(lock, nil, 0o600))
-	age(t, lock, packingMost-200*time.Millisecond)
-	next := time.AfterFunc(50*time.Millisecond, func() { // the first holder ends, and the next begins
-		_ = os.Remove(lock)
-		_ = os.WriteFile(lock, nil, 0o600)
-	})
-	defer next.Stop()
-	require.NoError(t, f.Repair(t.Context(), here))
-	require.FileExists(t, lock)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, f.Repair(ctx, here), context.Canceled)
-}
-
 // An operator's pack-refs takes only the lock of packed-refs. Cleanup after a push removed that
 // lock, and refs were lost.
 func TestWhoPacksRefsKeepsHisLock(t *testing.T) {
@@ -335,22 +279,5 @@ func TestUnfitRefs(t *testing.T) {
 		refs, err := f.Refs(t.Context(), dir)
 		require.NoError(t, err)
 		require.Len(t, refs.At, 1)
-	}
-}
-
-// A truncated output must not be parsed, because refs would seem to be missing.
-func TestAnswerThatIsTooLong(t *testing.T) {
-	racetest.Amounts(t)
-	dir := configured(t, bare(t, nip34.SHA1))
-	history(t, dir, "main", 1)
-	for more, fails := range map[int]bool{0: false, 1: true} {
-		f := fetcher(t)
-		*f.Started() = func(cmd *exec.Cmd) {
-			if slices.Contains(cmd.Args, "for-each-ref") {
-				cmd.Path, cmd.Args = "/usr/bin/env", []string{"env", "head", "-c", strconv.Itoa(64<<20 + more), "/dev/zero"}
-			}
-		}
-		_, err := f.Refs(t.Context(), dir)
-		require.Equal(t, fails, err != nil, "%v", err)
 	}
 }

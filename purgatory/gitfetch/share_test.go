@@ -19,7 +19,6 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
 // Objects of one repository are shared with another, and common objects stay.
@@ -122,57 +121,6 @@ func TestWhichPacksAreShared(t *testing.T) {
 			require.Empty(t, leftovers(t, both))
 		})
 	}
-}
-
-// Objects that the other repository has are not shared. Nothing is done if nothing is to be shared
-// or the disk is full.
-func TestSharingLeavesOut(t *testing.T) {
-	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	ids := history(t, from, "main", 3)
-	f := fetcher(t)
-	git(t, to, "fetch", "-q", from, ids[1].String()+":refs/heads/main")
-	require.NoError(t, f.CopyObjects(t.Context(), from, to, []nip34.ObjectID{oid(t, strings.Repeat("1", 40))}))
-	*f.Free() = func(string) (uint64, error) { return 0, nil }
-	require.ErrorIs(t, f.CopyObjects(t.Context(), from, to, ids[2:]), gitfetch.ErrDisk)
-	require.Empty(t, leftovers(t, to))
-	*f.Free() = func(string) (uint64, error) { return 1 << 40, nil }
-	was := bases(t, to)
-	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[2:]))
-	came := slices.DeleteFunc(bases(t, to), func(base string) bool { return slices.Contains(was, base) })
-	require.Len(t, came, 1)
-	need := strings.Fields(git(t, from, "rev-list", "--objects", "--no-object-names", ids[2].String(), "^"+ids[1].String()))
-	has := strings.Split(git(t, to, "verify-pack", "-v", filepath.Join("objects", "pack", came[0]+".idx")), "\n")
-	require.Len(t, slices.DeleteFunc(has, func(line string) bool { return len(line) < 40 || strings.HasSuffix(line, ": ok") }), len(need), "only what is not there")
-}
-
-// A pack that is removed during sharing is skipped, with all objects that need it.
-func TestSharedPackThatGoes(t *testing.T) {
-	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t)
-	var ids []nip34.ObjectID
-	for _, name := range []string{"a", "b", "c"} {
-		made := blobs(name, 1)
-		place(t, from, made...)
-		ids = append(ids, oid(t, fmt.Sprintf("%x", made[0].id())))
-	}
-	*f.Files() = &vanishing{path: filepath.Join(from, "objects", "pack", bases(t, from)[2]+".pack")}
-	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids))
-	missing, err := f.Missing(t.Context(), to, ids)
-	require.NoError(t, err)
-	require.Len(t, missing, 1)
-	git(t, to, "fsck", "--strict")
-	require.Empty(t, leftovers(t, to))
-}
-
-// vanishing is a file system that removes a file at the first link.
-type vanishing struct {
-	openFiles
-	path string
-}
-
-func (v *vanishing) Link(from, to string) error {
-	_ = os.Remove(v.path)
-	return v.openFiles.Link(from, to)
 }
 
 // blobs returns n different objects.

@@ -85,26 +85,3 @@ func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, packs)
 }
-
-// A folder on another disk, where hard links are impossible, is copied.
-func TestTakeCopiesWhatCanNotBeLinked(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t)
-	*f.Files() = &faultyFiles{apart: true}
-	ids := history(t, there, "main", 2)
-	require.NoError(t, f.ImportPacks(t.Context(), here, folder(t, there, here, ids[1].String()+"\n"), ids[1:]))
-	complete(t, f, here, ids)
-}
-
-// A pack of exactly the needed objects, as git pushes it, is not repacked.
-func TestTakeJustWhatIsNeeded(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t)
-	tip := history(t, there, "main", 5)[4]
-	from := folder(t, there, here, tip.String()+"\n")
-	*f.Started() = func(cmd *exec.Cmd) { require.NotContains(t, cmd.Args, "pack-objects") }
-	require.NoError(t, f.ImportPacks(t.Context(), here, from, []nip34.ObjectID{tip}))
-	came, err := filepath.Glob(from + "/pack/*.pack")
-	require.NoError(t, err)
-	require.FileExists(t, filepath.Join(here, "objects", "pack", filepath.Base(came[0])))
-}

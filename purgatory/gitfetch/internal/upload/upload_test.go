@@ -2,8 +2,6 @@ package upload
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -19,29 +17,6 @@ func (c *count) Came(n int) { c.n += n }
 func (c *count) End()       { c.ended++ }
 
 func line(s string) string { return string(appendLine(nil, s)) }
-
-func TestPackets(t *testing.T) {
-	r := newReader(strings.NewReader("0000" + "0001" + "0002" + "0004" + line("hello\n")))
-	for _, want := range []kind{flush, delim, end} {
-		k, payload, err := r.next()
-		require.NoError(t, err)
-		require.Equal(t, want, k)
-		require.Empty(t, payload)
-	}
-	k, text, err := r.line()
-	require.NoError(t, err)
-	require.Equal(t, data, k)
-	require.Empty(t, text)
-	_, text, err = r.line()
-	require.NoError(t, err)
-	require.Equal(t, "hello", text)
-	_, _, err = r.next()
-	require.ErrorIs(t, err, io.EOF)
-	for _, bad := range []string{"0003", "zzzz", "fff5" + strings.Repeat("x", 100), "00", "0010abc"} {
-		_, _, err := newReader(strings.NewReader(bad)).next()
-		require.ErrorIs(t, err, ErrProtocol, bad)
-	}
-}
 
 const (
 	idA = "1111111111111111111111111111111111111111"
@@ -83,31 +58,6 @@ func TestAdvertisements(t *testing.T) {
 	_, err = parseAdvertisement(strings.NewReader(line(idA+" a\n")+strings.Repeat(line(idA+" b\n"), 20)), 10)
 	var limit *LimitError
 	require.ErrorAs(t, err, &limit)
-}
-
-func TestErrorsNameTheObject(t *testing.T) {
-	for _, text := range []string{
-		"upload-pack: not our ref " + idA, "not our ref " + idA + "\n", "Server does not allow request for unadvertised object " + idA,
-		"git upload-pack: not our ref " + idA + " (and more)",
-	} {
-		var missing *MissingError
-		require.ErrorAs(t, remoteError(text), &missing, text)
-		require.Equal(t, idA, missing.ID.String())
-	}
-	for _, text := range []string{"not our ref", "not our ref xyz", "unadvertised object ../../etc"} {
-		var missing *MissingError
-		require.False(t, errors.As(remoteError(text), &missing), text)
-	}
-}
-
-func TestRequests(t *testing.T) {
-	s := &Server{Version: 2, caps: map[string]string{"object-format": "sha1"}}
-	require.Equal(t, line("command=fetch\n")+line("object-format=sha1\n")+"0001"+line("thin-pack\n")+line("no-progress\n")+
-		line("ofs-delta\n")+line("want "+idA+"\n")+line("have "+idB+"\n")+line("done\n")+"0000",
-		string(s.request([]nip34.ObjectID{oid(t, idA)}, []nip34.ObjectID{oid(t, idB)})))
-	s = &Server{caps: map[string]string{"side-band-64k": "", "ofs-delta": ""}}
-	require.Equal(t, line("want "+idA+" side-band-64k ofs-delta\n")+line("want "+idB+"\n")+"0000"+line("done\n"),
-		string(s.request([]nip34.ObjectID{oid(t, idA), oid(t, idB)}, nil)))
 }
 
 // An answer never causes a panic, and uses no more memory than a packet.
