@@ -194,57 +194,6 @@ func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
 	}
 }
 
-func TestCaseC22_AtomicPushIsRefusedAsAWhole(t *testing.T) {
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	tip := s.commit("a", 100)
-	s.says(map[string]string{"refs/heads/main": tip})
-	out, err := s.try("push", "--atomic", s.url, "main", "main:refs/pull/1/head")
-	require.Error(t, err)
-	require.Regexp(t, `! \[remote rejected\] main -> main \(atomic push failed`, out)
-	require.Regexp(t, `! \[remote rejected\] main -> refs/pull/1/head \(only branches`, out)
-	require.Empty(t, s.remote())
-	s.git("push", "-q", "--atomic", s.url, "main")
-	require.Contains(t, s.remote(), tip)
-}
-
-// A refusal of a push larger than twice the limit was an HTTP error, for which git shows no text.
-// So was each refusal above the limit.
-func TestCaseC22_LargePushesHearWhy(t *testing.T) {
-	const mib = 1 << 20
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{MaxPush: mib})
-	tip := s.commit("large", 8*mib)
-	for _, settings := range [][]string{nil, {"-c", "http.postBuffer=10000000"}, {"-c", "http.extraHeader=Expect: 100-continue"}} {
-		s.says(nil)
-		out, err := s.try(append(settings, "push", s.url, "main")...)
-		require.Error(t, err)
-		require.Regexp(t, `! \[remote rejected\] main -> main \(no state event of this repository is known yet`, out)
-		s.says(map[string]string{"refs/heads/main": tip})
-		out, err = s.try(append(settings, "push", s.url, "main")...)
-		require.Error(t, err)
-		require.Regexp(t, `! \[remote rejected\] main -> main \(more than 1048576 bytes`, out)
-		require.Contains(t, out, "remote unpack failed: more than 1048576 bytes")
-	}
-	require.Empty(t, s.remote())
-	require.Equal(t, 1, strings.Count(s.log.String(), "1048576"), s.log.String())
-}
-
-// A shallow clone sends a line for each commit at its boundary. The lines counted as refs, so
-// pushes from deep clones were refused with an HTTP error.
-func TestCaseC22_PushFromAVeryShallowClone(t *testing.T) {
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	tip := s.commit("a", 100)
-	s.says(map[string]string{"refs/heads/main": tip})
-	var body strings.Builder
-	for i := range 20_000 {
-		body.WriteString(line(fmt.Sprintf("shallow %040x", i+1)))
-	}
-	body.WriteString(line(null+" "+tip+" refs/heads/main\x00report-status") + "0000" + s.pack(tip))
-	status, text := s.post(strings.NewReader(body.String()))
-	require.Equal(t, http.StatusOK, status, text)
-	require.Contains(t, text, "ok refs/heads/main\n")
-	require.Contains(t, s.remote(), tip)
-}
-
 // A push from a shallow clone with missing history reported a missing object.
 func TestCaseC22_PushOfShallowHistory(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})

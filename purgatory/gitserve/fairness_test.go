@@ -147,55 +147,6 @@ func TestHonestPushBesideALockedRepository(t *testing.T) {
 	wg.Wait()
 }
 
-// Read pushes that wait for a locked repository do not block other requests.
-func TestHonestPushBesideAFullQueue(t *testing.T) {
-	racetest.Amounts(t)
-	r := newRig(t, gitserve.Config{Client: byHeader}.With(gitserve.Fixed{MaxReaders: 8, RateWindow: 4 * time.Second}))
-	body := packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status") + string(packOf())
-	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
-	require.NoError(t, err)
-	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer unlock()
-	for i := range 8 {
-		wg.Go(func() {
-			r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", body, "X-Client", fmt.Sprintf("192.0.%d.1", i))
-		})
-	}
-	r.taken(t, "requests", "push", 8)
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	out, err := try(t, r.work, "-c", "http.extraHeader=X-Client: 198.51.100.1", "push", r.at("y"), "main")
-	require.NoError(t, err, out)
-	require.Positive(t, r.count(t, "shed_total", "push"))
-}
-
-// A push that waits for a slot does not hold the lock, and a push that waits for the lock holds no
-// slot, even if it waited for one before.
-func TestPushWaitsForOneThingWithoutTheOther(t *testing.T) {
-	r := newRig(t, gitserve.Config{MaxPushes: 1})
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	empty := r.git.Fill("push")
-	pushed := make(chan error)
-	go func() {
-		_, err := try(t, r.work, "push", r.at("x"), "main")
-		pushed <- err
-	}()
-	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, unlock, err := r.repos.Lock(ctx, owner.Ref("x"))
-	require.NoError(t, err)
-	empty()
-	require.Eventually(t, func() bool {
-		return r.count(t, "running", "push") == 0 && r.count(t, "waiting", "run", "push") == 0
-	}, 10*time.Second, time.Millisecond)
-	require.Never(t, func() bool { return r.count(t, "running", "push") > 0 }, 50*time.Millisecond, time.Millisecond)
-	unlock()
-	require.NoError(t, <-pushed)
-	unused(t, r.repos)
-}
-
 // 32 slow clones blocked all clones and lists of refs, because git held a slot for each of them.
 func TestHonestCloneBesideSlowReaders(t *testing.T) {
 	racetest.Amounts(t)

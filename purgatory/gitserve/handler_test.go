@@ -1,13 +1,11 @@
 package gitserve_test
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -80,21 +78,6 @@ type gone struct{ *httptest.ResponseRecorder }
 
 func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// If a client disconnected before the answer, AfterPush was not called after refs moved. Waiting
-// events were not released, and data for an event stayed forever.
-func TestPushWithoutWaitingForTheAnswer(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	r.says(map[string]string{"refs/heads/main": r.tip, "refs/tags/v1": r.tip})
-	git(t, r.work, "push", "-q", r.repo(), "main", "main:refs/tags/v1")
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	r.pushed = nil
-	body := packet(r.tip + " " + null + " refs/tags/v1\x00report-status")
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", strings.NewReader(body))
-	r.git.ServeHTTP(gone{httptest.NewRecorder()}, req)
-	require.NotContains(t, r.has(t), "refs/tags/v1")
-	require.Equal(t, []string{"x refs/tags/v1"}, r.pushed)
-}
-
 // rationer is an Authority that limits refs of events.
 type rationer struct {
 	*authority
@@ -136,33 +119,6 @@ func TestRefsOfEventsAreRationed(t *testing.T) {
 	require.Len(t, a.asked, 2, "not of what is there")
 }
 
-// If a push also named a branch with its current value, the data of its pull request counted for
-// the owner. It thereby exceeded both limits.
-func TestBranchThatStaysDoesNotPayForEvents(t *testing.T) {
-	for i := range 3 {
-		r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 1 << 20}, gitserve.Config{})
-		a := &rationer{authority: r.authority}
-		r.authorize(a)
-		first := r.tip
-		r.says(map[string]string{"refs/heads/main": first})
-		git(t, r.work, "push", "-q", r.repo(), "main")
-		same := []string{first + " " + first + " refs/heads/main", one + " " + first + " refs/heads/main", null + " " + null + " refs/heads/none"}[i]
-		tip := r.commit(t, fmt.Sprint("next", i))
-		r.tips[event] = tip
-		text := r.rawPush(t, tip+"\n^"+first+"\n", same+"\x00report-status", null+" "+tip+" refs/nostr/"+event)
-		require.Contains(t, text, "ok refs/nostr/"+event, same)
-		require.Contains(t, r.has(t), "refs/nostr/"+event)
-		require.Positive(t, a.bytes, same)
-		// Data of a new state belongs to the owner.
-		more := r.commit(t, "more")
-		r.says(map[string]string{"refs/heads/main": more})
-		r.tips[stranger(1)] = more
-		text = r.rawPush(t, more+"\n^"+first+"\n", first+" "+more+" refs/heads/main\x00report-status", null+" "+more+" refs/nostr/"+stranger(1))
-		require.Contains(t, text, "ok refs/nostr/"+stranger(1))
-		require.Zero(t, a.bytes)
-	}
-}
-
 // A newer state may arrive during a push. The state under the lock decides.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
@@ -190,19 +146,6 @@ func TestTrapG6_ShallowPush(t *testing.T) {
 	require.Error(t, err)
 	require.NoFileExists(t, filepath.Join(r.repos.Dir(), hashed(owner.Ref("x")), "shallow"))
 	require.Empty(t, r.has(t))
-}
-
-// A request for permission to push counted as activity and kept a repository alive.
-func TestPushOfNothingIsNotTold(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	resp, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000")
-	require.Equal(t, 200, resp.StatusCode)
-	require.Equal(t, "application/x-git-receive-pack-result", resp.Header.Get("Content-Type"))
-	require.Empty(t, text)
-	require.Zero(t, r.told)
-	resp, _ = r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", "0000PACK")
-	require.Equal(t, 413, resp.StatusCode)
-	require.Zero(t, r.told)
 }
 
 // Pushes from shallow clones, such as of build systems, were refused. Only pushes that need missing
@@ -389,29 +332,6 @@ func TestPageOfARepository(t *testing.T) {
 		require.Equal(t, "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", resp.Header.Get("Content-Security-Policy"))
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 	}
-}
-
-// A client that stops during a push holds no lock, and a slot only for a limited time.
-func TestSlowPush(t *testing.T) {
-	r := newRig(t, gitserve.Config{MaxPushes: 1}.With(gitserve.Fixed{RateWindow: 200 * time.Millisecond}))
-	u, err := url.Parse(r.url)
-	require.NoError(t, err)
-	conn, err := net.Dial("tcp", u.Host)
-	require.NoError(t, err)
-	defer conn.Close()
-	began := time.Now()
-	_, err = fmt.Fprintf(conn, "POST /%s/x.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%s",
-		owner.Npub(), packet(null+" "+r.tip+" refs/nostr/"+event+"\x00report-status"))
-	require.NoError(t, err)
-	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
-	require.NoError(t, err)
-	unlock()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Less(t, time.Since(began), 5*time.Second)
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
 }
 
 // No text of a client is in git's arguments or environment.

@@ -605,16 +605,3 @@ func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 		})
 	}
 }
-
-// The error about a mistyped fault contains the nearest name and the field.
-func TestCaseC21_UnknownFaultIsAnError(t *testing.T) {
-	_, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{AllowFaults: []string{"hasDotgit", "duplicateEntry"}})
-	require.ErrorIs(t, err, gitserve.ErrConfig)
-	require.ErrorContains(t, err, `AllowFaults: "duplicateEntry" is not a name of a fault in git fsck: the nearest is duplicateEntries`)
-	dialer, err := egress.NewDialer(egress.Config{})
-	require.NoError(t, err)
-	_, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, AllowFaults: []string{"hasDotGitt"}})
-	require.ErrorIs(t, err, gitfetch.ErrConfig)
-	require.ErrorContains(t, err, "AllowFaults")
-	require.ErrorContains(t, err, "the nearest is hasDotgit")
-}

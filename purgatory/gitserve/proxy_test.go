@@ -2,7 +2,6 @@ package gitserve_test
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
@@ -98,31 +96,6 @@ func from(t *testing.T, ip string, to *url.URL) net.Conn {
 
 // who tells clients of the proxy apart, whose own address is another one.
 var behind = gitserve.BehindProxy(gitserve.DefaultClientHeader, netip.MustParsePrefix("127.0.0.1/32"))
-
-// Behind a buffering proxy, a clone at 20 KB/s was cut off. The test is 120 times as fast, with an
-// answer of 20 minutes.
-func TestSlowCloneBehindAProxy(t *testing.T) {
-	racetest.Amounts(t)
-	const size, faster = 16 << 20, 120
-	r := slowly(t, gitserve.Config{Client: behind}.With(gitserve.Fixed{MinRate: faster << 10, RateWindow: 30 * time.Second / faster}),
-		fmt.Sprintf("cat OUT; head -c %d /dev/zero", size))
-	conn := from(t, "127.0.0.2", r.proxied(t))
-	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(256<<10))
-	_, err := fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.0\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
-	require.NoError(t, err)
-	got, began := 0, time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for p := make([]byte, faster*200); ; <-tick.C {
-		n, err := io.ReadFull(conn, p)
-		if got += n; err != nil {
-			break
-		}
-	}
-	t.Logf("%d bytes in %v, as %v at 20 KB/s", got, time.Since(began).Round(time.Millisecond), (time.Since(began) * faster).Round(time.Minute))
-	require.Greater(t, got, size)
-	require.Greater(t, time.Since(began), 5*time.Second, "it was slow")
-}
 
 // Behind a proxy all clients were unnamed, so one client could take all slots. With names, each
 // client has its part.

@@ -91,32 +91,6 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 	require.Contains(t, out, refusedOwner)
 }
 
-// The bytes of a refused pull request counted for a minute, so that a stranger whose pushes were all refused kept other pull
-// requests out.
-func TestRefusedPullRequestTakesNoRoom(t *testing.T) {
-	const mib = 1 << 20
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib}, gitserve.Config{})
-	tip, _ := r.file(t, "f", random(t, 3*mib))
-	r.says(map[string]string{"refs/heads/main": tip})
-	out, err := try(t, r.work, "push", "-f", r.repo(), "main")
-	require.NoError(t, err, out)
-	pull := func(n, size int) (string, error) {
-		git(t, r.work, "switch", "-q", "-C", "theirs", tip)
-		theirs, _ := r.file(t, fmt.Sprint("theirs", n), random(t, size))
-		r.tips[stranger(n)] = theirs
-		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
-	}
-	out, err = pull(0, 3*mib/2)
-	require.NoError(t, err, out)
-	for n := range 3 {
-		out, err = pull(1+n, 3*mib)
-		require.Error(t, err)
-		require.Contains(t, out, refusedPulls)
-	}
-	out, err = pull(4, 1000)
-	require.NoError(t, err, out)
-}
-
 // Fetched data has the same limits as pushed data, and an error reports them.
 func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 	const mib = 1 << 20
@@ -149,39 +123,6 @@ func TestWhatIsFetchedIsBoundedAsWell(t *testing.T) {
 			require.Equal(t, name == "owner", reserve(true, mib) == nil, "pull requests have a room of their own")
 		})
 	}
-}
-
-// Fetches in progress and temporary files of git counted for the owner, so the owner's pushes were
-// refused. A pack shared by many repositories counted for each, so a user could fill the server by
-// creating repositories.
-func TestWhatTakesNoRoomDoesNotCount(t *testing.T) {
-	const mib = 1 << 20
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib, MaxBytes: 20 * mib}, gitserve.Config{})
-	for _, name := range []string{"graspsync-quarantine-1-1/pack/pack-1.pack", "objects/pack/tmp_pack_AbCdEf"} {
-		path := filepath.Join(r.dir(), filepath.FromSlash(name))
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, make([]byte, 3*mib), 0o600))
-	}
-	pack := filepath.Join(r.dir(), "objects", "pack", "pack-own.pack")
-	require.NoError(t, os.WriteFile(pack, make([]byte, 3*mib), 0o600))
-	for i := range 20 {
-		fork := relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x")
-		require.NoError(t, r.repos.Create(t.Context(), fork, nip34.SHA1))
-		require.NoError(t, os.Link(pack, filepath.Join(r.repos.Dir(), filepath.FromSlash(hashed(fork)), "objects", "pack", "pack-own.pack")))
-	}
-	reserve := func(bytes int64) error {
-		done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, bytes, nothing)
-		if err == nil {
-			done()
-		}
-		return err
-	}
-	for i := range 20 { // all owners are measured
-		done, err := r.repos.Reserve(t.Context(), relaytest.NewKey(fmt.Sprint("fork", i)).Ref("x"), false, 1, nothing)
-		require.NoError(t, err)
-		done()
-	}
-	require.NoError(t, reserve(mib/2), "21 names of one pack are on the disk once")
 }
 
 // nothing is a pullBytes function without pull requests.

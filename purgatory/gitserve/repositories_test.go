@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -116,29 +115,6 @@ func TestTrapP2_InUse(t *testing.T) {
 	require.NoError(t, r.repos.Remove(t.Context(), ref))
 	resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-}
-
-// While an empty repository was created again, requests got "no such repository". This affected the
-// first push of a SHA-256 repository right after its first state.
-func TestWhoComesWhileARepositoryIsMadeAnewWaits(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	came := make(chan int, 1)
-	var once sync.Once
-	r.repos.SetFlush(func(f *os.File) error {
-		if strings.HasSuffix(f.Name(), "config") { // the old repository is gone, the new one does not exist yet
-			once.Do(func() {
-				go func() {
-					resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service="+uploadPack, "")
-					came <- resp.StatusCode
-				}()
-				require.Eventually(t, func() bool { return r.repos.InUse() == 1 && r.count(t, "requests", "ask") == 1 }, 10*time.Second, time.Millisecond)
-			})
-		}
-		return f.Sync()
-	})
-	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA256))
-	require.Equal(t, http.StatusOK, <-came)
-	unused(t, r.repos)
 }
 
 func TestLock(t *testing.T) {
@@ -312,26 +288,6 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 	require.NoError(t, r.repos.Retire(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")
-}
-
-// Two concurrent calls of Create for one repository both succeed.
-func TestCreatedTwiceAtOnce(t *testing.T) {
-	for range 20 {
-		repos, err := gitserve.Open(t.TempDir(), gitserve.RepositoriesConfig{})
-		require.NoError(t, err)
-		ref := graspsync.RepoRef{Identifier: "r"}
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				if _, unlock, err := repos.Lock(t.Context(), ref); err == nil {
-					unlock()
-				}
-				assert.NoError(t, repos.Create(t.Context(), ref, nip34.SHA1))
-			})
-		}
-		wg.Wait()
-		require.NoError(t, repos.Close())
-	}
 }
 
 // A retired repository is not accessible, and Create restores it unchanged. It is deleted after

@@ -74,44 +74,6 @@ func (r *rig) allowed() string {
 	return packet(null + " " + r.tip + " refs/nostr/" + event + "\x00report-status")
 }
 
-// A slot was taken before the first byte was read. Eight connections that sent a byte now and then,
-// or one refused push, blocked all pushes.
-func TestPushWithoutAuthorityTakesNoPlace(t *testing.T) {
-	r := newRig(t, gitserve.Config{MaxPushes: 1})
-	for range 3 {
-		r.post(t, receivePack, "")
-		r.post(t, receivePack, "0")
-		r.post(t, receivePack, packet(null+" "+r.tip+" refs/heads/main\x00report-status")) // there is no state
-	}
-	r.taken(t, "requests", "push", 9)
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-	require.Equal(t, 9, r.count(t, "requests", "push"))
-}
-
-// The time limit for commands applies to slow clients too.
-func TestCommandTime(t *testing.T) {
-	const most = 200 * time.Millisecond
-	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{CommandTime: most, MaxReaders: 2}))
-	slow := r.post(t, receivePack, "1000")
-	drip(t, slow)
-	require.Equal(t, http.StatusBadRequest, status(t, slow))
-	r.taken(t, "requests", "push", 0)
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-}
-
-// The time limit for commands does not apply to the pack and to waiting for a slot.
-func TestCommandTimeEndsWithTheCommands(t *testing.T) {
-	r := newRig(t, gitserve.Config{MaxPushes: 1}.With(gitserve.Fixed{CommandTime: 200 * time.Millisecond}))
-	empty := r.git.Fill("push")
-	conn := r.post(t, receivePack, r.allowed())
-	time.Sleep(400 * time.Millisecond)
-	_, err := conn.Write(make([]byte, 1_000_000-len(r.allowed())))
-	require.NoError(t, err)
-	time.Sleep(400 * time.Millisecond)
-	empty()
-	require.Equal(t, http.StatusOK, status(t, conn)) // git judges the content
-}
-
 // A client that sends a pack or reads an answer too slowly is cut off, even without a pause.
 func TestMinRate(t *testing.T) {
 	r := newRig(t, gitserve.Config{MaxPushes: 1, MaxFetches: 1}.With(gitserve.Fixed{MinRate: 100 << 10, RateWindow: 300 * time.Millisecond}))
@@ -124,31 +86,6 @@ func TestMinRate(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status(t, ask))
 	r.taken(t, "requests", "push", 0)
 	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-}
-
-func TestMinRateOfAnAnswer(t *testing.T) {
-	r := slowly(t, gitserve.Config{MaxFetches: 1}.With(gitserve.Fixed{MinRate: 1 << 20, RateWindow: 300 * time.Millisecond}), "cat OUT; exec cat /dev/zero")
-	u, err := url.Parse(r.url)
-	require.NoError(t, err)
-	conn, err := net.Dial("tcp", u.Host)
-	require.NoError(t, err)
-	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
-	_, err = fmt.Fprintf(conn, "POST /%s/x.git/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n0000", owner.Npub(), uploadPack)
-	require.NoError(t, err)
-	r.taken(t, "running", "fetch", 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for p := make([]byte, 1<<10); ; time.Sleep(20 * time.Millisecond) {
-			if _, err := conn.Read(p); err != nil {
-				return
-			}
-		}
-	}()
-	r.taken(t, "running", "fetch", 0)
-	r.taken(t, "requests", "fetch", 0)
-	require.NoError(t, conn.Close())
-	<-done
 }
 
 // A client that read 20 KB/s constantly was cut off after half a minute, because written data is
@@ -187,13 +124,6 @@ func TestAnswersAreNotBoundInTime(t *testing.T) {
 	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Equal(t, 8, strings.Count(text, "x\n"))
 	require.Greater(t, time.Since(began), 1600*time.Millisecond)
-}
-
-// A client that reads a little at a time cannot keep git running forever.
-func TestGitIsNotKeptRunning(t *testing.T) {
-	r := slowly(t, gitserve.Config{}.With(gitserve.Fixed{Timeout: 500 * time.Millisecond}), "cat OUT; while :; do echo y; sleep 0.01; done")
-	_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
-	require.Contains(t, text, "y\ny\n")
 }
 
 // A client that does not read its answer keeps the git process until another request needs it.

@@ -126,17 +126,6 @@ x_staging_uploads 0
 `)))
 }
 
-// A push for an event needs no lock, so it does not wait for other pushes.
-func TestUploadDoesNotLockTheRepository(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	_, unlock, err := r.repos.Lock(t.Context(), owner.Ref("x"))
-	require.NoError(t, err)
-	defer unlock()
-	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
-	require.NoError(t, err, out)
-	require.Empty(t, r.pushed)
-}
-
 // One push may contain an allowed branch and unknown events. Both succeed, and the repository
 // contains nothing of the events.
 func TestMixedPush(t *testing.T) {
@@ -180,21 +169,6 @@ func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
 	reported(t, resp.Header)
 	return text
-}
-
-// If git refuses some commands, the others succeed, unless the push is atomic.
-func TestMixedPushThatGitRefuses(t *testing.T) {
-	for capability, kept := range map[string]int{"": 1, " atomic": 0} {
-		r := newRig(t, gitserve.Config{})
-		r.says(map[string]string{"refs/heads/main": r.tip})
-		text := r.rawPush(t, r.tip+"\n", // the client's old value of the branch is wrong
-			one+" "+r.tip+" refs/heads/main\x00report-status"+capability, null+" "+r.tip+" refs/nostr/"+stranger(1))
-		require.Contains(t, text, "ng refs/heads/main ", capability)
-		require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), kept)
-		require.Equal(t, kept == 1, strings.Contains(text, "ok refs/nostr/"), text)
-		require.Empty(t, r.has(t))
-		require.Len(t, lies(t, r.repos.Dir()), kept)
-	}
 }
 
 // A refused or incomplete push leaves nothing.
@@ -393,27 +367,6 @@ func random(t *testing.T, n int) string {
 	return b.String()
 }
 
-// One push of a hundred refs filled the quota of a repository. Later honest pushes were reported as
-// successful and then dropped.
-func TestManyRefsOfOnePushKeepNobodyOut(t *testing.T) {
-	r := newRig(t, gitserve.Config{Client: byHeader})
-	var refs []string
-	for i := range 100 {
-		refs = append(refs, "main:refs/nostr/"+stranger(i))
-	}
-	out, err := r.pushAs(t, "eve", refs...)
-	require.NoError(t, err, out)
-	require.Len(t, lies(t, r.repos.Dir()), 1, "one pack for all of them")
-	out, err = r.pushAs(t, "alice", "main:refs/nostr/"+stranger(100))
-	require.NoError(t, err, out)
-	require.Len(t, r.repos.Staged(owner.Ref("x"), eventID(t, stranger(100))), 1)
-	for i := range 100 {
-		require.Len(t, lies(t, r.repos.Dir()), 2)
-		r.repos.Unstage(owner.Ref("x"), eventID(t, stranger(i)))
-	}
-	require.Len(t, lies(t, r.repos.Dir()), 1)
-}
-
 // A small thin pack may expand to a large object of the repository. The expanded size is charged,
 // and git does not write beyond the quota.
 func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
@@ -592,21 +545,6 @@ func TestStagedSurvivesARestart(t *testing.T) {
 		require.Zero(t, stagedBytes(t, repos))
 		require.NoError(t, repos.Close())
 	}
-}
-
-// A removed repository loses its staged data, and staged data does not prevent the removal.
-func TestRepositoryGoesWithWhatIsStaged(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("y"), nip34.SHA1))
-	out, err := r.pushAs(t, "", "main:refs/nostr/"+stranger(1))
-	require.NoError(t, err, out)
-	require.NoError(t, r.repos.Remove(t.Context(), owner.Ref("y")))
-	require.Len(t, lies(t, r.repos.Dir()), 1)
-	require.Eventually(t, func() bool { // the request has just ended
-		return r.repos.Remove(t.Context(), owner.Ref("x")) == nil
-	}, 5*time.Second, 10*time.Millisecond)
-	require.Empty(t, lies(t, r.repos.Dir()))
-	require.Zero(t, stagedBytes(t, r.repos))
 }
 
 // strangers returns different packs of 30 clients.

@@ -2,14 +2,11 @@ package gitserve_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,9 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // unreadable is a folder with unreadable paths.
@@ -67,75 +62,6 @@ func (t unreadableTree) ReadDir(name string) ([]fs.DirEntry, error) {
 // openUnreadable opens a folder with unreadable paths.
 func openUnreadable(dir string, fails func(name string) bool) (*gitserve.Repositories, error) {
 	return gitserve.OpenAt(dir, func(root gitserve.Folder) gitserve.Folder { return unreadable{root, fails} })
-}
-
-// pushMore pushes a commit with a file of n random bytes to main.
-func (r *rig) pushMore(t *testing.T, n int) (string, error) {
-	t.Helper()
-	tip, _ := r.file(t, "f", random(t, n))
-	r.says(map[string]string{"refs/heads/main": tip})
-	return try(t, r.work, "push", "-f", r.repo(), "main")
-}
-
-// While git cannot measure the pull requests of an owner, their maximum size is assumed. Pushes to
-// the owner were refused, each after 20 s, because other users can make git fail.
-func TestPullRequestsThatCanNotBeMeasuredRefuseNothing(t *testing.T) {
-	real, err := exec.LookPath("git")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	shim, asked := filepath.Join(dir, "git"), filepath.Join(dir, "asked")
-	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil,
-		"#!/bin/sh\ncase \"$*\" in *--disk-usage*) echo x >> %s; exit 1;; esac\nexec %s \"$@\"\n", asked, real), 0o700))
-	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim, MaxOwnerBytes: 1 << 20}, gitserve.Config{})
-	for range 3 {
-		out, err := r.pushMore(t, 600_000)
-		require.NoError(t, err, "there is room for the owner and for pull requests: %s", out)
-	}
-	out, err := r.pushMore(t, 600_000)
-	require.Error(t, err)
-	require.Contains(t, out, refusedOwner)
-	seen, err := os.ReadFile(asked)
-	require.NoError(t, err)
-	require.Equal(t, "x\n", string(seen), "once in a minute")
-}
-
-// If the folder of one owner is unreadable, only that owner's repositories are not counted, and
-// only that owner's pushes are refused.
-func TestOneOwnerThatCanNotBeMeasured(t *testing.T) {
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxBytes: 1 << 20}, gitserve.Config{})
-	var folders []string
-	for _, name := range []string{"a", "b", "c", "d"} {
-		ref := relaytest.NewKey(name).Ref("x")
-		require.NoError(t, r.repos.Create(t.Context(), ref, nip34.SHA1))
-		folders = append(folders, hashed(ref))
-		pack := filepath.Join(r.repos.Dir(), hashed(ref), "objects", "pack", "pack-1.pack")
-		require.NoError(t, os.WriteFile(pack, make([]byte, 400<<10), 0o600))
-	}
-	r.repos.SetFolder(func(root gitserve.Folder) gitserve.Folder {
-		return unreadable{root, func(name string) bool { return name == path.Dir(folders[0]) }}
-	})
-	require.Eventually(t, func() bool { // all owners are measured in the background of the first push
-		out, err := r.pushMore(t, 10)
-		return err != nil && strings.Contains(out, refusedFull)
-	}, time.Minute, 10*time.Millisecond)
-	out, err := try(t, r.work, "push", r.url+"/"+relaytest.NewKey("a").Npub()+"/x.git", "main")
-	require.Error(t, err, out)
-	require.NotContains(t, out, refusedFull)
-}
-
-// If Open cannot read staged data or its repository, Open fails and removes nothing.
-func TestStagedStaysThoughItCanNotBeRead(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+stranger(1))
-	for _, name := range []string{"HEAD", noteName} {
-		dir := copyTree(t, r.repos.Dir())
-		_, err := openUnreadable(dir, func(p string) bool { return path.Base(p) == name })
-		require.ErrorIs(t, err, syscall.EIO, name)
-		repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
-		require.NoError(t, err)
-		require.Len(t, repos.Staged(owner.Ref("x"), eventID(t, stranger(1))), 1, name)
-		require.NoError(t, repos.Close())
-	}
 }
 
 // If Open fails, the marks of killed pushes stay, and the next Open removes their locks.
