@@ -1,7 +1,6 @@
 package purgatoryadapter_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,12 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -107,35 +102,6 @@ func TestGitThatFailsHereLosesNothingThatIsComplete(t *testing.T) {
 	}
 }
 
-// An expired event was refused as long as the process lived, even if its git data arrived a moment
-// later.
-func TestWhatWasGivenUpComesAfterAWeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer func() { r.stop() }()
-		events, url, has := r.hosted()
-		after(40 * time.Minute)
-		r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
-		after(5 * 24 * time.Hour)
-		require.Zero(t, r.all(events), "that is what a week is for")
-		after(6 * 24 * time.Hour) // until the id is forgotten, and the next full pass
-		require.Equal(t, len(events), r.all(events))
-	})
-}
-
-// speechless is a Store without outcomes.
-type speechless struct{ relaysync.Store }
-
-func (speechless) Save(_ context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	return make([]graspsync.Outcome, len(events)), nil
-}
-
-// A Store that returns no outcome has not stored the event.
-func TestOutcomeThatSaysNothing(t *testing.T) {
-	host := purgatoryadapter.Host{Release: purgatoryadapter.Save(speechless{})}
-	require.ErrorContains(t, host.Relay().Save(t.Context(), eventtest.Of(owner.Hosted(1, "repo", us))), "without an error")
-}
-
 // With a custom Store and a relay without hooks, purgatory noticed stored events only within an
 // hour.
 func TestStoreTellsPurgatory(t *testing.T) {
@@ -160,103 +126,5 @@ func TestStoreTellsPurgatory(t *testing.T) {
 		a.Publish(owner.Hosted(at(0), "repo", us, "a.example", "b.example"))
 		after(5 * time.Minute)
 		require.True(t, r.has(state))
-	})
-}
-
-// An expired event was refused for a week, and the operator could not change that.
-func TestWhatWasGivenUpIsForgiven(t *testing.T) {
-	for _, c := range []struct {
-		waits    time.Duration
-		restarts bool
-		ids      int
-	}{{26 * time.Hour, false, 2}, {26 * time.Hour, true, 2}, {40 * time.Minute, false, 1}, {40 * time.Minute, true, 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
-			defer func() { r.stop() }()
-			events, url, has := r.hosted()
-			after(c.waits)
-			require.Zero(t, r.all(events))
-			r.git.Serve(url, fetchtest.Server{Objects: []nip34.ObjectID{has}})
-			if c.restarts {
-				r.stop()
-				r.start()
-				after(10 * time.Minute)
-			}
-			ids, err := r.waits.ForgetExpired(t.Context(), owner.Ref("repo"))
-			require.NoError(t, err)
-			require.Len(t, ids, c.ids, "the state, and the announcement unless it can be revived")
-			for _, id := range ids {
-				require.NoError(t, r.manager.RulesChanged(t.Context(), graspsync.OnOperatorRequest(id)))
-			}
-			after(10 * time.Minute)
-			require.Equal(t, len(events), r.all(events))
-			again, err := r.waits.ForgetExpired(t.Context(), owner.Ref("repo"))
-			require.NoError(t, err)
-			require.Empty(t, again)
-		})
-	}
-}
-
-// vague is a Store that stores events and then reports a failure.
-type vague struct {
-	relaysync.Store
-	said bool
-}
-
-func (s *vague) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	out, err := s.Store.Save(ctx, events)
-	if !s.said {
-		s.said = true
-		return nil, errDisk
-	}
-	return out, err
-}
-
-// heard counts notifications of purgatory.
-type heard struct {
-	purgatoryadapter.Purgatory
-	arrived int
-}
-
-func (h *heard) NotifyStored(graspsync.Event) { h.arrived++ }
-
-func TestStoreTellsOfWhatItStoredWithoutSayingSo(t *testing.T) {
-	policy, told := purgatoryadapter.NewPolicy(nil), &heard{}
-	policy.Join(told)
-	store := policy.Store(&vague{Store: memstore.New()})
-	events := []graspsync.Incoming{{Event: eventtest.Of(owner.Hosted(1, "repo", us))}}
-	_, err := store.Save(t.Context(), events)
-	require.ErrorIs(t, err, errDisk)
-	_, err = store.Save(t.Context(), events)
-	require.NoError(t, err)
-	require.Equal(t, 1, told.arrived)
-}
-
-// If an owner had more repositories than can be held, the rest followed a minute later although
-// earlier ones were complete long before.
-func TestMoreRepositoriesThanMayWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer func() { r.stop() }()
-		id, err := nip34.ParseObjectID(strings.Repeat("1", 40))
-		require.NoError(t, err)
-		var events []*nostr.Event
-		for i := range 150 {
-			name := fmt.Sprint("repo", i)
-			at, url := at(time.Hour+time.Duration(i)*time.Second), fmt.Sprintf("https://git%d.example/%s.git", i%30, name)
-			clone, err := graspsync.ParseCloneURL(url)
-			require.NoError(t, err)
-			r.git.Serve(clone, fetchtest.Server{Objects: []nip34.ObjectID{id}})
-			events = append(events,
-				owner.Announcement(at, name, []string{"wss://" + us, "wss://a.example"}, []string{owner.CloneURL("wss://"+us, name), url}),
-				owner.State(at, name, map[string]string{"refs/heads/main": id.String()}, "main"))
-		}
-		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(events...)
-		began := time.Now()
-		for r.all(events) < len(events) && time.Since(began) < 10*time.Minute {
-			after(time.Second)
-		}
-		require.Positive(t, r.waits.Status().Dropped["author"])
-		require.Less(t, time.Since(began), 45*time.Second)
 	})
 }

@@ -87,33 +87,6 @@ func TestAWaitingOwnerHasNothingStored(t *testing.T) {
 	})
 }
 
-// If free keys crowd an identifier, an owner's listed maintainers are still accepted.
-func TestWaitingRelativesAreSharedByOwner(t *testing.T) {
-	racetest.Amounts(t)
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer r.stop()
-		a := r.net.Add("wss://a.example", relaytest.Behavior{})
-		others := crowd(320)
-		for i := range 10 {
-			a.Publish(here(relaytest.NewCheapKey(fmt.Sprint("free", i)), time.Hour, others[32*i:32*i+32]...))
-		}
-		for _, k := range others {
-			a.Publish(elsewhere(k, time.Hour))
-		}
-		after(10 * time.Minute)
-		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
-		require.Greater(t, r.relatives(), nip34.WaitingBounds().All/2)
-		answer := elsewhere(helper, time.Hour, owner)
-		a.Publish(here(owner, time.Hour, helper), answer)
-		after(10 * time.Minute)
-		require.LessOrEqual(t, r.relatives(), nip34.WaitingBounds().All)
-		id, err := graspsync.ParseEventID(answer.ID)
-		require.NoError(t, err)
-		require.False(t, r.waits.Event(id).IsZero())
-	})
-}
-
 // Announcements held with another one are stored with it, and so are those that they list, except
 // those that are no longer listed.
 func TestRelativesGoWithWhatWantsThem(t *testing.T) {
@@ -191,97 +164,10 @@ func TestRelativesAreDeleted(t *testing.T) {
 	})
 }
 
-// Announcements listed by owners of served repositories are stored, with a limit for each
-// identifier.
-func TestServedOwnersShareWhatTheyList(t *testing.T) {
-	racetest.Amounts(t)
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer r.stop()
-		a := r.net.Add("wss://a.example", relaytest.Behavior{})
-		bound := nip34.ServedBounds()
-		owners := bound.All/bound.Each + 2
-		var answers []*nostr.Event
-		for i := range owners {
-			k := relaytest.NewCheapKey(fmt.Sprint("free", i))
-			people := make([]*relaytest.Key, bound.Each)
-			for j := range people {
-				people[j] = relaytest.NewCheapKey(fmt.Sprint(i, "lists", j))
-			}
-			ev := here(k, time.Hour, people...)
-			_, err := r.store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(ev)}})
-			require.NoError(t, err)
-			r.manager.NotifyStored(eventtest.Of(ev))
-			for _, p := range people {
-				answers = append(answers, elsewhere(p, time.Hour, k))
-			}
-		}
-		a.Publish(answers...)
-		after(30 * time.Minute)
-		require.LessOrEqual(t, r.store.Len(), owners+bound.All)
-		require.Greater(t, r.store.Len(), bound.All/2)
-		require.Zero(t, r.relatives())
-		require.Positive(t, r.crowded())
-	})
-}
-
 func (r *rig) waitsFor(ev *nostr.Event) bool {
 	id, err := graspsync.ParseEventID(ev.ID)
 	require.NoError(r.t, err)
 	return !r.waits.Event(id).IsZero()
-}
-
-// under returns an announcement of a repository with another name.
-func under(k *relaytest.Key, name string, ours bool, lists ...*relaytest.Key) *nostr.Event {
-	relays, clones := []string{"wss://a.example"}, []string{k.CloneURL("wss://a.example", name)}
-	if ours {
-		relays, clones = append(relays, "wss://"+us), append(clones, k.CloneURL("wss://"+us, name))
-	}
-	return k.Announcement(at(time.Hour), name, relays, clones, lists...)
-}
-
-// firstBefore returns a key that sorts before the owner's.
-func firstBefore() *relaytest.Key {
-	for i := 0; ; i++ {
-		if k := relaytest.NewCheapKey(fmt.Sprint("before", i)); k.PubKey().Compare(owner.PubKey()) < 0 {
-			return k
-		}
-	}
-}
-
-// An announcement counted for one owner who lists its author, even if others listed the author too.
-// If that owner had no room, it was refused for all.
-func TestAnotherPaysWhoHasRoom(t *testing.T) {
-	racetest.Amounts(t)
-	for _, answered := range []bool{true, false} {
-		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				defer r.stop()
-				a := r.net.Add("wss://a.example", relaytest.Behavior{})
-				full, others := firstBefore(), crowd(32)
-				for i := range 4 {
-					name := fmt.Sprint("other", i)
-					a.Publish(under(full, name, true, others...))
-					for _, k := range others {
-						a.Publish(under(k, name, false))
-					}
-				}
-				a.Publish(here(full, time.Hour, helper))
-				after(5 * time.Minute)
-				held := r.relatives()
-				require.Greater(t, held, 64)
-				answer := elsewhere(helper, time.Hour)
-				if answered {
-					answer = elsewhere(helper, time.Hour, owner)
-				}
-				a.Publish(here(owner, time.Hour, helper), answer)
-				after(25 * time.Minute)
-				require.True(t, r.waitsFor(answer))
-				require.Equal(t, held+1, r.relatives())
-			})
-		})
-	}
 }
 
 // An announcement that its owner withdrew from us stays held as long as another announcement lists
@@ -315,24 +201,6 @@ func TestWhatWasTakenFromUsIsWanted(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A withdrawn announcement that no announcement listed in time comes back when one does.
-func TestWhatWasTakenFromUsComesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer r.stop()
-		a := r.net.Add("wss://a.example", relaytest.Behavior{})
-		a.Publish(here(helper, 3*time.Hour))
-		after(5 * time.Minute)
-		left := elsewhere(helper, time.Hour, owner)
-		a.Publish(left)
-		after(2 * time.Hour)
-		require.False(t, r.waitsFor(left))
-		a.Publish(here(owner, 0, helper))
-		after(10 * time.Minute)
-		require.True(t, r.waitsFor(left))
-	})
 }
 
 // After an owner withdrew a held repository, anybody could bring it back with the older
@@ -381,79 +249,45 @@ func (r *rig) stored(all []*nostr.Event) (n int) {
 	return n
 }
 
-// An owner who listed others in turn had all their announcements stored forever: 250 for each
-// version, 1,502 after six. Now nearly all that are no longer listed are removed.
+// An owner who listed others in turn had all their announcements stored forever. Now nearly all that
+// are no longer listed are removed.
 func TestWhoIsListedInTurnIsNotStoredForGood(t *testing.T) {
-	racetest.Amounts(t)
-	for _, answered := range []bool{true, false} {
-		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				defer func() { r.stop() }()
-				a := r.net.Add("wss://a.example", relaytest.Behavior{})
-				member, answer := helper, elsewhere(helper, 100*time.Hour, owner)
-				a.Publish(here(owner, 100*time.Hour, member), answer)
-				after(time.Minute)
-				r.serve(owner)
-				after(5 * time.Minute)
-				require.True(t, r.has(answer))
-
-				const versions, each, spared = 6, 250, 32
-				const few = 3 + spared // an announcement, a state, an answer, and some that were listed before
-				turns := make([][]*nostr.Event, versions)
-				for i := range turns {
-					people := []*relaytest.Key{member}
-					for j := range each {
-						k := relaytest.NewCheapKey(fmt.Sprint("turn", i, "-", j))
-						people = append(people, k)
-						if answered {
-							turns[i] = append(turns[i], elsewhere(k, time.Hour, owner))
-						} else {
-							turns[i] = append(turns[i], elsewhere(k, time.Hour))
-						}
-					}
-					a.Publish(here(owner, 50*time.Hour-time.Duration(i)*time.Minute, people...))
-					a.Publish(turns[i]...)
-					after(20 * time.Minute)
-					require.Equal(t, each, r.stored(turns[i]))
-					require.LessOrEqual(t, r.store.Len(), few+each)
-					require.True(t, r.has(answer), "a member is not passed over")
-				}
-				require.EqualValues(t, (versions-1)*each-spared, r.manager.Status().Events.Dropped["unlisted"])
-
-				// An author who is listed again is fetched again, also after a restart.
-				r.stop()
-				r.start()
-				after(time.Minute)
-				back := []*relaytest.Key{member, relaytest.NewCheapKey("turn0-7")}
-				a.Publish(here(owner, time.Minute, back...))
-				after(25 * time.Hour)
-				require.True(t, r.has(turns[0][7]))
-				require.LessOrEqual(t, r.store.Len(), few+each+1, "of what was there before a restart nobody knows why")
-				require.True(t, r.has(answer))
-			})
-		})
-	}
-}
-
-// A withdrawn announcement stays stored even if its author is no longer listed, because it blocks
-// the older versions that list us.
-func TestWhatWasTakenFromUsStaysUnlisted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		defer r.stop()
+		defer func() { r.stop() }()
 		a := r.net.Add("wss://a.example", relaytest.Behavior{})
-		a.Publish(here(owner, 4*time.Hour, helper), here(helper, 4*time.Hour))
+		answer := elsewhere(helper, 100*time.Hour, owner)
+		a.Publish(here(owner, 100*time.Hour, helper), answer)
 		after(time.Minute)
 		r.serve(owner)
-		r.serve(helper)
+		after(5 * time.Minute)
+		require.True(t, r.has(answer))
+
+		const versions, each, spared = 3, 40, 32
+		turns := make([][]*nostr.Event, versions)
+		for i := range turns {
+			people := []*relaytest.Key{helper}
+			for j := range each {
+				k := relaytest.NewCheapKey(fmt.Sprint("turn", i, "-", j))
+				people = append(people, k)
+				turns[i] = append(turns[i], elsewhere(k, time.Hour, owner))
+			}
+			a.Publish(here(owner, 50*time.Hour-time.Duration(i)*time.Minute, people...))
+			a.Publish(turns[i]...)
+			after(20 * time.Minute)
+			require.Equal(t, each, r.stored(turns[i]))
+			require.LessOrEqual(t, r.store.Len(), 3+spared+each, "also an announcement, a state and an answer")
+			require.True(t, r.has(answer), "a member stays")
+		}
+		require.EqualValues(t, (versions-1)*each-spared, r.manager.Status().Events.Dropped["unlisted"])
+
+		// An author who is listed again is fetched again, also after a restart.
+		r.stop()
+		r.start()
 		after(time.Minute)
-		taken := elsewhere(helper, 2*time.Hour, owner)
-		a.Publish(taken)
-		after(5 * time.Minute)
-		require.True(t, r.has(taken))
-		a.Publish(here(owner, time.Hour))
-		after(5 * time.Minute)
-		require.True(t, r.has(taken))
+		a.Publish(here(owner, time.Minute, helper, relaytest.NewCheapKey("turn0-7")))
+		after(25 * time.Hour)
+		require.True(t, r.has(turns[0][7]))
+		require.True(t, r.has(answer))
 	})
 }

@@ -138,53 +138,6 @@ func TestCaseC18_SyncedIsAboutGitDataToo(t *testing.T) {
 	})
 }
 
-// Git data that no server has does not prevent "in sync" forever. It is counted separately.
-func TestCaseC18_UnobtainableIsCountedApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer func() { r.stop() }()
-		id, err := nip34.ParseObjectID(commit)
-		require.NoError(t, err)
-		events := r.hub(2, "git.example", id)
-		lost := r.hub(3, "lost.example")
-		r.net.Add("wss://a.example", relaytest.Behavior{}).Publish(append(events, lost...)...)
-		began := time.Now()
-		for !r.manager.Status().Synced {
-			require.Less(t, time.Since(began), 10*time.Minute)
-			after(3 * time.Second)
-			r.standing().agrees(t)
-		}
-		require.Greater(t, time.Since(began), 30*time.Second, "it is asked for several times first")
-		s := r.standing()
-		s.agrees(t)
-		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, s.status.Git)
-		require.Contains(t, s.page, "In sync, 3 repositories unobtainable")
-		r.stop()
-		r.start()
-		after(5 * time.Minute)
-		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, r.manager.Status().Git, "after a restart")
-		after(2 * time.Hour)
-		require.True(t, r.manager.Status().Synced)
-		require.Equal(t, relaysync.GitStatus{Complete: 2, Unobtainable: 3}, r.manager.Status().Git, "expired")
-	})
-}
-
-// A server that follows no relay is not in sync.
-func TestCaseC18_NobodyFollowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		defer func() { r.stop() }()
-		a, err := graspsync.ParseRelayURL("wss://a.example")
-		require.NoError(t, err)
-		require.NoError(t, r.manager.RemoveBootstrap(t.Context(), a))
-		after(time.Minute)
-		s := r.standing()
-		s.agrees(t)
-		require.Empty(t, s.status.Relays)
-		require.False(t, s.status.Synced)
-	})
-}
-
 // A store that fails to save released events is shown on the page until it works.
 func TestCaseC20_FailureIsOnThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
