@@ -12,7 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -122,30 +121,4 @@ func TestExplainBlocked(t *testing.T) {
 	require.Nil(t, x.Blocked)
 	require.NotEqual(t, "blocked", x.Is)
 	require.NotContains(t, x.String(), "Blocked")
-}
-
-// After a restart, an event from a relay that a rule had refused was rejected without a reason.
-func TestExplainBlockedThatARelayBrought(t *testing.T) {
-	racetest.Foreign(t, "khatru broadcasts with one while a subscriber leaves")
-	other, c := unstarted(t), newCommanded(t)
-	other.start()
-	defer other.stop()
-	record := c.configure
-	c.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
-		record(relay, cfg)
-		follow(other)(relay, cfg)
-	}
-	mallory := relaytest.NewKey("mallory")
-	c.must("block", "author", mallory.Npub(), "spam")
-	theirs := other.publishRepo(mallory, c.rig)
-	c.restart()
-	for _, when := range []string{"refused now", "refused before a restart"} {
-		c.eventually(when, func() bool { return c.explained(theirs[0]).Is == "blocked" })
-		x := c.explained(theirs[0])
-		require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule, when)
-		require.Equal(t, "spam", x.Blocked.Reason, when)
-		require.NotContains(t, x.String(), "no record", when)
-		require.Regexp(t, "[Ii]t came from ws://"+other.addr, x.String(), when)
-		c.restart()
-	}
 }

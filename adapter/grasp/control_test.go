@@ -1,7 +1,6 @@
 package grasp_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -315,27 +314,4 @@ func TestRefetchAndBlockedGitServer(t *testing.T) {
 // reads returns a reader of f.
 func reads(f rules.File) func() (rules.File, error) {
 	return func() (rules.File, error) { return f, nil }
-}
-
-// A failed reload was never completed, because the next reload found no changes.
-func TestReloadThatFailedIsMadeGood(t *testing.T) {
-	c := newCommanded(t)
-	_, commit := c.work()
-	bad := relaytest.NewKey("bad")
-	require.Empty(t, c.publish(bad.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr), bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
-	waits := func() int { return len(c.server.Purgatory().Status().Waiting) }
-	require.Equal(t, 2, waits())
-	file, err := rules.ParseFile(strings.NewReader("block author " + bad.Npub() + "\nbootstrap wss://127.0.0.2:8443\n"))
-	require.NoError(t, err)
-	commands := c.server.Control("test")
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for len(commands.Rules().All()) == 0 { // select picks either ready case
-		require.ErrorIs(t, commands.Reload(over, reads(file)), context.Canceled)
-	}
-	require.NoError(t, commands.Reload(t.Context(), reads(file)))
-	require.Zero(t, waits())
-	c.eventually("followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 1 })
-	require.NoError(t, commands.Reload(t.Context(), reads(rules.File{})))
-	c.eventually("not followed", func() bool { return len(c.server.Sync().Manager().Status().Relays) == 0 })
 }

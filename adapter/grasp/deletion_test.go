@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -170,35 +169,4 @@ func TestDeletionOfWhatWaits(t *testing.T) {
 func TestEphemeralEventsAreRefused(t *testing.T) {
 	r, _, _ := newRig(t)
 	require.ErrorContains(t, r.publish(relaytest.NewKey("stranger").Event(nostr.Now(), 20_001, ""))[0], "blocked: ephemeral events are not kept")
-}
-
-// The ref of a served pull request stayed for up to two hours after its author had deleted it.
-func TestDeletionOfServedPullRequestRemovesItsRef(t *testing.T) {
-	for name, request := range map[string]func(k *relaytest.Key, pr *nostr.Event) *nostr.Event{
-		"deletion": func(k *relaytest.Key, pr *nostr.Event) *nostr.Event {
-			return k.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"e", pr.ID})
-		},
-		"request to vanish": func(k *relaytest.Key, _ *nostr.Event) *nostr.Event {
-			return k.Event(nostr.Now(), 62, "", nostr.Tag{"relay", "ALL_RELAYS"})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, work, commit := newRig(t)
-			owner, stranger, other := relaytest.NewKey("owner"), relaytest.NewKey("stranger"), relaytest.NewKey("other")
-			r.serve(work, commit, owner)
-			url := owner.CloneURL("ws://"+r.addr, "repo")
-			propose := func(k *relaytest.Key) *nostr.Event {
-				r.git(work, "commit", "-q", "--allow-empty", "-m", k.Hex())
-				pr := k.PullRequest(nostr.Now()-50, owner.Ref("repo"), "x", r.git(work, "rev-parse", "HEAD"))
-				require.Empty(t, r.publish(pr))
-				r.git(work, "push", "-q", url, "HEAD:refs/nostr/"+pr.ID)
-				r.eventually("served", func() bool { return strings.Contains(r.git(work, "ls-remote", url), pr.ID) })
-				return pr
-			}
-			pr, kept := propose(stranger), propose(other)
-			require.Empty(t, r.publish(request(stranger, pr)))
-			r.eventually("its ref is removed", func() bool { return !strings.Contains(r.git(work, "ls-remote", url), pr.ID) })
-			require.Contains(t, r.git(work, "ls-remote", url), kept.ID)
-		})
-	}
 }

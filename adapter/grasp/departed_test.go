@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
@@ -67,22 +66,4 @@ func TestRepositoryLeavesWithItsAnnouncement(t *testing.T) {
 			require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", other.CloneURL("ws://"+r.addr, "repo"), "refs/heads/main"))
 		})
 	}
-}
-
-// The repository of an author who is banned during a push must not be served.
-func TestBannedWhileWaitingIsOutOfService(t *testing.T) {
-	r := unstarted(t)
-	var banned ban
-	r.later = func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
-	r.start()
-	defer r.stop()
-	bad := relaytest.NewKey("bad")
-	work, commit := r.work()
-	ann := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
-	st := bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
-	require.Empty(t, r.publish(ann, st))
-	banned.add(bad)
-	_, _ = r.try(work, "push", "-q", bad.CloneURL("ws://"+r.addr, "repo"), "main")
-	r.out(work, bad)
-	require.Empty(t, r.served())
 }

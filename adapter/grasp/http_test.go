@@ -216,20 +216,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Pages of the relay take precedence over ours.
-func TestPagesOfTheRelayComeFirst(t *testing.T) {
-	r := unstarted(t)
-	r.later = func(relay *khatru.Relay) {
-		relay.Router().HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "mine") })
-	}
-	r.start()
-	defer r.stop()
-	_, text := r.ask(http.MethodGet, "/")
-	require.Equal(t, "mine", text)
-	resp, _ := r.ask(http.MethodGet, "/other")
-	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-}
-
 // The NIP-11 document named no limits, operator or curation.
 func TestWhatAServerSaysOfItself(t *testing.T) {
 	r := unstarted(t)
@@ -305,19 +291,6 @@ func TestNIP05(t *testing.T) {
 			require.Empty(t, empty)
 		})
 	}
-}
-
-// The relay's own route takes precedence.
-func TestNIP05OfTheRelay(t *testing.T) {
-	r := unstarted(t)
-	r.later = func(relay *khatru.Relay) {
-		relay.Info.PubKey = strings.Repeat("a", 64)
-		relay.Router().HandleFunc("/.well-known/nostr.json", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "mine") })
-	}
-	r.start()
-	defer r.stop()
-	_, text := r.ask(http.MethodGet, "/.well-known/nostr.json")
-	require.Equal(t, "mine", text)
 }
 
 // A server with a path also answered outside its path, at addresses of other services.

@@ -70,26 +70,3 @@ func TestCaseC14_NoRefDisappearsUnread(t *testing.T) {
 		nostr.Tag{"refs/pull/1/head"}, nostr.Tag{"refs/heads/sym", "ref: refs/heads/main"})))
 	require.Equal(t, before, refs())
 }
-
-// An announcement that had expired before it arrived was held, and later dropped because its git
-// data never arrived.
-func TestCaseC14_ExpiredEventsAreRefused(t *testing.T) {
-	r, work, commit := newRig(t)
-	owner := relaytest.NewKey("owner")
-	_, state := r.serve(work, commit, owner)
-	repo := owner.Ref("repo")
-	for _, ev := range []*nostr.Event{
-		owner.Hosted(nostr.Now(), "other", "ws://"+r.addr),
-		owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": strings.Repeat("1", 40)}, "main"),
-		owner.Issue(nostr.Now(), repo, "x"),
-		owner.Event(nostr.Now(), 1618, "", nostr.Tag{"a", repo.String()}, nostr.Tag{"c", strings.Repeat("1", 40)}),
-		owner.Deletion(nostr.Now(), state),
-	} {
-		ev.Tags = append(ev.Tags, nostr.Tag{"expiration", "1600000000"})
-		owner.Sign(ev)
-		refused := r.publish(ev)
-		require.Len(t, refused, 1, "kind %d", ev.Kind)
-		require.ErrorContains(t, refused[0], "msg: invalid: event is expired")
-		require.Equal(t, "rejected", r.explained(ev).Is)
-	}
-}

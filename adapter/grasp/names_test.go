@@ -3,17 +3,14 @@ package grasp_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/coder/websocket"
-	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -72,48 +69,4 @@ func TestCaseC4_SignedForOneOfOurNames(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Pages and the NIP-11 document contained the Host header of the client.
-func TestCaseC4_PagesNameUs(t *testing.T) {
-	r := unstarted(t)
-	r.names = []string{"grasp.example.com", "second.example:8443"}
-	r.configure = func(relay *khatru.Relay, _ *grasp.Config) { relay.Info.Icon = "icon.png" }
-	r.start()
-	defer r.stop()
-	ask := func(host string, header ...string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr+"/", nil)
-		require.NoError(t, err)
-		req.Host = host
-		for i := 0; i < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
-		}
-		resp, err := http.DefaultTransport.RoundTrip(req)
-		require.NoError(t, err)
-		defer func() { _ = resp.Body.Close() }()
-		var text strings.Builder
-		require.NoError(t, resp.Write(&text))
-		return text.String()
-	}
-	for _, host := range []string{"evil.example", "grasp.example.com", "grasp.example.com.evil.example", r.addr} {
-		for _, kind := range []string{"text/html", "application/nostr+json"} {
-			text := ask(host, "Accept", kind, "X-Forwarded-Host", "evil.example", "X-Forwarded-Proto", "https")
-			require.Contains(t, text, "https://grasp.example.com")
-			require.NotContains(t, text, "evil.example")
-		}
-	}
-	require.Contains(t, ask("second.example:8443", "Accept", "text/html", "X-Forwarded-Proto", "https"), "https://second.example:8443/")
-}
-
-// Handlers behind the repositories see the Host header of the client, because pages for operators
-// refuse foreign names.
-func TestHostOfOtherHandlers(t *testing.T) {
-	r := unstarted(t)
-	r.start()
-	defer r.stop()
-	seen := ""
-	h := r.server.Git(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Host + r.Header.Get("X-Forwarded-Proto") }))
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://evil.example/", nil)
-	h.ServeHTTP(httptest.NewRecorder(), req)
-	require.Equal(t, "evil.example", seen)
 }

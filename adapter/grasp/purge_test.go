@@ -2,9 +2,6 @@ package grasp_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -33,33 +30,6 @@ func TestRefOfAnEventThatIsGoneIsRemoved(t *testing.T) {
 		require.NotContains(t, refs(), pull.ID)
 		require.Contains(t, refs(), "refs/heads/main")
 	}
-}
-
-// A thousand events that also belong to other repositories prevented the removal of a repository
-// with its git data and its own events.
-func TestManyThatBelongElsewhereKeepNothing(t *testing.T) {
-	c := newCommanded(t)
-	work, commit := c.work()
-	bad, good, spammer := relaytest.NewKey("bad"), relaytest.NewKey("good"), relaytest.NewKey("spammer")
-	c.serve(work, commit, bad)
-	announcement := good.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr)
-	require.Empty(t, c.publish(announcement, good.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
-	c.git(work, "push", "-q", good.CloneURL("ws://"+c.addr, "repo"), "main")
-	c.eventually("served", func() bool { return c.serves(announcement) })
-
-	const many = 1_001
-	alone := spammer.Issue(nostr.Now()-50_000, bad.Ref("repo"), "of one")
-	both := []*nostr.Event{alone}
-	for i := range many {
-		both = append(both, spammer.Event(nostr.Now()-60-nostr.Timestamp(i), 1621, fmt.Sprint("of both ", i),
-			nostr.Tag{"a", bad.Ref("repo").String()}, nostr.Tag{"a", good.Ref("repo").String()}))
-	}
-	c.store(both...)
-	result := c.must("remove", "repository", bad.Ref("repo").String())
-	require.True(t, strings.HasPrefix(result, `{"events":3,`), result)
-	require.Empty(t, c.folders(bad))
-	require.True(t, c.clonable(good))
-	require.False(t, c.serves(alone))
 }
 
 // A retired repository was kept for a week although its owner was purged, and returned with its
@@ -104,49 +74,6 @@ func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {
 	c.must("remove", "author", mallory.Npub())
 	require.Zero(t, c.stored(mallory))
 	require.Len(t, c.served(), 2)
-}
-
-// Deletions stay. If a page of the store contained only deletions of one second, the purge of their
-// author failed forever and left the other events.
-func TestAuthorOfManyDeletionsInOneSecondIsRemoved(t *testing.T) {
-	racetest.Amounts(t)
-	c := newCommanded(t)
-	work, commit := c.work()
-	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
-	c.serve(work, commit, owner)
-	second := nostr.Now() - 1000
-	var all []*nostr.Event
-	for i := range 700 {
-		all = append(all, mallory.Event(second, 1621, fmt.Sprint(i), nostr.Tag{"a", owner.Ref("repo").String()}),
-			mallory.Event(second, nostr.KindDeletion, "", nostr.Tag{"e", fmt.Sprintf("%064x", i+1)}))
-	}
-	c.store(all...)
-	for range 2 {
-		require.Contains(t, c.must("remove", "author", mallory.Npub()), `"withheld":`)
-		require.EqualValues(t, 700, c.stored(mallory))
-		require.Empty(t, c.asked(nostr.Filter{Authors: []string{mallory.Hex()}}))
-	}
-}
-
-// A failure to remove git data was forgotten if the store had to be read again.
-func TestRepositoryThatStaysIsToldOf(t *testing.T) {
-	racetest.Amounts(t)
-	c := newCommanded(t)
-	work, commit := c.work()
-	mallory := relaytest.NewKey("mallory")
-	c.serve(work, commit, mallory)
-	folder := c.folders(mallory)[0]
-	for _, in := range []string{"departed-since", "departed", "since"} { // prevent the move
-		require.NoError(t, os.MkdirAll(filepath.Join(folder, in, "x"), 0o700))
-	}
-	var all []*nostr.Event
-	for i := range 1_200 {
-		all = append(all, mallory.Hosted(nostr.Now()-1000, fmt.Sprint("of one second ", i), "ws://"+c.addr))
-	}
-	c.store(all...)
-	_, err := c.do("remove", "author", mallory.Npub())
-	require.Len(t, c.folders(mallory), 1)
-	require.Error(t, err)
 }
 
 // stored returns the number of an author's events in the backend.

@@ -4,13 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
@@ -129,76 +127,6 @@ func TestCaseH5_FreeKeysBesideHonest(t *testing.T) {
 	require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))
 	out, err := r.try(work, "push", url, "main")
 	require.NoError(t, err, out)
-}
-
-// Evicted data stayed on disk for weeks because of a reflog and counted for the owner, so that
-// repeated pushes, each evicting the last, filled the quota. Now evicted data is removed after a
-// grace period, and nothing more is evicted before.
-func TestChurnOfStrangersIsBounded(t *testing.T) {
-	racetest.Amounts(t)
-	const kib, most = 1 << 10, 1000 << 10
-	for name, grace := range map[string]time.Duration{"gone at once": time.Millisecond, "within its grace": 14 * 24 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			r := unstarted(t)
-			r.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
-				cfg.Purgatory.Limits.MaxPullBytes, cfg.Purgatory.Times.Grace = most, grace
-				cfg.Repositories.MaxOwnerBytes = 5 * most / 2
-			}
-			r.start()
-			defer r.stop()
-			owner := relaytest.NewKey("owner")
-			work := t.TempDir()
-			r.git(work, "init", "-q", "-b", "main")
-			base, _ := r.write(work, "readme", "text")
-			r.serve(work, base, owner)
-			url := owner.CloneURL("ws://"+r.addr, "repo")
-			onDisk := func() (sum int64) {
-				packs, err := filepath.Glob(filepath.Join(r.dir, owner.PubKey().String(), "*.git", "objects", "pack", "*.pack"))
-				require.NoError(t, err)
-				for _, path := range packs {
-					if info, err := os.Stat(path); err == nil { // else it was just removed
-						sum += info.Size()
-					}
-				}
-				return sum
-			}
-			worst, refused := int64(0), 0
-			for i := range 30 {
-				r.git(work, "switch", "-q", "-C", "change", base)
-				tip, _ := r.write(work, "change", incompressible((325-5*i)*kib))
-				ev := relaytest.NewKey("eve").Event(nostr.Now()+nostr.Timestamp(i), graspsync.KindPullRequest, fmt.Sprint(i),
-					nostr.Tag{"a", owner.Ref("repo").String()}, nostr.Tag{"c", tip})
-				require.Empty(t, r.publish(ev))
-				if _, err := r.try(work, "push", "-q", url, "change:refs/nostr/"+ev.ID); err != nil {
-					refused++
-				}
-				worst = max(worst, onDisk())
-			}
-			st := r.server.Purgatory().Status()
-			if grace < time.Second {
-				r.eventually("what gave way is gone", func() bool { return onDisk() <= 2*most })
-			}
-			t.Logf("30 of 325 KiB and less, %d refused, %v; %d KiB on the disk at its worst, %d at the end; %d prunes",
-				refused, st.Dropped, worst>>10, onDisk()>>10, st.Maintenance.Pruned)
-			require.Positive(t, st.Dropped["pull_displaced"])
-			require.LessOrEqual(t, onDisk(), int64(3*most), "what is named, what waits for its grace, and what came since the last prune")
-			require.LessOrEqual(t, worst, int64(4*most), "with the copy that a prune makes")
-			require.Positive(t, st.Maintenance.Pruned)
-			if grace > time.Second {
-				require.Positive(t, st.Dropped["pull_unswept"])
-			}
-			require.LessOrEqual(t, r.server.Purgatory().PullBytes(owner.PubKey()), int64(2*most), "what refs need, and what came since the last prune")
-
-			// The owner's quota is not affected.
-			r.git(work, "switch", "-q", "main")
-			tip, _ := r.write(work, "large", incompressible(1600*kib))
-			require.Empty(t, r.publish(owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": tip}, "main")))
-			r.eventually("the owner has his room, but for the copy that a prune makes", func() bool {
-				_, err := r.try(work, "push", url, "main")
-				return err == nil
-			})
-		})
-	}
 }
 
 // Strangers filled the room that an owner has for pull requests, in a few of the owner's repositories, and pull requests to

@@ -54,28 +54,3 @@ func TestServerWithoutRoom(t *testing.T) {
 	require.True(t, r.serves(deletion))
 	require.False(t, r.serves(theirs[0]))
 }
-
-// Without room, synced events are not held and no repository is created. When there is room again,
-// they arrive with their git data.
-func TestSyncedWithoutRoom(t *testing.T) {
-	owner := relaytest.NewKey("owner")
-	other, us := unstarted(t), unstarted(t)
-	us.start() // to have an address
-	us.stop()
-	other.start()
-	defer other.stop()
-	us.configure = crowded(t, follow(other))
-	us.start()
-	theirs := other.publishRepo(owner, us)
-	us.eventually("both were tried", func() bool { return us.server.Sync().Manager().Status().Events.Failed >= 2 })
-	for _, ev := range theirs {
-		require.False(t, us.serves(ev))
-		require.False(t, us.waits(ev))
-	}
-	require.Empty(t, us.folders(owner))
-	us.stop()
-	us.configure = follow(other)
-	us.start()
-	defer us.stop()
-	us.eventually("they are here", func() bool { return us.serves(theirs[0]) && us.serves(theirs[1]) })
-}

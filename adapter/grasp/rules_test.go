@@ -16,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -172,33 +171,6 @@ func TestBannedWhileWaiting(t *testing.T) {
 	require.Len(t, r.publish(ann), 1)
 }
 
-// Released events were not counted: on a server where every repository is held first, all counters
-// stayed at zero.
-func TestReleasedIsCounted(t *testing.T) {
-	good, direct := relaytest.NewKey("good"), relaytest.NewKey("direct")
-	other, us := unstarted(t), unstarted(t)
-	us.start() // to have an address
-	us.stop()
-	other.start()
-	defer other.stop()
-	us.configure = follow(other)
-	us.start()
-	defer us.stop()
-	ours := other.publishRepo(good, us)
-	us.eventually("it is here", func() bool { return us.serves(ours[0]) && us.serves(ours[1]) })
-	us.publishRepo(direct)
-	require.Len(t, us.publish(direct.Announcement(nostr.Now(), "x", nil, nil)), 1)
-	var s relaysync.Status
-	us.eventually("it is counted", func() bool {
-		s = us.server.Sync().Manager().Status()
-		return len(s.Relays) > 0 && s.Relays[0].Stored >= 2 && s.Events.Sources["direct"] >= 2 && len(s.Events.Rejected) > 0
-	})
-	require.EqualValues(t, 2, s.Events.Stored)
-	require.EqualValues(t, 2, s.Events.Sources["live"]+s.Events.Sources["catchup"])
-	require.EqualValues(t, 2, s.Events.Sources["direct"])
-	require.EqualValues(t, 1, s.Events.Rejected["blocked: announcement does not list this service"])
-}
-
 // A server with a path accepted announcements with that path and served their repositories
 // elsewhere.
 func TestRepositoriesUnderAPath(t *testing.T) {
@@ -233,39 +205,4 @@ func TestRepositoriesUnderAPath(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 	require.NoError(t, resp.Body.Close())
-}
-
-// A state that a hook refused on release was counted as released, and its refs stayed although no
-// state served them.
-func TestRefsOfARefusedStateAreTakenBack(t *testing.T) {
-	r := unstarted(t)
-	refuses := make(chan struct{})
-	r.later = func(relay *khatru.Relay) {
-		relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
-			select {
-			case <-refuses:
-				return ev.Kind == graspsync.KindState, "blocked: not any more"
-			default:
-				return false, ""
-			}
-		})
-	}
-	r.start()
-	defer r.stop()
-	owner := relaytest.NewKey("owner")
-	work, commit := r.work()
-	r.serve(work, commit, owner)
-	url := owner.CloneURL("ws://"+r.addr, "repo")
-	r.git(work, "commit", "-q", "--allow-empty", "-m", "second")
-	state := owner.State(nostr.Now(), "repo", map[string]string{"refs/heads/main": r.git(work, "rev-parse", "HEAD")}, "main")
-	require.Empty(t, r.publish(state))
-	require.True(t, r.waits(state))
-	close(refuses)
-	r.git(work, "push", "-q", url, "main")
-	r.eventually("it waits no longer", func() bool { return !r.waits(state) })
-	require.Equal(t, commit+"\trefs/heads/main", r.git(work, "ls-remote", url, "refs/heads/main"))
-	require.False(t, r.serves(state))
-	st := r.server.Purgatory().Status()
-	require.Equal(t, uint64(1), st.Refused)
-	require.Equal(t, uint64(2), st.Released)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -174,37 +172,4 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule)
 	require.Contains(t, x.String(), "is stored and in force, and is not served")
 	require.NotContains(t, x.String(), "stored and served")
-}
-
-// A page was still empty if the store limited an answer by size or by number of reads.
-func TestHoweverMuchIsWithheldEndsNoPage(t *testing.T) {
-	racetest.Amounts(t)
-	for name, many := range map[string]struct {
-		n, bytes, second int
-	}{"many": {9_000, 10, 90}, "large": {400, 60_000, 90}, "large of one second": {400, 60_000, 400}} {
-		t.Run(name, func(t *testing.T) {
-			c := newCommanded(t)
-			mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
-			never := func(k *relaytest.Key, at nostr.Timestamp, i, bytes int) *nostr.Event {
-				return k.Event(at, nostr.KindDeletion, strings.Repeat("x", bytes), nostr.Tag{"e", fmt.Sprintf("%064x", i+1)})
-			}
-			var want []string
-			for i := range 3 {
-				theirs := never(other, nostr.Now()-90_000-nostr.Timestamp(i), i, 1)
-				c.store(theirs)
-				want = append(want, theirs.ID)
-			}
-			var all []*nostr.Event
-			for i := range many.n {
-				all = append(all, never(mallory, nostr.Now()-80_000+nostr.Timestamp(i/many.second), i, many.bytes))
-			}
-			among := never(other, all[0].CreatedAt, 3, 1)
-			want = append([]string{among.ID}, want...)
-			c.store(append(all, among)...)
-			c.must("block", "author", mallory.Npub())
-			for limit, n := range map[int]int{0: 4, 1: 1, 2: 2, 500: 4} {
-				require.Equal(t, want[:n], c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
-			}
-		})
-	}
 }
