@@ -2,7 +2,6 @@ package purgatory_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,10 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // askedRelay counts the calls of Deleted.
@@ -63,45 +59,6 @@ func asking(t *testing.T, test func(t *testing.T, w *world, r *askedRelay)) {
 	})
 }
 
-// The relay is asked once whether a held pull request is deleted. Before, each new pull request and
-// each push asked again for all held ones. With 2,000 pull requests, that delayed pushes of the
-// owner by half a minute.
-func TestWhatWaitsIsAskedForOnce(t *testing.T) {
-	asking(t, func(t *testing.T, w *world, r *askedRelay) {
-		w.serveAlice()
-		const many = 60
-		keys := relaytest.Keys("stranger", 6)
-		pulls := make([]*nostrEvent, many)
-		for i := range pulls {
-			pulls[i] = proposes(keys[i%len(keys)], now(), 1_000+i, fmt.Sprint(i))
-			w.held(pulls[i])
-			wait(time.Second)
-		}
-		require.Equal(t, many, r.since())
-		state := says(alice, now(), "main", 2)
-		w.held(state)
-		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(2)})
-		wait(time.Second)
-		require.True(t, w.relay.has(state))
-		require.Less(t, r.since(), 8, "the state, and nothing for what waits")
-
-		// A deletion causes questions about events of its author only.
-		d := keys[0].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[6].ID})
-		w.relay.put(d)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(time.Second)
-		require.Len(t, w.p.Held(nostrFilter{}), many-1)
-		require.LessOrEqual(t, r.since(), 3*many/len(keys))
-
-		// The hourly check asks about all events, because another program may have stored a
-		// deletion.
-		w.relay.put(keys[1].Event(now(), graspsync.KindDeletion, "", nostrTag{"e", pulls[7].ID}))
-		require.NoError(t, w.p.Refetch(t.Context(), repoOf(alice)))
-		wait(time.Second)
-		require.Len(t, w.p.Held(nostrFilter{}), many-2)
-	})
-}
-
 // An event that was deleted while it was held is not released, even if the deletion was not
 // reported.
 func TestDeletedUntoldIsNotReleased(t *testing.T) {
@@ -120,49 +77,5 @@ func TestDeletedUntoldIsNotReleased(t *testing.T) {
 		require.False(t, w.hasRef(pr))
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
 		require.Empty(t, w.p.Held(nostrFilter{}))
-	})
-}
-
-// While the relay cannot be asked, no event is released and no hold ends.
-func TestFailedDeletedIsNoVerdict(t *testing.T) {
-	asking(t, func(t *testing.T, w *world, r *askedRelay) {
-		w.serveAlice()
-		pr := proposes(bob, now(), 22, "")
-		r.fails = func() error { return errDisk }
-		w.held(pr)
-		wait(time.Second)
-		w.git.Put(repoOf(alice), object(22))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Minute)
-		require.False(t, w.relay.has(pr))
-		require.Len(t, w.p.Held(nostrFilter{}), 1)
-		r.mu.Lock()
-		r.fails = nil
-		r.mu.Unlock()
-		wait(5 * time.Minute)
-		require.True(t, w.relay.has(pr))
-		require.True(t, w.hasRef(pr))
-	})
-}
-
-// Held events are parsed once. Before, each release parsed them again, also states with thousands
-// of refs.
-func TestStatesAndPullRequestsThatWaitAreParsedOnce(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.serveAlice()
-		pr := proposes(bob, now(), 22, "")
-		w.held(pr)
-		parsed := w.p.PullRequest(eventtest.Of(pr).ID)
-		require.NotNil(t, parsed)
-		require.Same(t, parsed, w.p.PullRequest(parsed.ID))
-
-		// The parsed form counts.
-		before := w.p.Status().Bytes
-		tags := []nostrTag{{"d", "r"}}
-		for i := range 1_000 {
-			tags = append(tags, nostrTag{fmt.Sprint("refs/tags/", i), object(30).String()})
-		}
-		w.held(alice.Event(now(), graspsync.KindState, "", tags...))
-		require.Greater(t, w.p.Status().Bytes-before, int64(1_000*(40+2*16+100)))
 	})
 }

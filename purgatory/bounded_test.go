@@ -86,30 +86,3 @@ func TestWhatIsFetchedHasACeiling(t *testing.T) {
 		require.Len(t, w.git.Calls(), 3)
 	})
 }
-
-// Staged data respects the limit of an owner. Before, pushing before publishing could fill the
-// disk.
-func TestWhatWasStagedHasACeiling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		b := &bounded{Fake: w.git}
-		w.repos = b
-		w.start()
-		defer w.stop()
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice), object(1))
-		first, second := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest), pull(carol, repoOf(alice), 1, graspsync.KindPullRequest)
-		w.git.Stage(repoOf(alice), idOf(first), object(2), object(2))
-		w.held(first)
-		w.held(second)
-		wait(5 * time.Minute)
-		require.Positive(t, w.p.Status().Dropped["ceiling"])
-		require.False(t, w.relay.has(first))
-		require.NotContains(t, w.git.Objects(repoOf(alice)), object(2))
-		require.True(t, w.relay.has(second), "nothing else waits for that")
-		b.set(1000)
-		wait(10 * time.Minute)
-		require.True(t, w.relay.has(first))
-		require.Empty(t, w.git.Staged(repoOf(alice), idOf(first)))
-	})
-}

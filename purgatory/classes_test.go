@@ -1,7 +1,6 @@
 package purgatory_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // askedFor reports for each fetch whether it requested object n.
@@ -61,34 +59,6 @@ func TestPromiseP16_PullRequestsAreAskedForApart(t *testing.T) {
 	})
 }
 
-// The daily bytes and size limits that pull requests use up do not prevent requests for a state's
-// objects.
-func TestPromiseP17_PullRequestsUseUpTheirOwn(t *testing.T) {
-	for name, server := range map[string]fetchtest.Server{
-		"bytes": {Junk: true, Bytes: 300}, "limit": {Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 1000, MaxHostDay: 10_000}}, func(t *testing.T, w *world) {
-				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-				w.git.Serve(clone("a.example/r.git"), server)
-				for i := range 6 {
-					w.held(pull(bob, repoOf(alice), 2000+i, graspsync.KindPullRequest))
-					wait(time.Minute)
-				}
-				require.LessOrEqual(t, len(w.git.Calls()), 2)
-				w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
-				s := says(alice, now(), "main", 1)
-				w.held(s)
-				wait(time.Minute)
-				require.True(t, slices.Contains(askedFor(w, 1), true))
-				w.git.Serve(clone("a.example/r.git"), serving(1))
-				wait(12 * time.Minute)
-				require.True(t, w.relay.has(s))
-			})
-		})
-	}
-}
-
 // If one server has the objects of a state and of a pull request, both are released in the first
 // attempt. Before, the pull request waited for the next attempt.
 func TestOneServerHasBoth(t *testing.T) {
@@ -112,67 +82,4 @@ func TestOneServerHasBoth(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same holds after a restart, for held events.
-func TestOneServerHasBothAfterARestart(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{})
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		s, pr := says(alice, now(), "main", 1), pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest)
-		w.held(s)
-		w.held(pr)
-		wait(2 * time.Second)
-		require.Len(t, w.git.Calls(), 2, "each once")
-		w.stop()
-		w.git.Serve(clone("a.example/r.git"), serving(1, 1000))
-		w.start()
-		wait(25 * time.Second)
-		require.True(t, w.relay.has(s))
-		require.True(t, w.relay.has(pr))
-		require.Len(t, w.git.Calls(), 4)
-	})
-}
-
-// A server that lacks all objects is not asked again immediately. Many authors of pull requests
-// cause only a few requests in one attempt.
-func TestAskedForMoreAFewTimesOnly(t *testing.T) {
-	t.Run("lacking", func(t *testing.T) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Delay: 30 * time.Second})
-			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-			w.held(says(alice, now(), "main", 1))
-			w.held(pull(carol, repoOf(alice), 1000, graspsync.KindPullRequest))
-			wait(75 * time.Second)
-			require.Equal(t, []bool{true, false}, askedFor(w, 1), "each once, though it takes its time")
-			wait(10 * time.Minute)
-			states := 0
-			for _, yes := range askedFor(w, 1) {
-				if yes {
-					states++
-				}
-			}
-			require.LessOrEqual(t, len(w.git.Calls()), 9, "later attempts are of one request")
-			require.Greater(t, states, 2)
-		})
-	})
-	t.Run("authors", func(t *testing.T) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			var tips []int
-			for i := range 40 {
-				tips = append(tips, 1000+i)
-				w.git.Needs(object(1000+i), object(5000)) // which no server has
-			}
-			w.git.Serve(clone("a.example/r.git"), serving(append(tips, 1)...))
-			w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-			s := says(alice, now(), "main", 1)
-			w.held(s)
-			for i := range 40 {
-				w.held(pull(relaytest.NewKey(fmt.Sprint("author", i)), repoOf(alice), 1000+i, graspsync.KindPullRequest))
-			}
-			wait(15 * time.Second)
-			require.True(t, w.relay.has(s))
-			require.Len(t, w.git.Calls(), 4)
-		})
-	})
 }

@@ -2,12 +2,10 @@ package purgatory_test
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -101,63 +99,6 @@ func TestClonesOfManyMaintainers(t *testing.T) {
 			}
 		}
 		require.Equal(t, 20, first, "each has had a turn")
-	})
-}
-
-// Unusable clone URLs are counted separately and once, for events of clients and of sync. The
-// reason is logged.
-func TestUnusableClones(t *testing.T) {
-	log := &lines{Handler: slog.DiscardHandler}
-	run(t, purgatory.Config{Logger: slog.New(log)}, func(t *testing.T, w *world) {
-		noPort := func(ev *nostr.Event, by *relaytest.Key) *nostr.Event {
-			ev.Tags = append(ev.Tags, nostrTag{"clone", "http://git.example:9/r.git"})
-			by.Sign(ev)
-			return ev
-		}
-		served := noPort(announce(alice, now()-500), alice)
-		w.relay.put(served)
-		w.p.NotifyStored(eventtest.Of(served))
-		wait(time.Second)
-		require.EqualValues(t, 1, w.p.Status().Dropped["clones_unusable"])
-		waiting := noPort(announce(bob, now()), bob)
-		w.held(waiting)
-		w.held(waiting)
-		w.held(says(bob, now(), "main", 2))
-		w.held(noPort(pull(carol, repoOf(alice), 9, graspsync.KindPullRequest), carol))
-		wait(5 * time.Minute)
-		require.EqualValues(t, 3, w.p.Status().Dropped["clones_unusable"])
-		w.pushed(repoOf(bob), branch("main"), object(2))
-		wait(time.Minute)
-		require.True(t, w.relay.has(waiting))
-		require.EqualValues(t, 3, w.p.Status().Dropped["clones_unusable"], "not again as it is served")
-		require.Zero(t, w.p.Status().Dropped["clones"])
-		said := slices.DeleteFunc(log.all, func(l logLine) bool { return l.msg != "clone URLs of an event are unusable" })
-		require.Len(t, said, 1, "one line a minute")
-		require.Contains(t, said[0].attrs["error"], "port 9 is never dialed")
-	})
-}
-
-// Clone URLs over the limit are counted when the announcement arrives, not when it is served or
-// removed.
-func TestSurplusOfClonesCountsOnce(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		var urls []string
-		for i := range 20 {
-			urls = append(urls, fmt.Sprintf("git%d.example/r.git", i))
-		}
-		ann := announce(bob, now(), urls...)
-		w.held(ann)
-		w.held(says(bob, now(), "main", 2))
-		wait(5 * time.Minute)
-		w.pushed(repoOf(bob), branch("main"), object(2))
-		wait(time.Minute)
-		require.True(t, w.relay.has(ann))
-		dropped := w.p.Status().Dropped["clones"]
-		require.Positive(t, dropped)
-		w.p.NotifySuperseded(eventtest.Of(ann))
-		wait(time.Minute)
-		require.Equal(t, dropped, w.p.Status().Dropped["clones"])
-		require.LessOrEqual(t, dropped, uint64(20-16+1))
 	})
 }
 

@@ -56,32 +56,6 @@ func TestDeletedWhileFetched(t *testing.T) {
 	})
 }
 
-// If the removal fails at first, it is repeated.
-func TestDeletedAnnouncementWhoseRepositoryStays(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		a := announce(alice, now())
-		w.held(a)
-		wait(time.Second)
-		failing := true
-		w.git.FailWith(func(op string) error {
-			if failing && op == "remove" {
-				failing = false
-				return errDisk
-			}
-			return nil
-		})
-		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
-		w.relay.put(d)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(500 * time.Millisecond)
-		w.stop()
-		w.start()
-		wait(10 * time.Second)
-		require.Empty(t, w.p.Held(nostrFilter{}))
-		require.False(t, w.git.Has(repoOf(alice)))
-	})
-}
-
 // If another version is served, deleting a version does not remove its repository, even if
 // repositories of other owners leave at the same time.
 func TestDeletedVersionOfWhatIsServed(t *testing.T) {

@@ -147,18 +147,6 @@ func TestDepartsAfterThePush(t *testing.T) {
 	})
 }
 
-// An operator can remove a repository.
-func TestRemoveRepository(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		a := served(w)
-		w.relay.gone(a)
-		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)))
-		require.False(t, w.git.Has(repoOf(alice)))
-		require.False(t, w.git.Kept(repoOf(alice)))
-		require.NoError(t, w.p.RemoveRepository(t.Context(), repoOf(alice)), "there is none")
-	})
-}
-
 // Refs of pull requests do not keep an announcement without data from expiring. Before, it never
 // expired, and its removal was retried every ten seconds.
 func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
@@ -172,27 +160,6 @@ func TestExpiresDespiteRefsOfPullRequests(t *testing.T) {
 		require.False(t, w.git.Has(repoOf(alice)))
 		require.True(t, w.git.Kept(repoOf(alice)))
 		require.Empty(t, w.p.Announcements("r"))
-	})
-}
-
-// A failed expiry is retried after growing waits.
-func TestExpiryBacksOff(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		tries := 0
-		w.git.FailWith(func(op string) error {
-			if op == "remove" {
-				tries++
-				return errDisk
-			}
-			return nil
-		})
-		w.held(announce(alice, now()))
-		wait(12 * time.Hour)
-		require.Less(t, tries, 25)
-		require.Greater(t, tries, 8)
-		w.git.FailWith(nil)
-		wait(time.Hour + time.Minute)
-		require.False(t, w.git.Has(repoOf(alice)))
 	})
 }
 
@@ -214,55 +181,6 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 		w.start()
 		wait(time.Second)
 		require.NotContains(t, said.String(), "missing on disk")
-	})
-}
-
-// A lost repository is noticed at the start even if a repository with the same identifier exists.
-func TestALostRepositoryIsNoticedBesideAnotherOwners(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		served(w)
-		w.relay.put(announce(bob, now()-100), says(bob, now()-100, "main", 1))
-		w.git.Put(repoOf(bob), object(1))
-		w.stop()
-		require.NoError(t, w.git.Delete(t.Context(), repoOf(bob)))
-		var said strings.Builder
-		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
-		w.start()
-		wait(time.Second)
-		require.True(t, w.git.Has(repoOf(bob)))
-		require.Contains(t, said.String(), "missing on disk")
-		require.Contains(t, said.String(), "count=1")
-		w.stop()
-		said.Reset()
-		w.start()
-		wait(time.Second)
-		require.NotContains(t, said.String(), "missing on disk")
-	})
-}
-
-// A release that started when the expiry of an announcement starts does not retire its repository,
-// because the expiry must decide whether it has data.
-func TestLookWhileAnAnnouncementIsAboutToExpire(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 2 * time.Minute}}.With(purgatory.Fixed{MaxHold: time.Hour}), func(t *testing.T, w *world) {
-		a := announce(alice, now())
-		w.held(a)
-		wait(time.Minute + 55*time.Second)
-		w.relay.put(says(alice, now()-100, "main", 1))
-		w.git.Put(repoOf(alice), object(1))
-		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		w.git.FailWith(func(op string) error {
-			switch op {
-			case "lock": // a slow disk for the release below, then for the expiry
-				time.Sleep(8 * time.Second)
-			case "depart", "remove":
-				t.Error(op)
-			}
-			return nil
-		})
-		w.held(says(bob, now(), "main", 2))
-		wait(10 * time.Minute)
-		require.True(t, w.relay.has(a))
-		w.git.FailWith(nil)
 	})
 }
 
@@ -317,23 +235,4 @@ func TestADeletedStateDecidesNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Replacing a state by a newer version causes no release, although it is removed like a deleted
-// one.
-func TestAReplacedStateCostsNoLook(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		served(w)
-		old, locks := says(alice, now()-200, "main", 2), 0
-		w.git.FailWith(func(op string) error {
-			if op == "lock" {
-				locks++
-			}
-			return nil
-		})
-		w.p.NotifySuperseded(eventtest.Of(old))
-		wait(5 * time.Second)
-		require.Zero(t, locks)
-		w.git.FailWith(nil)
-	})
 }

@@ -92,40 +92,6 @@ func TestCaseC6_LostEventsTakeNoRepositoryAlong(t *testing.T) {
 	}
 }
 
-// New announcements of other repositories do not end the keeping, because they came after the loss.
-func TestCaseC6_NewcomersDoNotConfirm(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		owners := inService(w, 6)
-		w.stop()
-		w.relay.lose(0)
-		w.start()
-		wait(time.Second)
-		require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
-		for i := range 9 {
-			k := relaytest.NewCheapKey(fmt.Sprint("newcomer", i))
-			w.relay.put(announce(k, now()-100), says(k, now()-100, "main", 1))
-			w.git.Put(repoOf(k), object(1))
-			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		}
-		for range 2 {
-			wait(26 * time.Hour)
-			require.ErrorIs(t, w.p.Ready(), purgatory.ErrLost)
-			require.Equal(t, len(owners), countServed(w, owners))
-			w.stop()
-			w.start() // survives a restart
-		}
-		wait(time.Second)
-		require.Equal(t, len(owners), w.p.ConfirmDepartures())
-		require.NoError(t, w.p.Ready())
-		wait(2 * time.Minute)
-		require.Zero(t, countServed(w, owners))
-		w.stop()
-		w.start()
-		wait(time.Second)
-		require.NoError(t, w.p.Ready(), "nothing is left of it")
-	})
-}
-
 // The same holds if the store loses events while the server runs, at any time of a check.
 func TestCaseC6_LostWhileRunning(t *testing.T) {
 	for at, count := range map[time.Duration]int{time.Minute: 30, 20 * time.Minute: 2, 40 * time.Minute: 12} {

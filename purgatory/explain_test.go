@@ -1,18 +1,15 @@
 package purgatory_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	"github.com/graspsync/graspsync/state"
 )
 
 func (w *world) explained(ev *nostrEvent) purgatory.EventState {
@@ -70,39 +67,6 @@ func TestExplainWaiting(t *testing.T) {
 	})
 }
 
-// A released event is reported as released, and its repository as complete.
-func TestExplainReleased(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		s := says(alice, now(), "main", 1)
-		w.held(announce(alice, now(), "a.example/r.git"))
-		w.held(s)
-		wait(2 * time.Second)
-		x := w.explained(s)
-		require.EqualValues(t, "released", x.Is)
-		r, err := w.p.DataState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
-		require.Empty(t, r.Missing)
-		require.Empty(t, r.Servers)
-		require.Empty(t, r.GivenUp)
-	})
-}
-
-// If no server can be asked, the answer says that a push is needed.
-func TestExplainNobodyToAsk(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.held(announce(alice, now()))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(2 * time.Second)
-		require.Empty(t, w.explained(s).Data[0].Servers)
-		pr := pull(bob, repoOf(alice), 9, graspsync.KindPullRequest)
-		w.held(pr)
-		wait(2 * time.Second)
-		require.Contains(t, fmt.Sprint(w.explained(pr).Data[0].Missing), "pull request "+pr.ID)
-	})
-}
-
 // Expired events are reported before and after a restart. Before, a restart lost them, and their
 // repository was reported as complete.
 func TestExplainGivenUp(t *testing.T) {
@@ -151,27 +115,5 @@ func TestExplainGivenUp(t *testing.T) {
 		wait(10 * time.Minute)
 		require.EqualValues(t, "released", w.explained(lost).Is)
 		require.Empty(t, repo().GivenUp)
-	})
-}
-
-// A record of an earlier version names no repository. Then no repository is reported as complete.
-func TestExplainGivenUpByAnOlderVersion(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.serveAlice()
-		lost := says(bob, now(), "main", 2)
-		until, err := time.Now().Add(time.Hour).UTC().MarshalText()
-		require.NoError(t, err)
-		w.stop()
-		err = w.state.Put(t.Context(), state.Record{Key: "purgatory/expired/" + lost.ID, Value: until})
-		require.NoError(t, err)
-		w.start()
-		require.EqualValues(t, "expired", w.explained(lost).Is)
-		x, err := w.p.DataState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
-		require.Equal(t, 1, x.GivenUpUnknown)
-		wait(2 * time.Hour)
-		x, err = w.p.DataState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
-		require.Zero(t, x.GivenUpUnknown)
 	})
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
 
@@ -110,24 +107,6 @@ func (p *Purgatory) Left() (out []string) {
 	p.sessions.mu.Unlock()
 	p.servers.mu.Unlock()
 	return out
-}
-
-// Undo returns the changes that revert a partial transaction.
-func Undo(changes []RefChange, was Refs, head nip34.RefName, now Refs) (back []RefChange, backTo nip34.RefName) {
-	var all []refplan.RefChange
-	for _, c := range changes {
-		all = append(all, refplan.RefChange(c))
-	}
-	undone, backTo := newJournal(graspsync.RepoRef{}, refplan.Refs(was), all, head).undo(refplan.Refs(now))
-	for _, c := range undone {
-		back = append(back, RefChange(c))
-	}
-	return back, backTo
-}
-
-// OpenSeeded is Open with reproducible waits.
-func OpenSeeded(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, seed uint64) (*Purgatory, error) {
-	return open(ctx, relay, repos, git, store, cfg, func(string) {}, seed)
 }
 
 // Fixed are the settings that only tests change.

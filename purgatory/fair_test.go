@@ -1,7 +1,6 @@
 package purgatory_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -38,59 +36,6 @@ func TestLockedRepositoryHoldsUpNobodyElse(t *testing.T) {
 			wait(10 * time.Minute)
 		})
 	}
-}
-
-// A repository whose objects cannot be copied does not keep another one from being released.
-func TestSharingFails(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		w.git.FailWith(func(op string) error {
-			if op == "share" {
-				return errors.New("out of memory")
-			}
-			return nil
-		})
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.relay.put(announce(bob, now()), says(bob, now(), "main", 1))
-		w.git.Put(repoOf(bob), object(1))
-		w.git.Push(repoOf(bob), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		a := alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"clone", "https://good.example/r.git"},
-			nostrTag{"maintainers", bob.Hex()})
-		s := says(alice, now()+1, "main", 1)
-		p := pull(carol, repoOf(bob), 9, graspsync.KindPullRequest)
-		w.held(a)
-		w.held(s)
-		w.held(p)
-		wait(5 * time.Minute)
-		require.True(t, w.relay.has(s))
-	})
-}
-
-// Maintainers are read again after histories were walked, which may take minutes.
-func TestMaintainerRemovedWhileLookedAt(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		at := now()
-		d := nostrTag{"d", "r"}
-		w.relay.put(
-			alice.Event(at, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", bob.Hex()}),
-			says(alice, at, "main", 1),
-		)
-		w.git.Put(repoOf(alice), object(1), object(2))
-		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		looking := false
-		w.git.FailWith(func(op string) error {
-			if op == "missing" && !looking {
-				looking = true
-				time.Sleep(time.Minute)
-			}
-			return nil
-		})
-		w.held(says(bob, at+1, "main", 2))
-		wait(30 * time.Second)
-		require.True(t, looking)
-		w.relay.put(alice.Event(at+2, graspsync.KindAnnouncement, "", d))
-		wait(time.Minute)
-		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
-	})
 }
 
 // A state that moves the refs of several repositories is served after those of one are moved. The

@@ -15,7 +15,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
-	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -164,110 +163,6 @@ func TestManySlowRepositoriesOfManyKeys(t *testing.T) {
 	require.LessOrEqual(t, took, 10*time.Second)
 }
 
-// crowdedGit is slowGit in which one owner's walks wait for a git slot that others use.
-type crowdedGit struct {
-	*slowGit
-	owner graspsync.PubKey
-	place chan struct{} // one slot
-}
-
-func (c *crowdedGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	c.mu.Lock()
-	ref := c.dirs[dir]
-	c.mu.Unlock()
-	if ref.Owner == c.owner {
-		done := stopwatch.Waits(ctx)
-		select {
-		case c.place <- struct{}{}:
-			done()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		defer func() { <-c.place }()
-	}
-	return c.slowGit.Missing(ctx, dir, ids)
-}
-
-// Waits for git slots do not count as time of a release. Before, on a loaded machine, a release
-// counted as slow and was queued behind slow ones.
-func TestWaitingForGitIsNotTimeOfALook(t *testing.T) {
-	for _, busy := range []time.Duration{0, 15 * time.Second, 50 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			victim := relaytest.NewKey("v1")
-			git := &crowdedGit{slowGit: newSlowGit(), owner: victim.PubKey(), place: make(chan struct{}, 1)}
-			git.cost = func(ref graspsync.RepoRef, _ []nip34.ObjectID) time.Duration {
-				if ref.Owner == victim.PubKey() {
-					return 2 * time.Second // of 2.5 s that a history has
-				}
-				return time.Hour
-			}
-			w := newWorld(t, purgatory.Config{})
-			w.repos, w.fetcher = git, git
-			w.start()
-			at := now()
-			for i := range 20 {
-				heavy(w, git.slowGit, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
-			}
-			wait(2 * time.Minute) // all are known as slow
-			w.relay.put(announce(victim, at))
-			git.Put(repoOf(victim), object(2))
-			git.place <- struct{}{}
-			s := says(victim, now(), "main", 2)
-			w.held(s)
-			began := time.Now()
-			wait(busy)
-			<-git.place
-			for !w.relay.has(s) && time.Since(began) < 25*time.Minute {
-				wait(100 * time.Millisecond)
-			}
-			took := time.Since(began)
-			t.Logf("all places were taken for %v: released after %v", busy, took)
-			require.LessOrEqual(t, took, busy+5*time.Second)
-			w.stop()
-			require.Empty(t, w.git.Broken())
-		})
-	}
-}
-
-// One slow release does not move later releases of its repository to the slow lane.
-func TestOneLongLookCondemnsNoRepository(t *testing.T) {
-	var took time.Duration
-	synctest.Test(t, func(t *testing.T) {
-		victim := relaytest.NewKey("v1")
-		git := newSlowGit()
-		git.cost = func(ref graspsync.RepoRef, ids []nip34.ObjectID) time.Duration {
-			if ref.Owner == victim.PubKey() && ids[0] != object(70) {
-				return 10 * time.Millisecond
-			}
-			return 4 * time.Minute
-		}
-		w := newWorld(t, purgatory.Config{})
-		w.repos, w.fetcher = git, git
-		w.start()
-		at := now()
-		w.relay.put(announce(victim, at-100), says(victim, at-100, "main", 1))
-		git.Put(repoOf(victim), object(1), object(2), object(70))
-		git.Push(repoOf(victim), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		for i := range 20 {
-			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), fmt.Sprint("m", i), at, 70)
-		}
-		wait(time.Minute)
-		w.held(says(victim, at, "main", 70))
-		wait(time.Minute)
-		s := says(victim, at+1, "main", 2)
-		w.held(s)
-		began := time.Now()
-		for !w.relay.has(s) && time.Since(began) < 25*time.Minute {
-			wait(100 * time.Millisecond)
-		}
-		took = time.Since(began)
-		w.stop()
-		require.Empty(t, w.git.Broken())
-	})
-	t.Logf("after one long look, beside 20 that take long, released after %v", took)
-	require.LessOrEqual(t, took, 10*time.Second)
-}
-
 // A slow pull request does not keep the states of its repository from being served.
 func TestHeavyPullRequest(t *testing.T) {
 	victim := relaytest.NewKey("v1")
@@ -282,59 +177,6 @@ func TestHeavyPullRequest(t *testing.T) {
 		w.held(pull(dave, repoOf(victim), 70, graspsync.KindPullRequest))
 	})
 	require.LessOrEqual(t, took, 10*time.Second)
-}
-
-// A history is walked only if all objects of its state exist and could be used. Before, it was
-// walked in each release.
-func TestWalkedOnlyIfOfUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		git := newSlowGit()
-		git.cost = func(graspsync.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
-		w := newWorld(t, purgatory.Config{})
-		w.repos, w.fetcher = git, git
-		w.start()
-		at := now()
-		w.relay.put(announce(alice, at-100))
-		git.Put(repoOf(alice), object(1), object(2), object(3))
-		git.Needs(object(2), object(9))              // which is missing
-		w.held(says(alice, at, "main", 1, "dev", 7)) // 7 is missing as well
-		w.held(says(alice, at+1, "main", 2))
-		for i := range 20 {
-			w.held(pull(carol, repoOf(alice), 100+i, graspsync.KindPullRequest))
-			wait(10 * time.Second)
-		}
-		require.Equal(t, 1, git.walks[repoOf(alice)], "of what 2 needs")
-		git.Push(repoOf(alice), nil, object(9))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Second)
-		require.Equal(t, object(2), git.RefsOf(repoOf(alice))[branch("main")])
-		w.stop()
-	})
-}
-
-// A repository that needs nothing is not locked because of others with its identifier.
-func TestNotLockedForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		git := newSlowGit()
-		git.cost = func(graspsync.RepoRef, []nip34.ObjectID) time.Duration { return 0 }
-		w := newWorld(t, purgatory.Config{})
-		w.repos, w.fetcher = git, git
-		w.start()
-		at := now()
-		w.relay.put(announce(alice, at-100), says(alice, at-100, "main", 1))
-		git.Put(repoOf(alice), object(1))
-		git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		waits := says(alice, at, "main", 7) // which is missing
-		w.held(waits)
-		wait(5 * time.Second)
-		before := git.locks[repoOf(alice)]
-		for i := range 100 {
-			heavy(w, git, relaytest.NewKey(fmt.Sprint("m", i)), "r", at, 70)
-		}
-		wait(5 * time.Second)
-		require.Equal(t, before, git.locks[repoOf(alice)])
-		w.stop()
-	})
 }
 
 // A state that git refuses does not block others. Before, it was chosen in each release, and the

@@ -134,81 +134,6 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A newcomer whose server shares a network or owner name with sixty slow ones waits for one turn of
-// each owner: a minute at one of ten slots.
-func TestNewcomerBesideOthersThatDrip(t *testing.T) {
-	for name, hosts := range map[string][2]string{
-		"name": {"alice.shared.example", "evil.shared.example"}, "network": {"203.0.113.7", "203.0.113.99"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-				s := &strangers{w: w}
-				for i := range 60 {
-					at := fmt.Sprintf("%s:%d/r.git", hosts[1], 2000+i)
-					w.git.Serve(clone(at), fetchtest.Server{Err: errTooSlow, Delay: 10 * time.Minute})
-					s.come(at)
-				}
-				wait(5 * time.Minute)
-				w.git.Serve(clone(hosts[0]+"/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-				w.held(announce(alice, now(), hosts[0]+"/r.git"))
-				w.servedWithin(t, 1, 7*time.Minute)
-			})
-		})
-	}
-}
-
-// A useful second request is not ended for a server that delivered before but cannot be asked now.
-func TestSecondRequestIsNotEndedForNothing(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		serve := func(host string, delay time.Duration, err error, ids ...int) {
-			s := fetchtest.Server{Delay: delay, Err: err}
-			for _, id := range ids {
-				s.Objects = append(s.Objects, object(id))
-			}
-			w.git.Serve(clone(host+".example/r.git"), s)
-		}
-		w.held(announce(alice, now(), "first.example/r.git", "mirror.example/r.git", "busy.example/r.git"))
-		serve("first", 0, nil, 1)
-		serve("mirror", 0, errTooSlow)
-		serve("busy", 0, errTooSlow)
-		w.servedWithin(t, 1, 10*time.Second)
-		serve("first", 0, nil, 1, 2)
-		w.servedWithin(t, 2, 10*time.Second)
-		serve("first", 0, errTooSlow)
-		serve("busy", 0, nil, 3)
-		w.servedWithin(t, 3, 30*time.Second)
-		serve("busy", 0, &purgatory.BusyError{After: 3 * time.Hour})
-		w.held(says(alice, now(), "main", 4))
-		wait(time.Minute)
-		serve("first", 2*time.Hour, errTooSlow)
-		serve("mirror", 90*time.Second, nil, 4, 5)
-		w.servedWithin(t, 5, 6*time.Minute)
-		require.Zero(t, w.p.Status().Dropped["gave_way"])
-	})
-}
-
-// A failure of a server affects only its own requests, and not longer than events are held.
-func TestServersThatAreWellAgain(t *testing.T) {
-	for name, err := range map[string]error{
-		"no such name for a moment": fmt.Errorf("%w: no such host", purgatory.ErrServerUnusable),
-		"too slow once":             fmt.Errorf("%w: %w: more than 600 seconds", purgatory.ErrSlow, purgatory.ErrLimit),
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-				at := clone("good.example/r.git")
-				w.git.Serve(at, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-				w.held(announce(alice, now(), "good.example/r.git"))
-				w.servedWithin(t, 1, 10*time.Second)
-				w.git.Serve(at, fetchtest.Server{Err: err, Delay: time.Second})
-				w.held(says(alice, now(), "main", 2))
-				wait(10 * time.Second)
-				w.git.Serve(at, fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2), object(3)}})
-				w.servedWithin(t, 3, 3*time.Minute)
-			})
-		})
-	}
-}
-
 // A few keys do not use up the daily bytes of a host. Before, other owners were not served from the
 // host until the next day.
 func TestFewKeysDoNotUseUpAHost(t *testing.T) {
@@ -256,32 +181,4 @@ func TestServersOfPullRequestsAreBounded(t *testing.T) {
 		require.Less(t, len(calls), 300)
 		require.Positive(t, w.p.Status().Dropped["clones_turns"])
 	})
-}
-
-// A pull request names servers that take ten minutes each, and the state's data reaches the hub a
-// little later. The hub is asked again before all slow servers are done. Before, the state expired.
-func TestLatePushBesideServersOfAPullRequest(t *testing.T) {
-	for _, n := range []int{2, 16} {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			good := clone("good.example/r.git")
-			w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-			w.held(announce(alice, now(), "good.example/r.git"))
-			w.servedWithin(t, 1, 10*time.Second)
-			urls := nostr.Tag{"clone"}
-			for i := range n {
-				at := fmt.Sprintf("slow%d.example/r.git", i)
-				w.git.Serve(clone(at), fetchtest.Server{Err: errTooSlow, Delay: 10 * time.Minute, Bytes: 700_000})
-				urls = append(urls, "https://"+at)
-			}
-			w.held(relaytest.NewCheapKey("eve").Event(now(), graspsync.KindPullRequest, "x",
-				nostr.Tag{"a", repoOf(alice).String()}, nostr.Tag{"c", object(5000).String()}, urls))
-			wait(time.Second)
-			next := says(alice, now(), "main", 2)
-			w.held(next)
-			wait(3 * time.Minute)
-			w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
-			wait(12 * time.Minute)
-			require.True(t, w.relay.has(next), "%d servers", n)
-		})
-	}
 }

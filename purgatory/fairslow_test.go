@@ -51,43 +51,6 @@ func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// A stranger's pull request with slow git servers does not delay its repository. Before, a new
-// state on a fast server waited for all of them.
-func TestSlowPullRequestsDoNotHoldUpTheirRepository(t *testing.T) {
-	for _, c := range []struct{ pulls, urls int }{{1, 1}, {1, 16}, {8, 16}} {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-				good := clone("good.example/r.git")
-				w.git.Serve(good, fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-				w.held(announce(alice, now(), "good.example/r.git"))
-				w.held(says(alice, now(), "main", 1))
-				wait(10 * time.Second)
-				for i := range c.pulls {
-					eve := relaytest.NewCheapKey(fmt.Sprint("eve", i))
-					urls := nostr.Tag{"clone"}
-					for j := range c.urls {
-						at := fmt.Sprintf("slow%d.example/r.git", 100*i+j)
-						w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute})
-						urls = append(urls, "https://"+at)
-					}
-					w.held(eve.Event(now(), graspsync.KindPullRequest, "x",
-						nostr.Tag{"a", repoOf(alice).String()}, nostr.Tag{"c", object(5000 + i).String()}, urls))
-				}
-				wait(40 * time.Second)
-				for n := 2; n < 5; n++ {
-					objects := []nip34.ObjectID{object(1), object(2), object(3), object(4)}
-					w.git.Serve(good, fetchtest.Server{Objects: objects[:n]})
-					next := says(alice, now(), "main", n)
-					w.held(next)
-					wait(90 * time.Second)
-					require.True(t, w.relay.has(next), "state %d waits for what strangers name", n)
-					wait(7 * time.Minute)
-				}
-			})
-		})
-	}
-}
-
 // A pull request with 16 slow clone URLs does not delay other pull requests, even if it names their
 // servers as well. Slow pull requests to five repositories do not delay the owner's other
 // repositories. Before, both took hours.

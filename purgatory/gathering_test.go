@@ -12,44 +12,6 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A pull request without room does not discard data fetched for a state. Before, a state whose
-// objects were on two servers never became complete.
-func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAState(t *testing.T) {
-	for _, strangers := range []int{0, 1, 10} {
-		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
-			run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}}, func(t *testing.T, w *world) {
-				w.serveAlice()
-				w.relay.put(announce(alice, now()-50, "first.example/r.git", "second.example/r.git"))
-				w.git.Needs(object(40), object(41))
-				w.git.Serve(clone("first.example/r.git"), serving(40))
-				w.git.Serve(clone("second.example/r.git"), serving())
-				s := says(alice, now(), "main", 40)
-				w.held(s)
-				wait(20 * time.Second)
-				require.Equal(t, 1, w.git.Quarantines(), "the first one has sent its part")
-				w.git.Serve(clone("first.example/r.git"), serving()) // and no longer has it
-				for i := range strangers {
-					u := fmt.Sprintf("stranger%d.example/r.git", i)
-					large := serving(50 + i)
-					large.Bytes = 5000
-					w.git.Serve(clone(u), large)
-					w.git.Size(object(50+i), 5000)
-					w.held(relaytest.NewKey(u).Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
-						nostrTag{"c", object(50 + i).String()}, nostrTag{"clone", "https://" + u}))
-					wait(20 * time.Second)
-				}
-				require.GreaterOrEqual(t, w.p.Status().Dropped["pull_refs"], uint64(strangers))
-				require.False(t, w.relay.has(s))
-				w.git.Serve(clone("second.example/r.git"), serving(41))
-				wait(20 * time.Minute)
-				require.True(t, w.relay.has(s))
-				require.Equal(t, object(40), w.git.RefsOf(repoOf(alice))[branch("main")])
-				require.Zero(t, w.pullRefs(repoOf(alice)))
-			})
-		})
-	}
-}
-
 // Too much data for pull requests does not discard the data for states and for other authors.
 // Before, a stranger's server could cause that.
 func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
@@ -92,43 +54,6 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		require.True(t, w.relay.has(s), "what came for the state is still there")
 		require.True(t, w.hasRef(honest), "and what came for another author")
 	})
-}
-
-// A pull request without room does not discard data fetched for another author's.
-func TestNoRoomForAPullRequestLeavesWhatIsGatheredForAnother(t *testing.T) {
-	for _, strangers := range []int{1, 10} {
-		t.Run(fmt.Sprint(strangers), func(t *testing.T) {
-			run(t, purgatory.Config{Limits: purgatory.Limits{MaxPullBytes: 1000}, Times: purgatory.Times{Hold: 20 * time.Hour}}.With(purgatory.Fixed{MaxHold: 20 * time.Hour}), func(t *testing.T, w *world) {
-				w.serveAlice()
-				w.git.Needs(object(40), object(41))
-				w.git.Serve(clone("first.example/r.git"), serving(40))
-				w.git.Serve(clone("second.example/r.git"), serving())
-				honest := dave.Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
-					nostrTag{"c", object(40).String()}, nostrTag{"clone", "https://first.example/r.git"}, nostrTag{"clone", "https://second.example/r.git"})
-				w.held(honest)
-				wait(20 * time.Second)
-				require.Equal(t, 1, w.git.Quarantines(), "the first one has sent its part")
-				w.git.Serve(clone("first.example/r.git"), serving()) // and no longer has it
-				for i := range strangers {
-					u := fmt.Sprintf("stranger%d.example/r.git", i)
-					large := serving(50 + i)
-					large.Bytes = 5000
-					w.git.Serve(clone(u), large)
-					w.git.Size(object(50+i), 5000)
-					w.held(relaytest.NewKey(u).Event(now(), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
-						nostrTag{"c", object(50 + i).String()}, nostrTag{"clone", "https://" + u}))
-					wait(20 * time.Second)
-				}
-				wait(20 * time.Minute)
-				require.GreaterOrEqual(t, w.p.Status().Dropped["pull_refs"], uint64(strangers))
-				require.False(t, w.relay.has(honest))
-				w.git.Serve(clone("second.example/r.git"), serving(41))
-				wait(time.Hour)
-				require.True(t, w.hasRef(honest))
-				require.Equal(t, 1, w.pullRefs(repoOf(alice)))
-			})
-		})
-	}
 }
 
 // Data of incomplete repositories is bounded by bytes. Before, only the number of repositories was,

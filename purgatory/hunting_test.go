@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,16 +139,6 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 	}
 }
 
-// One crash counts as an eighth of a day of the smaller limit. Before, it could exceed the server's
-// day.
-func TestOneCrashTakesAnEighthOfADay(t *testing.T) {
-	servers := map[string]fetchtest.Server{"big.example": {Err: errors.New("cut off"), Bytes: 3000, Delay: time.Minute}}
-	for _, limits := range []purgatory.Limits{{MaxRepoDay: 128 << 30}, {MaxRepoDay: math.MaxInt64, MaxHostDay: math.MaxInt64}, {MaxHostDay: 1 << 30}} {
-		cfg := purgatory.Config{Limits: limits, Times: purgatory.Times{Hold: 20 * time.Hour}}
-		require.Greater(t, hunted(t, cfg, 3, 31*time.Second, 10*time.Hour, servers)["big.example"], 100, "%+v", limits)
-	}
-}
-
 // P17: the daily bytes of one server are bounded for all repositories together, and the server is
 // asked again a day later.
 func TestPromiseP17_BytesOfAServer(t *testing.T) {
@@ -219,38 +208,6 @@ func TestPromiseP15_NotWithoutTheDisk(t *testing.T) {
 	})
 }
 
-// Few records are written, and empty ones are deleted.
-func TestKeptIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		m := &mortal{Store: w.state}
-		w.state = m
-		w.start()
-		for i := range 20 {
-			u := fmt.Sprintf("a%d.example/r.git", i)
-			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
-			w.relay.put(announce(relaytest.NewKey(fmt.Sprint("k", i)), now()-500, u))
-			w.held(says(relaytest.NewKey(fmt.Sprint("k", i)), now(), "main", i))
-		}
-		wait(29 * time.Minute)
-		calls := len(w.git.Calls())
-		require.LessOrEqual(t, m.writes.Load(), int64(4*calls+40))
-		keys := func() (n int) {
-			for r, err := range m.Each(t.Context(), "purgatory/") {
-				require.NoError(t, err)
-				if !strings.HasPrefix(r.Key, "purgatory/expired/") {
-					n++
-				}
-			}
-			return n
-		}
-		require.Equal(t, 3*20, keys(), "an entry, a repository, a server each")
-		wait(49 * time.Hour)
-		require.Zero(t, keys())
-		w.stop()
-	})
-}
-
 // Purgatory opens with any records on the disk. Times in the future do not delay requests beyond
 // the maximum.
 func TestKeptIsDistrusted(t *testing.T) {
@@ -282,25 +239,6 @@ func TestKeptIsDistrusted(t *testing.T) {
 		require.False(t, w.relay.has(s))
 		wait(2 * time.Hour)
 		require.True(t, w.relay.has(s), "a day later")
-		w.stop()
-	})
-}
-
-// The waits after futile attempts for a listed repository survive a restart.
-func TestPromiseP15_PatienceOverRestarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		w.state = &mortal{Store: w.state}
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"), says(alice, now()-400, "main", 1))
-		w.git.Put(repoOf(alice))
-		w.start()
-		for range 40 { // each life suffices for one check
-			wait(13 * time.Minute)
-			w.kill()
-		}
-		require.Positive(t, len(w.git.Calls()))
-		require.LessOrEqual(t, len(w.git.Calls()), 18, "a few times after 0, 1, 3 and 7 hours, and so on")
 		w.stop()
 	})
 }
@@ -370,80 +308,4 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 	}
 	require.Greater(t, failed, 20)
 	require.Len(t, last, 2)
-}
-
-// A server that exceeds a limit is asked again for the repository on the next day, but not before.
-// It is asked for other repositories.
-func TestPromiseP17_LimitWaitsForTheNextDay(t *testing.T) {
-	run(t, purgatory.Config{Times: purgatory.Times{Hold: 50 * time.Hour}}, func(t *testing.T, w *world) {
-		endless := fetchtest.Server{Err: fmt.Errorf("%w: bytes", purgatory.ErrLimit), Bytes: 300}
-		w.git.Serve(clone("endless.example/r.git"), endless)
-		w.git.Serve(clone("endless.example/o.git"), endless)
-		w.relay.put(announce(alice, now()-500, "endless.example/r.git"), announce(bob, now()-500, "endless.example/o.git"))
-		w.held(says(alice, now(), "main", 1))
-		wait(time.Hour)
-		w.held(says(alice, now(), "main", 2))
-		wait(22 * time.Hour)
-		require.Equal(t, 1, w.calls()["endless.example"])
-		w.held(says(bob, now(), "main", 3))
-		wait(time.Minute)
-		require.Equal(t, 2, w.calls()["endless.example"])
-		wait(2 * time.Hour)
-		require.Equal(t, 4, w.calls()["endless.example"], "for both objects, and then for one of them")
-	})
-}
-
-// Concurrent requests to one server share a write.
-func TestKeptTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{Limits: purgatory.Limits{
-			DomainLimit: purgatory.Limit{Concurrent: 50, PerMinute: 100},
-			MaxHunts:    50,
-		}})
-		m := &mortal{Store: w.state}
-		w.state = m
-		w.start()
-		const n = 40
-		for i := range n {
-			u := fmt.Sprintf("a.example/%d.git", i)
-			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("busy"), Delay: time.Minute})
-			k := relaytest.NewKey(fmt.Sprint("k", i))
-			w.relay.put(announce(k, now()-500, u))
-			w.held(says(k, now(), "main", i))
-		}
-		m.slow = 10 * time.Millisecond
-		m.writes.Store(0)
-		wait(30 * time.Second)
-		require.Len(t, w.git.Calls(), n)
-		require.LessOrEqual(t, m.writes.Load(), int64(n+5), "one for each repository, few for the server")
-		wait(5 * time.Minute)
-		w.stop()
-	})
-}
-
-// Servers that only pull requests name cannot use up the bytes of the maintainers' servers.
-func TestPromiseP17_StrangersHalf(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxRepoDay: 2000}, Times: purgatory.Times{Hold: 20 * time.Hour}}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500, "good.example/r.git"))
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Err: errors.New("busy")})
-		for i := range 8 {
-			u := fmt.Sprintf("junk%d.example/r.git", i)
-			w.git.Serve(clone(u), fetchtest.Server{Err: errors.New("junk"), Bytes: 400})
-			w.held(bob.Event(now()+nostrTime(i), graspsync.KindPullRequest, "", nostrTag{"a", repoOf(alice).String()},
-				nostrTag{"c", object(9).String()}, nostrTag{"clone", "https://" + u}))
-		}
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(time.Hour)
-		junk := 0
-		for host, n := range w.calls() {
-			if strings.HasPrefix(host, "junk") {
-				junk += n
-			}
-		}
-		require.Equal(t, 3, junk)
-		w.git.Serve(clone("good.example/r.git"), serving(1))
-		wait(5 * time.Minute)
-		require.True(t, w.relay.has(s))
-	})
 }

@@ -1,32 +1,13 @@
 package purgatory_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
 )
-
-// Stored announcements of repositories that are not hosted or have no state use no memory, because
-// there may be any number.
-func TestStoredAnnouncementsLeaveNothing(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		for i := range 100 {
-			ev := alice.Event(now(), graspsync.KindAnnouncement, "", nostrTag{"d", fmt.Sprint(i)})
-			if i%2 == 0 { // else it is not hosted
-				w.relay.put(ev)
-			}
-			w.p.NotifyStored(eventtest.Of(ev))
-		}
-		wait(time.Minute)
-		require.Zero(t, w.p.Sizes()["touched"])
-	})
-}
 
 // After a release no memory is used.
 func TestNothingIsLeftInMemory(t *testing.T) {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -78,25 +75,6 @@ func (r *runs) Maintain(ctx context.Context, how purgatory.Maintenance) (purgato
 	return purgatory.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
 }
 
-// A repository with many pushes is maintained after fifty packs, not a day later.
-func TestManyPushesAreMaintainedSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		git := &runs{Fake: w.git}
-		w.fetcher = git
-		w.start()
-		alice := relaytest.NewCheapKey("alice")
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice), object(1))
-		for i := range 120 {
-			require.Len(t, git.order, i/50, "after %d pushes", i)
-			w.p.Pushed(t.Context(), repoOf(alice), []nip34.RefName{branch("main")})
-			wait(time.Second)
-		}
-		w.stop()
-	})
-}
-
 // If one key has 40 repositories that take an hour each, another owner's repository waits for one
 // of them only.
 func TestMaintenanceIsFairByOwner(t *testing.T) {
@@ -131,52 +109,6 @@ func TestMaintenanceIsFairByOwner(t *testing.T) {
 	})
 }
 
-// Results and failures of maintenance are in the status.
-func TestMaintenanceIsVisible(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, purgatory.Config{})
-		git := &runs{Fake: w.git, takes: func(string) time.Duration { return 2 * time.Second }}
-		w.fetcher = git
-		w.start()
-		alice := relaytest.NewCheapKey("alice")
-		w.relay.put(announce(alice, now()))
-		w.git.Put(repoOf(alice), object(1))
-		wait(30 * time.Hour)
-		_, err := w.p.Maintain(t.Context(), relaytest.NewCheapKey("bob").Ref("r"))
-		require.ErrorIs(t, err, purgatory.ErrNoRepository)
-		wait(30 * time.Hour)
-		require.NoError(t, testutil.CollectAndCompare(w.p.Collector(""), strings.NewReader(`
-			# HELP purgatory_loose_refs Number of loose refs in all repositories after the last complete round of maintenance.
-			# TYPE purgatory_loose_refs gauge
-			purgatory_loose_refs 1
-			# HELP purgatory_maintenance_due Number of repositories that wait for maintenance.
-			# TYPE purgatory_maintenance_due gauge
-			purgatory_maintenance_due 0
-			# HELP purgatory_maintenance_freed_bytes Bytes that maintenance has freed. The value falls while two copies of objects are kept.
-			# TYPE purgatory_maintenance_freed_bytes gauge
-			purgatory_maintenance_freed_bytes 300
-			# HELP purgatory_maintenance_packs_removed_total Total packs that were merged into others or deleted.
-			# TYPE purgatory_maintenance_packs_removed_total counter
-			purgatory_maintenance_packs_removed_total 9
-			# HELP purgatory_maintenance_runs_total Total maintenance runs by result.
-			# TYPE purgatory_maintenance_runs_total counter
-			purgatory_maintenance_runs_total{result="failure"} 0
-			purgatory_maintenance_runs_total{result="success"} 3
-			# HELP purgatory_maintenance_seconds_total Total seconds of maintenance.
-			# TYPE purgatory_maintenance_seconds_total counter
-			purgatory_maintenance_seconds_total 6
-			# HELP purgatory_packs Number of packs in all repositories after the last complete round of maintenance.
-			# TYPE purgatory_packs gauge
-			purgatory_packs 2
-		`), "purgatory_loose_refs", "purgatory_packs", "purgatory_maintenance_due", "purgatory_maintenance_freed_bytes",
-			"purgatory_maintenance_packs_removed_total", "purgatory_maintenance_runs_total", "purgatory_maintenance_seconds_total"))
-		st := w.p.Status().Maintenance
-		require.Equal(t, time.Second, st.Locked)
-		require.EqualValues(t, 3, st.Pruned)
-		w.stop()
-	})
-}
-
 // An operator can maintain one repository immediately. After any failure the call can be repeated.
 // It is refused if the repository is missing or maintenance is off.
 func TestMaintainByAnOperator(t *testing.T) {
@@ -202,28 +134,5 @@ func TestMaintainByAnOperator(t *testing.T) {
 		require.EqualValues(t, 1, w.p.Status().Maintenance.Failed)
 		require.EqualValues(t, 1, w.p.Status().Panics["git"])
 		w.git.FailWith(nil)
-	})
-}
-
-// A failed maintenance or a missing repository does not delay others.
-func TestMaintenanceThatFails(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		alice, bob := relaytest.NewCheapKey("alice"), relaytest.NewCheapKey("bob")
-		w.relay.put(announce(alice, now()), announce(bob, now()))
-		w.git.Put(repoOf(alice), object(1))
-		var fail atomic.Bool
-		fail.Store(true)
-		w.git.FailWith(func(op string) error {
-			if op == "maintain" && fail.Load() {
-				return errors.New("boom")
-			}
-			return nil
-		})
-		wait(20 * day)
-		require.Len(t, w.git.Objects(repoOf(alice)), 1)
-		require.Positive(t, w.p.Status().Maintenance.Failed)
-		fail.Store(false)
-		wait(20 * day)
-		require.Empty(t, w.git.Objects(repoOf(alice)))
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -74,22 +73,5 @@ func TestHubOfManyRepositories(t *testing.T) {
 			wait(11 * time.Minute)
 			require.EqualValues(t, 2*n, w.p.Status().Expired, "all had a turn")
 		})
-	})
-}
-
-// If more repositories share an identifier than one survey releases, the owner of a held state
-// comes first.
-func TestManyRepositories(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}.With(purgatory.Fixed{MaxRepositories: 1}), func(t *testing.T, w *world) {
-		d := nostrTag{"d", "r"}
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		w.relay.put(bob.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
-		w.relay.put(carol.Event(now()-500, graspsync.KindAnnouncement, "", d, nostrTag{"maintainers", alice.Hex()}))
-		w.git.Serve(clone("a.example/r.git"), serving(1))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(time.Second)
-		require.True(t, w.relay.has(s))
-		require.Positive(t, w.p.Status().Dropped["repositories"])
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
@@ -91,51 +90,6 @@ func TestDataOfMaintainersElsewhere(t *testing.T) {
 			require.Equal(t, answered, len(w.git.Calls()) > 0, "a stranger's server is left alone")
 		})
 	}
-}
-
-// A state of a listed key that does not list the owner moves no refs, and is not held for that
-// repository.
-func TestNobodyAnswered(t *testing.T) {
-	for _, oneSided := range []bool{false, true} {
-		run(t, purgatory.Config{Membership: nip34.Membership{OneSided: oneSided}}, func(t *testing.T, w *world) {
-			a := announce(alice, now()-500, "good.example/r.git")
-			a.Tags = append(a.Tags, nostr.Tag{"maintainers", bob.Hex()})
-			alice.Sign(a)
-			w.relay.put(a)
-			w.git.Serve(clone("good.example/r.git"), serving(2))
-			s := says(bob, now(), "main", 2)
-			w.held(s)
-			wait(10 * time.Minute)
-			require.Equal(t, oneSided, w.relay.has(s))
-			require.Equal(t, !oneSided, len(w.git.RefsOf(repoOf(alice))) == 0)
-			require.Equal(t, !oneSided, len(w.git.Calls()) == 0)
-		})
-	}
-}
-
-// No refs move for a maintainer who was removed while histories were walked.
-func TestRemovedWhileItIsLookedAt(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		listing := func(k *relaytest.Key, at nostrTime, others ...string) *nostrEvent {
-			return k.Event(at, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, append(nostrTag{"maintainers"}, others...))
-		}
-		w.relay.put(listing(alice, now()-500, bob.PubKey().String()), listing(bob, now()-500, alice.PubKey().String()), says(bob, now()-50, "main", 2))
-		w.git.Put(repoOf(alice), object(2))
-		removed := false
-		w.git.FailWith(func(op string) error {
-			if op == "missing" && !removed {
-				removed = true
-				ev := listing(alice, now()-40)
-				w.relay.put(ev)
-				w.p.NotifyStored(eventtest.Of(ev))
-			}
-			return nil
-		})
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(2 * time.Minute)
-		require.True(t, removed)
-		require.Empty(t, w.git.RefsOf(repoOf(alice)))
-	})
 }
 
 // Free keys with held announcements do not displace the stored announcement of a maintainer.

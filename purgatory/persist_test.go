@@ -84,34 +84,6 @@ func TestEncodeAndDecode(t *testing.T) {
 	}
 }
 
-// Records that encode cannot have written are errors.
-func TestDecodeRefuses(t *testing.T) {
-	const times = `"seen":"2023-11-14T22:13:20Z","deadline":"2023-11-14T22:43:20Z"`
-	pr := entriesToKeep(t)[2]
-	event, err := json.Marshal(pr.Event)
-	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		id   graspsync.EventID
-		data string
-	}{
-		"nothing":                     {graspsync.EventID{1}, ``},
-		"null":                        {graspsync.EventID{1}, `null`},
-		"no class":                    {graspsync.EventID{1}, `{` + times + `}`},
-		"an unknown class":            {graspsync.EventID{1}, `{"class":9,` + times + `}`},
-		"a class out of range":        {graspsync.EventID{1}, `{"class":260,` + times + `}`},
-		"no times":                    {pr.ID, `{"class":3,"event":` + string(event) + `}`},
-		"a year that is none":         {pr.ID, `{"class":3,"event":` + string(event) + `,"seen":"99999-01-01T00:00:00Z","deadline":"2023-11-14T22:43:20Z"}`},
-		"a signature that is none":    {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), strings.Repeat("0", 63)+"\xff", 1) + `,` + times + `}`},
-		"half a signature":            {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), strings.Repeat("0", 64), "", 1) + `,` + times + `}`},
-		"another class":               {pr.ID, `{"class":2,"event":` + string(event) + `,` + times + `}`},
-		"another id":                  {graspsync.EventID{1}, `{"class":3,"event":` + string(event) + `,` + times + `}`},
-		"an event of a changed state": {pr.ID, `{"class":3,"event":` + strings.Replace(string(event), "1111", "2222", 1) + `,` + times + `}`},
-	} {
-		_, err := decode(c.id, []byte(c.data))
-		require.ErrorIs(t, err, errRecord, name)
-	}
-}
-
 // FuzzDecode decodes torn or foreign records. A decoded entry must be valid, must encode to the
 // same record, and must use memory in proportion to the bytes.
 func FuzzDecode(f *testing.F) {

@@ -3,8 +3,6 @@ package purgatory_test
 import (
 	"context"
 	"iter"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,45 +34,6 @@ func (r *watchedRepos) Create(ctx context.Context, ref graspsync.RepoRef, format
 		r.making(ctx, ref)
 	}
 	return r.Fake.Create(ctx, ref, format)
-}
-
-// If the announcement of another repository is deleted while its refs follow a state, its events
-// are unpinned. Before, they never expired.
-func TestNothingIsPinnedWhenAnAnnouncementGoesDuringALook(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		w.stop()
-		repos := &watchedRepos{Fake: w.git}
-		w.repos = repos
-		theirs := bob.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", alice.Hex()})
-		w.relay.put(announce(alice, now()-100), theirs)
-		w.git.Put(repoOf(alice), object(1))
-		w.git.Put(repoOf(bob))
-		w.start()
-		for i := range 50 { // missing objects
-			w.held(says(bob, now()-100+nostrTime(i), "main", 1000+i))
-		}
-		wait(time.Minute)
-		gone := sync.OnceFunc(func() { w.relay.gone(theirs) })
-		var aligning atomic.Bool
-		w.git.FailWith(func(op string) error {
-			if op == "align" {
-				aligning.Store(true)
-			}
-			return nil
-		})
-		repos.locking = func(ref graspsync.RepoRef) {
-			if aligning.Load() && ref == repoOf(bob) {
-				gone()
-			}
-		}
-		ours := says(alice, now(), "main", 1)
-		w.held(ours)
-		wait(time.Second)
-		require.True(t, w.relay.has(ours))
-		require.Zero(t, w.p.Sizes()["pinned"])
-		wait(2 * time.Hour)
-		require.Empty(t, w.p.Held(nostrFilter{}))
-	})
 }
 
 // An announcement does not expire while a release creates its repository. Before, a repository

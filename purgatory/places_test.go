@@ -242,19 +242,3 @@ func TestDisplacedIsForgotten(t *testing.T) {
 		}
 	})
 }
-
-// Softly expired announcements do not block new ones of their author.
-func TestSoftlyExpiredKeepNobodyOut(t *testing.T) {
-	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 3}), func(t *testing.T, w *world) {
-		named := func(n int) *nostr.Event {
-			return alice.Event(now(), graspsync.KindAnnouncement, "", nostr.Tag{"d", fmt.Sprint("r", n)})
-		}
-		for n := range 3 {
-			w.held(named(n))
-		}
-		require.Equal(t, purgatory.Full, w.submit(named(3), false))
-		wait(31 * time.Minute)
-		w.held(named(4))
-		require.Equal(t, 3, w.p.Status().Announcements)
-	})
-}

@@ -2,9 +2,7 @@ package purgatory_test
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -60,32 +58,6 @@ func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 		wait(6 * time.Minute)
 		require.True(t, w.relay.has(a))
 		require.True(t, w.relay.has(s))
-	})
-}
-
-// A repository in which git hangs does not delay others.
-func TestTrapS2_OneStuckRepository(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		stuck := make(chan struct{})
-		var first atomic.Bool
-		w.git.FailWith(func(op string) error {
-			if op == "probe" && first.CompareAndSwap(false, true) {
-				<-stuck
-			}
-			return nil
-		})
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"),
-			bob.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "o"}, nostrTag{"clone", "https://a.example/o.git"}))
-		w.git.Serve(clone("a.example/o.git"), serving(1))
-		w.held(says(alice, now(), "main", 1))
-		synctest.Wait()
-		require.True(t, first.Load())
-		other := bob.Event(now(), graspsync.KindState, "", nostrTag{"d", "o"}, nostrTag{"refs/heads/main", object(1).String()})
-		w.held(other)
-		wait(time.Second)
-		require.True(t, w.relay.has(other))
-		close(stuck)
-		synctest.Wait()
 	})
 }
 

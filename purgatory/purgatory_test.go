@@ -113,46 +113,6 @@ func TestPushReleases(t *testing.T) {
 	})
 }
 
-// Data for one owner's repository releases no other owner's events. Refs move only where the author
-// is a maintainer.
-func TestTrapP1_OtherOwners(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		ours, theirs := announce(alice, now(), "a.example/r.git"), announce(carol, now(), "a.example/r.git")
-		w.held(ours)
-		w.held(theirs)
-		w.held(says(alice, now(), "main", 1))
-		wait(time.Second)
-		require.True(t, w.relay.has(ours))
-		require.False(t, w.relay.has(theirs))
-		require.Empty(t, w.git.RefsOf(repoOf(carol)))
-		empty := says(carol, now())
-		w.held(empty)
-		wait(time.Minute)
-		require.False(t, w.relay.has(empty), "a state without refs releases nothing")
-		require.False(t, w.relay.has(theirs))
-	})
-}
-
-// Several held states get their data in any order, and an older one never moves refs back.
-func TestOlderStateDoesNotMoveRefsBack(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		old, young := says(alice, now()-100, "main", 1), says(alice, now(), "main", 2)
-		w.held(old)
-		w.held(young)
-		w.git.Put(repoOf(alice), object(2))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Second)
-		require.True(t, w.relay.has(young))
-		require.False(t, w.relay.has(old))
-		w.git.Put(repoOf(alice), object(1))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Second)
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
-	})
-}
-
 // A restart keeps deadlines, and missing data is fetched again.
 func TestTrapP6P7_Restart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -218,24 +178,6 @@ func TestDeletedWhileWaiting(t *testing.T) {
 		w.p.Pushed(t.Context(), repoOf(alice), nil)
 		wait(time.Second)
 		require.False(t, w.relay.has(s))
-	})
-}
-
-// If the relay fails to save, no event is lost.
-func TestFailingRelay(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.relay.fail = errors.New("disk full")
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(time.Minute)
-		require.False(t, w.relay.has(s))
-		w.relay.mu.Lock()
-		w.relay.fail = nil
-		w.relay.mu.Unlock()
-		wait(5 * time.Minute)
-		require.True(t, w.relay.has(s))
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,25 +87,6 @@ func TestTrapP5_PushThatNobodyWasToldOf(t *testing.T) {
 	})
 }
 
-// The ref of a served pull request is removed after its deletion, like any data without event.
-func TestDeletedAfterItWasServed(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-		w.git.Serve(clone("a.example/r.git"), serving(5, 6))
-		p, stays := pull(bob, repoOf(alice), 5, graspsync.KindPullRequest), pull(bob, repoOf(alice), 6, graspsync.KindPullRequest)
-		w.held(p)
-		w.held(stays)
-		wait(time.Second)
-		require.True(t, w.relay.has(p))
-		d := bob.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
-		w.relay.put(d)
-		w.relay.remove(p.ID)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(2 * time.Hour)
-		require.Equal(t, map[nip34.RefName]nip34.ObjectID{refOf(stays): object(6)}, w.git.RefsOf(repoOf(alice)))
-	})
-}
-
 // A state is not held if a newer state of its author is served.
 func TestOlderThanServed(t *testing.T) {
 	run(t, purgatory.Config{}.With(purgatory.Fixed{MaxPerAuthor: 1}), func(t *testing.T, w *world) {
@@ -139,41 +118,6 @@ func TestOlderThanServed(t *testing.T) {
 		w.held(says(bob, at-1, "main", 2)) // each author has separate versions
 		wait(time.Hour)
 		w.held(says(alice, at+1, "main", 2))
-	})
-}
-
-// A push to one repository does not release the complete repository of another owner who lists the
-// first as maintainer.
-func TestPushConcernsNoOtherRepository(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		w.stop()
-		locked := make(map[graspsync.RepoRef]int)
-		var mu sync.Mutex
-		w.repos = &watchedRepos{Fake: w.git, locking: func(ref graspsync.RepoRef) {
-			mu.Lock()
-			defer mu.Unlock()
-			locked[ref]++
-		}}
-		w.start()
-		hers := alice.Event(now()-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()})
-		w.relay.put(hers, announce(bob, now()-100), says(bob, now()-100, "main", 1))
-		for _, k := range []*relaytest.Key{alice, bob} {
-			w.git.Put(repoOf(k), object(1))
-			w.git.Push(repoOf(k), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
-		}
-		wait(time.Minute)
-		before := make(map[graspsync.RepoRef]int)
-		mu.Lock()
-		maps.Copy(before, locked)
-		mu.Unlock()
-		for range 10 {
-			w.p.Pushed(t.Context(), repoOf(bob), []nip34.RefName{branch("main")})
-			wait(10 * time.Second)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		require.GreaterOrEqual(t, locked[repoOf(bob)], before[repoOf(bob)]+10)
-		require.Equal(t, before[repoOf(alice)], locked[repoOf(alice)])
 	})
 }
 

@@ -3,10 +3,8 @@ package purgatory_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,89 +33,6 @@ func at(main, dev int) objects {
 		}
 	}
 	return out
-}
-
-// Undo reverts a partial transaction, and nothing else.
-func TestUndo(t *testing.T) {
-	id, err := graspsync.ParseEventID(fmt.Sprintf("%064x", 5))
-	require.NoError(t, err)
-	pr := nip34.EventRef(id)
-	change := func(name nip34.RefName, from, to int) (c purgatory.RefChange) {
-		c.Name = name
-		if from > 0 {
-			c.Old = object(from)
-		}
-		if to > 0 {
-			c.New = object(to)
-		}
-		return c
-	}
-	main, dev := branch("main"), branch("dev")
-	both := []purgatory.RefChange{change(main, 1, 3), change(dev, 2, 4)}
-	for name, c := range map[string]struct {
-		changes []purgatory.RefChange
-		now     objects
-		back    []purgatory.RefChange
-	}{
-		"nothing was done":    {both, at(1, 2), nil},
-		"all was done":        {both, at(3, 4), nil},
-		"the first was done":  {both, at(3, 2), []purgatory.RefChange{change(main, 3, 1)}},
-		"the second was done": {both, at(1, 4), []purgatory.RefChange{change(dev, 4, 2)}},
-		"one was made":        {[]purgatory.RefChange{change(main, 0, 3), change(dev, 0, 4)}, at(3, 0), []purgatory.RefChange{change(main, 3, 0)}},
-		"all were made":       {[]purgatory.RefChange{change(main, 0, 3), change(dev, 0, 4)}, at(3, 4), nil},
-		"one was removed":     {[]purgatory.RefChange{change(main, 1, 0), change(dev, 2, 0)}, at(0, 2), []purgatory.RefChange{change(main, 0, 1)}},
-		"moved, not removed":  {[]purgatory.RefChange{change(main, 1, 3), change(dev, 2, 0)}, at(3, 2), []purgatory.RefChange{change(main, 3, 1)}},
-		"for an event": {
-			[]purgatory.RefChange{change(main, 1, 3), change(pr, 0, 5)}, objects{main: object(1), pr: object(5)},
-			[]purgatory.RefChange{change(pr, 5, 0)},
-		},
-		"somebody moved one since, the other is done":     {both, at(3, 9), nil},
-		"somebody moved one since, the other is not done": {both, at(9, 2), nil},
-		"no change": {[]purgatory.RefChange{change(main, 1, 1), change(dev, 2, 4)}, at(1, 4), nil},
-		"nothing":   {nil, at(1, 2), nil},
-	} {
-		back, _ := purgatory.Undo(c.changes, purgatory.Refs{}, nip34.RefName{}, purgatory.Refs{At: c.now})
-		require.Equal(t, c.back, back, name)
-		now := purgatory.Refs{At: c.now}
-		for _, b := range back {
-			require.Equal(t, b.Old, now.At[b.Name], "%s: its old value is what there is", name)
-		}
-	}
-	// HEAD is reverted if it was moved.
-	back, head := purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 2), Head: dev})
-	require.Len(t, back, 1)
-	require.Equal(t, main, head)
-	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 2), Head: main})
-	require.True(t, head.IsZero(), "it was not moved yet")
-	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, dev, purgatory.Refs{At: at(3, 4), Head: dev})
-	require.True(t, head.IsZero(), "all was done")
-	_, head = purgatory.Undo(both, purgatory.Refs{Head: main}, nip34.RefName{}, purgatory.Refs{At: at(3, 2), Head: main})
-	require.True(t, head.IsZero(), "it was not to be moved")
-	// Refs that another writer has moved since are not reverted.
-	other, ref := branch("other"), branch("third")
-	was := purgatory.Refs{At: objects{main: object(1), dev: object(2), other: object(5), pr: object(7)}, Head: main}
-	for name, c := range map[string]struct {
-		now  objects
-		head nip34.RefName
-		want int
-	}{
-		"nobody":                               {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, main, 1},
-		"the ref of an event":                  {objects{main: object(3), dev: object(2), other: object(5), pr: object(8)}, main, 1},
-		"another branch":                       {objects{main: object(3), dev: object(2), other: object(6), pr: object(7)}, main, 0},
-		"another branch was removed":           {objects{main: object(3), dev: object(2), pr: object(7)}, main, 0},
-		"another branch was made":              {objects{main: object(3), dev: object(2), other: object(5), ref: object(6)}, main, 0},
-		"a branch is back, with one made":      {objects{main: object(1), dev: object(4), other: object(5), ref: object(6)}, main, 0},
-		"where HEAD points to":                 {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, other, 0},
-		"HEAD was moved by the transaction":    {objects{main: object(3), dev: object(2), other: object(5), pr: object(7)}, dev, 1},
-		"one that was to be moved as well":     {objects{main: object(9), dev: object(2), other: object(5), pr: object(7)}, main, 0},
-		"one that was to be moved was removed": {objects{main: object(3), other: object(5), pr: object(7)}, main, 0},
-	} {
-		back, _ := purgatory.Undo(both, was, dev, purgatory.Refs{At: c.now, Head: c.head})
-		require.Len(t, back, c.want, name)
-	}
-	three := append(slices.Clone(both), change(other, 5, 6))
-	back, _ = purgatory.Undo(three, was, main, purgatory.Refs{At: objects{main: object(3), dev: object(2), other: object(9)}, Head: main})
-	require.Empty(t, back, "one of three is at something else")
 }
 
 // mishap is a git that dies in its nth transaction, with or without the process.
@@ -390,33 +305,6 @@ func TestJournalThatCouldNotBeStruckOff(t *testing.T) {
 			w.start()
 		})
 	}
-}
-
-// A push that is refused because of a journal causes an immediate repair, because the next release
-// may be minutes away.
-func TestPushHasAJournalStruckOff(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		ref := repoOf(alice)
-		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 1))
-		w.git.Put(ref, object(1), object(3))
-		w.git.Push(ref, at(1, 0))
-		w.stop()
-		store := &clinging{Store: w.state}
-		p, stop := w.again(w.relay, store)
-		store.on.Store(true)
-		_, err := p.Submit(t.Context(), eventtest.Of(says(alice, now()-300, "main", 3)), graspsync.Source{Kind: graspsync.CatchUp})
-		require.NoError(t, err)
-		wait(15 * time.Minute)
-		store.on.Store(false)
-		_, err = p.AuthorizedState(t.Context(), ref)
-		require.ErrorIs(t, err, purgatory.ErrInUse)
-		wait(time.Second)
-		_, err = p.AuthorizedState(t.Context(), ref)
-		require.NoError(t, err)
-		require.Zero(t, w.journals())
-		stop()
-		w.start()
-	})
 }
 
 // An old journal is not undone, although the refs look half done by now. Either another branch has

@@ -38,19 +38,6 @@ func TestSubmittedAgainAfterExpiry(t *testing.T) {
 	})
 }
 
-// If it expires again, sync ignores it again.
-func TestSubmittedAgainInVain(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-100))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(31 * time.Minute)
-		require.Equal(t, purgatory.Held, w.submit(s, true))
-		wait(31 * time.Minute)
-		require.Equal(t, purgatory.Refused, w.submit(s, false))
-	})
-}
-
 // If a client resubmits a softly expired announcement, its repository is recreated. Before, there
 // was no repository to push to.
 func TestSoftlyExpiredAndSubmittedAgain(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,74 +101,6 @@ func (w *world) taken() *int {
 		return nil
 	})
 	return &n
-}
-
-// Staged data is read only if an event names it and its objects are missing, because walking
-// strangers' data may be slow.
-func TestStagedDataIsNotLookedAtInVain(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		n := w.taken()
-		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
-		w.git.Put(repoOf(alice), object(2))
-		w.git.Put(repoOf(bob))
-		here, other := pull(carol, repoOf(alice), 2, graspsync.KindPullRequest), pull(carol, repoOf(alice), 3, graspsync.KindPullRequest)
-		w.git.Stage(repoOf(alice), idOf(here), object(2), object(2))
-		w.git.Stage(repoOf(alice), idOf(other), object(4), object(4), object(3))
-		w.held(here)
-		w.held(other)
-		// Another repository, which the event does not name.
-		w.git.Stage(repoOf(bob), idOf(other), object(3), object(3))
-		w.held(pull(dave, repoOf(bob), 9, graspsync.KindPullRequest))
-		wait(time.Second)
-		require.Zero(t, *n)
-		require.True(t, w.relay.has(here))
-		require.Empty(t, w.git.Objects(repoOf(bob)))
-		require.Empty(t, w.git.Staged(repoOf(alice), idOf(here)))
-		require.Empty(t, w.git.Staged(repoOf(alice), idOf(other)))
-		require.Len(t, w.git.Staged(repoOf(bob), idOf(other)), 1, "it goes in its time")
-	})
-}
-
-// A disk failure delays the import, and loses no staged data.
-func TestStagedDataThatCanNotBeTakenAtFirst(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		failures := 0
-		w.git.FailWith(func(op string) error {
-			if op == "take" && failures < 3 {
-				failures++
-				return errDisk
-			}
-			return nil
-		})
-		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
-		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
-		w.held(p)
-		wait(100 * time.Millisecond)
-		require.False(t, w.relay.has(p))
-		require.Len(t, w.git.Staged(repoOf(alice), idOf(p)), 1)
-		wait(time.Minute)
-		require.True(t, w.relay.has(p))
-		require.Equal(t, 3, failures)
-		require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
-	})
-}
-
-// An event that arrives during its push is released after the push.
-func TestEventThatCameBeforeItsDataWasStaged(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice))
-		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
-		w.held(p)
-		wait(time.Minute)
-		w.git.Stage(repoOf(alice), idOf(p), object(2), object(2))
-		w.p.Staged(repoOf(alice), []graspsync.EventID{idOf(says(alice, now(), "main", 1)), idOf(p)})
-		wait(time.Second)
-		require.True(t, w.relay.has(p))
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
-	})
 }
 
 // If the relay stored the event without Submit, its staged data is not deleted, and it gets its
@@ -276,56 +207,5 @@ func TestGainedWhileAnotherOneIsLookedAt(t *testing.T) {
 		wait(5 * time.Second)
 		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
 		w.stop()
-	})
-}
-
-// A panic in Staged counts as no uploads.
-func TestStagingThatPanics(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.stop()
-		w.repos = panickingStage{w.git}
-		w.start()
-		w.relay.put(announce(alice, now()-500))
-		w.git.Put(repoOf(alice), object(2))
-		p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
-		w.held(p)
-		wait(time.Second)
-		require.True(t, w.relay.has(p))
-		require.NotZero(t, w.p.Status().Panics["repositories"])
-	})
-}
-
-type panickingStage struct{ purgatory.Repositories }
-
-func (panickingStage) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload {
-	panic("staged")
-}
-func (panickingStage) Unstage(graspsync.RepoRef, graspsync.EventID) { panic("unstage") }
-
-// A pull request stays held for a repository that could not get the data at first. Before, its hold
-// ended, and that repository never got the ref.
-func TestPullRequestWaitsForARepositoryThatCouldNotBeGivenItsData(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
-		w.git.Put(repoOf(alice), object(5))
-		w.git.Put(repoOf(bob))
-		var failing atomic.Bool
-		failing.Store(true)
-		w.git.FailWith(func(op string) error {
-			if op == "share" && failing.Load() {
-				return errDisk
-			}
-			return nil
-		})
-		p := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(5).String()},
-			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
-		w.held(p)
-		wait(500 * time.Millisecond)
-		require.True(t, w.relay.has(p))
-		require.Equal(t, 1, w.p.Status().PullRequests, "it waits on, unseen")
-		failing.Store(false)
-		wait(10 * time.Minute)
-		require.Equal(t, object(5), w.git.RefsOf(repoOf(bob))[refOf(p)])
-		require.Zero(t, w.p.Status().PullRequests)
 	})
 }

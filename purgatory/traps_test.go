@@ -101,18 +101,6 @@ func TestTrapP4_Replacements(t *testing.T) {
 	})
 }
 
-// A held event survives kill -9, because it is on the disk before Submit returns.
-func TestTrapP6_OnTheDisk(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		a := announce(alice, now())
-		w.held(a)
-		other, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.state, purgatory.Config{})
-		require.NoError(t, err)
-		require.Len(t, other.Held(nostrFilter{}), 1)
-		require.Equal(t, w.p.Status().Waiting[0].Deadline.Unix(), other.Status().Waiting[0].Deadline.Unix())
-	})
-}
-
 // After a restart, the data of all held events is fetched, and repositories are recreated for
 // pushes.
 func TestTrapP7_EverythingIsHunted(t *testing.T) {
