@@ -52,7 +52,7 @@ var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gits
 
 // outside lists what does not have to go through egress: egress itself, programs and glue around
 // servers, which dial nobody that a stranger named, and what runs tests.
-var outside = []string{"egress", "adapter", "examples", "cmd", "internal/browsertest"}
+var outside = []string{"egress", "adapter", "examples", "cmd"}
 
 // TestOnlyWayOut: one guarded dialer is the only way to the network, and few packages
 // the only ones that start programs.

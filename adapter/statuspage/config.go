@@ -2,8 +2,6 @@ package statuspage
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -33,9 +31,6 @@ type Config struct {
 	Rules func() []Rule
 	// Links are further links for operators, such as the metrics, relative to the page.
 	Links []Link
-	// MaxViewers is the maximum number of pages that update live, at least 1. Further pages are
-	// static. The default is 32.
-	MaxViewers int
 }
 
 // Rule is a decision of the operator.
@@ -62,7 +57,7 @@ func RulesOf(book *rules.RuleSet) func() []Rule {
 type Link struct{ Text, Href string }
 
 // Sync is the methods of [relaysync.SyncManager] that the page calls, concurrently. Without viewers
-// only [Page.Run] calls Status.
+// nothing is called.
 type Sync interface {
 	Status() relaysync.Status
 	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)
@@ -77,26 +72,3 @@ var (
 	_ Sync      = (*relaysync.SyncManager)(nil)
 	_ Purgatory = (*purgatory.Purgatory)(nil)
 )
-
-// ErrConfig is wrapped by the error of [New].
-var ErrConfig = errors.New("invalid configuration")
-
-const defaultMaxViewers = 32
-
-func (c Config) validate() error {
-	var errs []error
-	if c.Sync == nil {
-		errs = append(errs, errors.New("Sync is nil"))
-	}
-	if c.MaxViewers < 0 {
-		errs = append(errs, fmt.Errorf("MaxViewers is %d, want 1 or more", c.MaxViewers))
-	}
-	return errors.Join(errs...)
-}
-
-func (c Config) withDefaults() Config {
-	if c.MaxViewers == 0 {
-		c.MaxViewers = defaultMaxViewers
-	}
-	return c
-}

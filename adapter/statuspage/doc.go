@@ -1,14 +1,15 @@
 // Package statuspage shows the state of a server to people: relays, repositories, events that wait
-// for git data, progress, speed, and problems. Programs use the metrics and the Status of each
+// for git data, progress and problems. Programs use the metrics and the Status of each
 // part.
 //
 //	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync(), Purgatory: server.Purgatory()})
 //	mux.Handle("/", page)
 //
-// The page works without JavaScript. With JavaScript it updates by server-sent events. It changes
-// nothing and has no password, so serve it only to operators, for example on loopback. Below a path
-// it needs an [http.StripPrefix] and a trailing slash.
+// The page has no scripts. The overview reloads itself every 10 s. The page changes nothing and has
+// no password, so serve it only to operators, for example on loopback. Below a path it needs an
+// [http.StripPrefix] and a trailing slash.
 //
-// Without viewers the page costs nothing. With viewers it costs one snapshot per second in all. A viewer that does not read is disconnected. Text of strangers is
-// escaped, reduced to one line of printable characters, and isolated in direction.
+// Without viewers the page costs nothing. With viewers it costs one snapshot per second in all.
+// Text of strangers is escaped, reduced to one line of printable characters, and isolated in
+// direction.
 package statuspage

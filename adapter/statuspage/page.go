@@ -6,12 +6,11 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"path"
-	"strings"
 	"sync"
 	"time"
 )
@@ -19,40 +18,33 @@ import (
 // Page is the status page of a server. Use [New]. It is safe for concurrent use.
 type Page struct {
 	// set by New, read-only
-	cfg     Config
-	mux     *http.ServeMux
-	viewers chan struct{} // a token for each live viewer
-	asking  chan struct{} // a token for each question in progress
-	shared  *shared
-	history history
+	cfg    Config
+	mux    *http.ServeMux
+	asking chan struct{} // a token for each question in progress
+	shared *shared
 
 	mu sync.Mutex
 	// guarded by mu
 	last *snapshot
 }
 
-// New returns a page. The error wraps [ErrConfig].
+// New returns a page, or an error if Config.Sync is nil.
 func New(cfg Config) (*Page, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	if cfg.Sync == nil {
+		return nil, errors.New("status page: Config.Sync is nil")
 	}
-	cfg = cfg.withDefaults()
-	p := &Page{
-		cfg: cfg, mux: http.NewServeMux(), viewers: make(chan struct{}, cfg.MaxViewers),
-		asking: make(chan struct{}, maxQuestions), shared: newShared(),
-	}
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), shared: newShared()}
 	for name, v := range views {
 		if name == home {
 			name = "{$}"
 		}
 		p.mux.HandleFunc("GET /"+name, p.show(v))
 	}
-	p.mux.HandleFunc("GET /live", p.live)
 	for name, a := range assets {
 		p.mux.Handle("GET /assets/"+name, a)
 	}
 	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		p.write(w, http.StatusNotFound, &views404, nil, fragment{lines: []string{"<h1>Not found</h1>", "<p>Page not found.</p>"}})
+		p.write(w, &views404, nil, fragment{http.StatusNotFound, "<h1>Not found</h1>\n<p>Page not found.</p>"})
 	})
 	return p, nil
 }
@@ -62,7 +54,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range headers {
 		w.Header().Set(name, value)
 	}
-	// Other sites in the operator's browser must not ask questions or use up viewers.
+	// Other sites in the operator's browser must not ask questions.
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		http.Error(w, "not for other sites", http.StatusForbidden)
 		return
@@ -70,9 +62,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// headers are sent with every response. A page loads only its own files and runs no inline scripts.
+// headers are sent with every response. A page loads only its own files and runs no scripts.
 var headers = map[string]string{
-	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 	"X-Content-Type-Options":       "nosniff",
 	"Referrer-Policy":              "no-referrer",
@@ -84,60 +76,43 @@ var headers = map[string]string{
 func (p *Page) show(v *view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := v.query(r.URL.Query())
-		f := p.render(r.Context(), v, q)
-		p.write(w, f.status, v, q, f)
+		p.write(w, v, q, p.render(r.Context(), v, q))
 	}
 }
 
-func (p *Page) write(w http.ResponseWriter, status int, v *view, q url.Values, f fragment) {
+func (p *Page) write(w http.ResponseWriter, v *view, q url.Values, f fragment) {
 	var out bytes.Buffer
-	live, question := "", ""
+	question := ""
 	if v.name == "explain" {
 		question = q.Get("q")
 	}
-	if v.every > 0 && status == http.StatusOK {
-		live = "live?" + url.Values{"view": {v.name}, "query": {q.Encode()}}.Encode()
-	}
 	err := pages.ExecuteTemplate(&out, "layout", struct {
-		Server, Title, View, Live, Question string
-		CanAsk, HasGit, HasRules            bool
-		Links                               []Link
-		At                                  time.Time
-		Main                                template.HTML
+		Server, Title, View, Question string
+		CanAsk, HasGit, HasRules      bool
+		Links                         []Link
+		At                            time.Time
+		Main                          template.HTML
 	}{
-		p.cfg.Name, v.title, v.name, live, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Rules != nil, p.cfg.Links, time.Now(),
-		template.HTML(strings.Join(f.lines, "\n")), // made by our templates
+		p.cfg.Name, v.title, v.name, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Rules != nil, p.cfg.Links, time.Now(),
+		template.HTML(f.html), // made by our templates
 	})
 	if err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
+	w.WriteHeader(f.status)
 	_, _ = w.Write(out.Bytes()) // fails only if the client is gone
 }
 
-// fragment is the lines of HTML of a view without the layout.
+// fragment is a view without the layout.
 type fragment struct {
 	status int
-	lines  []string
+	html   string
 }
 
-// render makes the fragment of a view, once for all viewers within a second.
 func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
-	s := p.snapshot(time.Now())
-	if v.every == 0 {
-		return p.make(ctx, v, s, q)
-	}
-	return s.rendered(v.name+"?"+q.Encode(), func() fragment {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*askTimeout) // other viewers use the result too
-		defer cancel()
-		return p.make(ctx, v, s, q)
-	})
-}
-
-func (p *Page) make(ctx context.Context, v *view, s *snapshot, q url.Values) fragment {
-	data, err := v.data(p, ctx, s, q)
+	data, err := v.data(p, ctx, p.snapshot(time.Now()), q)
 	f := fragment{status: http.StatusOK}
 	name := v.name
 	if err != nil {
@@ -145,9 +120,9 @@ func (p *Page) make(ctx context.Context, v *view, s *snapshot, q url.Values) fra
 	}
 	var out bytes.Buffer
 	if err := pages.ExecuteTemplate(&out, name, data); err != nil {
-		return fragment{http.StatusInternalServerError, []string{"<p>The page could not be made.</p>"}}
+		return fragment{http.StatusInternalServerError, "<p>The page could not be made.</p>"}
 	}
-	f.lines = strings.Split(strings.TrimSpace(out.String()), "\n")
+	f.html = out.String()
 	return f
 }
 

@@ -1,15 +1,11 @@
 package statuspage_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -61,10 +57,8 @@ func paths(s *server) []string {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := statuspage.New(statuspage.Config{MaxViewers: -1})
-	require.ErrorIs(t, err, statuspage.ErrConfig)
+	_, err := statuspage.New(statuspage.Config{})
 	require.ErrorContains(t, err, "Sync is nil")
-	require.ErrorContains(t, err, "MaxViewers is -1")
 }
 
 // With as many relays and repositories as a large server has, each view is small and quick.
@@ -161,7 +155,7 @@ func TestNotices(t *testing.T) {
 	require.NotContains(t, body, "△</span> <a href=\"dropped\"")
 }
 
-// One relay that is down leaves the rest in sync, and nothing is foretold of what waits for it.
+// One relay that is down leaves the rest in sync.
 func TestInSyncButForOneThatIsDown(t *testing.T) {
 	s := large(3, 1)
 	down := time.Now().Add(42 * time.Minute)
@@ -177,9 +171,7 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 	page := newPage(t, s, nil)
 	body := get(t, page, "/").Body.String()
 	require.Contains(t, body, "In sync with 2 of 3 relays")
-	require.Contains(t, body, "2 items wait for wss://relay002.example.com, which is not reachable, tried again at "+graspsync.TimeText(down, s.status.At)+".")
-	require.Contains(t, body, "7 of 7 items complete, 100 %, without unreachable relays.")
-	require.NotContains(t, body, "left at this rate")
+	require.NotContains(t, body, "items are missing")
 	require.Contains(t, body, `2 <span class="unit">of 3 connected</span>`)
 	require.NotContains(t, strings.ToLower(body), "degraded")
 	body = get(t, page, "/relays").Body.String()
@@ -205,15 +197,6 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 	require.Contains(t, get(t, newPage(t, s, nil), "/").Body.String(), "No relay can be reached")
 }
 
-// What may be dropped is explained before anything is, with whether it comes again.
-func TestDroppedIsExplainedBeforehand(t *testing.T) {
-	s := large(1, 1)
-	s.change(func(st *relaysync.Status, git *purgatory.Status) { st.Events.Dropped, git.Dropped = nil, nil })
-	body := get(t, newPage(t, s, nil), "/dropped").Body.String()
-	require.Contains(t, body, `<bdi>postponed</bdi></th><td class="n">0</td><td>events evicted while they waited for room</td><td>Yes</td>`)
-	require.Contains(t, body, `<bdi>host_day</bdi></th><td class="n">0</td>`)
-}
-
 // The page has the operator's rules, if it is given them.
 func TestRules(t *testing.T) {
 	s := large(1, 1)
@@ -235,30 +218,6 @@ func TestRules(t *testing.T) {
 	require.Contains(t, get(t, page, "/rules?q=SPAM.ex").Body.String(), "1–1 of 1 that match, of 3.")
 }
 
-// Every reason for which something is dropped is explained, and none that there is not.
-func TestMeaningsAreThoseOfTheDocumentation(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	for part, heading := range map[string]string{"sync": "## Reasons of `ngit_sync_dropped_total`", "purgatory": "## Reasons of `purgatory_dropped_total`"} {
-		_, rest, ok := strings.Cut(string(doc), heading)
-		require.True(t, ok)
-		section, _, _ := strings.Cut(rest, "\n## ")
-		documented := make(map[string]bool)
-		for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_, ]+) \|`).FindAllStringSubmatch(section, -1) {
-			for name := range strings.SplitSeq(row[1], ", ") {
-				if name != "reason" {
-					documented[name] = true
-				}
-			}
-		}
-		require.Greater(t, len(documented), 10)
-		for name := range documented {
-			require.NotEmpty(t, statuspage.Meaning(part, name), "%s: %s", part, name)
-		}
-		require.Equal(t, len(documented), statuspage.Meanings(part), "there are meanings of what is not documented")
-	}
-}
-
 // Nobody who looks once costs more than a snapshot; a page that nobody looks at costs nothing.
 func TestWhatItCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -274,124 +233,6 @@ func TestWhatItCosts(t *testing.T) {
 		require.EqualValues(t, 1, s.statuses.Load())
 		require.EqualValues(t, 1, s.repoStatuses.Load())
 		require.LessOrEqual(t, s.outlines.Load(), int64(2))
-	})
-}
-
-// viewer follows a page live, and keeps its lines as a browser does.
-type viewer struct {
-	code int
-	stop context.CancelFunc
-	done chan struct{}
-	got  chan string // what the page is then
-}
-
-func follow(t *testing.T, at, view string) *viewer {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/live?view="+view, nil)
-	require.NoError(t, err)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	v := &viewer{code: resp.StatusCode, stop: cancel, done: make(chan struct{}), got: make(chan string, 100)}
-	go func() {
-		defer close(v.done)
-		defer resp.Body.Close()
-		var lines []string
-		in := bufio.NewScanner(resp.Body)
-		in.Buffer(nil, 1<<20)
-		for in.Scan() {
-			data, ok := strings.CutPrefix(in.Text(), "data: ")
-			if !ok {
-				continue
-			}
-			var m struct {
-				All []string       `json:"all"`
-				Set map[int]string `json:"set"`
-			}
-			if json.Unmarshal([]byte(data), &m) != nil {
-				return
-			}
-			if m.All != nil {
-				lines = m.All
-			}
-			for i, l := range m.Set {
-				lines[i] = l
-			}
-			v.got <- strings.Join(lines, "\n")
-		}
-	}()
-	return v
-}
-
-func (v *viewer) end() {
-	v.stop()
-	<-v.done
-}
-
-// A viewer is sent what changes, and has the same as who loads the page; more viewers than there are
-// places for are told so, and a place is free again when somebody leaves.
-func TestFollowedLive(t *testing.T) {
-	s := large(60, 60)
-	front := httptest.NewServer(newPage(t, s, func(c *statuspage.Config) { c.MaxViewers = 2 }))
-	defer front.Close()
-	a, b := follow(t, front.URL, "overview"), follow(t, front.URL, "dropped")
-	<-a.got
-	<-b.got
-	refused := follow(t, front.URL, "overview")
-	require.Equal(t, http.StatusServiceUnavailable, refused.code)
-	refused.end()
-	b.end()
-	s.change(func(st *relaysync.Status, _ *purgatory.Status) { st.Repos = 98_765 })
-	page := ""
-	for !strings.Contains(page, "98,765") {
-		page = <-a.got
-	}
-	require.Greater(t, strings.Count(page, "\n"), 20)
-	require.Contains(t, page, "Problems", "all of it")
-	a.end()
-	require.Eventually(t, func() bool {
-		c := follow(t, front.URL, "relays")
-		defer c.end()
-		return c.code == http.StatusOK
-	}, 10*time.Second, 20*time.Millisecond)
-	for _, none := range []string{"", "nothing", "explain", "layout", "overview&query=%25zz"} {
-		v := follow(t, front.URL, none)
-		require.Equal(t, http.StatusNotFound, v.code, none)
-		v.end()
-	}
-	require.Equal(t, http.StatusForbidden, get(t, newPage(t, s, nil), "/live?view=overview", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors").Code)
-	require.Equal(t, http.StatusOK, get(t, newPage(t, s, nil), "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate").Code)
-}
-
-// stuck is a connection whose other end does not read.
-type stuck struct {
-	http.ResponseWriter
-	deadline time.Time
-	written  int
-}
-
-func (s *stuck) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
-func (s *stuck) Flush()                             {}
-
-func (s *stuck) Write(p []byte) (int, error) {
-	s.written++
-	if s.written == 1 {
-		return len(p), nil
-	}
-	time.Sleep(time.Until(s.deadline))
-	return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
-}
-
-// Who does not read is cut off after ten seconds, and nobody else notices.
-func TestSlowViewersAreCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := large(20, 20)
-		page := newPage(t, s, nil)
-		w, began := &stuck{ResponseWriter: httptest.NewRecorder()}, time.Now()
-		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live?view=dropped", nil))
-		require.Equal(t, 26*time.Second, time.Since(began).Round(time.Second), "10 s for a sign of life, after 15 s in which nothing changed, looked at each 2 s")
-		require.Equal(t, 2, w.written)
 	})
 }
 
@@ -434,17 +275,19 @@ func TestQuestions(t *testing.T) {
 func TestHeadersAndAssets(t *testing.T) {
 	s := large(2, 2)
 	page := newPage(t, s, nil)
-	for _, path := range append(paths(s), "/assets/style.css", "/elsewhere", "/live?view=none") {
+	require.Equal(t, http.StatusForbidden, get(t, page, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors").Code)
+	require.Equal(t, http.StatusOK, get(t, page, "/", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate").Code)
+	for _, path := range append(paths(s), "/assets/style.css", "/elsewhere") {
 		h := get(t, page, path).Header()
 		for name, says := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self';", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		} {
 			require.Contains(t, h.Get(name), says, path)
 		}
 		require.NotContains(t, h.Get("Content-Security-Policy"), "unsafe")
 		require.Contains(t, h.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 	}
-	for name, typ := range map[string]string{"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"} {
+	for name, typ := range map[string]string{"style.css": "text/css", "icon.svg": "image/svg+xml"} {
 		w := get(t, page, "/assets/"+name)
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Contains(t, w.Header().Get("Content-Type"), typ)

@@ -18,25 +18,10 @@ const snapshotPeriod = time.Second
 
 // snapshot is the state of the parts, shared by the viewers of one second.
 type snapshot struct {
-	// set on creation, read-only
-	at       time.Time
-	sync     relaysync.Status
-	git      *purgatory.Status // nil: none
-	progress progress
-
-	mu sync.Mutex
-	// guarded by mu
-	renders map[string]*render
+	at   time.Time
+	sync relaysync.Status
+	git  *purgatory.Status // nil: none
 }
-
-// render is the fragment of one view of a snapshot.
-type render struct {
-	once sync.Once
-	what fragment
-}
-
-// maxRenders is the maximum number of kept fragments. Others are rendered for each request.
-const maxRenders = 128
 
 // snapshot returns the last snapshot, or a new one after snapshotPeriod.
 func (p *Page) snapshot(now time.Time) *snapshot {
@@ -45,31 +30,13 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 	if p.last != nil && now.Sub(p.last.at) < snapshotPeriod && !now.Before(p.last.at) {
 		return p.last
 	}
-	s := &snapshot{at: now, sync: p.cfg.Sync.Status(), renders: make(map[string]*render)}
+	s := &snapshot{at: now, sync: p.cfg.Sync.Status()}
 	if p.cfg.Purgatory != nil {
 		git := p.cfg.Purgatory.Status()
 		s.git = &git
 	}
-	s.progress = p.history.note(sampleOf(now, s.sync))
 	p.last = s
 	return s
-}
-
-// rendered calls f once per key.
-func (s *snapshot) rendered(key string, f func() fragment) fragment {
-	s.mu.Lock()
-	r := s.renders[key]
-	if r == nil {
-		if len(s.renders) >= maxRenders {
-			s.mu.Unlock()
-			return f()
-		}
-		r = &render{}
-		s.renders[key] = r
-	}
-	s.mu.Unlock()
-	r.once.Do(func() { r.what = f() })
-	return r.what
 }
 
 // shared caches answers of slow parts. Equal questions are asked once at a time, and an answer is

@@ -20,7 +20,7 @@ import (
 // isolates its direction.
 var functions = template.FuncMap{
 	"text": text, "trouble": explain.Trouble, "maintainers": explain.Maintainers, "number": number, "bytes": size, "ago": ago, "until": until, "abs": absolute, "iso": iso,
-	"lasts": lasts, "percent": percent, "npub": npub, "meaning": meaning, "again": again, "subject": subject, "noun": noun, "sign": sign, "short": short, "rate": rate, "lines": lines,
+	"lasts": lasts, "percent": percent, "npub": npub, "subject": subject, "noun": noun, "sign": sign, "short": short, "lines": lines,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "when": newWhen, "waits": newWaits, "reasons": newReasons,
 }
 
@@ -37,8 +37,8 @@ type (
 		Waiting []purgatory.EntryStatus
 	}
 	reasonTable struct {
-		Part, Caption string
-		Counts        []counted
+		Caption string
+		Counts  []counted
 	}
 )
 
@@ -50,8 +50,8 @@ func newWaits(at time.Time, asks bool, waiting []purgatory.EntryStatus) waits {
 	return waits{at, asks, waiting}
 }
 
-func newReasons(part, caption string, counts []counted) reasonTable {
-	return reasonTable{part, caption, counts}
+func newReasons(caption string, counts []counted) reasonTable {
+	return reasonTable{caption, counts}
 }
 
 // relayName returns the URL of a relay without wss://.
@@ -177,19 +177,6 @@ func absolute(at time.Time) string { return at.UTC().Format("2 Jan 15:04:05 UTC"
 func iso(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
-
-// rate formats a number per second.
-func rate(perSecond float64) string {
-	switch {
-	case perSecond == 0:
-		return "none a minute"
-	case perSecond < 1:
-		return fmt.Sprintf("%.0f a minute", max(1, perSecond*60))
-	case perSecond < 10:
-		return fmt.Sprintf("%.1f a second", perSecond)
-	}
-	return number(int64(perSecond)) + " a second"
-}
 
 func npub(k graspsync.PubKey) string {
 	if s, err := nip19.EncodePublicKey(k.String()); err == nil {

@@ -22,8 +22,7 @@ import (
 // view is one page, made from a snapshot and the parameters of its URL.
 type view struct {
 	name, title string
-	params      []string      // of its URL
-	every       time.Duration // interval of live updates; 0: static
+	params      []string // of its URL
 	data        func(p *Page, ctx context.Context, s *snapshot, q url.Values) (any, error)
 }
 
@@ -31,15 +30,15 @@ type view struct {
 const home = "overview"
 
 var views = map[string]*view{
-	home:           {home, "Overview", nil, time.Second, (*Page).overview},
-	"relays":       {"relays", "Relays", []string{"q", "state", "sort", "page"}, 2 * time.Second, (*Page).relays},
-	"relay":        {"relay", "Relay", []string{"url"}, 2 * time.Second, (*Page).relay},
-	"repositories": {"repositories", "Repositories", []string{"q", "page"}, 5 * time.Second, (*Page).repositories},
-	"repository":   {"repository", "Repository", []string{"ref"}, 10 * time.Second, (*Page).repository},
-	"git":          {"git", "Git data", []string{"q", "page"}, 2 * time.Second, (*Page).git},
-	"dropped":      {"dropped", "What was dropped", nil, 2 * time.Second, (*Page).dropped},
-	"rules":        {"rules", "Rules", []string{"q", "page"}, 5 * time.Second, (*Page).rules},
-	"explain":      {"explain", "Explain", []string{"q"}, 0, (*Page).explain},
+	home:           {home, "Overview", nil, (*Page).overview},
+	"relays":       {"relays", "Relays", []string{"q", "state", "sort", "page"}, (*Page).relays},
+	"relay":        {"relay", "Relay", []string{"url"}, (*Page).relay},
+	"repositories": {"repositories", "Repositories", []string{"q", "page"}, (*Page).repositories},
+	"repository":   {"repository", "Repository", []string{"ref"}, (*Page).repository},
+	"git":          {"git", "Git data", []string{"q", "page"}, (*Page).git},
+	"dropped":      {"dropped", "What was dropped", nil, (*Page).dropped},
+	"rules":        {"rules", "Rules", []string{"q", "page"}, (*Page).rules},
+	"explain":      {"explain", "Explain", []string{"q"}, (*Page).explain},
 }
 
 var views404 = view{title: "Not found"}
@@ -114,10 +113,9 @@ type overviewData struct {
 	Ready           string // reason for not being ready, or ""
 	Status          relaysync.Status
 	Git             *purgatory.Status
-	Progress        progress
+	Wanted, Missing int // items of connected relays
 	Connected, Dead int
 	State, Headline string
-	Waits           []string // missing items of relays that are not connected
 	Stored          uint64
 	Notices         []notice
 }
@@ -126,7 +124,7 @@ type overviewData struct {
 type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
-	d := overviewData{At: s.at, Status: s.sync, Git: s.git, Progress: s.progress}
+	d := overviewData{At: s.at, Status: s.sync, Git: s.git}
 	if p.cfg.Ready != nil {
 		if _, err := ask(ctx, p.shared, "ready", askTimeout, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.cfg.Ready(ctx)
@@ -137,6 +135,8 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 	for _, r := range s.sync.Relays {
 		if r.Connected() {
 			d.Connected++
+			d.Wanted += r.Wanted
+			d.Missing += r.Missing()
 		}
 		if r.Health == "dead" {
 			d.Dead++
@@ -146,7 +146,6 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 		d.Stored += n
 	}
 	d.State, d.Headline = explain.Headline(s.sync)
-	d.Waits = waitsOf(s.sync)
 	d.Notices = notices(s, d.Connected, d.Dead)
 	return d, nil
 }
@@ -402,14 +401,12 @@ type droppedData struct {
 	E                                               relaysync.EventStatus
 	Sync, Git, Rejected, Panics, GitPanics, Learned []counted
 	Synced, Direct                                  uint64 // stored events
-	Viewers, MostViewers                            int
 }
 
 func (p *Page) dropped(_ context.Context, s *snapshot, _ url.Values) (any, error) {
 	e := s.sync.Events
 	d := droppedData{
-		At: s.at, E: e, Sync: sorted(withAll("sync", e.Dropped)), Rejected: sorted(e.Rejected), Panics: sorted(e.Panics), Learned: sorted(e.Learned),
-		Viewers: len(p.viewers), MostViewers: cap(p.viewers),
+		At: s.at, E: e, Sync: sorted(e.Dropped), Rejected: sorted(e.Rejected), Panics: sorted(e.Panics), Learned: sorted(e.Learned),
 	}
 	for kind, n := range e.Sources {
 		if kind == graspsync.Direct.String() {
@@ -420,7 +417,7 @@ func (p *Page) dropped(_ context.Context, s *snapshot, _ url.Values) (any, error
 	}
 	d.Rejected = d.Rejected[:min(len(d.Rejected), 2*rowsShown)]
 	if s.git != nil {
-		d.HasGit, d.Git, d.GitPanics = true, sorted(withAll("purgatory", s.git.Dropped)), sorted(s.git.Panics)
+		d.HasGit, d.Git, d.GitPanics = true, sorted(s.git.Dropped), sorted(s.git.Panics)
 	}
 	return d, nil
 }

@@ -18,10 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/browsertest"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -208,37 +206,4 @@ func TestLogFormat(t *testing.T) {
 		_, err := parse([]string{bad}, none)
 		require.ErrorContains(t, err, strings.Split(bad, "=")[0])
 	}
-}
-
-// A browser at the page of a server that runs: no complaint, what happens is seen without a reload, and
-// all of it without scripts.
-func TestBrowserAtAServer(t *testing.T) {
-	b := browsertest.Start(t)
-	addr, admin := freeAddr(t), freeAddr(t)
-	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
-	defer stop()
-	tab := b.Tab(t, browsertest.Look{})
-	tab.Open("http://" + admin + "/")
-	tab.Await(`document.getElementById('following').textContent.includes('Followed live')`)
-	owner := relaytest.NewKey("owner")
-	work := newWork(t)
-	hold(t, addr, owner.Hosted(nostr.Now()-100, "<script>pwned=1</script>", "ws://"+addr), owner.State(nostr.Now()-90, "<script>pwned=1</script>", refs(t, work), "main"))
-	tab.Await(`/1 announcement, 1 state/.test(document.querySelector('main').textContent)`)
-	tab.Open("http://" + admin + "/status/git")
-	require.Contains(t, tab.Eval(`document.querySelector('main').textContent`), "<script>pwned=1</script>")
-	require.Equal(t, false, tab.Eval(`'pwned' in window`))
-	for _, path := range []string{"relays", "repositories", "dropped"} {
-		tab.Open("http://" + admin + "/status/" + path)
-		tab.Await(`document.querySelector('main').dataset.followed > 0`)
-	}
-	require.Empty(t, tab.Problems())
-	plain := b.Tab(t, browsertest.Look{NoScript: true})
-	plain.Open("http://" + admin + "/")
-	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "1 announcement, 1 state")
-	plain.Open("http://" + admin + "/status/explain?q=wss://relay.example.com")
-	require.Contains(t, plain.Eval(`document.querySelector('main').textContent`), "wss://relay.example.com")
-	plain.Open("http://" + admin + "/")
-	plain.Click(`a[href="repositories"]`)
-	plain.Await(`document.title.startsWith('Repositories') && document.readyState === 'complete'`)
-	require.Empty(t, plain.Problems())
 }
