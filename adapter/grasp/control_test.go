@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,17 +32,20 @@ import (
 type commanded struct {
 	*rig
 	owner *relaytest.Key
-	log   *admin.Log
+
+	mu  sync.Mutex
+	log []admin.Entry // guarded by mu
 }
 
 func newCommanded(t *testing.T) *commanded {
 	t.Helper()
-	log, err := admin.OpenLog(filepath.Join(t.TempDir(), "audit.log"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, log.Close()) })
-	c := &commanded{unstarted(t), relaytest.NewKey("admin"), log}
+	c := &commanded{rig: unstarted(t), owner: relaytest.NewKey("admin")}
 	c.configure = func(_ *khatru.Relay, cfg *grasp.Config) {
-		cfg.Audit = func(e admin.Entry) { require.NoError(t, log.Record(e)) }
+		cfg.Audit = func(e admin.Entry) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.log = append(c.log, e)
+		}
 	}
 	c.before = func(next http.Handler) http.Handler {
 		identity, err := nip34.ParseIdentity(c.addr)
@@ -139,8 +143,9 @@ func TestRepositoryIsBlockedAndRemoved(t *testing.T) {
 	_, err := c.do("unset", "repository", owner.Ref("repo").String())
 	require.ErrorContains(t, err, "rule not found")
 
-	entries, err := c.log.Recent(100)
-	require.NoError(t, err)
+	c.mu.Lock()
+	entries := slices.Clone(c.log)
+	c.mu.Unlock()
 	require.Len(t, entries, 10)
 	entries = slices.DeleteFunc(entries, func(e admin.Entry) bool { return e.Outcome == admin.Begun })
 	require.Equal(t, "block", entries[0].Command)

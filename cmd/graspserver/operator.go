@@ -51,10 +51,8 @@ func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operat
 	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
 		return nil, err
 	}
-	if o.audit, err = admin.OpenLog(filepath.Join(opt.data, "audit.log")); err != nil {
-		return nil, err
-	}
-	return o, o.remember(opt.bootstrap)
+	o.audit, err = admin.OpenLog(filepath.Join(opt.data, "audit.log"))
+	return o, err
 }
 
 func (o *operator) close() error {

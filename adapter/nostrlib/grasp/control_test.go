@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -193,14 +194,17 @@ func (c *commanded) push(k *relaytest.Key) (announcement *gonostr.Event) {
 // An owner blocks an author across a restart, removes their repository with its git data, and lifts
 // the block. The audit log has entries.
 func TestOwnerCommands(t *testing.T) {
-	log, err := admin.OpenLog(filepath.Join(t.TempDir(), "audit.log"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, log.Close()) }()
+	var mu sync.Mutex
+	var entries []admin.Entry // guarded by mu
 	kept := state.NewMemory()
 	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
 		identity, err := nip34.ParseIdentity(p.addr)
 		require.NoError(t, err)
-		cfg := graspadapter.Config{State: kept, Audit: func(e admin.Entry) { require.NoError(t, log.Record(e)) }}
+		cfg := graspadapter.Config{State: kept, Audit: func(e admin.Entry) {
+			mu.Lock()
+			defer mu.Unlock()
+			entries = append(entries, e)
+		}}
 		cfg.Sync.AllowPlaintext = true
 		return graspadapter.New(t.Context(), p.grasp, p.db, identity, cfg)
 	})
@@ -258,8 +262,8 @@ func TestOwnerCommands(t *testing.T) {
 	_, err = c.do("unset", "author", mallory.Npub())
 	require.ErrorContains(t, err, "rule not found")
 
-	entries, err := log.Recent(100)
-	require.NoError(t, err)
+	mu.Lock()
+	defer mu.Unlock()
 	var said []string
 	for _, e := range entries {
 		require.Equal(t, c.owner.Npub(), e.By)
