@@ -56,19 +56,6 @@ func TestSuite(t *testing.T) {
 	storetest.RunAs(t, identity, func(*testing.T) relaysync.Store { return memstore.New(memstore.WithIdentity(identity)) })
 }
 
-func TestRefused(t *testing.T) {
-	s := memstore.New()
-	outcomes := save(t, s, nil, event(20000, start))
-	for i, want := range []error{graspsync.ErrEvent, memstore.ErrEphemeral} {
-		assert.Equal(t, graspsync.Refused, outcomes[i].Result)
-		assert.ErrorIs(t, outcomes[i].Err, want)
-	}
-	assert.Zero(t, s.Len())
-	deleted, err := s.Deleted(t.Context(), graspsync.Event{})
-	require.NoError(t, err)
-	assert.False(t, deleted)
-}
-
 func TestRemove(t *testing.T) {
 	s := memstore.New()
 	one, two := event(1, start, nostr.Tag{"t", "x"}), event(30617, start, nostr.Tag{"d", "repo"})
@@ -109,16 +96,6 @@ func TestTrapH9_OlderVersionIsSuperseded(t *testing.T) {
 	outcomes := save(t, s, event(30617, start+1, d), event(30617, start, d))
 	assert.Equal(t, graspsync.Stored, outcomes[0].Result)
 	assert.Equal(t, graspsync.Superseded, outcomes[1].Result)
-}
-
-// Invalid tags of a deletion are ignored.
-func TestOddDeletions(t *testing.T) {
-	s := memstore.New()
-	one, repo := event(1, start), event(30617, start, nostr.Tag{"d", "x"})
-	save(t, s, one, repo, event(5, start, nostr.Tag{}, nostr.Tag{"e"}, nostr.Tag{"e", "x"}, nostr.Tag{"a", "x"},
-		nostr.Tag{"a", "30617:" + alice}, nostr.Tag{"a", "030617:" + alice + ":x"}, nostr.Tag{"a", "x:" + alice + ":x"},
-		nostr.Tag{"a", "30617:" + strings.Repeat("b0", 32) + ":x"}, nostr.Tag{"k", "1"}))
-	assert.Equal(t, 3, s.Len())
 }
 
 // A Store finds the same events as a naive loop over Filter.Matches.

@@ -102,23 +102,3 @@ func randomFilter(rng *rand.Rand, model map[string]*nostr.Event, keys []*Key, pi
 	}
 	return f
 }
-
-func TestOnlySingleLetterTagsAreIndexed(t *testing.T) {
-	store := newArchive()
-	key := NewCheapKey("a")
-	store.add(key.Event(1, 1, "", nostr.Tag{"word", "x"}, nostr.Tag{"e"}, nostr.Tag{}, nostr.Tag{"1", "x"}, nostr.Tag{"a", "first", "second"}))
-	for _, f := range []nostr.TagMap{{"word": {"x"}}, {"1": {"x"}}, {"a": {"second"}}, {"e": {""}}, {"a": {}}} {
-		require.Empty(t, store.query(nostr.Filter{Tags: f}), "%v", f)
-	}
-	require.Len(t, store.query(nostr.Filter{Tags: nostr.TagMap{"a": {"first"}}}), 1)
-	require.Len(t, store.query(nostr.Filter{Tags: nostr.TagMap{"a": nil}}), 1, "no list, no condition")
-}
-
-func TestRecordsAreBounded(t *testing.T) {
-	var list []int
-	for i := range maxRecords + 10 {
-		list = remember(list, i)
-	}
-	require.LessOrEqual(t, len(list), maxRecords)
-	require.Equal(t, maxRecords+9, list[len(list)-1])
-}

@@ -78,17 +78,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestEventsAfterClosedGoOnLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{EventsAfterClosed: true}, MaxFilters: 1})
-		c := connect(t, r)
-		c.req(kind1, kind1)
-		c.script(2)
-		r.Publish(notes(alice, 1, 1)...)
-		assert.Equal(t, []string{"s1 1"}, c.rest())
-	})
-}
-
 func TestTooManySubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Behavior{MaxSubs: 2})
@@ -132,55 +121,6 @@ func TestRateLimit(t *testing.T) {
 		c.req(kind1)
 		c.req(kind1)
 		assert.Equal(t, []string{"s10 EOSE", "NOTICE rate-limited: slow down, please"}, c.rest())
-	})
-}
-
-func TestTiming(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		b    relaytest.Behavior
-		want []time.Duration // of 3 events and EOSE
-	}{
-		{"at once", relaytest.Behavior{}, []time.Duration{0, 0, 0, 0}},
-		{"latency", relaytest.Behavior{Latency: time.Second}, []time.Duration{time.Second, time.Second, time.Second, time.Second}},
-		{"delay", relaytest.Behavior{Link: relaytest.Link{MessageDelay: time.Second}}, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}},
-		{"drip", relaytest.Behavior{Link: relaytest.Link{Drip: time.Minute}, Latency: time.Second}, []time.Duration{time.Second, 61 * time.Second, 121 * time.Second, 181 * time.Second}},
-		{"bytes", relaytest.Behavior{Link: relaytest.Link{BytesPerSecond: 1}}, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := relay(test.b)
-				r.Publish(notes(alice, 1, 3)...)
-				c := connect(t, r)
-				start := time.Now()
-				c.req(kind1)
-				var got, want []time.Duration
-				var sum time.Duration
-				for range 4 {
-					m := c.receive()
-					got = append(got, since(start))
-					want = append(want, sum)
-					sum += time.Duration(m.Size) * time.Second
-				}
-				if test.want != nil {
-					want = test.want
-				}
-				assert.Equal(t, want, got)
-			})
-		})
-	}
-}
-
-func TestLatencyOfLiveEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Latency: time.Second})
-		c := connect(t, r)
-		c.req(limit(0))
-		c.receive()
-		start := time.Now()
-		r.Publish(notes(alice, 1, 1)...)
-		c.receive()
-		assert.Equal(t, time.Second, since(start))
 	})
 }
 
@@ -297,47 +237,6 @@ func TestCutting(t *testing.T) {
 	})
 }
 
-func TestCutUnblocksReceive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{})
-		c := connect(t, r)
-		time.AfterFunc(time.Minute, r.Cut)
-		start := time.Now()
-		_, err := c.Receive(t.Context())
-		require.ErrorIs(t, err, relaysync.ErrClosed)
-		assert.Equal(t, time.Minute, since(start))
-		<-c.Done()
-		require.ErrorIs(t, c.Send(t.Context(), wire.Request{Type: wire.TypeClose, Sub: "x"}), relaysync.ErrClosed)
-	})
-}
-
-func TestMessageTooLargeForTheRelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{MaxMessage: 100})
-		c := connect(t, r)
-		c.req(kind1)
-		c.receive()
-		c.req(nostr.Filter{Search: strings.Repeat("x", 100)})
-		assert.Equal(t, []string{"END"}, c.rest())
-	})
-}
-
-func TestSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Link: relaytest.Link{MaxBacklog: 1000}})
-		c := connect(t, r)
-		c.req(limit(0))
-		c.receive()
-		r.Publish(notes(alice, 1, 1)...)
-		c.receive()
-		r.Publish(notes(alice, 2, 1)...)
-		assert.Equal(t, 1, r.Connections().Open)
-		r.Publish(notes(alice, 3, 10)...)
-		_, err := c.Receive(t.Context())
-		require.ErrorContains(t, err, "slow reader")
-	})
-}
-
 func TestSendBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Behavior{Link: relaytest.Link{StopReading: true}})
@@ -362,49 +261,6 @@ func TestSendBlocks(t *testing.T) {
 			c.send(wire.Request{Type: wire.TypePublish, Event: notes(alice, n, 1)[0]})
 		}
 		assert.Less(t, n, 1000)
-	})
-}
-
-func TestLateListen(t *testing.T) {
-	for _, late := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{LateListen: late}})
-			c := connect(t, r)
-			c.req(kind1)
-			c.req(limit(0))
-			r.Publish(notes(alice, 1, 1)...)
-			want := []string{"s1 EOSE", "s2 EOSE", "s1 1", "s2 1"}
-			if late {
-				want = []string{"s1 EOSE", "s2 EOSE", "s2 1"}
-			}
-			assert.Equal(t, want, c.script(len(want)))
-			r.Publish(notes(alice, 2, 1)...)
-			assert.Equal(t, []string{"s1 2", "s2 2"}, c.rest())
-		})
-	}
-}
-
-func TestLateEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{LateEvents: 2}})
-		r.Publish(notes(alice, 1, 9)...)
-		c := connect(t, r)
-		c.req(kind1)
-		c.req(limit(0))
-		c.script(1)
-		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
-		assert.Equal(t, []string{"s1 8", "s1 7", "s2 EOSE"}, c.rest())
-	})
-}
-
-func TestInterleave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Oddities: relaytest.Oddities{Interleave: true}})
-		r.Publish(notes(alice, 1, 3)...)
-		c := connect(t, r)
-		c.req(kind1)
-		c.req(limit(1))
-		assert.Equal(t, []string{"s1 3", "s2 3", "s1 2", "s2 EOSE", "s1 1", "s1 EOSE"}, c.rest())
 	})
 }
 
@@ -474,20 +330,4 @@ func TestScript(t *testing.T) {
 		assert.Equal(t, time.Minute+time.Hour, since(start))
 		r.Broadcast(notice("nobody there"))
 	})
-}
-
-func TestScriptOutlivesConnection(t *testing.T) {
-	var script *relaytest.ConnScript
-	r := relay(relaytest.Behavior{OnConnect: func(c *relaytest.ConnScript) { script = c }})
-	c := connect(t, r)
-	script.Cut()
-	_, err := c.Receive(t.Context())
-	require.ErrorIs(t, err, relaysync.ErrClosed)
-	script.Send(wire.Message{Type: wire.TypeNotice})
-	script.Answer(wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{kind1}})
-	script.Answer(wire.Request{Type: wire.TypeNegOpen, Sub: "x", Filters: []nostr.Filter{kind1}})
-	script.Answer(wire.Request{Type: wire.TypeNegSend, Sub: "x"})
-	script.Answer(wire.Request{Type: wire.TypeClose, Sub: "x"})
-	script.Answer(wire.Request{Type: wire.TypeNegClose, Sub: "x"})
-	assert.Empty(t, r.Subscriptions())
 }

@@ -85,43 +85,6 @@ func TestMessagesAgainstTheClientsParser(t *testing.T) {
 	assert.True(t, json.Valid(encode(frame{})), "a message that is none is still JSON")
 }
 
-func TestDecodeRefuses(t *testing.T) {
-	for _, text := range []string{
-		``, `{}`, `[]`, `["REQ"]`, `[1,2]`, `["REQ",1]`, `["FOO","x"]`, `["EVENT",1]`, `["AUTH","x"]`, `["REQ","x",1]`,
-		`["NEG-OPEN","x",{}]`, `["NEG-OPEN","x",1,"61"]`, `["NEG-OPEN","x",{},61]`, `["NEG-OPEN","x",{},"6"]`,
-		`["NEG-MSG","x"]`, `["NEG-MSG","x","zz"]`,
-	} {
-		_, err := decode([]byte(text))
-		assert.ErrorIs(t, err, errMalformed, "%s", text)
-	}
-}
-
-func TestTexts(t *testing.T) {
-	r := New("wss://a.example", Behavior{Negentropy: NegError})
-	c, err := r.Dial(t.Context())
-	require.NoError(t, err)
-	for _, step := range []struct{ in, out string }{
-		{`["REQ","x",{"limit":0}]`, `["EOSE","x"]`},
-		{`["NEG-OPEN","n",{},"61"]`, `["NEG-ERROR","n","negentropy is not supported here"]`},
-		{`what?`, `["NOTICE","ERROR: bad msg: malformed: not an array with two elements"]`},
-	} {
-		require.NoError(t, c.SendText(t.Context(), []byte(step.in)))
-		got, err := c.ReceiveText(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, step.out, string(got))
-	}
-	require.Len(t, r.Violations(), 1)
-	assert.Equal(t, ViolationMalformed, r.Violations()[0].Kind)
-	(&ConnScript{conn: c}).Raw([]byte("raw"))
-	got, err := c.ReceiveText(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, "raw", string(got))
-	require.NoError(t, c.Close())
-	_, err = c.ReceiveText(t.Context())
-	require.Error(t, err)
-	require.Error(t, c.SendText(t.Context(), []byte(`["CLOSE","x"]`)))
-}
-
 // FuzzSendText sends any text to a relay.
 func FuzzSendText(f *testing.F) {
 	for _, req := range codecRequests() {
@@ -145,12 +108,4 @@ func FuzzSendText(f *testing.F) {
 			require.True(t, json.Valid(encode(f)))
 		}
 	})
-}
-
-// The example of NIP-19.
-func TestNpub(t *testing.T) {
-	public, err := graspsync.ParsePubKey("7e7e9c42a91bfef19fa929e5fda1b72e0ebc1a4c1141673e2794234d86addf4e")
-	require.NoError(t, err)
-	k := &Key{public: public}
-	assert.Equal(t, "npub10elfcs4fr0l0r8af98jlmgdh9c8tcxjvz9qkw038js35mp4dma8qzvjptg", k.Npub())
 }

@@ -1,8 +1,6 @@
 package relaytest_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -67,16 +64,6 @@ func TestSinceUntilInclusiveAndLimit(t *testing.T) {
 	}
 }
 
-func TestSeveralFiltersOneEOSE(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{})
-		r.Publish(notes(alice, 1, 3)...)
-		c := connect(t, r)
-		c.req(limit(1), nostr.Filter{Until: ts(1)}, limit(2), limit(0))
-		assert.Equal(t, []string{"s1 3", "s1 1", "s1 2", "s1 EOSE"}, c.rest())
-	})
-}
-
 func TestLiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Behavior{})
@@ -92,18 +79,6 @@ func TestLiveEvents(t *testing.T) {
 		c.send(wire.Request{Type: wire.TypeClose, Sub: "s2"})
 		r.Publish(notes(alice, 4, 1)...)
 		assert.Equal(t, []string{"s1 4"}, c.rest())
-	})
-}
-
-func TestCloseDropsWhatIsQueued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{})
-		r.Publish(notes(alice, 1, 100)...)
-		c := connect(t, r)
-		c.req(kind1)
-		c.script(3)
-		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
-		assert.Empty(t, c.rest())
 	})
 }
 
@@ -169,27 +144,6 @@ func TestDeletion(t *testing.T) {
 	assert.Equal(t, 1, r.Publish(issue), "what is merely lost may come back")
 }
 
-func TestPublishedByClient(t *testing.T) {
-	r := relay(relaytest.Behavior{})
-	c := connect(t, r)
-	real, forged := relaytest.NewKey("real").Event(1, 1, "real"), *alice.Event(1, 1, "x")
-	forged.Content = "y"
-	unsigned := alice.Event(1, 1, "z")
-	bad := *unsigned
-	bad.Sig = real.Sig
-	lying := *unsigned // a valid signature for another id
-	lying.ID = alice.Event(1, 1, "w").ID
-	for _, ev := range []*nostr.Event{real, real, &forged, &bad, &lying, unsigned, alice.Deletion(2, unsigned), unsigned} {
-		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
-	}
-	assert.Equal(t, []string{
-		"OK true ", "OK false duplicate: already have this event", "OK false invalid: id or signature",
-		"OK false invalid: id or signature", "OK false invalid: id or signature",
-		"OK true ", "OK true ", "OK false blocked: this event was deleted",
-	}, c.script(8))
-	c.send(wire.Request{Type: wire.TypePublish, Event: &nostr.Event{ID: "short"}})
-}
-
 func TestNetwork(t *testing.T) {
 	net := relaytest.NewNetwork()
 	b := net.Add("WSS://b.example:443/", relaytest.Behavior{})
@@ -213,57 +167,6 @@ func TestNetwork(t *testing.T) {
 
 	require.NoError(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "x"}))
 	assert.Len(t, net.Violations(), 1)
-}
-
-func TestDialing(t *testing.T) {
-	boom := errors.New("boom")
-	for _, test := range []struct {
-		name string
-		b    relaytest.Behavior
-		err  error
-		took time.Duration
-	}{
-		{"honest", relaytest.Behavior{}, nil, 0},
-		{"down", relaytest.Behavior{Down: true}, relaytest.ErrDown, 0},
-		{"error", relaytest.Behavior{DialError: boom}, boom, 0},
-		{"forbidden", relaytest.Behavior{DialError: relaysync.ErrForbidden}, relaysync.ErrForbidden, 0},
-		{"slow", relaytest.Behavior{DialDelay: 3 * time.Second}, nil, 3 * time.Second},
-		{"slow error", relaytest.Behavior{DialDelay: time.Second, Down: true}, relaytest.ErrDown, time.Second},
-		{"too slow", relaytest.Behavior{DialDelay: time.Hour}, context.DeadlineExceeded, 10 * time.Second},
-		{"no answer", relaytest.Behavior{NoAnswer: true}, context.DeadlineExceeded, 10 * time.Second},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				r := relay(test.b)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				c, err := r.Dial(ctx)
-				require.ErrorIs(t, err, test.err)
-				assert.Equal(t, test.took, since(start))
-				n := relaytest.Connections{Dials: 1}
-				if err != nil {
-					n.Failed = 1
-				} else {
-					n.Open = 1
-				}
-				assert.Equal(t, n, r.Connections())
-				dials := r.Dials()
-				require.Len(t, dials, 1)
-				assert.Equal(t, start, dials[0].At)
-				assert.Equal(t, test.took, dials[0].Took)
-				assert.ErrorIs(t, dials[0].Err, test.err)
-				if c != nil {
-					require.NoError(t, c.Close())
-				}
-				assert.Zero(t, r.Connections().Open)
-			})
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := relay(relaytest.Behavior{}).Dial(ctx)
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestInspection(t *testing.T) {

@@ -1,7 +1,6 @@
 package relaytest_test
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,39 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
-
-// By default only the size of a message is limited.
-func TestKhatruUnlimited(t *testing.T) {
-	key := relaytest.NewCheapKey("author")
-	b := relaytest.Khatru()
-	assert.Zero(t, b.Info.MaxMessageLength)
-	assert.Zero(t, b.Info.MaxSubscriptions)
-	r := relay(b)
-	r.Publish(notes(key, 1, 2000)...)
-	c := connect(t, r)
-	c.open(1000)
-	many := make([]nostr.Filter, 300)
-	for i := range many {
-		many[i] = limit(0)
-	}
-	c.req(many...)
-	assert.Equal(t, "s1001 EOSE", render(c.receive()))
-	c.req(kind1)
-	assert.Equal(t, "s1002 EOSE", c.last(2001))
-	c.req(sized(t, "s1003", 512_000))
-	assert.Contains(t, render(c.receive()), "s1003 ")
-	c.req(sized(t, "s1004", 512_001))
-	for {
-		if _, err := c.Receive(t.Context()); err != nil {
-			assert.ErrorIs(t, err, relaysync.ErrClosed)
-			break
-		}
-	}
-}
 
 func TestKhatruPolicies(t *testing.T) {
 	tags := func(n int, kinds ...int) nostr.Filter {
@@ -117,19 +86,6 @@ func TestKhatruRate(t *testing.T) {
 	})
 }
 
-// If the second filter is refused, the first one still receives live events.
-func TestKhatruHalfRefused(t *testing.T) {
-	b := relaytest.Khatru()
-	b.RefuseEmpty = true
-	r := relay(b)
-	r.Publish(notes(alice, 1, 1)...)
-	c := connect(t, r)
-	c.req(limit(0), nostr.Filter{})
-	assert.Equal(t, "s1 CLOSED blocked: can't handle empty filters", render(c.receive()))
-	r.Publish(notes(alice, 2, 1)...)
-	assert.Equal(t, "s1 2", render(c.receive()))
-}
-
 func TestKhatruAuth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := relaytest.Khatru()
@@ -182,24 +138,4 @@ func TestKhatruNegentropy(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, `["NEG-ERROR","n","CLOSED"]`, string(text))
 	})
-}
-
-func TestKhatruPublish(t *testing.T) {
-	c := connect(t, relay(relaytest.Khatru()))
-	ev := alice.Event(1, 1, "hello")
-	wrong := *ev
-	wrong.Content = "other"
-	unsigned := *ev
-	unsigned.Sig = strings.Repeat("ab", 64)
-	for _, ev := range []*nostr.Event{ev, ev, &wrong, &unsigned, alice.Deletion(2, ev), ev} {
-		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
-	}
-	assert.Equal(t, []string{
-		"OK true ",
-		"OK true ",
-		"OK false invalid: id is computed incorrectly",
-		"OK false invalid: signature is invalid",
-		"OK true ",
-		"OK false blocked: this event has been deleted",
-	}, c.script(6))
 }

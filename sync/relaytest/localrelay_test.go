@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -70,33 +69,6 @@ func TestLocalRelayFilters(t *testing.T) {
 	assert.Equal(t, map[string]int{"rate-limited: REQ exceeds max filter count 20": 1}, r.Refusals())
 }
 
-func TestLocalRelayResults(t *testing.T) {
-	r := relay(relaytest.LocalRelay())
-	r.Publish(notes(alice, 1, 501)...)
-	c := connect(t, r)
-	for _, f := range []nostr.Filter{limit(501), limit(500), kind1} {
-		id := c.req(f)
-		assert.Equal(t, id+" EOSE", c.last(501))
-	}
-	// The events of two filters are sorted together.
-	c.req(nostr.Filter{Kinds: []int{1}, Until: ts(1)}, nostr.Filter{Kinds: []int{1}, Since: ts(501)})
-	assert.Equal(t, []string{"s4 501", "s4 1", "s4 EOSE"}, c.script(3))
-}
-
-// A subscription to ids ends when it has received all of them.
-func TestLocalRelayIDs(t *testing.T) {
-	r := relay(relaytest.LocalRelay())
-	two := notes(alice, 1, 2)
-	r.Publish(two[0])
-	c := connect(t, r)
-	c.req(nostr.Filter{IDs: []string{two[0].ID}})
-	assert.Equal(t, []string{"s1 1", "s1 EOSE", "s1 CLOSED "}, c.script(3))
-	c.req(nostr.Filter{IDs: []string{two[0].ID, two[1].ID}})
-	assert.Equal(t, []string{"s2 1", "s2 EOSE"}, c.script(2))
-	require.Len(t, r.Subscriptions(), 1)
-	assert.Equal(t, "s2", r.Subscriptions()[0].ID)
-}
-
 func TestLocalRelayRetainedBytes(t *testing.T) {
 	for name, test := range map[string]struct {
 		behavior relaytest.Behavior
@@ -123,78 +95,6 @@ func TestLocalRelayRetainedBytes(t *testing.T) {
 			assert.Equal(t, "s5 EOSE", render(c.receive()), "what is closed does not count")
 		})
 	}
-}
-
-func TestLocalRelaySubID(t *testing.T) {
-	b := relaytest.LocalRelay()
-	b.MaxSubID = 3
-	assert.Equal(t, 250, relaytest.LocalRelay().MaxSubID)
-	c := connect(t, relay(b))
-	for _, id := range []string{"abc", "abcd"} {
-		c.send(wire.Request{Type: wire.TypeReq, Sub: id, Filters: []nostr.Filter{limit(0)}})
-	}
-	c.neg("abcd")
-	assert.Equal(t, []string{
-		"abc EOSE",
-		"abcd CLOSED blocked: subscription ID exceeds max length 3",
-		"abcd NEG-ERR blocked: subscription ID exceeds max length 3 0",
-	}, c.script(3))
-}
-
-func TestLocalRelayMessageSize(t *testing.T) {
-	b := relaytest.LocalRelay()
-	b.Info.MaxMessageLength = 0 // a relay that does not publish it
-	b.MaxSubBytes = 0
-	c := connect(t, relay(b))
-	c.req(sized(t, "s1", 5<<20))
-	assert.Equal(t, "s1 EOSE", render(c.receive()))
-	c.req(sized(t, "s2", 5<<20+1))
-	_, err := c.Receive(t.Context())
-	assert.ErrorIs(t, err, relaysync.ErrClosed)
-}
-
-func TestLocalRelayEventSize(t *testing.T) {
-	for name, test := range map[string]struct {
-		behavior relaytest.Behavior
-		most     int
-	}{
-		"rust-nostr": {relaytest.LocalRelay(), 65_536},
-		"ngit-grasp": {relaytest.GraspRelay(), 196_608},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := connect(t, relay(test.behavior))
-			empty := len(alice.Event(1, 1, "").String())
-			for extra := range 2 {
-				ev := alice.Event(1, 1, strings.Repeat("x", test.most-empty+extra))
-				c.send(wire.Request{Type: wire.TypePublish, Event: ev})
-			}
-			assert.Equal(t, []string{
-				"OK true ",
-				fmt.Sprintf("OK false blocked: event size (%d bytes) exceeds maximum allowed size (%d bytes)", test.most+1, test.most),
-			}, c.script(2))
-		})
-	}
-}
-
-func TestLocalRelayPublish(t *testing.T) {
-	c := connect(t, relay(relaytest.LocalRelay()))
-	ev := alice.Event(1, 1, "hello")
-	wrong := *ev
-	wrong.Content = "other"
-	unsigned := *ev
-	unsigned.Sig = strings.Repeat("ab", 64)
-	deletion := alice.Deletion(2, ev)
-	for _, ev := range []*nostr.Event{ev, ev, &wrong, &unsigned, deletion, ev} {
-		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
-	}
-	assert.Equal(t, []string{
-		"OK true ",
-		"OK true duplicate: already have this event",
-		"OK false invalid: invalid event ID",
-		"OK false invalid: invalid event signature",
-		"OK true ",
-		"OK false blocked: this event is deleted",
-	}, c.script(6))
 }
 
 // Each quota is per minute and returns by whole seconds without an attempt.
@@ -275,26 +175,6 @@ func TestLocalRelayQuotas(t *testing.T) {
 	}
 }
 
-// Too many messages of any type end the connection without a message.
-func TestLocalRelayMessages(t *testing.T) {
-	c := connect(t, relay(relaytest.LocalRelay()))
-	for range 6000 {
-		c.send(wire.Request{Type: wire.TypeClose, Sub: "x"})
-	}
-	require.NoError(t, c.Send(t.Context(), wire.Request{Type: wire.TypeClose, Sub: "x"}))
-	_, err := c.Receive(t.Context())
-	require.ErrorIs(t, err, relaysync.ErrClosed)
-	assert.ErrorContains(t, err, "too many messages")
-
-	c = connect(t, relay(relaytest.LocalRelay()))
-	for range 6000 {
-		require.NoError(t, c.SendText(t.Context(), []byte("nonsense")))
-		require.Equal(t, "NOTICE invalid client message", render(c.receive()))
-	}
-	require.NoError(t, c.SendText(t.Context(), []byte("nonsense")))
-	<-c.Done()
-}
-
 func TestLocalRelayNegSessions(t *testing.T) {
 	r := relay(relaytest.LocalRelay())
 	r.Publish(notes(alice, 1, 3)...)
@@ -313,41 +193,6 @@ func TestLocalRelayNegSessions(t *testing.T) {
 	assert.Equal(t, "1 NEG-ERR error: invalid negentropy message 0", render(c.receive()))
 	c.neg("10")
 	assert.Contains(t, render(c.receive()), "10 NEG-MSG", "the failed one is gone")
-}
-
-// The records of all open sessions count together.
-func TestLocalRelayNegItems(t *testing.T) {
-	assert.Equal(t, 50_000, relaytest.LocalRelay().NegMax)
-	b := relaytest.LocalRelay()
-	b.NegMax = 6
-	r := relay(b)
-	r.Publish(notes(alice, 1, 3)...)
-	c := connect(t, r)
-	c.neg("a")
-	c.neg("b")
-	c.neg("c")
-	c.receive()
-	assert.Contains(t, render(c.receive()), "b NEG-MSG")
-	assert.Equal(t, "c NEG-ERR rate-limited: too many negentropy items 0", render(c.receive()))
-	c.send(wire.Request{Type: wire.TypeNegClose, Sub: "a"})
-	c.neg("d")
-	assert.Contains(t, render(c.receive()), "d NEG-MSG")
-	r.Publish(notes(alice, 4, 4)...)
-	c.send(wire.Request{Type: wire.TypeNegClose, Sub: "b"})
-	c.send(wire.Request{Type: wire.TypeNegClose, Sub: "d"})
-	c.neg("e")
-	assert.Equal(t, "e NEG-ERR rate-limited: too many negentropy items 0", render(c.receive()))
-}
-
-func TestLocalRelayNegFrame(t *testing.T) {
-	key := relaytest.NewCheapKey("many")
-	r := relay(relaytest.LocalRelay())
-	r.Publish(notes(key, 1, 3000)...)
-	c := connect(t, r)
-	c.neg("n")
-	m := c.receive()
-	assert.LessOrEqual(t, len(m.Payload), 60_000)
-	assert.Greater(t, len(m.Payload), 55_000)
 }
 
 func TestLocalRelayAuth(t *testing.T) {
@@ -402,17 +247,6 @@ func TestLocalRelayLiveOverflow(t *testing.T) {
 		c.open(1)
 		r.Publish(notes(key, 2000, 1)...)
 		assert.Equal(t, "s3 2000", render(c.receive()))
-	}
-}
-
-// The limits in NIP-11, and the missing ones.
-func TestLocalRelayInfo(t *testing.T) {
-	for _, b := range []relaytest.Behavior{relaytest.LocalRelay(), relaytest.GraspRelay()} {
-		assert.Equal(t, 500, b.Info.MaxSubscriptions)
-		assert.Equal(t, 500, b.Info.MaxLimit)
-		assert.Equal(t, 5<<20, b.Info.MaxMessageLength)
-		assert.Equal(t, 250, b.Info.MaxSubIDLength)
-		assert.Zero(t, b.Info.MaxFilters)
 	}
 }
 

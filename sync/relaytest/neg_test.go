@@ -137,18 +137,6 @@ func TestNegentropyHostileAnswers(t *testing.T) {
 	}
 }
 
-func TestLyingNegentropy(t *testing.T) {
-	r := relay(relaytest.Behavior{Hostility: relaytest.Hostility{LyingNegentropy: 3}})
-	real := notes(alice, 1000, 2)
-	r.Publish(real...)
-	c := connect(t, r)
-	for _, f := range []nostr.Filter{kind1, {Since: ts(999), Until: ts(2000)}, {Since: ts(1_800_000_000)}} {
-		lies := reconcile(c, "n", f, items(real...))
-		require.Len(t, lies, 3)
-		assert.Empty(t, r.Query(nostr.Filter{IDs: lies}))
-	}
-}
-
 func TestNegentropySessionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Behavior{Reconciling: relaytest.Reconciling{NegTimeout: 7 * time.Second, NegRounds: 3}})

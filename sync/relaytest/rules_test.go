@@ -180,32 +180,3 @@ func TestViolationNegOverlap(t *testing.T) {
 	require.Len(t, r.Violations(), 1)
 	assert.Equal(t, relaytest.ViolationNegOverlap, r.Violations()[0].Kind)
 }
-
-func TestViolationConcurrentUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Link: relaytest.Link{StopReading: true}})
-		c := connect(t, r)
-		for range 2 {
-			go func() { _, _ = c.Receive(t.Context()) }()
-			go func() { _ = c.Send(t.Context(), wire.Request{Type: wire.TypeClose, Sub: "x"}) }()
-			synctest.Wait()
-		}
-		require.Len(t, r.Violations(), 2)
-		assert.Equal(t, relaytest.ViolationConcurrentUse, r.Violations()[0].Kind)
-		require.NoError(t, c.Close())
-		synctest.Wait()
-	})
-}
-
-func TestTooLargeNeverReachesTheRelay(t *testing.T) {
-	r := relay(relaytest.Behavior{Info: wire.Info{MaxMessageLength: 100}})
-	c := connect(t, r)
-	assert.Error(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "a", Filters: []nostr.Filter{{Search: strings.Repeat("x", 100)}}}))
-	assert.Empty(t, r.Requests())
-	assert.Empty(t, r.Violations())
-	// Text was already sent, so it is not refused as too large.
-	require.NoError(t, c.SendText(t.Context(), []byte(`["REQ","a",{"search":"`+strings.Repeat("x", 100)+`"}]`)))
-	require.Len(t, r.Violations(), 1)
-	assert.Equal(t, relaytest.ViolationMessageSize, r.Violations()[0].Kind)
-	<-c.Done()
-}

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -40,17 +39,6 @@ func TestStrfrySubscriptions(t *testing.T) {
 			assert.Len(t, r.Subscriptions(), test.most)
 		})
 	}
-}
-
-// More concurrent queries than subscriptions get no answer.
-func TestStrfryQueries(t *testing.T) {
-	c := connect(t, relay(relaytest.StrfryNosLol()))
-	for range 21 {
-		c.req(kind1)
-	}
-	got := c.script(21)
-	assert.Equal(t, "s20 EOSE", got[19])
-	assert.Equal(t, "NOTICE ERROR: too many concurrent REQs", got[20])
 }
 
 func TestStrfryRequests(t *testing.T) {
@@ -130,95 +118,6 @@ func TestStrfryRequests(t *testing.T) {
 	assert.Equal(t, []string{"s1 EOSE", "NOTICE ERROR: bad req: arr too big"}, c.script(2))
 }
 
-func TestStrfrySubID(t *testing.T) {
-	req := func(c *client, id string) string {
-		c.send(wire.Request{Type: wire.TypeReq, Sub: id, Filters: []nostr.Filter{limit(0)}})
-		return strings.TrimPrefix(render(c.receive()), id)
-	}
-	c := connect(t, relay(relaytest.Strfry()))
-	assert.Equal(t, " EOSE", req(c, strings.Repeat("x", 64)))
-	assert.Equal(t, " CLOSED ERROR: bad req: invalid subscription id length", req(c, strings.Repeat("x", 65)))
-	assert.Equal(t, " CLOSED ERROR: bad req: invalid character in subscription id", req(c, "\x7f"))
-	c = connect(t, relay(relaytest.StrfryPrimal()))
-	assert.Equal(t, " EOSE", req(c, strings.Repeat("x", 71)))
-	assert.Equal(t, "NOTICE ERROR: bad req: subscription id too long", req(c, strings.Repeat("x", 72)))
-}
-
-func TestStrfryResultsAndMessages(t *testing.T) {
-	for name, test := range map[string]struct {
-		behavior relaytest.Behavior
-		message  int
-	}{
-		"1.1.1":   {relaytest.Strfry(), 131_072},
-		"nos.lol": {relaytest.StrfryNosLol(), 131_072},
-		"damus":   {relaytest.StrfryDamus(), 1_000_000},
-		"primal":  {relaytest.StrfryPrimal(), 1_000_000},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.message, test.behavior.Info.MaxMessageLength)
-			assert.Equal(t, 500, test.behavior.Info.MaxLimit)
-			assert.Zero(t, test.behavior.Info.MaxFilters)
-			assert.Zero(t, test.behavior.Info.MaxSubIDLength)
-			b := test.behavior
-			b.Info.MaxMessageLength = 0
-			r := relay(b)
-			r.Publish(notes(alice, 1, 501)...)
-			c := connect(t, r)
-			for _, f := range []nostr.Filter{limit(501), kind1} {
-				id := c.req(f)
-				assert.Equal(t, id+" EOSE", c.last(501))
-			}
-			c.req(sized(t, "s3", test.message))
-			assert.Contains(t, render(c.receive()), "unrecognised filter item", "it was read")
-			c.req(sized(t, "s4", test.message+1))
-			_, err := c.Receive(t.Context())
-			assert.ErrorIs(t, err, relaysync.ErrClosed)
-		})
-	}
-}
-
-func TestStrfryValidation(t *testing.T) {
-	three := []nostr.Filter{limit(0), limit(0), limit(0)}
-	kinds := func(n int) nostr.Filter {
-		f := nostr.Filter{LimitZero: true}
-		for k := range n {
-			f.Kinds = append(f.Kinds, k+1)
-		}
-		return f
-	}
-	empty := nostr.Filter{IDs: []string{}}
-	author := nostr.Filter{Authors: ids(1), LimitZero: true}
-	for _, test := range []struct {
-		name      string
-		change    func(v *relaytest.FilterValidation)
-		good, bad []nostr.Filter
-		words     string
-	}{
-		{"filters", nil, append(three, empty), append(three, limit(0)), "invalid number of filters: 4"},
-		{"nothing", nil, three, []nostr.Filter{empty}, "invalid number of filters: 0"},
-		{"kinds", nil, []nostr.Filter{kinds(3)}, []nostr.Filter{kinds(4)}, "too many kinds in filter: 4"},
-		{"kind", func(v *relaytest.FilterValidation) { v.AllowedKinds = []int{1} }, three, []nostr.Filter{kinds(2)}, "kind not allowed: 2"},
-		{"author", func(v *relaytest.FilterValidation) { v.RequireAuthorOrTag = true },
-			[]nostr.Filter{author}, []nostr.Filter{{Authors: ids(2)}}, "filter must have exactly one author, p tag, or e tag"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := relaytest.StrfryValidating()
-			v := *b.Validation
-			b.Validation = &v
-			if test.change != nil {
-				test.change(b.Validation)
-			}
-			c := connect(t, relay(b))
-			c.req(test.good...)
-			c.req(test.bad...)
-			assert.Equal(t, []string{"s1 EOSE", "s2 CLOSED ERROR: bad req: filter validation failed: " + test.words}, c.script(2))
-		})
-	}
-	c := connect(t, relay(relaytest.StrfryValidating()))
-	c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kinds(4)}, Payload: []byte{0x61}})
-	assert.Contains(t, render(c.receive()), "NEG-MSG", "NIP-77 is not validated")
-}
-
 func TestStrfryNegentropy(t *testing.T) {
 	r := relay(relaytest.StrfryNosLol())
 	r.Publish(notes(alice, 1, 3)...)
@@ -250,28 +149,4 @@ func TestStrfryNegentropy(t *testing.T) {
 	c = connect(t, relay(relaytest.StrfryPrimal()))
 	c.neg("n")
 	assert.Equal(t, "NOTICE ERROR: bad msg: negentropy disabled", render(c.receive()))
-}
-
-func TestStrfryPublish(t *testing.T) {
-	c := connect(t, relay(relaytest.Strfry()))
-	empty := len(alice.Event(1, 1, "").String())
-	ev := alice.Event(1, 1, strings.Repeat("x", 65_536-empty))
-	large := alice.Event(1, 1, ev.Content+"x")
-	unsigned := *ev
-	unsigned.Sig = strings.Repeat("ab", 64)
-	for _, ev := range []*nostr.Event{ev, ev, large, &unsigned, alice.Deletion(2, ev), ev, alice.Event(2, 0, ""), alice.Event(1, 0, "")} {
-		c.send(wire.Request{Type: wire.TypePublish, Event: ev})
-	}
-	assert.Equal(t, []string{
-		"OK true ",
-		"OK true duplicate: have this event",
-		"OK false invalid: event too large: 65537",
-		"OK false invalid: bad signature",
-		"OK true ",
-		"OK false deleted: user requested deletion",
-		"OK true ",
-		"OK false replaced: have newer event",
-	}, c.script(8))
-	require.NoError(t, c.SendText(t.Context(), []byte("nonsense")))
-	assert.Equal(t, "NOTICE ERROR: bad msg: unparseable message", render(c.receive()))
 }
