@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,17 +15,6 @@ import (
 func idOf(n uint64) (id graspsync.EventID) {
 	binary.BigEndian.PutUint64(id[:], n)
 	return id
-}
-
-func TestPages(t *testing.T) {
-	var p dense.Pages[int]
-	for i := range 2000 {
-		require.Equal(t, i, p.Len())
-		p.Add(i)
-	}
-	for i := range uint32(2000) {
-		require.EqualValues(t, i, *p.At(i))
-	}
 }
 
 // A Finder agrees with a map.
@@ -103,72 +91,3 @@ func TestMapTwin(t *testing.T) {
 		require.Empty(t, maps.Collect(m.All()))
 	}
 }
-
-func TestSet(t *testing.T) {
-	var s dense.Set[uint32]
-	require.False(t, s.Has(0))
-	s.Add(0)
-	s.Add(7)
-	s.Add(7)
-	require.True(t, s.Has(0))
-	require.Equal(t, 2, s.Len())
-	s.Remove(0)
-	s.Remove(1)
-	require.Equal(t, []uint32{7}, slices.Collect(s.All()))
-	s.Clear()
-	require.Zero(t, s.Len())
-}
-
-const many = 500_000
-
-func someIDs() []graspsync.EventID {
-	rng := rand.New(rand.NewPCG(1, 1))
-	ids := make([]graspsync.EventID, many)
-	for i := range ids {
-		ids[i] = idOf(rng.Uint64())
-	}
-	return ids
-}
-
-func BenchmarkFinder(b *testing.B) {
-	ids := someIDs()
-	b.ReportAllocs()
-	for b.Loop() {
-		f := dense.NewFinder(func(n uint32) *graspsync.EventID { return &ids[n] })
-		for n := range uint32(many) {
-			if _, ok := f.Find(ids[n]); !ok {
-				f.Add(n)
-			}
-		}
-	}
-}
-
-func BenchmarkFinderAsMap(b *testing.B) {
-	ids := someIDs()
-	b.ReportAllocs()
-	for b.Loop() {
-		f := make(map[graspsync.EventID]uint32)
-		for n := range uint32(many) {
-			if _, ok := f[ids[n]]; !ok {
-				f[ids[n]] = n
-			}
-		}
-	}
-}
-
-// Copying a Map in its own order took quadratic time because entries crowded at the beginning.
-func BenchmarkMapFromMap(b *testing.B) {
-	var from numbers
-	for n := range uint32(many) {
-		from.Set(3*n, 1)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		var to numbers
-		for n := range from.Keys() {
-			to.Set(n, 1)
-		}
-	}
-}
-
-type numbers = dense.Map[uint32, uint8]

@@ -187,18 +187,6 @@ func TestEverythingComesBack(t *testing.T) {
 	})
 }
 
-func TestWithoutAStore(t *testing.T) {
-	m, l, stop := running(t, nil, Config{})
-	require.Len(t, l.Salt, SaltSize)
-	require.NoError(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{})))
-	m.Kept(Kept{Relay: relay(t, 1)})
-	m.Chunks("x", [][]byte{nil})
-	m.Forget(relay(t, 1))
-	require.NoError(t, m.Flush(t.Context()))
-	stop()
-	require.NoError(t, m.SaveChunks(t.Context(), "x", [][]byte{nil}))
-}
-
 // SaveHealth returns after its records are durable. Concurrent calls share a write, and queued
 // changes do not delay them.
 func TestSaveHealthIsDurable(t *testing.T) {
@@ -227,29 +215,6 @@ func TestSaveHealthIsDurable(t *testing.T) {
 		require.ErrorIs(t, m.SaveHealth(ctx, of(relay(t, 1), health.Record{})), context.DeadlineExceeded)
 		stop()
 		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 2), health.Record{})), writebehind.ErrEnded)
-	})
-}
-
-// The record is read when it is written, and many changes are one write.
-func TestNewestWins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newNotebook()
-		m, _, stop := running(t, store, Config{})
-		defer stop()
-		require.NoError(t, m.Flush(t.Context()))
-		n := store.count()
-		var r health.Record
-		for range 100 {
-			r.Attempts++
-			r.LastAttempt = time.Now().UTC()
-			m.Health(OfRelay(relay(t, 1), func(graspsync.RelayURL) (health.Record, bool) { return r, true }))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, n+1, store.count())
-		_, got, stop2 := running(t, store, Config{})
-		defer stop2()
-		require.Equal(t, r, got.Health[relay(t, 1)])
 	})
 }
 
@@ -286,39 +251,6 @@ func TestStoreThatFails(t *testing.T) {
 		store.fail(state.ErrFull)
 		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), state.ErrFull)
 	})
-}
-
-// A removal that failed, or followed a failed write, is repeated when the store works again.
-func TestRemovedAfterAFailure(t *testing.T) {
-	for _, rewritten := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newNotebook()
-			m, _, stop := running(t, store, Config{})
-			defer stop()
-			u := relay(t, 1)
-			m.Kept(Kept{Relay: u, Mark: time.Now(), Items: []uint64{1}})
-			m.Chunks("things", [][]byte{{1}, {2}})
-			require.NoError(t, m.Flush(t.Context()))
-			store.fail(errors.New("input/output error"))
-			if rewritten {
-				m.Kept(Kept{Relay: u, Mark: time.Now(), Items: []uint64{1, 2}})
-				m.Chunks("things", [][]byte{{1}, {3}})
-				require.Error(t, m.Flush(t.Context()))
-			}
-			m.NothingKept(u)
-			m.Chunks("things", [][]byte{{1}})
-			if !rewritten {
-				require.Error(t, m.Flush(t.Context()))
-			}
-			store.fail(nil)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			_, got, stop2 := running(t, store, Config{})
-			defer stop2()
-			require.Empty(t, got.Kept)
-			require.Equal(t, map[string][][]byte{"things": {{1}}}, got.Chunks)
-		})
-	}
 }
 
 // After any interruption and any failed writes, the loaded mark is a time at which exactly the
@@ -375,22 +307,6 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A wrong clock: marks in the future are ignored, small steps are tolerated.
-func TestClock(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		mark time.Duration
-		ok   bool
-	}{{-time.Hour, true}, {time.Second, true}, {2 * time.Minute, false}, {time.Hour * 24 * 365, false}} {
-		k := Kept{Mark: now.Add(c.mark), PassAt: now.Add(time.Hour), Items: []uint64{1}}
-		require.Equal(t, c.ok, plausible(&k, now), c.mark)
-		if c.ok {
-			require.False(t, k.Mark.After(now))
-			require.False(t, k.PassAt.After(now))
-		}
 	}
 }
 

@@ -50,53 +50,6 @@ func TestFramesTellTheTruth(t *testing.T) {
 	}
 }
 
-// With the largest possible bounds and skips between them, the frame and its end fit the limit and
-// are not half empty.
-func TestFrameHoldsWithTheLargestBounds(t *testing.T) {
-	var items []Item
-	for i := range uint64(250) { // deltas of nine digits, prefixes of 32 bytes
-		items = append(items, Item{i << 56, [32]byte{31: 1}}, Item{i << 56, [32]byte{31: 2}})
-	}
-	s := NewSet(items)
-	for _, withSkips := range []bool{true, false} {
-		for limit := minFrame; limit < minFrame+120; limit++ {
-			w := newWriter(s, limit)
-			for k := 1; ; k += 2 {
-				upper := s.boundAt(k)
-				require.Equal(t, 32, upper.size)
-				if withSkips && k%4 == 1 {
-					w.settle(k, &upper)
-				} else if !w.digest(k, &upper) {
-					break
-				}
-			}
-			w.rest()
-			requireWellFormed(t, w.out, limit)
-			requireTruthful(t, s, w.out)
-			require.Greater(t, len(w.out), limit-4*maxBound)
-		}
-	}
-}
-
-// The same for empty lists, which continue where no id fits.
-func TestFrameHoldsWithEmptyLists(t *testing.T) {
-	none := NewSet(nil)
-	for limit := minFrame; limit < minFrame+120; limit++ {
-		w := newWriter(none, limit)
-		for k := uint64(1); ; k++ {
-			upper := bound{time: k << 56, id: [32]byte{31: 1}, size: 32}
-			if k%2 == 0 {
-				w.settle(0, &upper)
-			} else if !w.list(0, &upper) {
-				break
-			}
-		}
-		w.rest()
-		requireWellFormed(t, w.out, limit)
-		require.Greater(t, len(w.out), limit-4*maxBound)
-	}
-}
-
 // The same for lists, with frames of any size.
 func TestFrameHoldsWithLists(t *testing.T) {
 	s := NewSet(numbered(1000, func(int) uint64 { return 1 << 63 }))

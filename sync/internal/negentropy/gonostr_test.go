@@ -90,13 +90,3 @@ func TestNegGoNostrAsks(t *testing.T) {
 		require.Equal(t, without(a, b), nilIfEmpty(sortIDs(have)), seed)
 	}
 }
-
-// Ranges and fingerprints are equal on both sides for any items.
-func TestNegGoNostrOpensAlike(t *testing.T) {
-	for seed := range uint64(100) {
-		items, _ := randomPair(newRand(seed), 2000)
-		msg, err := NewSession(NewSet(items), Limits{FrameSize: -1}).Open()
-		require.NoError(t, err)
-		require.Equal(t, theirs.New(goNostrVector(items), 0).Start(), hex.EncodeToString(msg))
-	}
-}

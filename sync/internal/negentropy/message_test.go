@@ -1,9 +1,6 @@
 package negentropy
 
 import (
-	"bytes"
-	"encoding/binary"
-	"math"
 	"strings"
 	"testing"
 
@@ -98,26 +95,6 @@ func TestOddMessages(t *testing.T) {
 	}
 }
 
-// If the last id list fills a frame exactly, the reference implementation adds an empty fingerprint
-// from infinity to infinity.
-func TestFrameFilledByTheLastList(t *testing.T) {
-	items := numbered(3, func(i int) uint64 { return uint64(i) })
-	s := NewSession(NewSet(nil), Limits{})
-	_, err := s.Open()
-	require.NoError(t, err)
-	msg := message(t, "61 00 00 02 03")
-	for _, it := range items {
-		msg = append(msg, it.ID[:]...)
-	}
-	nothing := NewSet(nil).fingerprint(0, 0)
-	msg = append(append(msg, 0, 0, 1), nothing[:]...)
-	reply, done, err := s.Step(msg)
-	require.NoError(t, err)
-	require.Nil(t, reply)
-	require.True(t, done)
-	require.Len(t, s.Need(), 3)
-}
-
 func TestOtherVersion(t *testing.T) {
 	set := NewSet(nil)
 	reply, err := Answer(set, []byte{0x62, 1, 2, 3}, 0)
@@ -130,86 +107,4 @@ func TestOtherVersion(t *testing.T) {
 	_, _, err = s.Step([]byte{0x60})
 	require.ErrorIs(t, err, ErrProtocol)
 	require.ErrorContains(t, err, "other version 0")
-}
-
-func TestVarintAgainstNaive(t *testing.T) {
-	r := newRand(1)
-	for range 20_000 {
-		v := r.Uint64() >> r.UintN(64)
-		naive := []byte{byte(v & 0x7f)}
-		for rest := v >> 7; rest > 0; rest >>= 7 {
-			naive = append([]byte{byte(rest) | 0x80}, naive...)
-		}
-		require.Equal(t, naive, appendVarint(nil, v))
-		d := reader{rest: append(naive, 0xff)}
-		got, err := d.varint("number")
-		require.NoError(t, err)
-		require.Equal(t, v, got)
-		require.Len(t, d.rest, 1)
-	}
-}
-
-// The reader reads all messages of the writer with the same bounds.
-func TestWriterAndReaderAgree(t *testing.T) {
-	for seed := range uint64(200) {
-		r := newRand(seed)
-		items, _ := randomPair(r, 400)
-		if r.IntN(2) == 0 {
-			for i := range items {
-				items[i].CreatedAt = r.Uint64N(math.MaxUint64)
-			}
-		}
-		set := NewSet(items)
-		w := newWriter(set, -1)
-		type piece struct {
-			hi int
-			m  mode
-		}
-		var pieces []piece
-		for w.at < set.Len() {
-			hi := w.at + 1 + r.IntN(set.Len()-w.at)
-			upper := bound{time: infinity}
-			if hi < set.Len() {
-				upper = set.boundAt(hi)
-			}
-			p := piece{hi, mode(r.IntN(3))}
-			switch p.m {
-			case modeSkip:
-				w.settle(hi, &upper)
-				if n := len(pieces); n > 0 && pieces[n-1].m == modeSkip {
-					pieces = pieces[:n-1]
-				}
-			case modeFingerprint:
-				require.True(t, w.digest(hi, &upper))
-			case modeIDs:
-				require.True(t, w.list(hi, &upper))
-			}
-			pieces = append(pieces, p)
-		}
-		if n := len(pieces); n > 0 && pieces[n-1].m == modeSkip {
-			pieces = pieces[:n-1]
-		}
-		d, at := reader{rest: w.out[1:]}, 0
-		for _, p := range pieces {
-			sec, ok, err := d.next()
-			require.NoError(t, err)
-			require.True(t, ok)
-			require.Equal(t, p.m, sec.mode)
-			hi := set.search(at, &sec.upper)
-			require.Equal(t, p.hi, hi)
-			switch p.m {
-			case modeFingerprint:
-				fp := set.fingerprint(at, hi)
-				require.Equal(t, fp[:], sec.fingerprint)
-			case modeIDs:
-				var ids bytes.Buffer
-				require.NoError(t, binary.Write(&ids, binary.BigEndian, set.ids[at:hi]))
-				require.Equal(t, ids.Bytes(), sec.ids)
-			}
-			at = hi
-		}
-		_, ok, err := d.next()
-		require.NoError(t, err)
-		require.False(t, ok)
-	}
 }

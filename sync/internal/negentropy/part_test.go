@@ -1,7 +1,6 @@
 package negentropy
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -72,30 +71,6 @@ func TestPartsReconcile(t *testing.T) {
 		require.Equal(t, shared, ok)
 		require.True(t, !ok || at == oldest)
 	}
-}
-
-// All ids before WaitServed are known or in Need, whenever a session ends.
-func TestSettled(t *testing.T) {
-	cut := 0
-	for seed := range uint64(200) {
-		r := newRand(seed)
-		ours, theirs := randomPair(r, 4_000)
-		s := NewSession(NewSet(ours), Limits{FrameSize: 4096, MaxRounds: 1 + r.IntN(12)})
-		require.Zero(t, s.Settled())
-		_, err := reconcile(s, ourPeer(NewSet(theirs), 4096))
-		if err == nil {
-			continue
-		}
-		require.True(t, errors.Is(err, ErrRounds))
-		if s.Settled() > 0 {
-			cut++
-		}
-		need := s.Need()
-		for _, id := range without(between(theirs, 0, max(s.Settled(), 1)-1), ours) {
-			require.True(t, slices.Contains(need, id), "seed %d: an id from before %d", seed, s.Settled())
-		}
-	}
-	require.Greater(t, cut, 10)
 }
 
 // A peer with more differences than one session takes is reconciled in several sessions. Each

@@ -72,42 +72,6 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-func TestVectorsVarint(t *testing.T) {
-	for _, c := range loadVectors[struct{ Value, Hex string }](t, "varint.json").Cases {
-		v, err := strconv.ParseUint(c.Value, 10, 64)
-		require.NoError(t, err)
-		require.Equal(t, c.Hex, hex.EncodeToString(appendVarint(nil, v)), c.Value)
-
-		r := reader{rest: unhex(t, c.Hex)}
-		got, err := r.varint("number")
-		require.NoError(t, err, c.Value)
-		require.Equal(t, v, got)
-		require.Empty(t, r.rest)
-	}
-}
-
-type hexVector struct {
-	Name string
-	Set  vectorSet
-	Hex  string
-}
-
-func TestVectorsFingerprint(t *testing.T) {
-	for _, c := range loadVectors[hexVector](t, "fingerprint.json").Cases {
-		s := c.Set.set(t)
-		fp := s.fingerprint(0, s.Len())
-		require.Equal(t, c.Hex, hex.EncodeToString(fp[:]), c.Name)
-	}
-}
-
-func TestVectorsOpen(t *testing.T) {
-	for _, c := range loadVectors[hexVector](t, "open.json").Cases {
-		msg, err := NewSession(c.Set.set(t), Limits{FrameSize: -1}).Open()
-		require.NoError(t, err)
-		require.Equal(t, c.Hex, hex.EncodeToString(msg), c.Name)
-	}
-}
-
 // Without a frame limit both implementations write the same bytes.
 func TestVectorsTranscript(t *testing.T) {
 	f := loadVectors[struct {

@@ -44,43 +44,6 @@ func req(t *testing.T, r Result) wire.Request {
 	return r.Send[i]
 }
 
-// A normal connection: the live subscription first, then all stored events.
-func TestLiveFirstThenEverything(t *testing.T) {
-	f := New(defaults())
-	_, ok := f.NextWake()
-	require.False(t, ok)
-	live := req(t, f.Connected(start))
-	require.True(t, live.Filters[0].LimitZero)
-	require.Equal(t, Kinds(), live.Filters[0].Kinds)
-	require.Equal(t, []int{30617, 1617, 1618, 1621, 5, 62}, Kinds())
-
-	// Some relays answer limit 0 with stored events. These are not new.
-	r := f.Receive(start, msg(live.Sub, event(1, 1621, start.Add(-time.Hour))))
-	require.False(t, r.Event.IsZero())
-	require.False(t, r.Live)
-	page := req(t, f.Receive(start, eose(live.Sub)))
-	require.Nil(t, page.Filters[0].Since)
-	require.Equal(t, 500, page.Filters[0].Limit)
-	r = f.Receive(start, msg(live.Sub, event(2, 1621, start)))
-	require.True(t, r.Live)
-	require.False(t, f.Receive(start, msg(page.Sub, event(3, 1621, start))).Event.IsZero())
-	require.True(t, f.Receive(start, msg(page.Sub, event(4, 30618, start))).Event.IsZero(), "not asked for")
-	require.True(t, f.Receive(start, msg("other", event(5, 1621, start))).Event.IsZero())
-	require.Equal(t, Result{}, f.Receive(start, eose("other")))
-	require.False(t, f.Complete())
-	r = f.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: page.Sub, Hint: wire.HintFinish})
-	require.True(t, r.Read)
-	require.Equal(t, 1, r.Events)
-	require.True(t, f.Complete())
-
-	wake, ok := f.NextWake()
-	require.True(t, ok)
-	require.Equal(t, start.Add(15*time.Minute), wake)
-	require.Equal(t, Result{}, f.Tick(wake.Add(-1)))
-	recent := req(t, f.Tick(wake))
-	require.Equal(t, start.Add(-15*time.Minute).Unix(), int64(*recent.Filters[0].Since))
-}
-
 // T11: after a lost connection events are read again from before the loss.
 func TestTrapT11_ReadAgainFromBeforeTheLoss(t *testing.T) {
 	f := New(defaults())
@@ -96,42 +59,6 @@ func TestTrapT11_ReadAgainFromBeforeTheLoss(t *testing.T) {
 	live = req(t, f.Connected(later))
 	page = req(t, f.Receive(later, eose(live.Sub)))
 	require.Equal(t, lost.Add(-15*time.Minute).Unix(), int64(*page.Filters[0].Since))
-}
-
-func TestRefusedAndSilent(t *testing.T) {
-	connected := func() (*Feed, string, string) {
-		f := New(defaults())
-		live := req(t, f.Connected(start)).Sub
-		return f, live, req(t, f.Receive(start, eose(live))).Sub
-	}
-	for _, closed := range []int{0, 1} {
-		f, live, page := connected()
-		r := f.Receive(start, wire.Message{Type: wire.TypeClosed, Sub: []string{live, page}[closed], Text: "error: lag"})
-		require.ErrorIs(t, r.Err, ErrEnded)
-		require.ErrorContains(t, r.Err, "lag")
-		require.NoError(t, f.Receive(start, wire.Message{Type: wire.TypeClosed, Sub: "old"}).Err)
-	}
-	f, _, page := connected()
-	require.ErrorIs(t, f.Tick(start.Add(30*time.Second)).Err, ErrSilent)
-	for i := range 20 { // slow messages
-		require.NoError(t, f.Receive(start.Add(time.Duration(i)*20*time.Second), msg(page, event(i, 1621, start))).Err)
-	}
-	require.ErrorIs(t, f.Tick(start.Add(5*time.Minute)).Err, ErrSilent)
-	f = New(defaults())
-	f.Connected(start)
-	require.ErrorIs(t, f.Tick(start.Add(30*time.Second)).Err, ErrSilent, "the subscription is not answered")
-
-	f, _, page = connected()
-	f.Receive(start, wire.Message{Type: wire.TypeNotice, Text: "could not connect to database"})
-	require.ErrorIs(t, f.Receive(start, eose(page)).Err, ErrEnded, "a NOTICE without events is no answer")
-
-	f, _, page = connected()
-	var err error
-	for i := 0; err == nil; i++ {
-		require.LessOrEqual(t, i, 5_000)
-		err = f.Receive(start, msg(page, event(i, 1621, start))).Err
-	}
-	require.ErrorIs(t, err, ErrEndless)
 }
 
 // world is a relay with a page cap that cuts connections, and the results.

@@ -38,36 +38,6 @@ func index(most, waiting int) *pending.RejectedIndex {
 	})
 }
 
-// Waiting events are returned once, in arrival order. Ids without their events are requested from
-// their relay.
-func TestArrived(t *testing.T) {
-	r := index(100, 10)
-	on := graspsync.OnEvent(id(99))
-	for i := range 4 {
-		n := note(t, 10-i, i%2, on, graspsync.OnEvent(id(50+i)))
-		n.Waits = i > 0
-		r.Add(n)
-	}
-	require.True(t, r.Awaits(pending.KeyOf(on)))
-	whole, ask := r.Arrived([]pending.Key{pending.KeyOf(on), pending.KeyOf(graspsync.OnEvent(id(51)))})
-	var ids []graspsync.EventID
-	for _, w := range whole {
-		ids = append(ids, w.ID)
-	}
-	require.Equal(t, []graspsync.EventID{id(9), id(8), id(7)}, ids)
-	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 0): {id(10)}}, ask)
-	require.False(t, r.Has(id(10)), "it is requested")
-	whole, ask = r.Arrived([]pending.Key{pending.KeyOf(on)})
-	require.Empty(t, whole)
-	require.Empty(t, ask)
-	for i := range 4 {
-		r.Forget(id(10 - i))
-	}
-	require.True(t, r.Idle())
-	require.Zero(t, r.Len())
-	require.Zero(t, r.Held())
-}
-
 // A relay host that fills the index loses its own oldest ids and events.
 func TestRelayHostsShare(t *testing.T) {
 	r := index(30, 9)
@@ -105,26 +75,6 @@ func TestRelayHostsShare(t *testing.T) {
 	require.LessOrEqual(t, r.Len(), 30)
 }
 
-// Ids last for days, whole rejected events for minutes.
-func TestExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := index(100, 10)
-		n := note(t, 1, 1, graspsync.OnEvent(id(9)))
-		n.Fresh = true
-		r.Add(n)
-		time.Sleep(3 * time.Minute)
-		r.Add(note(t, 2, 1))
-		require.Equal(t, pending.Held{}, r.Held())
-		require.Len(t, r.EventKeys(nostr.Filter{Kinds: []int{graspsync.KindState}}), 2)
-		time.Sleep(7*24*time.Hour - 2*time.Minute)
-		require.False(t, r.Has(id(1)))
-		require.True(t, r.Has(id(2)))
-		r.Add(note(t, 3, 1))
-		require.Equal(t, 2, r.Len())
-		require.True(t, r.Idle())
-	})
-}
-
 // An event without room is judged again in turn. If only the id is left, it is requested after an
 // hour.
 func TestWithoutRoom(t *testing.T) {
@@ -156,60 +106,6 @@ func TestWithoutRoom(t *testing.T) {
 		require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 1): {id(0)}}, ask)
 		ask, _, _ = r.Overdue(10)
 		require.Empty(t, ask)
-	})
-}
-
-// Whole events are found by their tags for as long as they are whole.
-func TestKeysByTag(t *testing.T) {
-	r := index(100, 2)
-	byTag := func(value string) int {
-		return len(r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"other", value}}}))
-	}
-	for i := range 4 { // two evict two
-		n := note(t, i, 1)
-		n.Incoming.Event.Tags = nostr.Tags{{"e", "all"}, {"e", fmt.Sprint(i)}, {"e"}, {"long", "x"}}
-		n.Waits = true
-		r.Add(n)
-	}
-	require.Equal(t, 2, byTag("all"))
-	require.Zero(t, byTag("1"))
-	require.Equal(t, 1, byTag("2"))
-	r.Forget(id(2))
-	require.Zero(t, byTag("2"))
-	require.Equal(t, 1, byTag("all"))
-	require.Empty(t, r.EventKeys(nostr.Filter{Tags: nostr.TagMap{"e": {"all"}, "p": {"all"}}}))
-}
-
-// An unsaved event is kept whole until it is due. If only the id is left, it is requested at
-// growing intervals until its relay no longer has it.
-func TestUnsaved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := index(100, 10)
-		n := note(t, 1, 1)
-		n.Unsaved, n.Due = true, time.Now().Add(4*time.Second)
-		r.Add(n)
-		require.True(t, r.Has(id(1)))
-		require.Empty(t, r.EventKeys(nostr.Filter{}), "it is not stored")
-		turn, next := r.InTurn(9, time.Now(), time.Time{}, time.Time{})
-		require.Empty(t, turn)
-		require.Equal(t, n.Due, next)
-		time.Sleep(time.Second)
-		turn, _ = r.InTurn(9, time.Now(), time.Time{}, time.Now())
-		require.Len(t, turn, 1, "others are saved")
-		n.Due = time.Time{}
-		r.Add(n)
-		require.Equal(t, 1, r.Unsaved())
-		require.False(t, r.Has(id(1)))
-		began, requests := time.Now(), 0
-		for gone := 0; gone == 0; time.Sleep(time.Minute) {
-			var ask map[graspsync.RelayURL][]graspsync.EventID
-			ask, gone, _ = r.Overdue(10)
-			requests += len(ask)
-		}
-		require.Equal(t, 13, requests)
-		require.InDelta(t, 28, time.Since(began).Hours(), 1)
-		require.Zero(t, r.Unsaved())
-		require.Zero(t, r.Len())
 	})
 }
 

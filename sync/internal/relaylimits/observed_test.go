@@ -1,14 +1,11 @@
 package relaylimits
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Facts narrow the declared limits until they expire, never below the minimum of every relay.
@@ -45,72 +42,6 @@ func TestNarrowedByWhatWasLearned(t *testing.T) {
 		c.want(&want)
 		require.Equal(t, want, o.Effective(said, now), c.kind.String())
 		require.Equal(t, Limits{Requests: said}, o.Effective(said, now.Add(time.Hour)), "it is believed no more")
-	}
-}
-
-// A fact that is narrower than the known limit applies immediately.
-func TestNarrow(t *testing.T) {
-	l := Limits{Requests: Requests{MaxMessage: 65_536, MaxFilters: 20}}
-	for _, c := range []struct {
-		kind  Kind
-		value int
-		news  bool
-		want  func(l *Limits)
-	}{
-		{MaxFilters, 20, false, func(*Limits) {}},
-		{MaxFilters, 0, false, func(*Limits) {}},
-		{MaxFilters, 19, true, func(l *Limits) { l.MaxFilters = 19 }},
-		{MaxValues, 500, true, func(l *Limits) { l.MaxValues = 500 }},
-		{MaxValues, 501, false, func(*Limits) {}},
-		{NoLimitZero, 1, true, func(l *Limits) { l.NoLimitZero, l.MaxMessage = true, 65_536-19*9 }},
-		{NoLimitZero, 1, false, func(*Limits) {}},
-		{NeedsKinds, 1, true, func(l *Limits) { l.NeedsKinds = true }},
-		{NoNotes, 1, true, func(l *Limits) { l.NoNotes = true }},
-		{NoNotes, 1, false, func(*Limits) {}},
-		{MaxRetained, 9_000, true, func(l *Limits) { l.MaxRetained = 9_000 }},
-		{NegentropyMax, 70, true, func(l *Limits) { l.NegentropyMax = 70 }},
-		{MaxSubscriptions, 7, true, func(l *Limits) { l.MaxSubscriptions = 7 }},
-		{MaxMessage, 900, true, func(l *Limits) { l.MaxMessage = 900 }},
-	} {
-		want := l
-		c.want(&want)
-		require.Equal(t, c.news, l.Narrow(c.kind, c.value), c.kind.String())
-		require.Equal(t, want, l, c.kind.String())
-	}
-}
-
-// Declared limits are clamped between the minimum of every relay and the maximum that is needed.
-func TestDeclared(t *testing.T) {
-	usual := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
-	require.Equal(t, usual, Declared(wire.Info{}, usual))
-	require.Equal(t, Requests{MaxMessage: 4_096, MaxFilters: 1, MaxSubscriptions: 2},
-		Declared(wire.Info{MaxMessageLength: 1, MaxFilters: 1, MaxSubscriptions: 1}, usual))
-	require.Equal(t, Requests{MaxMessage: 131_072, MaxFilters: 100, MaxSubscriptions: 200},
-		Declared(wire.Info{MaxMessageLength: 1 << 30, MaxFilters: 1 << 30, MaxSubscriptions: 1 << 30}, usual))
-}
-
-// A thousand values are set aside until they expire, and expired ones make room.
-func TestValuesSetAside(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	var s Observed
-	value := func(n int) Value { return Value{Tag: "e", Value: fmt.Sprint(n)} }
-	for n := range 1_001 {
-		s.SetAside(value(n), now.Add(time.Duration(1+n%2)*time.Hour))
-		aside := s.Aside(now)
-		require.Len(t, aside, min(n+1, 1_000))
-	}
-	require.NotContains(t, s.aside, value(1_000))
-	require.Len(t, s.AllAside(), 1_000)
-	aside := s.Aside(now.Add(time.Hour - 1))
-	require.Len(t, aside, 1_000)
-	aside = s.Aside(now.Add(time.Hour))
-	require.Len(t, aside, 500)
-	require.Len(t, s.aside, 500)
-	s.SetAside(value(1_000), now.Add(2*time.Hour))
-	all := s.AllAside()
-	require.Len(t, all, 501)
-	for i := range all[1:] {
-		require.Less(t, all[i].Value, all[i+1].Value, "in an order, so that the same is written once")
 	}
 }
 
