@@ -2,7 +2,6 @@ package rules_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -267,27 +266,6 @@ func TestWhatIsBlocked(t *testing.T) {
 	require.Empty(t, reason)
 	reason, _ = b.Blocks(graspsync.Event{})
 	require.Empty(t, reason)
-}
-
-// failing is a Store whose writes fail.
-type failing struct{ state.Store }
-
-var errDisk = errors.New("disk full")
-
-func (failing) Put(_ context.Context, _ ...state.Record) error {
-	return errDisk
-}
-
-// A change that could not be saved has no effect.
-func TestNotKept(t *testing.T) {
-	b, err := rules.Open(t.Context(), failing{state.NewMemory()}, rules.Config{})
-	require.NoError(t, err)
-	alice := relaytest.NewKey("alice")
-	name := "x"
-	require.ErrorIs(t, b.Set(t.Context(), rules.Rule{Action: rules.Block, Subject: rules.OfAuthor(alice.PubKey())}), errDisk)
-	require.ErrorIs(t, b.Describe(t.Context(), rules.ServerInfo{Name: &name}), errDisk)
-	require.Empty(t, b.All())
-	require.Nil(t, b.About().Name)
 }
 
 // A server blocks one author.
