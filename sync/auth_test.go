@@ -3,7 +3,6 @@ package sync_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -104,109 +101,6 @@ func TestAuthWithoutSigner(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An authentication that failed once or expired proves nothing about the next connection. Before,
-// the relay was unused until its connection ended for another reason.
-func TestAuthThatMayPass(t *testing.T) {
-	racetest.Amounts(t)
-	const expires = 2 * time.Hour
-	for name, first := range map[string]func(c *relaytest.ConnScript, id graspsync.EventID) (accepts bool){
-		"no answer": func(*relaytest.ConnScript, graspsync.EventID) bool { return false },
-		"its error": func(c *relaytest.ConnScript, id graspsync.EventID) bool {
-			c.Send(wire.Message{Type: wire.TypeOK, ID: id, Text: "error: could not reach the database", Size: 100})
-			return false
-		},
-		"runs out": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				var mu sync.Mutex
-				var auths int
-				authed := make(map[int]bool)
-				a := net.Add("wss://a.example", relaytest.Behavior{
-					OnConnect: func(c *relaytest.ConnScript) {
-						c.Send(wire.Message{Type: wire.TypeAuth, Text: "one", Size: 20})
-						if first != nil || c.Conn() > 1 {
-							return
-						}
-						time.AfterFunc(expires, func() {
-							mu.Lock()
-							authed[c.Conn()] = false
-							mu.Unlock()
-							c.Send(wire.Message{Type: wire.TypeAuth, Text: "two", Size: 20})
-							for _, s := range c.Relay().Subscriptions() {
-								c.Send(wire.Message{Type: wire.TypeClosed, Sub: s.ID, Text: "auth-required: session expired", Size: 60})
-							}
-						})
-					},
-					Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-						mu.Lock()
-						defer mu.Unlock()
-						if asks(req) && !authed[c.Conn()] {
-							c.Send(refusalOf(req, "auth-required: who are you"))
-							return true
-						}
-						if req.Type != wire.TypeAnswer {
-							return false
-						}
-						id, _ := graspsync.ParseEventID(req.Event.ID)
-						if auths++; auths == 1 && first != nil && !first(c, id) {
-							return true
-						}
-						authed[c.Conn()] = true
-						c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: true, Size: 100})
-						return true
-					},
-				})
-				r, owner := hosted(t, net, relaysync.Config{Signer: newSigner()}, "a.example")
-				defer r.stop()
-				after(30 * time.Minute)
-				if first != nil {
-					s := r.relay("wss://a.example")
-					require.Equal(t, uint64(1), s.Connects, "it is not signed for again and again")
-					require.Empty(t, s.Following, "nothing is followed")
-				}
-				after(3 * time.Hour)
-				issue := owner.Issue(at(0), owner.Ref("repo"), "issue")
-				a.Publish(issue)
-				after(time.Minute)
-				require.True(t, r.has(issue))
-				s := r.relay("wss://a.example")
-				require.Equal(t, uint64(2), s.Connects)
-				require.Equal(t, "live", s.Following)
-				require.Equal(t, 2, answers(a))
-			})
-		})
-	}
-}
-
-// A relay that accepts authentication and still refuses requests is tried on a new connection from
-// time to time, but not repeatedly in a short time.
-func TestAuthThatIsNeverEnough(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{
-			OnConnect: func(c *relaytest.ConnScript) { c.Send(wire.Message{Type: wire.TypeAuth, Text: "one", Size: 20}) },
-			Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-				if asks(req) {
-					c.Send(refusalOf(req, "auth-required: who are you"))
-				}
-				if req.Type == wire.TypeAnswer {
-					id, _ := graspsync.ParseEventID(req.Event.ID)
-					c.Send(wire.Message{Type: wire.TypeOK, ID: id, Accepted: true, Size: 100})
-				}
-				return true
-			},
-		})
-		r, _ := hosted(t, net, relaysync.Config{Signer: newSigner()}, "a.example")
-		defer r.stop()
-		after(24 * time.Hour)
-		require.Greater(t, answers(a), 5)
-		require.LessOrEqual(t, answers(a), 24)
-	})
 }
 
 // forger signs another event than the one it was given.

@@ -1,10 +1,7 @@
 package sync_test
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +11,6 @@ import (
 	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Relays beyond MaxConnections, including a bootstrap relay, were never dialed.
@@ -69,66 +65,4 @@ func TestRelaysBeyondTheBound(t *testing.T) {
 		require.Len(t, r.manager.Status().Relays, 1)
 		require.Equal(t, "live", r.relay("wss://c.example").Phase)
 	})
-}
-
-// Each NOTICE of many caused a log line and a step of the loop.
-func TestNoticeStorm(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log bytes.Buffer
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, _ := hosted(t, net, relaysync.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, "a.example")
-		after(time.Minute)
-		for range 2000 {
-			a.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate-limited: slow down"},
-				wire.Message{Type: wire.TypeNotice, Text: "hello"})
-			after(time.Millisecond)
-		}
-		r.stop()
-		require.Less(t, strings.Count(log.String(), "\n"), 20)
-	})
-}
-
-// A relay may report a lost session, because it answered before it stored the session or because it
-// dropped it. Neither loses events.
-func TestNegentropySessionLost(t *testing.T) {
-	for name, b := range map[string]relaytest.Behavior{
-		"for good": {Reconciling: relaytest.Reconciling{NegRounds: 1}},
-		"at first": {Handle: func() func(*relaytest.ConnScript, wire.Request) bool {
-			left := 2
-			return func(c *relaytest.ConnScript, req wire.Request) bool {
-				if req.Type != wire.TypeNegSend || left == 0 {
-					return false
-				}
-				left--
-				c.Send(wire.Message{Type: wire.TypeNegErr, Sub: req.Sub, Text: "CLOSED"})
-				return true
-			}
-		}()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				b.NegFrame = 4096 // so that several rounds are needed
-				a := net.Add("wss://a.example", b)
-				owner := relaytest.NewCheapKey("owner")
-				var issues []*nostr.Event
-				for i := range 1000 {
-					issues = append(issues, owner.Issue(at(time.Duration(i+1)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
-				}
-				a.Publish(issues...)
-				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-				defer r.stop()
-				after(10 * time.Minute)
-				for _, ev := range issues {
-					require.True(t, r.has(ev))
-				}
-				require.Equal(t, uint64(1), r.relay("wss://a.example").Connects)
-				require.Equal(t, "live", r.relay("wss://a.example").Phase)
-				if name == "at first" {
-					require.Equal(t, "NIP-77", r.relay("wss://a.example").Method)
-				}
-			})
-		})
-	}
 }

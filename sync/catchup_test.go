@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -43,28 +41,6 @@ func TestTrapT6_NeverEOSE(t *testing.T) {
 	})
 }
 
-// The own feed lost events if there were many in a short time.
-func TestTrapT11_FeedOverrun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{FeedQueue: 10}), "a.example")
-		defer r.stop()
-		after(time.Minute)
-		var comments []*nostr.Event
-		for i := range 100 {
-			issue := owner.Issue(at(time.Hour), owner.Ref("repo"), fmt.Sprint(i))
-			r.save(issue)
-			comments = append(comments, owner.Comment(at(time.Minute), issue, "only there"))
-		}
-		a.Publish(comments...)
-		after(time.Minute)
-		for _, c := range comments {
-			require.True(t, r.has(c))
-		}
-	})
-}
-
 // Pages were counted after the policy, so that a page of foreign events ended the paging (H1), and
 // after deduplication by a library (H2).
 func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
@@ -87,37 +63,6 @@ func TestTrapH1H2_CountedAtTheWire(t *testing.T) {
 		require.True(t, r.has(state))
 		require.Zero(t, r.relay("wss://b.example").Gaps)
 		require.GreaterOrEqual(t, r.relay("wss://b.example").Events, uint64(61))
-	})
-}
-
-// Pages bring states before their older announcements, and waiting states count against the quota
-// of their relay. A relay with thousands of states was blocked by its own states.
-func TestStatesDoNotHoldUpTheirAnnouncements(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Cap: 500, Negentropy: relaytest.NegNotice})
-		var states []*nostr.Event
-		for i := range 50 {
-			owner := relaytest.NewCheapKey(fmt.Sprint("owner of many ", i))
-			for j := range 100 {
-				id, age := fmt.Sprint("repo", j), time.Duration(100*i+j)*time.Minute
-				a.Publish(owner.Hosted(at(1000*time.Hour+age), id, us, "a.example"))
-				states = append(states, owner.State(at(age), id, nil, ""))
-				a.Publish(states[len(states)-1])
-			}
-		}
-		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(2 * time.Minute)
-		here := 0
-		for _, state := range states {
-			if r.has(state) {
-				here++
-			}
-		}
-		require.Len(t, states, here, "after 2 min")
-		require.Zero(t, r.relay("wss://a.example").Gaps)
 	})
 }
 

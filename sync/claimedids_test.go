@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -149,38 +148,5 @@ func TestClaimedIDsHaveRoomInCommon(t *testing.T) {
 		for _, ev := range events {
 			require.True(t, r.has(ev))
 		}
-	})
-}
-
-// lookUps counts the ids that are looked up in a store.
-type lookUps struct {
-	*memstore.Store
-	ids atomic.Int64
-}
-
-func (s *lookUps) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
-	s.ids.Add(int64(len(ids)))
-	return s.Store.Has(ctx, ids)
-}
-
-// All remaining claimed ids were looked up in the store again after each thousand received events:
-// 19 million lookups for 196,000 ids.
-func TestClaimedIDsAreLookedUpOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, junk := relaytest.NewNetwork(), relaytest.NewCheapKey("junk")
-		c := &fetchClaims{messages: 1, each: 12_000, only: 1, real: make(map[string]*nostr.Event)}
-		for i := range 120 {
-			ev := junk.Event(at(time.Hour), 1, fmt.Sprint("junk ", i))
-			c.real[ev.ID] = ev
-		}
-		net.Add("wss://a.example", c.behavior())
-		store := &lookUps{Store: memstore.New()}
-		owner := relaytest.NewCheapKey("owner")
-		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r := start(t, net, store, relaysync.Config{})
-		defer r.stop()
-		after(20 * time.Minute)
-		require.Positive(t, c.served.Load())
-		require.Less(t, store.ids.Load(), int64(3*c.each))
 	})
 }

@@ -142,34 +142,3 @@ func TestTrapT9_LiveDoesNotAccumulate(t *testing.T) {
 		require.Equal(t, 21, len(a.Dials()))
 	})
 }
-
-// An answer for a forgotten relay crashed the loop or leaked.
-func TestTrapT13_ForgottenWhileAsked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{Latency: 30 * time.Second})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		after(40 * time.Second) // requests were sent, and answers are in transit
-		r.save(owner.Hosted(at(0), "repo", us))
-		after(time.Minute)
-		require.Empty(t, r.manager.Status().Relays)
-		r.stop()
-	})
-}
-
-// A bootstrap relay waited behind all relays that strangers list.
-func TestBootstrapComesFirst(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		boot := net.Add("wss://boot.example", relaytest.Behavior{})
-		var hosts []string
-		for i := range 15 {
-			hosts = append(hosts, fmt.Sprintf("dead%d.example", i))
-			net.Add("wss://"+hosts[i], relaytest.Behavior{NoAnswer: true})
-		}
-		r, _ := hosted(t, net, relaysync.Config{Bootstrap: []graspsync.RelayURL{boot.URL()}}, hosts...)
-		defer r.stop()
-		after(time.Second)
-		require.Equal(t, 1, boot.Connections().Open)
-	})
-}

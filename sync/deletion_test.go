@@ -87,38 +87,3 @@ func (a *asked) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
 	time.Sleep(question)
 	return a.Store.Deleted(ctx, ev)
 }
-
-// A deletion of a hundred unknown events by a stranger caused two hundred queries of the store. A
-// thousand such deletions delayed an honest event by ten seconds.
-func TestDeletionsOfWhatIsNowhere(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		const deletions = 1_000
-		net := relaytest.NewNetwork()
-		evil := net.Add("wss://evil.example", relaytest.Behavior{})
-		honest := net.Add("wss://honest.example", relaytest.Behavior{})
-		store := &asked{Store: memstore.New()}
-		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("stranger")
-		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "evil.example", "honest.example"))
-		r := start(t, net, store, relaysync.Config{})
-		defer r.stop()
-		after(5 * time.Minute)
-		before := store.questions.Load()
-		for i := range deletions {
-			evil.Publish(deletionOf(stranger, time.Duration(i)*time.Second, 100, fmt.Sprintf("%064x", 1_000+i),
-				nostr.Tag{"a", owner.Ref("repo").String()}))
-		}
-		issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
-		began := time.Now()
-		honest.Publish(issue)
-		for !r.has(issue) && time.Since(began) < time.Minute {
-			after(10 * time.Millisecond)
-		}
-		took := time.Since(began)
-		after(time.Minute)
-		each := float64(store.questions.Load()-before) / deletions
-		t.Logf("%d deletions: %.1f questions to the store each, an honest event beside them stored after %s", deletions, each, took)
-		require.Less(t, each, 5.0)
-		require.Less(t, took, time.Second)
-	})
-}

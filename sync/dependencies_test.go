@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -51,59 +50,6 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 			{Key: carol.PubKey(), Role: relaysync.RoleMember, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
 		}, s.Maintainers)
 		require.Zero(t, r.manager.Status().Events.Waiting)
-	})
-}
-
-// A waiting event that is evicted is not lost, because the next pass fetches it again.
-func TestWaitingIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{Waiting: 3}), "a.example")
-		defer r.stop()
-		bob := relaytest.NewCheapKey("bob")
-		var states []*nostr.Event
-		for i := range 10 {
-			states = append(states, bob.State(at(time.Hour), fmt.Sprint("repo", i), nil, ""))
-		}
-		a.Publish(states...)
-		after(time.Minute)
-		s := r.manager.Status().Events
-		require.Equal(t, int64(3), s.Waiting)
-		require.Equal(t, uint64(7), s.Dropped["waiting"])
-		for i := range 10 {
-			r.save(bob.Hosted(at(30*time.Minute), fmt.Sprint("repo", i), us, "a.example"))
-		}
-		after(25 * time.Hour)
-		for _, ev := range states {
-			require.True(t, r.has(ev))
-		}
-	})
-}
-
-// Expired, protected and future events are rejected. A future event is accepted when its time has
-// come.
-func TestEventsOfAnotherTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		ref := nostr.Tag{"a", owner.Ref("repo").String()}
-		ahead := owner.Event(at(-2*time.Hour), 1621, "tomorrow", ref)
-		expired := owner.Event(at(time.Hour), 1621, "gone", ref, nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))})
-		protected := owner.Event(at(time.Hour), 1621, "mine", ref, nostr.Tag{"-"})
-		fine := owner.Event(at(-14*time.Minute), 1621, "clocks differ", ref)
-		a.Publish(ahead, expired, protected, fine)
-		after(5 * time.Minute)
-		for _, ev := range []*nostr.Event{ahead, expired, protected} {
-			require.False(t, r.has(ev), ev.Content)
-		}
-		require.True(t, r.has(fine))
-		after(26 * time.Hour)
-		require.True(t, r.has(ahead))
-		require.False(t, r.has(expired))
-		require.False(t, r.has(protected))
 	})
 }
 

@@ -2,7 +2,6 @@ package sync_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // threadReply returns a note that tags only the event that it answers, and no root event or
@@ -197,126 +195,4 @@ func TestAnswersTakeNobodysPlace(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Filters that must be split for a relay need more subscriptions than planned. Together with
-// replacements they exceeded the relay's maximum by one.
-func TestAnswersThatAreSplit(t *testing.T) {
-	for _, most := range []int{6, 7} {
-		bubble(t, func(t *testing.T) {
-			net := relaytest.NewNetwork()
-			a := net.Add("wss://a.example", relaytest.Behavior{
-				MaxSubs: most, MaxFilters: 5, Info: wire.Info{MaxSubscriptions: most, MaxFilters: 5}, Refusals: relaytest.Refusals{RefuseTagValuesOver: 10},
-			})
-			owner, ann := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann")
-			r := &rig{t: t, store: memstore.New()}
-			r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-			var issues, comments []*nostr.Event
-			for i := range 7 {
-				issues = append(issues, owner.Issue(at(20*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
-			}
-			for i := range 39 {
-				comments = append(comments, ann.Comment(at(19*time.Hour), issues[i%7], fmt.Sprint(i)))
-			}
-			r.save(issues...)
-			r.save(comments...)
-			r = start(t, net, r.store, relaysync.Config{})
-			defer r.stop()
-			after(10 * time.Minute)
-			for i := range 8 {
-				a.Publish(threadReply(ann, at(0), comments[i], "a reply"))
-				after(time.Minute)
-				issue := owner.Issue(at(0), owner.Ref("repo"), fmt.Sprint("new", i))
-				a.Publish(issue)
-				after(time.Second)
-				require.True(t, r.has(issue), "of %d: %d", most, i)
-				after(time.Minute)
-			}
-			after(time.Hour)
-			for _, v := range a.Violations() {
-				require.NotEqual(t, relaytest.ViolationManySubs, v.Kind, "%v", v)
-			}
-		})
-	}
-}
-
-// A stranger with a long chain of own replies is limited, and takes nothing from others: no room of
-// other layers, and no room of replies to other events.
-func TestAnsweringOneselfIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		ann, eve := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("eve")
-		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
-		spam := eve.Comment(at(9*time.Hour), issue, "spam")
-		a.Publish(issue, spam)
-		after(time.Minute)
-		for i := range 2_000 {
-			down := threadReply(eve, at(8*time.Hour), spam, fmt.Sprint(i))
-			r.save(down)
-			if i%10 == 0 {
-				spam = down // deeper and deeper
-			}
-		}
-		after(time.Minute)
-		s := r.relay("wss://a.example")
-		require.LessOrEqual(t, s.Descendants, 500)
-		require.Equal(t, s.Descendants, s.DescendantsLive)
-		require.NotZero(t, r.manager.Status().Events.Dropped["descendants"])
-		requests := len(a.Requests())
-
-		comment := ann.Comment(at(0), issue, "honest")
-		a.Publish(comment)
-		after(20 * time.Second)
-		reply := threadReply(owner, at(0), comment, "indeed")
-		a.Publish(reply)
-		another := owner.Issue(at(0), owner.Ref("repo"), "y")
-		a.Publish(another)
-		after(20 * time.Second)
-		a.Publish(ann.Comment(at(0), another, "on it"))
-		after(20 * time.Second)
-		require.True(t, r.has(comment))
-		require.True(t, r.has(reply))
-		require.True(t, r.has(another))
-		after(time.Hour)
-		require.Less(t, len(a.Requests())-requests, 60)
-	})
-}
-
-// When a repository leaves this server, its replies are no longer followed. When it returns, all
-// are followed again, including replies stored before.
-func TestAnswersOfARepositoryThatIsBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		net.Add("wss://b.example", relaytest.Behavior{})
-		owner, ann := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann")
-		r := &rig{t: t, store: memstore.New()}
-		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"), owner.Hosted(at(24*time.Hour), "other", us, "a.example"))
-		r = start(t, net, r.store, relaysync.Config{})
-		defer r.stop()
-		issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
-		comment := ann.Comment(at(9*time.Hour), issue, "a comment")
-		reply := threadReply(owner, at(8*time.Hour), comment, "an answer")
-		a.Publish(issue, comment, reply)
-		after(time.Minute)
-		require.Equal(t, 2, r.relay("wss://a.example").Descendants)
-		r.save(owner.Hosted(at(2*time.Hour), "repo", "b.example"))
-		after(time.Minute)
-		require.Zero(t, r.relay("wss://a.example").Descendants)
-		before := len(a.Requests())
-		after(26 * time.Hour) // all waiting events are forgotten
-		for _, seen := range a.Requests()[before:] {
-			for _, f := range seen.Request.Filters {
-				for _, id := range []string{issue.ID, comment.ID, reply.ID} {
-					require.NotContains(t, slices.Concat(f.Tags["e"], f.Tags["E"], f.Tags["q"]), id)
-				}
-			}
-		}
-		r.save(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
-		after(time.Minute)
-		require.Equal(t, 2, r.relay("wss://a.example").Descendants)
-	})
 }

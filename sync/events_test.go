@@ -185,21 +185,6 @@ func TestTrapH8_JudgedAgain(t *testing.T) {
 	}
 }
 
-// A state that waits for a maintainer is not requested again for each new event with its
-// identifier.
-func TestRejectedIsNotAskedForNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newPipeline(t, memstore.New(), relaysync.Config{}.With(relaysync.Fixed{Waiting: 1}))
-		owner, stranger := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("s")
-		state := stranger.State(at(0), "repo", nil, "")
-		p.bring(state, stranger.State(at(0), "other", nil, ""))
-		for i := range 5 {
-			p.bring(owner.Hosted(at(time.Duration(10-i)*time.Hour), "repo", us))
-		}
-		require.False(t, p.wasAsked(state))
-	})
-}
-
 // An owner moves a repository from this server: the announcement that no longer lists us replaces
 // the earlier one, in either order, and the repository is not followed.
 func TestOwnerUnlistsUs(t *testing.T) {

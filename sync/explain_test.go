@@ -102,90 +102,6 @@ func TestExplainEvent(t *testing.T) {
 	})
 }
 
-// The state of a deleted event names the deletion.
-func TestExplainDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
-		deletion := owner.Deletion(at(time.Minute), issue)
-		r.save(issue, deletion)
-		after(time.Minute)
-		a.Publish(issue)
-		after(time.Minute)
-		x := r.explained(issue)
-		require.Equal(t, relaysync.IsDeleted, x.Is)
-		require.Equal(t, deletion.ID, x.DeletedBy.String())
-	})
-}
-
-// A state that waited, was stored and was replaced is explained as superseded and not as waiting,
-// even if the Store does not report its removals.
-func TestExplainOutlived(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		waited := owner.Event(at(time.Hour), graspsync.KindState, "", []string{"d", "late"})
-		a.Publish(waited)
-		after(time.Minute)
-		require.Equal(t, relaysync.IsWaiting, r.explained(waited).Is)
-		a.Publish(owner.Hosted(at(time.Hour), "late", us, "a.example"))
-		after(time.Minute)
-		require.Equal(t, relaysync.IsStored, r.explained(waited).Is)
-		newer := owner.Event(at(0), graspsync.KindState, "", []string{"d", "late"})
-		a.Publish(newer)
-		after(time.Minute)
-		x := r.explained(waited)
-		require.Equal(t, relaysync.IsSuperseded, x.Is)
-		repo, err := r.manager.RepoFollowState(t.Context(), owner.Ref("late"))
-		require.NoError(t, err)
-		require.Empty(t, repo.Refused)
-
-		r.save(owner.Event(at(0), graspsync.KindDeletion, "", []string{"a", "30618:" + owner.Hex() + ":late"}))
-		after(time.Minute)
-		require.Equal(t, relaysync.IsDeleted, r.explained(waited).Is)
-	})
-}
-
-// "Never arrived" is answered only while no record was evicted. For an unknown event, a stored
-// deletion by any author may be named. The client that submits the most events has its own records
-// evicted.
-func TestExplainForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		judge := func(ev *nostr.Event) {
-			t.Helper()
-			_, err := r.manager.Judge(t.Context(), eventtest.Of(ev))
-			require.NoError(t, err)
-		}
-		after(2 * time.Second) // postponed events are judged again at the full minute, which may be visible
-		never := owner.Issue(at(0), owner.Ref("repo"), "never sent")
-		r.save(relaytest.NewCheapKey("somebody").Deletion(at(0), never))
-		x := r.explained(never)
-		require.Equal(t, relaysync.IsUnknown, x.Is)
-		require.False(t, x.Since.IsZero())
-		require.NotZero(t, x.NamedBy)
-
-		brought := relaytest.NewCheapKey("somebody").Hosted(at(0), "x", "elsewhere.example")
-		a.Publish(brought)
-		after(time.Minute)
-		spammer := relaytest.NewCheapKey("spam")
-		for i := range 20_001 {
-			judge(spammer.Hosted(at(0), fmt.Sprint("s", i), "elsewhere.example"))
-		}
-		require.NotEmpty(t, r.explained(brought).Reason)
-		require.True(t, r.explained(never).Since.IsZero(), "older records were evicted")
-	})
-}
-
 // The explanation of a repository names why it is hosted or not, the unused URLs, and the rejected
 // events.
 func TestExplainRepo(t *testing.T) {
@@ -266,26 +182,6 @@ func TestExplainRepo(t *testing.T) {
 	})
 }
 
-// The announcement of a maintainer who lists another server is stored, with an explained reason.
-func TestExplainAnnouncementThatIsKept(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		bob := relaytest.NewCheapKey("bob")
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		listing := owner.Hosted(at(0), "repo", us, "a.example")
-		listing.Tags = append(listing.Tags, nostr.Tag{"maintainers", bob.Hex()})
-		owner.Sign(listing)
-		r.save(listing, bob.Hosted(at(0), "repo", "elsewhere.example"))
-		after(time.Minute)
-		x, err := r.manager.RepoFollowState(t.Context(), bob.Ref("repo"))
-		require.NoError(t, err)
-		require.Equal(t, relaysync.RepoLeft, x.Is)
-		require.True(t, x.Kept)
-	})
-}
-
 // The explanation of a relay names why it is followed or not.
 func TestExplainRelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -319,32 +215,6 @@ func TestExplainRelay(t *testing.T) {
 	})
 }
 
-// A relay that was just listed is followed when the batch window closes. It was explained as
-// without room.
-func TestExplainRelayJustListed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		net.Add("wss://b.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		explain := func() relaysync.RelayFollowState {
-			t.Helper()
-			x, err := r.manager.RelayFollowState(t.Context(), relayURL(t, "wss://b.example"))
-			require.NoError(t, err)
-			return x
-		}
-		r.save(owner.Hosted(at(0), "two", us, "b.example"))
-		after(50 * time.Millisecond)
-		x := explain()
-		require.Equal(t, 1, x.Listed)
-		require.Equal(t, relaysync.OmitWindow, x.Reason)
-		after(time.Minute)
-		require.Equal(t, relaysync.RelayFollowed, explain().Is)
-	})
-}
-
 // Before Run events are explained. Questions that need Run wait no longer than ctx.
 func TestExplainBeforeRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -363,42 +233,6 @@ func TestExplainBeforeRun(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, err = m.RelayFollowState(ctx, relayURL(t, "wss://a.example"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-// While the Store could not be read, the explanation said that no repository lists the relay.
-func TestExplainWhileTheStoreCannotBeRead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		r := &rig{t: t, store: memstore.New()}
-		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		store := &unreadable{Store: r.store}
-		store.is.Store(true)
-		r = start(t, net, store, relaysync.Config{})
-		defer r.stop()
-		after(time.Minute)
-		require.True(t, r.manager.Status().Unread)
-		require.Contains(t, r.manager.Status().StoreError, errUnreadable.Error())
-		relay, err := r.manager.RelayFollowState(t.Context(), relayURL(t, "wss://a.example"))
-		require.NoError(t, err)
-		require.Equal(t, relaysync.RelayUnread, relay.Is)
-		repo, err := r.manager.RepoFollowState(t.Context(), owner.Ref("repo"))
-		require.NoError(t, err)
-		require.Equal(t, relaysync.RepoStarting, repo.Is)
-		require.Contains(t, repo.Reason, errUnreadable.Error())
-		event, err := r.manager.EventState(t.Context(), graspsync.EventID{1})
-		require.NoError(t, err)
-		require.Equal(t, relaysync.IsUnknown, event.Is)
-		require.Contains(t, event.Reason, errUnreadable.Error())
-		store.is.Store(false)
-		after(5 * time.Minute)
-		require.False(t, r.manager.Status().Unread)
-		require.Empty(t, r.manager.Status().StoreError)
-		relay, err = r.manager.RelayFollowState(t.Context(), relayURL(t, "wss://a.example"))
-		require.NoError(t, err)
-		require.Equal(t, relaysync.RelayFollowed, relay.Is)
 	})
 }
 

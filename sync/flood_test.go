@@ -249,31 +249,3 @@ func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
 		t.Logf("a hub of %d foreign events, %d KiB, was never cut", len(events), bytes>>10)
 	})
 }
-
-// A panic in any call of a Transport ends that connection only, and is shown.
-func TestPromiseP38_PanicIsContained(t *testing.T) {
-	for _, where := range []string{"dial", "info", "send", "receive", "close"} {
-		t.Run(where, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := &flooding{Network: relaytest.NewNetwork()}
-				net.panic = func(host, at string) bool { return host == "broken.example" && at == where }
-				broken := net.Add("wss://broken.example", relaytest.Behavior{CutAfter: 3})
-				honest := net.Add("wss://honest.example", relaytest.Behavior{})
-				r, owner := startFlood(t, net, "broken.example", "honest.example")
-				issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
-				honest.Publish(issue)
-				broken.Publish(issue)
-				after(time.Hour)
-				require.True(t, r.has(issue))
-				require.Len(t, honest.Dials(), 1)
-				panics := r.manager.Status().Events.Panics["connection"]
-				require.Positive(t, panics)
-				require.Less(t, panics, uint64(60), "it is in backoff")
-				if where != "close" { // the connection had ended for another reason
-					require.Contains(t, r.relay("wss://broken.example").LastError, "internal error")
-				}
-				r.stop()
-			})
-		})
-	}
-}

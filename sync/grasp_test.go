@@ -422,31 +422,6 @@ func testIDOf(ev *nostr.Event) graspsync.EventID {
 	return id
 }
 
-// Of many connected events without a hosted repository only a limited number is examined. Events
-// more than 16 references away are not found.
-func TestGRASPPolicyWalksBoundedFar(t *testing.T) {
-	chain := func(n int) *twinView {
-		v := graspView()
-		v.store(testEvent(1000, 1111, 7, 1, tagEvent(50)))
-		for i := 1; i < n; i++ {
-			v.store(testEvent(1000+i, 1, 7, 1, tagEvent(1000+i-1)))
-		}
-		return v
-	}
-	require.Equal(t, graspsync.Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops-1)), chain(maxHops)).Decision)
-	require.NotEqual(t, graspsync.Accept, judge(t, testEvent(91, 1, 9, 1, tagEvent(1000+maxHops)), chain(maxHops+1)).Decision)
-
-	wide := graspView()
-	wide.store(testEvent(1000, 1, 7, 1))
-	for i := 1; i < 5000; i++ {
-		wide.store(testEvent(1000+i, 1, 7, 1, tagEvent(1000+(i-1)/10), tagEvent(100_000+i), tagEvent(200_000+i)))
-	}
-	verdict := judge(t, testEvent(91, 1, 9, 1, tagEvent(1000)), wide)
-	require.Equal(t, graspsync.Depend, verdict.Decision)
-	require.LessOrEqual(t, len(verdict.DependsOn), 4*maxNear)
-	require.LessOrEqual(t, wide.reads, 2*maxHops)
-}
-
 // listing returns an announcement of "x" by key 1.
 func listing(t *testing.T, relay, clone string) *nostr.Event {
 	t.Helper()
@@ -535,79 +510,6 @@ func TestGRASPPolicyBoundsWork(t *testing.T) {
 	}
 	assert.Equal(t, graspsync.Accept, judge(t, related(append(ids, tagEvent(50))...), graspView()).Decision,
 		"what is in memory is found behind any number of tags")
-}
-
-// A maintainer's state came before the owner's announcement and stayed rejected for a week. Now it
-// waits for the announcement.
-func TestTrapH8_StateBeforeItsAnnouncement(t *testing.T) {
-	v := &twinView{}
-	ev := stateOf(2, "x")
-	verdict := judge(t, ev, v)
-	require.Equal(t, graspsync.Depend, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesMaintainer("x", testKey(2)), "any owner's announcement may list the author")
-	v.announce(1, "x", 7)
-	assert.Equal(t, graspsync.Depend, judge(t, ev, v).Decision, "a maintainer may be added yet")
-	v.anns = nil
-	v.announce(1, "x", 7, 2)
-	assert.Equal(t, graspsync.Depend, judge(t, ev, v).Decision, "who is listed has not agreed yet")
-	v.announce(2, "x", 1)
-	assert.Equal(t, graspsync.Accept, judge(t, ev, v).Decision)
-}
-
-// Relays answer newest first: comment, issue, announcement. Each is accepted after its dependency
-// arrived, and the deletion of an event after the event was stored.
-func TestGRASPPolicyNewestFirst(t *testing.T) {
-	store := &twinStore{}
-	x := newWholeIndex(store, func(*nip34.Announcement) bool { return true }, nip34.Identity{})
-	announcement := testAnnouncement(1, 1, "x", 1, "")
-	issue := testEvent(2, 1621, 2, 2, tagRepo(testRepo(1, "x")))
-	comment := testEvent(3, 1111, 3, 3, nostr.Tag{"E", issue.ID})
-	gone := testEvent(4, graspsync.KindDeletion, 3, 4, nostr.Tag{"e", comment.ID})
-
-	assert.Equal(t, []graspsync.Dependency{graspsync.OnEvent(testID(3))}, judge(t, gone, x).DependsOn)
-	assert.Equal(t, []graspsync.Dependency{graspsync.OnMention(testID(3)), graspsync.OnEvent(testID(2))}, judge(t, comment, x).DependsOn)
-	assert.Equal(t, []graspsync.Dependency{graspsync.OnMention(testID(2)), graspsync.OnRepo(testRepo(1, "x"))}, judge(t, issue, x).DependsOn)
-	for _, ev := range []*nostr.Event{announcement, issue, comment, gone} {
-		if ev != announcement {
-			require.Equal(t, graspsync.Accept, judge(t, ev, x).Decision, ev.Kind)
-		}
-		require.True(t, store.save(ev))
-		x.stored(eventtest.Of(ev))
-	}
-	assert.Equal(t, graspsync.Reject, judge(t, testEvent(5, 7, 9, 5, nostr.Tag{"e", gone.ID}), x).Decision)
-
-	quoted := testEvent(9, 1, 9, 1)
-	assert.Equal(t, graspsync.Reject, judge(t, quoted, x).Decision)
-	require.True(t, store.save(testEvent(6, 1111, 3, 6, tagRepo(testRepo(1, "x")), nostr.Tag{"q", quoted.ID})))
-	assert.Equal(t, graspsync.Accept, judge(t, quoted, x).Decision, "a stored event mentions it")
-}
-
-// 1,000 maintainers, cycles, and one-sided listings with OneSided.
-func TestGRASPPolicyMaintainers(t *testing.T) {
-	oneSided := graspPolicy(t, graspHost)
-	oneSided.Membership.OneSided = true
-	judge := func(t *testing.T, ev *nostr.Event, v *twinView) graspsync.Verdict {
-		verdict, err := oneSided.Judge(t.Context(), eventtest.Of(ev), graspsync.Source{}, v)
-		require.NoError(t, err)
-		return verdict
-	}
-	v := &twinView{}
-	for i := range 1000 {
-		v.announce(i, "x", (i+1)%1000, 5000+i)
-	}
-	for _, author := range []int{0, 999, 5000, 5999} {
-		assert.Equal(t, graspsync.Accept, judge(t, stateOf(author, "x"), v).Decision, author)
-	}
-	assert.Equal(t, graspsync.Depend, judge(t, stateOf(6000, "x"), v).Decision)
-	assert.Equal(t, graspsync.Depend, judge(t, stateOf(0, "y"), v).Decision)
-	v = &twinView{}
-	v.announce(1, "x", 2)
-	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision, "listed by the owner, and silent")
-	v = &twinView{}
-	v.announce(2, "x", 1)
-	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision, "an owner of its own repository")
-	v.anns[0].Ref.Identifier = "y"
-	assert.Equal(t, graspsync.Depend, judge(t, stateOf(2, "x"), v).Decision, "lists an owner who does not list it")
 }
 
 // A state or its deletion requires an announcement of its author, and waits for it.

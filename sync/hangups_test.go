@@ -129,34 +129,3 @@ func TestHangingUpOverEverythingIsNoRefusal(t *testing.T) {
 		require.NotContains(t, r.relay("wss://a.example").Learned, "no_negentropy")
 	})
 }
-
-// A relay whose connection breaks at random answers the same request on the next connection, so no
-// fact is learned.
-func TestLostConnectionsTeachNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		var asked atomic.Int64
-		b, times := hangsUp(func(req wire.Request) bool {
-			if req.Type != wire.TypeReq && req.Type != wire.TypeNegOpen {
-				return false
-			}
-			return asked.Add(1)%7 == 0
-		})
-		a := net.Add("wss://a.example", b)
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.end()
-		var issues []*nostr.Event
-		for i := range 300 {
-			issues = append(issues, owner.Issue(at(time.Duration(i+3)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
-		}
-		a.Publish(issues...)
-		after(5 * 24 * time.Hour)
-		require.Greater(t, times(), 5)
-		for _, ev := range issues {
-			require.True(t, r.has(ev))
-		}
-		for _, fact := range []string{"no_negentropy", "no_limit_zero", "needs_kinds", "no_notes", "max_values", "max_filters"} {
-			require.NotContains(t, r.relay("wss://a.example").Learned, fact)
-		}
-	})
-}

@@ -3,7 +3,6 @@ package sync_test
 import (
 	"context"
 	"iter"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -144,82 +142,5 @@ func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
 		after(time.Minute)
 		require.Equal(t, 1, b.Connections().Open)
 		require.True(t, policy.all[state.ID])
-	})
-}
-
-// If a policy held events without a Holder, relays were asked for these events again and again. Now
-// the verdict is logged with the missing option, and the event is judged again.
-func TestHeldAndNobodyToTell(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		ann := relaytest.NewCheapKey("bob").Hosted(at(time.Hour), "held", us, "a.example")
-		a.Publish(ann)
-		identity, err := nip34.ParseIdentity(us)
-		require.NoError(t, err)
-		log, policy := newCapture(), &holding{Policy: relaysync.NewGRASPPolicy(identity)}
-		policy.on.Store(true)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Logger: log.logger()}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		s := r.manager.Status().Events
-		require.Zero(t, s.Held)
-		require.NotZero(t, s.Failed)
-		said := log.find("saving events failed, will retry")
-		require.NotEmpty(t, said)
-		require.Contains(t, said[0].attrs["error"], "Config.Holder is not set")
-		after(time.Hour)
-		require.Greater(t, r.manager.Status().Events.Failed, s.Failed, "it is judged again")
-
-		v, err := r.manager.Judge(t.Context(), eventtest.Of(ann))
-		require.ErrorContains(t, err, "Config.Holder is not set")
-		require.Zero(t, v)
-	})
-}
-
-// A Holder without events has no effect.
-func TestHolderWithoutAPolicy(t *testing.T) {
-	identity, err := nip34.ParseIdentity(us)
-	require.NoError(t, err)
-	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{Holder: holdsNothing{}})
-	require.ErrorIs(t, err, relaysync.ErrConfig)
-	require.ErrorContains(t, err, "Holder is set without a Policy")
-}
-
-// roomless is a policy without room for states while it is full.
-type roomless struct {
-	relaysync.Policy
-	full atomic.Bool
-}
-
-func (c *roomless) Judge(ctx context.Context, ev graspsync.Event, src graspsync.Source, view relaysync.View) (graspsync.Verdict, error) {
-	v, err := c.Policy.Judge(ctx, ev, src, view)
-	if err == nil && v.Decision == graspsync.Accept && ev.Kind == graspsync.KindState && c.full.Load() {
-		return graspsync.Verdict{Decision: graspsync.Later, Reason: "blocked: no room"}, nil
-	}
-	return v, err
-}
-
-// An event that waited for a dependency and then finds no room is judged again like all events
-// without room.
-func TestWaitedAndFoundNoRoom(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		bob := relaytest.NewCheapKey("bob")
-		state := bob.State(at(time.Hour), "two", nil, "")
-		a.Publish(state)
-		policy := &roomless{Policy: newKeeper(t).Policy}
-		policy.full.Store(true)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		require.Equal(t, int64(1), r.manager.Status().Events.Waiting)
-		r.save(bob.Hosted(at(2*time.Hour), "two", us, "a.example"))
-		after(time.Minute)
-		require.Zero(t, r.manager.Status().Events.Waiting)
-		policy.full.Store(false)
-		after(75 * time.Second)
-		require.True(t, r.has(state))
 	})
 }

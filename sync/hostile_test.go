@@ -306,22 +306,3 @@ func TestOddRelaysAreContained(t *testing.T) {
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
-
-// While a relay did not read, a REQ waited to be sent. That time counted as the relay's, and the
-// next REQ followed immediately, so a NOTICE could not be assigned to a request.
-func TestRelayThatDoesNotReadIsNotHurried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Latency: 50 * time.Millisecond, Negentropy: relaytest.NegNotice})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(2 * time.Minute)
-		a.Update(func(b *relaytest.Behavior) { b.StopReading = true })
-		r.save(owner.Issue(at(0), owner.Ref("repo"), "x"))
-		after(20 * time.Second)
-		a.Update(func(b *relaytest.Behavior) { b.StopReading = false })
-		after(time.Minute)
-		require.Empty(t, a.Violations())
-		require.Equal(t, 1, len(a.Dials()))
-	})
-}

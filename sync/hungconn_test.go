@@ -79,64 +79,6 @@ func TestConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// A relay that hangs on each connection is left alone for growing times and finally counts as dead,
-// although its connections stay open.
-func TestRelayThatHangsBacksOff(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		works := new(atomic.Bool)
-		a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(_ *relaytest.ConnScript, req wire.Request) bool {
-			return !works.Load() && asks(req)
-		}})
-		issues := hundred(a)
-		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		most, degraded := 0, false // a hanging connection is detected only after a while
-		for range 6 * 60 {
-			after(time.Minute)
-			s := r.relay("wss://a.example")
-			most, degraded = max(most, s.Failures), degraded || s.Health == "degraded"
-			if s.LastError != "" {
-				require.Contains(t, s.LastError, "no answer")
-			}
-		}
-		require.Greater(t, most, 2)
-		require.True(t, degraded)
-		require.Less(t, r.relay("wss://a.example").Connects, uint64(30))
-		after(30 * time.Hour)
-		s := r.relay("wss://a.example")
-		require.Less(t, s.Connects, uint64(60))
-		works.Store(true)
-		after(26 * time.Hour)
-		require.True(t, r.hasAll(issues))
-	})
-}
-
-// An occasional live event, NOTICE or answer to a REQ is a sign of life. The connection is kept
-// with a relay that is slow, ignores NEG-OPEN, or sends nothing for days.
-func TestQuietConnectionIsKept(t *testing.T) {
-	racetest.Amounts(t)
-	for name, b := range map[string]relaytest.Behavior{
-		"has nothing to bring":      {},
-		"says nothing to NEG-OPEN":  {Negentropy: relaytest.NegSilent},
-		"takes a minute for a page": {Negentropy: relaytest.NegSilent, Latency: time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a := net.Add("wss://a.example", b)
-				issues := hundred(a)
-				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-				defer r.stop()
-				after(5 * 24 * time.Hour)
-				require.True(t, r.hasAll(issues))
-				require.Equal(t, uint64(1), r.relay("wss://a.example").Connects)
-			})
-		})
-	}
-}
-
 // A relay loses the database behind one connection and refuses all requests on it. It refused
 // forever, and its targets counted as followed.
 func TestConnectionThatRefusesAll(t *testing.T) {

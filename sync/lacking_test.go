@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -36,23 +35,5 @@ func TestWhatIsNewIsNotLacking(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, x.Status.Relays[0].Lacks)
 		require.NotZero(t, x.Status.Relays[0].ComparedAt)
-	})
-}
-
-// After a restart the time of arrival is unknown, so an event with a recent created_at does not
-// count as lacking.
-func TestWhatIsNewIsNotLackingAfterARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, logs := relaytest.NewNetwork(), newCapture()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		r := &rig{t: t, store: memstore.New()}
-		repo := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
-		a.Publish(repo)
-		r.save(repo, owner.Issue(at(2*time.Minute), owner.Ref("repo"), "x"), owner.Issue(at(time.Hour), owner.Ref("repo"), "y"))
-		r = start(t, net, r.store, relaysync.Config{Logger: logs.logger()})
-		defer r.stop()
-		after(5 * time.Minute)
-		require.Equal(t, 1, r.relay("wss://a.example").Lacks)
 	})
 }

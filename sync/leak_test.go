@@ -69,39 +69,6 @@ func TestLeakStartStop(t *testing.T) {
 	}
 }
 
-// 2,000 reconnects leave one connection and no additional goroutine.
-func TestLeakReconnects(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		var relays []*relaytest.Relay
-		var hosts []string
-		for i := range 20 {
-			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
-			relays = append(relays, net.Add("wss://"+hosts[i], relaytest.Behavior{Latency: time.Millisecond}))
-		}
-		r, _ := hosted(t, net, relaysync.Config{}, hosts[:15]...)
-		owner := relaytest.NewCheapKey("owner")
-		r.save(owner.Hosted(at(time.Hour), "two", append([]string{us}, hosts[15:]...)...))
-		after(2 * time.Minute)
-		before := runtime.NumGoroutine()
-		for range 100 {
-			for _, rel := range relays {
-				rel.Cut()
-			}
-			after(2 * time.Minute)
-		}
-		dials := 0
-		for _, rel := range relays {
-			dials += len(rel.Dials())
-			require.Equal(t, 1, rel.Connections().Open)
-			require.Empty(t, rel.Violations())
-		}
-		require.GreaterOrEqual(t, dials, 2000)
-		require.LessOrEqual(t, runtime.NumGoroutine(), before)
-		r.stop()
-	})
-}
-
 // Run ends in time with 200 relays that hang in different ways. No goroutine remains, because the
 // bubble would not end.
 func TestPromiseP39_RunEndsUnderHungRelays(t *testing.T) {

@@ -11,11 +11,9 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // on returns an announcement of "repo" that lists some hosts and maintainers.
@@ -214,68 +212,4 @@ func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A change of listings concerns only repositories with that identifier, and only the relays that
-// are added or dropped.
-func TestRelaysOfThoseWhoAreListed_CostsWhatChanges(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		var relays []*relaytest.Relay
-		for _, name := range []string{"a", "b", "d", "c"} {
-			relays = append(relays, net.Add("wss://"+name+".example", relaytest.Behavior{}))
-		}
-		bob, dan := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("dan")
-		r, ann := teamOf(t, net, relaysync.Config{}, bob)
-		defer r.stop()
-		for i := range 300 {
-			relays[0].Publish(ann.Issue(at(time.Hour), ann.Ref("repo"), fmt.Sprint(i)))
-		}
-		r.save(dan.Hosted(at(time.Hour), "other", us, "a.example", "b.example", "d.example"))
-		relays[0].Publish(on(bob, at(time.Hour), []string{"b.example"}, ann))
-		after(20 * time.Minute)
-		var before []int
-		for _, relay := range relays {
-			before = append(before, len(relay.Requests()))
-		}
-		relays[0].Publish(on(bob, at(0), []string{"b.example", "c.example"}, ann))
-		after(20 * time.Minute)
-		for i, relay := range relays[:3] {
-			require.Zero(t, sentTo(relay, before[i]), relay.URL())
-		}
-		require.Positive(t, sentTo(relays[3], before[3]).reqs)
-		require.True(t, r.manager.Status().Synced)
-	})
-}
-
-// The maintainers that a held announcement lists are followed for states.
-func TestRelaysOfThoseWhoAreListed_Held(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a, b := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{})
-		identity, err := nip34.ParseIdentity(us)
-		require.NoError(t, err)
-		policy := &holding{Policy: relaysync.NewGRASPPolicy(identity)}
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: holdsNothing{}}, "a.example")
-		defer r.stop()
-		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
-		r.save(on(bob, at(time.Hour), []string{"b.example"}, ann))
-		after(time.Minute)
-		require.Zero(t, b.Connections().Open, "nobody lists him")
-		policy.on.Store(true)
-		held := on(ann, at(time.Hour), []string{us}, bob)
-		a.Publish(held)
-		after(time.Minute)
-		require.Equal(t, 1, b.Connections().Open)
-		for _, req := range b.Requests(wire.TypeReq, wire.TypeNegOpen) {
-			for _, f := range req.Request.Filters {
-				require.Empty(t, f.Tags["a"], "for states")
-			}
-		}
-		r.save(held)
-		after(time.Minute)
-		require.True(t, slices.ContainsFunc(b.Requests(wire.TypeReq, wire.TypeNegOpen), func(req relaytest.Seen) bool {
-			return slices.ContainsFunc(req.Request.Filters, func(f nostr.Filter) bool { return len(f.Tags["a"]) > 0 })
-		}), "for all of it")
-	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -74,90 +73,6 @@ func (c *capture) find(msg string) (out []logged) {
 	return out
 }
 
-// Each situation is logged at the expected level with the expected keys.
-func TestLogLevels(t *testing.T) {
-	racetest.Amounts(t)
-	type situation struct {
-		name  string
-		msg   string
-		level slog.Level
-		keys  []string
-		times int // exact number; 0: at least one
-		play  func(t *testing.T, net *relaytest.Network, cfg relaysync.Config)
-	}
-	play := func(b relaytest.Behavior, d time.Duration) func(*testing.T, *relaytest.Network, relaysync.Config) {
-		return func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
-			net.Add("wss://a.example", b)
-			r, _ := hosted(t, net, cfg, "a.example")
-			after(d)
-			r.stop()
-		}
-	}
-	gap := func(found time.Duration) func(*testing.T, *relaytest.Network, relaysync.Config) {
-		return func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) { playGap(t, net, cfg, found).stop() }
-	}
-	for _, s := range []situation{
-		{"live event", "event stored", slog.LevelDebug, []string{"relay", "event", "source"}, 1,
-			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
-				a := net.Add("wss://a.example", relaytest.Behavior{})
-				r, owner := hosted(t, net, cfg, "a.example")
-				after(time.Minute)
-				a.Publish(owner.Issue(at(0), owner.Ref("repo"), "x"))
-				after(time.Minute)
-				r.stop()
-			}},
-		{"catch-up found a gap", "catch-up found a missed event", slog.LevelInfo, []string{"relay", "event"}, 1, gap(0)},
-		{"daily found a gap", "daily pass found a missed event", slog.LevelError, []string{"relay", "event"}, 1, gap(26 * time.Hour)},
-		{"connected", "connected", slog.LevelInfo, []string{"relay"}, 1, play(relaytest.Behavior{}, time.Minute)},
-		{"connection failed", "connection failed", slog.LevelInfo, []string{"relay", "attempt", "backoff", "error"}, 1,
-			play(relaytest.Behavior{Down: true}, 4*time.Second)},
-		{"relay that fails for long", "relay has failed for long", slog.LevelWarn, []string{"relay", "since", "error"}, 1,
-			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
-		{"relay dead", "relay dead", slog.LevelInfo, []string{"relay", "attempt", "since"}, 1,
-			play(relaytest.Behavior{Down: true}, 80*time.Hour)},
-		{"batch confirmed", "batch confirmed", slog.LevelInfo, []string{"relay", "items"}, 0, play(relaytest.Behavior{}, time.Minute)},
-		{"confirmed state dropped", "confirmed state dropped", slog.LevelInfo, []string{"relay", "daily"}, 1,
-			play(relaytest.Behavior{}, 26*time.Hour)},
-		{"attempt skipped by backoff", "attempt skipped by backoff", slog.LevelDebug, []string{"relay", "backoff"}, 0,
-			func(t *testing.T, net *relaytest.Network, cfg relaysync.Config) {
-				net.Add("wss://a.example", relaytest.Behavior{Down: true})
-				r, owner := hosted(t, net, cfg, "a.example")
-				after(20 * time.Minute)
-				r.save(owner.Hosted(at(time.Minute), "repo", us))
-				after(time.Minute)
-				r.save(owner.Hosted(at(0), "repo", us, "a.example"))
-				after(30 * time.Second)
-				r.stop()
-			}},
-		{"peer lacks events", "relay lacks stored events", slog.LevelInfo, []string{"relay", "repo", "count"}, 1,
-			play(relaytest.Behavior{}, 20*time.Hour)},
-		{"fetching failed", "fetching history failed", slog.LevelInfo, []string{"relay", "items", "error"}, 0,
-			play(relaytest.Behavior{Oddities: relaytest.Oddities{NeverEOSE: true}, Negentropy: relaytest.NegNotice}, 3*time.Minute)},
-		{"rate limit", "relay limit reached", slog.LevelInfo, []string{"relay", "reason"}, 1,
-			play(relaytest.Behavior{RateLimit: 2, Negentropy: relaytest.NegNotice}, 30*time.Second)},
-		{"learned", "relay limit learned", slog.LevelInfo, []string{"relay", "fact", "value"}, 1,
-			play(relaytest.Behavior{Negentropy: relaytest.NegNotice}, time.Minute)},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				logs := newCapture()
-				s.play(t, relaytest.NewNetwork(), relaysync.Config{Logger: logs.logger()})
-				lines := logs.find(s.msg)
-				require.NotEmpty(t, lines)
-				if s.times > 0 {
-					require.Len(t, lines, s.times)
-				}
-				for _, l := range lines {
-					require.Equal(t, s.level, l.level)
-					for _, key := range s.keys {
-						require.NotEmpty(t, l.attrs[key], key)
-					}
-				}
-			})
-		})
-	}
-}
-
 // playGap makes a relay lose a live event. The daily pass finds it after found. If found is 0, the
 // history of another repository that the event tags finds it.
 func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found time.Duration) *rig {
@@ -174,46 +89,6 @@ func playGap(t *testing.T, net *relaytest.Network, cfg relaysync.Config, found t
 	r.save(owner.Hosted(at(0), "other", us, "a.example"))
 	after(time.Minute)
 	return r
-}
-
-// The debug log contains the reason why an event is not stored.
-func TestWhyAnEventIsNotHere(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, logs := relaytest.NewNetwork(), newCapture()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{Logger: logs.logger()}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		foreign := owner.Hosted(at(0), "other", "elsewhere.example")
-		a.Publish(foreign)
-		direct := owner.Comment(at(0), owner.Issue(at(0), owner.Ref("nowhere"), "x"), "y")
-		_, err := r.manager.Judge(t.Context(), eventtest.Of(direct))
-		require.NoError(t, err)
-		after(time.Minute)
-		why := make(map[string]map[string]string)
-		for _, l := range logs.find("event rejected") {
-			require.Equal(t, slog.LevelDebug, l.level)
-			why[l.attrs["event"]] = l.attrs
-		}
-		want := "want wss://grasp.example in relays and https://grasp.example/" + owner.Npub() + "/other.git in clone, found https://elsewhere.example/"
-		require.Contains(t, why[foreign.ID]["detail"], want)
-		delete(why[foreign.ID], "detail")
-		require.Equal(t, map[string]string{
-			"event": foreign.ID, "kind": "30617", "source": "live", "relay": "wss://a.example", "reason": "blocked: announcement does not list this service",
-		}, why[foreign.ID])
-		require.Equal(t, map[string]string{
-			"event": direct.ID, "kind": "1111", "source": "direct", "relay": "", "reason": "blocked: the repository or event that it belongs to is not stored",
-			"detail": "want event " + direct.Tags[0][1] + ", or something that refers to " + direct.ID,
-		}, why[direct.ID])
-
-		orphan := owner.Event(at(0), 30618, "", []string{"d", "unknown"})
-		a.Publish(orphan)
-		after(time.Minute)
-		waits := logs.find("event waits")
-		require.Len(t, waits, 1)
-		require.Equal(t, orphan.ID, waits[0].attrs["event"])
-		require.Contains(t, waits[0].attrs["for"], "unknown")
-	})
 }
 
 // A relay that withholds live events and serves them as history, or refuses every request, filled

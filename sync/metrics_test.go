@@ -1,11 +1,9 @@
 package sync_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -136,31 +134,6 @@ func TestTrapS1_OneSetForManyRelays(t *testing.T) {
 		after(20 * time.Second)
 		r.stop()
 		require.Equal(t, 1, store.layer1)
-	})
-}
-
-// Logs contained full lists of ids and unlimited remote text.
-func TestTrapS4_LogLines(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var log bytes.Buffer
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{
-			Negentropy:  relaytest.NegNotice,
-			Reconciling: relaytest.Reconciling{NegText: "error: bad message \x1b[31m" + strings.Repeat("x", 5000)},
-		})
-		cfg := relaysync.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-		r, owner := hosted(t, net, cfg, "a.example")
-		for i := range 300 {
-			a.Publish(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
-		}
-		after(time.Minute)
-		r.stop()
-		require.NotEmpty(t, log.String())
-		for line := range strings.Lines(log.String()) {
-			require.Less(t, len(line), 1000)
-			require.NotContains(t, line, "\x1b")
-			require.NotContains(t, line, `\u001b`)
-		}
 	})
 }
 

@@ -8,9 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -156,33 +154,6 @@ func TestOwnFeedOddRelays(t *testing.T) {
 	}
 }
 
-// Events saved by the manager come back by the own feed and do not count as submitted.
-func TestOwnFeedBringsBackWhatWeSaved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		own := net.Add(ownURL, relaytest.Behavior{})
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		ann := owner.Hosted(at(24*time.Hour), "repo", us, "a.example")
-		own.Publish(ann)
-		r := follower(t, net, relaysync.Config{})
-		defer r.stop()
-		r.save(ann)
-		after(time.Minute)
-		issue := owner.Issue(at(0), owner.Ref("repo"), "x")
-		a.Publish(issue)
-		after(time.Second)
-		require.True(t, r.has(issue))
-		own.Publish(issue) // as the Store would do
-		after(time.Minute)
-		require.LessOrEqual(t, r.manager.Status().Events.Sources["direct"], uint64(1), "at most the announcement, that was saved by hand")
-		own.Publish(owner.Deletion(at(0), ann))
-		after(time.Minute)
-		require.Zero(t, r.manager.Status().Repos)
-		require.Empty(t, r.manager.Status().Relays)
-	})
-}
-
 // One event of our own relay with a wrong id ended the connection at the same page again and again.
 func TestOwnFeedSkipsWrongIDs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -200,14 +171,4 @@ func TestOwnFeedSkipsWrongIDs(t *testing.T) {
 		require.Positive(t, status.Events.Dropped["own_feed_ids"])
 		require.Equal(t, 1, a.Connections().Open)
 	})
-}
-
-func TestOwnRelayIsNotBootstrap(t *testing.T) {
-	identity, err := nip34.ParseIdentity(us)
-	require.NoError(t, err)
-	_, err = relaysync.New(memstore.New(), relaytest.NewNetwork(), identity, relaysync.Config{
-		OwnRelay: relayURL(t, ownURL), Bootstrap: []graspsync.RelayURL{relayURL(t, ownURL)},
-	})
-	require.ErrorIs(t, err, relaysync.ErrConfig)
-	require.ErrorContains(t, err, "our own relay")
 }

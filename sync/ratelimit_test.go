@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -123,58 +122,6 @@ func TestLimitThatNeverPasses(t *testing.T) {
 	})
 }
 
-// A relay that is overloaded closes live subscriptions. That counted as a refusal: subscriptions
-// were opened again only after half a minute, and LiveKinds never.
-func TestLiveOverflow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := crowded(t, relaytest.LocalRelay(), relaysync.Config{}, 30)
-		defer c.stop()
-		after(10 * time.Minute)
-		before := c.relay.Subscriptions()
-		require.NotEmpty(t, before)
-		// The relay stores the event and does not send it to subscribers.
-		lost := c.owner.Issue(at(0), c.owner.Ref("repo7"), "lost")
-		c.relay.Update(func(b *relaytest.Behavior) { b.Latency = 10 * time.Second; b.MaxLive = 1 })
-		burst := []*nostr.Event{lost}
-		for _, name := range c.names[:5] {
-			burst = append(burst, c.owner.Issue(at(0), c.owner.Ref(name), "burst"))
-		}
-		c.relay.Publish(burst...)
-		c.relay.Update(func(b *relaytest.Behavior) { b.Latency, b.MaxLive = 0, 0 })
-		after(15 * time.Second) // ten of which are latency
-		require.Empty(t, c.lacks(burst))
-		require.Empty(t, c.violations())
-		live := c.owner.Issue(at(0), c.owner.Ref("repo9"), "live")
-		c.relay.Publish(live)
-		after(time.Second)
-		require.True(t, c.has(live))
-		for _, now := range c.relay.Subscriptions() {
-			for _, old := range before {
-				require.NotEqual(t, old.ID, now.ID, "it was closed")
-			}
-		}
-		require.Equal(t, "live", c.rig.relay("wss://a.example").Following)
-	})
-}
-
-// The first page of a large relay under load takes more than half a minute.
-func TestSlowFirstAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := crowded(t, relaytest.Behavior{Latency: 100 * time.Second, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
-		defer c.stop()
-		after(25 * time.Minute)
-		require.Empty(t, c.lacks(c.issues))
-		require.Empty(t, c.rig.relay("wss://a.example").LastError)
-	})
-	// After the first event the timeout is half a minute.
-	bubble(t, func(t *testing.T) {
-		c := crowded(t, relaytest.Behavior{Link: relaytest.Link{Drip: 40 * time.Second}, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 3)
-		defer c.stop()
-		after(5 * time.Minute)
-		require.Contains(t, c.rig.relay("wss://a.example").LastError, "no answer in time")
-	})
-}
-
 // A relay limits the total size of open requests in bytes. That counted as a rate limit: the
 // request without room was sent again every 65 s, and no other request.
 func TestBytesOfRequestsAreBounded(t *testing.T) {
@@ -276,78 +223,4 @@ func TestLimitZeroRefused(t *testing.T) {
 			require.True(t, reqs[len(reqs)-1].Request.Filters[0].LimitZero || refused() > before)
 		})
 	}
-}
-
-// A relay that refuses to follow a part of the filters got all of them again within the hour,
-// forever, and new subscriptions waited as long.
-func TestRefusedCoverageRestsAlone(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		refuse := func(r wire.Request) string {
-			for _, f := range r.Filters {
-				if len(f.Tags["E"]) > 0 && f.LimitZero {
-					return "restricted: you are not a member of this relay"
-				}
-			}
-			return ""
-		}
-		c := crowded(t, relaytest.Behavior{ClosedReason: refuse}, relaysync.Config{}, 30)
-		defer c.stop()
-		after(10 * time.Minute)
-		require.Empty(t, c.lacks(c.issues))
-		refused := func() (n int) {
-			for _, seen := range c.relay.Requests(wire.TypeReq) {
-				if refuse(seen.Request) != "" {
-					n++
-				}
-			}
-			return n
-		}
-		s := c.rig.relay("wss://a.example")
-		require.Equal(t, "live in part", s.Following)
-		require.Equal(t, 1, s.Unfollowed)
-		asked := refused()
-		require.Less(t, asked, 5)
-		// The rest is followed, on this connection and the next.
-		for range 2 {
-			issue := c.owner.Issue(at(0), c.owner.Ref("repo3"), time.Now().String())
-			c.relay.Publish(issue)
-			after(time.Second)
-			require.True(t, c.has(issue))
-			c.relay.Cut()
-			after(time.Minute)
-		}
-		after(20 * time.Hour)
-		require.LessOrEqual(t, refused(), asked+4, "the two issues are new")
-		// After a day the part is tried again.
-		c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
-		after(8 * time.Hour)
-		require.Equal(t, "live", c.rig.relay("wss://a.example").Following)
-		require.Zero(t, c.rig.relay("wss://a.example").Unfollowed)
-	})
-}
-
-// Two hundred relays behind one proxy were dialed simultaneously.
-func TestDialsAreSpaced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		var hosts []string
-		var relays []*relaytest.Relay
-		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-			hosts = append(hosts, name+".example")
-			relays = append(relays, net.Add("wss://"+name+".example", relaytest.Behavior{}))
-		}
-		r, _ := hosted(t, net, relaysync.Config{}, hosts...)
-		defer r.stop()
-		after(10 * time.Second)
-		var begun []time.Time
-		for _, rel := range relays {
-			require.Len(t, rel.Dials(), 1)
-			begun = append(begun, rel.Dials()[0].At)
-		}
-		slices.SortFunc(begun, time.Time.Compare)
-		for i := range begun[1:] {
-			require.Equal(t, 250*time.Millisecond, begun[i+1].Sub(begun[i]))
-		}
-	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -86,44 +85,4 @@ func TestTrapH8_StoredMeanwhile(t *testing.T) {
 			require.True(t, r.has(waits))
 		})
 	}
-}
-
-// With its only relay down, everything counted as synced.
-func TestNothingReachedIsNotSynced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
-		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(3 * time.Minute)
-		require.Positive(t, r.relay("wss://a.example").Failures)
-		require.False(t, r.manager.Status().Synced)
-		a.SetDown(false)
-		after(10 * time.Minute)
-		require.True(t, r.manager.Status().Synced)
-	})
-}
-
-// A batch that the relay refused was observed as confirmed.
-func TestRefusedBatchIsNoSuccess(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{Auth: relaytest.AuthRequired})
-		confirmed, failed := 0, 0
-		r := &rig{t: t, store: memstore.New()}
-		owner := relaytest.NewCheapKey("owner")
-		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r = start(t, net, r.store, relaysync.Config{Observe: func(o relaysync.Observation) {
-			switch o.(type) {
-			case relaysync.BatchConfirmed:
-				confirmed++
-			case relaysync.BatchFailed:
-				failed++
-			}
-		}})
-		after(10 * time.Minute)
-		r.stop()
-		require.Zero(t, confirmed)
-		require.Positive(t, failed)
-	})
 }

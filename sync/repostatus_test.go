@@ -1,9 +1,7 @@
 package sync_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -96,34 +94,6 @@ func TestRepoStatusCoverage(t *testing.T) {
 	})
 }
 
-func TestRepoStatusBeforeAndAfterRun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		gone := errors.New("the client is gone")
-		cancel(gone)
-		for _, err := range r.manager.Repositories(ctx) {
-			if err != nil {
-				require.ErrorIs(t, err, gone)
-			}
-		}
-		after(time.Minute)
-		r.stop()
-		for s, err := range r.manager.Repositories(t.Context()) {
-			require.ErrorIs(t, err, relaysync.ErrNotRunning)
-			require.Zero(t, s)
-		}
-		_, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
-		require.ErrorIs(t, err, relaysync.ErrNotRunning)
-		_, err = r.manager.RepoSummaries(t.Context(), owner.Ref("repo"))
-		require.ErrorIs(t, err, relaysync.ErrNotRunning)
-		_, err = r.manager.RepoRefs(t.Context())
-		require.ErrorIs(t, err, relaysync.ErrNotRunning)
-	})
-}
-
 // The status of a relay shows why and how it is followed, and its results.
 func TestRelayStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -173,33 +143,5 @@ func TestRelayStatus(t *testing.T) {
 		var back relaysync.Status
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, s.Examples, back.Relays[0].Examples)
-	})
-}
-
-// Work in progress is shown.
-func TestRelayStatusProgress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice, Link: relaytest.Link{Drip: 100 * time.Millisecond}})
-		owner := relaytest.NewCheapKey("owner")
-		for i := range 300 {
-			a.Publish(owner.Issue(at(time.Duration(i+1)*time.Hour), owner.Ref("repo"), fmt.Sprint(i)))
-		}
-		r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(15 * time.Second)
-		s := r.relay("wss://a.example")
-		require.Equal(t, "syncing", s.Phase)
-		require.Positive(t, s.Batches)
-		require.Positive(t, s.Queries)
-		require.Positive(t, s.Requests)
-		require.Positive(t, s.InFlight)
-		a.SetDown(true)
-		after(15 * time.Second)
-		s = r.relay("wss://a.example")
-		require.Zero(t, s.Batches+s.Queries+s.Requests)
-		require.Empty(t, s.Following)
-		require.NotEmpty(t, s.LastError)
-		require.False(t, s.NextAttempt.IsZero())
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/state"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -67,47 +65,6 @@ func TestTrapS5_BackoffSurvivesARestart(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A relay in backoff at the start was dialed an hour later, and the log contained nothing about it
-// until then.
-func TestRelaysInBackoffAreSaidAtTheStart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, kept, logs := relaytest.NewNetwork(), state.NewMemory(), newCapture()
-		for _, host := range []string{"wss://a.example", "wss://b.example"} {
-			net.Add(host, relaytest.Behavior{Down: true})
-		}
-		net.Add("wss://c.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{State: kept}, "a.example", "b.example", "c.example")
-		after(30 * time.Minute)
-		next := r.relay("wss://a.example").NextAttempt
-		if b := r.relay("wss://b.example").NextAttempt; b.Before(next) {
-			next = b
-		}
-		r.stop()
-		r = r.again(relaysync.Config{State: kept, Logger: logs.logger()})
-		after(5 * time.Second)
-		const line = "relay backoffs restored"
-		lines := logs.find(line)
-		require.Len(t, lines, 1)
-		require.Equal(t, slog.LevelInfo, lines[0].level)
-		require.Equal(t, "2", lines[0].attrs["relays"])
-		said, err := time.Parse(time.RFC3339, lines[0].attrs["next"])
-		require.NoError(t, err)
-		require.WithinDuration(t, next, said, time.Second)
-		require.NotEmpty(t, lines[0].attrs["relay"])
-
-		r.save(owner.Hosted(at(0), "another", us, "a.example"))
-		after(26 * time.Hour) // and a daily scan of the store
-		require.Len(t, logs.find(line), 1, "once")
-		r.stop()
-
-		logs = newCapture()
-		r = start(t, relaytest.NewNetwork(), memstore.New(), relaysync.Config{Logger: logs.logger()})
-		defer r.stop()
-		after(time.Minute)
-		require.Empty(t, logs.find(line), "nothing waits")
-	})
 }
 
 // A refusal by our own settings was kept over a restart as a failure of the relay: after a change
@@ -407,30 +364,5 @@ func TestTransportKeepsThings(t *testing.T) {
 			require.Equal(t, [][]byte{{n}, []byte("same")}, second.imported)
 			r.stop()
 		}
-	})
-}
-
-// After a restart the last error of a relay was unknown.
-func TestLastErrorSurvivesARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net, kept := relaytest.NewNetwork(), state.NewMemory()
-		a := net.Add("wss://a.example", relaytest.Behavior{Down: true})
-		r, _ := hosted(t, net, relaysync.Config{State: kept}, "a.example")
-		after(30 * time.Minute)
-		why := r.relay("wss://a.example").LastError
-		require.NotEmpty(t, why)
-		r.stop()
-		dials := len(a.Dials())
-		r = r.again(relaysync.Config{State: kept})
-		defer func() { r.stop() }()
-		after(time.Second)
-		require.Len(t, a.Dials(), dials, "it waits")
-		require.Equal(t, why, r.relay("wss://a.example").LastError)
-		x, err := r.manager.RelayFollowState(t.Context(), relayURL(t, "wss://a.example"))
-		require.NoError(t, err)
-		require.Equal(t, why, x.Status.LastError)
-		a.SetDown(false)
-		after(2 * time.Hour)
-		require.Empty(t, r.relay("wss://a.example").LastError)
 	})
 }

@@ -58,36 +58,3 @@ func TestHistoryDoesNotStarveBehindLiveEvents(t *testing.T) {
 		})
 	}
 }
-
-// Events that are never accepted counted as events of hosted repositories if they named one. They
-// stopped the reading of an honest relay, although other useless events are skipped.
-func TestLiveEventsDoNotWaitBehindWhatTheClockRefuses(t *testing.T) {
-	racetest.Amounts(t)
-	stranger := relaytest.NewCheapKey("stranger")
-	for name, event := range map[string]func(repo graspsync.RepoRef, i int) *nostr.Event{
-		"from the future": func(repo graspsync.RepoRef, i int) *nostr.Event {
-			return stranger.Issue(at(-20*time.Minute), repo, fmt.Sprint("x", i))
-		},
-		"expired": func(repo graspsync.RepoRef, i int) *nostr.Event {
-			return stranger.Event(at(0), nostr.KindTextNote, fmt.Sprint("x", i), nostr.Tag{"a", repo.String()},
-				nostr.Tag{"expiration", fmt.Sprint(at(time.Minute))})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a := net.Add("wss://a.example", relaytest.Behavior{})
-				r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-				defer r.stop()
-				after(5 * time.Minute)
-				for i := range 20_000 {
-					a.Publish(event(owner.Ref("repo"), i))
-				}
-				issue := owner.Issue(at(0), owner.Ref("repo"), "honest")
-				a.Publish(issue)
-				after(30 * time.Second)
-				assert.True(t, r.has(issue))
-			})
-		})
-	}
-}

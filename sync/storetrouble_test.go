@@ -211,33 +211,3 @@ func (s *stuckStore) Save(ctx context.Context, events []graspsync.Incoming) ([]g
 	time.Sleep(time.Duration(s.hang.Swap(0)))
 	return s.Store.Save(ctx, events)
 }
-
-// An event that was judged again and could not be saved was saved twice, because a relay sent a
-// copy in the meantime.
-func TestCopyOfWhatFailsIsSavedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		b := net.Add("wss://b.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		store := newDiary(0)
-		r := &rig{t: t, store: store}
-		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
-		r = start(t, net, store, relaysync.Config{}.With(relaysync.Fixed{RejectedFor: 10 * time.Minute}))
-		defer r.stop()
-		after(time.Minute)
-
-		early := owner.Issue(at(-20*time.Minute), owner.Ref("repo"), "early")
-		a.Publish(early)
-		after(time.Minute)
-		store.setSick(1)
-		after(20 * time.Minute)
-		require.NotZero(t, store.mostTries(), "it was judged again")
-		store.setSick(0)
-		b.Publish(early)
-		after(10 * time.Minute)
-		require.True(t, r.has(early))
-		require.Empty(t, store.savedTwice())
-		require.Zero(t, r.manager.Status().Events.InFlight)
-	})
-}

@@ -154,31 +154,6 @@ func TestForeignEventsDoNotCutAnHonestRelay(t *testing.T) {
 	})
 }
 
-// History that takes longer than one batch is fetched by several. Each batch counted as a failure,
-// so the relay soon waited an hour before each next one.
-func TestWhatTakesManyBatchesIsNotPutOff(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		spammer := relaytest.NewCheapKey("spammer")
-		for i := range 20_000 { // the allowance is 2,000, and then ten per second
-			a.Publish(spammer.Hosted(at(time.Duration(i)*time.Second), fmt.Sprint("r", i), "elsewhere.example"))
-		}
-		r, _ := hosted(t, net, relaysync.Config{}.With(relaysync.Fixed{BatchTimeout: time.Minute}), "a.example")
-		defer r.stop()
-		began := time.Now()
-		for whole := false; !whole; {
-			after(time.Minute)
-			s := r.relay("wss://a.example")
-			whole = s.Confirmed == s.Wanted
-			require.Less(t, time.Since(began), 12*time.Hour)
-		}
-		t.Logf("30 batches of a minute: all was there after %v", time.Since(began))
-		require.Less(t, time.Since(began), time.Hour)
-	})
-}
-
 // Relays with the most events got most of the signature checks. Now relay hosts share the room: ten
 // relays that send states without end delay the live events of an honest relay by less than a
 // second.
