@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,24 +24,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
-
-// recorded is an audit log in memory.
-type recorded struct {
-	mu      sync.Mutex
-	entries []admin.Entry
-}
-
-func (r *recorded) add(e admin.Entry) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.entries = append(r.entries, e)
-}
-
-func (r *recorded) all() []admin.Entry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.entries)
-}
 
 // run creates a server for the duration of a test in a bubble.
 func run(t *testing.T, audit func(admin.Entry), bootstrap ...string) *server {
@@ -150,60 +131,6 @@ func TestEnforce(t *testing.T) {
 		require.NoError(t, book.Unset(t.Context(), blocked))
 		require.NoError(t, book.Unset(t.Context(), rules.OfAuthor(owner.PubKey())))
 	}
-}
-
-// An unknown command changes nothing and leaves no audit entry. A command leaves two entries with
-// its operator.
-func TestCommandsAreRecorded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log recorded
-		s := run(t, log.add)
-		for _, bad := range [][]string{
-			{"stop"}, {"block"}, {"block", "author", "bob"}, {"block", "planet", "mars"}, {"purge", "relay"}, {"resync", "x", "y"},
-			{"bootstrap", "follow", "wss://a.example"}, {"describe", "colour", "red"}, {"rules", "all"},
-		} {
-			_, err := s.control.Do(t.Context(), "alice", bad[0], bad[1:]...)
-			require.Error(t, err, "%v", bad)
-		}
-		require.Empty(t, log.all())
-
-		author := relaytest.NewKey("mallory")
-		for _, c := range []struct {
-			command string
-			args    []string
-			outcome string
-		}{
-			{"block", []string{"author", author.Npub(), "spam"}, admin.Done},
-			{"unset", []string{"author", author.Npub()}, admin.Done},
-			{"unset", []string{"author", author.Npub()}, admin.Failed},
-			{"remove", []string{"relay", "a.example"}, ""}, // which has no stored data
-			{"purge", []string{"relay", "a.example"}, admin.Failed},
-			{"retry", []string{"wss://nobody.example"}, admin.Failed},
-			{"describe", []string{"name", "ours"}, admin.Done},
-			{"rules", nil, ""},
-		} {
-			before := len(log.all())
-			_, err := s.control.By("nobody").Do(t.Context(), "alice", c.command, c.args...)
-			entries := log.all()[before:]
-			if c.outcome == "" {
-				require.Empty(t, entries, c.command)
-				continue
-			}
-			require.Len(t, entries, 2, c.command)
-			require.Equal(t, admin.Begun, entries[0].Outcome)
-			require.Equal(t, c.outcome, entries[1].Outcome, c.command)
-			require.Equal(t, c.outcome == admin.Failed, err != nil)
-			require.Equal(t, err != nil, entries[1].Error != "")
-			for _, e := range entries {
-				require.Equal(t, "alice", e.By)
-				require.Equal(t, c.command, e.Command)
-			}
-		}
-		require.Empty(t, s.control.Rules().All())
-		name, icon := "as configured", "as configured"
-		s.control.About(&name, new(string), &icon)
-		require.Equal(t, []string{"ours", "as configured"}, []string{name, icon})
-	})
 }
 
 // A rules file replaces the previous one: its blocks disconnect, its relays are followed, and

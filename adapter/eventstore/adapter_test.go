@@ -64,20 +64,6 @@ func TestBareD(t *testing.T) {
 	}
 }
 
-func TestTombstonesAreFound(t *testing.T) {
-	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(t, db, eventstoreadapter.Config{})
-			one := event(alice, 1, start)
-			repo := event(alice, 30617, start, nostr.Tag{"d", strings.Repeat("long", 40)})
-			// a direct write, which bypasses the adapter
-			require.NoError(t, db.SaveEvent(t.Context(), event(alice, 5, start, nostr.Tag{"e", one.ID},
-				nostr.Tag{"a", "30617:" + alice + ":" + repo.Tags.GetD()})))
-			assert.Equal(t, []graspsync.Result{graspsync.Deleted, graspsync.Deleted}, results(save(t, s, one, repo)))
-		})
-	}
-}
-
 func TestUnstorable(t *testing.T) {
 	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
 	good := func(change func(e *nostr.Event)) *nostr.Event {
@@ -214,45 +200,6 @@ func TestBackend(t *testing.T) {
 	require.NoError(t, err)
 	_, open := <-ch
 	assert.False(t, open)
-}
-
-// Results match the filter exactly. badger does not distinguish a, A and q tags, so that queries
-// for comments returned issues, and pages were left empty.
-func TestBackendGivesWhatMatches(t *testing.T) {
-	s := newStore(t, newBadger(t, 100), eventstoreadapter.Config{})
-	address := "30617:" + alice + ":x"
-	var comments []string
-	for i := range 30 {
-		c := event(alice, 1111, start+nostr.Timestamp(i), nostr.Tag{"A", address}, nostr.Tag{"t", fmt.Sprint(i)})
-		comments = append([]string{c.ID}, comments...)
-		save(t, s, c)
-	}
-	ask := func(f nostr.Filter) (ids []string) {
-		t.Helper()
-		ch, err := s.Backend().QueryEvents(t.Context(), f)
-		require.NoError(t, err)
-		for e := range ch {
-			ids = append(ids, e.ID)
-		}
-		return ids
-	}
-	under := func(name string, limit int) nostr.Filter {
-		return nostr.Filter{Tags: nostr.TagMap{name: {address}}, Limit: limit}
-	}
-	issues := func(from, n int) {
-		for i := range n {
-			save(t, s, event(alice, 1621, start+nostr.Timestamp(from+i), nostr.Tag{"a", address}))
-		}
-	}
-	issues(100, 60)
-	require.Equal(t, comments[:20], ask(under("A", 20)))
-	require.Equal(t, comments[:25], ask(under("A", 0)), "a quarter of its limit, as badger has it")
-	require.Equal(t, comments, ask(under("A", 40)))
-	require.Len(t, ask(under("a", 100)), 60)
-	require.Empty(t, ask(under("q", 100)))
-	issues(1000, 100)
-	require.Len(t, ask(under("A", 20)), 20, "who gets less takes that for all there is")
-	require.Len(t, ask(under("a", 20)), 20)
 }
 
 // Reconciliation covers all events, not only up to the backend's limit. Otherwise peers would send

@@ -3,7 +3,6 @@ package eventstoreadapter_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -68,94 +67,6 @@ func onSliceAndBadger(t *testing.T, test func(t *testing.T, s *eventstoreadapter
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newStore(t, db, eventstoreadapter.Config{NoSync: true})) })
 	}
-}
-
-// A query for the address of "repo" is not answered with "repository". badger returns one event for
-// an address, and it was the wrong one for clients that follow a link.
-func TestAnswerBehindLookAlikes(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		d := nostr.TagMap{"d": {"repo"}}
-		repo, theirs := event(alice, 30617, start, nostr.Tag{"d", "repo"}), event(bob, 30617, start-1, nostr.Tag{"d", "repo"})
-		save(t, s, repo, theirs)
-		for _, more := range []int{1, 150} {
-			for i := range more {
-				save(t, s, event(alice, 30617, start+1, nostr.Tag{"d", fmt.Sprint("repository", i)}))
-			}
-			require.Equal(t, []string{repo.ID}, answer(t, s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: d}))
-			require.Equal(t, []string{repo.ID, theirs.ID},
-				answer(t, s, nostr.Filter{Kinds: []int{30617, 30618}, Authors: []string{alice, bob}, Tags: d}))
-		}
-	})
-}
-
-// An issue that names two addresses is in the answer once.
-func TestAnswerHasEachEventOnce(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		a, b := "30617:"+alice+":repo", "30617:"+bob+":repo"
-		var issues []string
-		for i := range 20 {
-			e := event(alice, 1621, start-nostr.Timestamp(i), nostr.Tag{"a", a}, nostr.Tag{"a", b})
-			issues = append(issues, e.ID)
-			save(t, s, e)
-		}
-		f := nostr.Filter{Kinds: []int{1621, 1621}, Tags: nostr.TagMap{"a": {a, b, a}}}
-		for _, f.Limit = range []int{1, 15, 20} {
-			require.Equal(t, issues[:f.Limit], answer(t, s, f))
-		}
-	})
-}
-
-// Issues of a repository with a long name are found, although badger has no index for its address.
-func TestAnswerOfWhatNoIndexFinds(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		long := "30617:" + alice + ":" + strings.Repeat("x", 30)
-		var issues []string
-		for i := range 3 {
-			e := event(alice, 1621, start-nostr.Timestamp(i), nostr.Tag{"a", long})
-			issues = append(issues, e.ID)
-			save(t, s, e)
-		}
-		for i := range 250 {
-			save(t, s, event(bob, 1621, start+nostr.Timestamp(i), nostr.Tag{"a", "30617:" + alice + ":x"}))
-		}
-		f := nostr.Filter{Tags: nostr.TagMap{"a": {long, long + "x"}}}
-		for _, f.Kinds = range [][]int{nil, {1621}, {1111, 1617, 1621}} {
-			require.Equal(t, issues, answer(t, s, f))
-		}
-		f.Limit = 2
-		require.Equal(t, issues[:2], answer(t, s, f))
-		repo := event(alice, 30617, start, nostr.Tag{"d", ""})
-		save(t, s, repo)
-		require.Equal(t, []string{repo.ID},
-			answer(t, s, nostr.Filter{Kinds: []int{30617}, Authors: []string{alice}, Tags: nostr.TagMap{"d": {""}}}))
-	})
-}
-
-// Older matches are found although newer events with the same tag fill badger's largest page.
-func TestAnswerBehindAPage(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		q, a := nostr.Tag{"A", "30617:" + alice + ":x"}, nostr.Tag{"a", "30617:" + alice + ":x"}
-		comment := event(alice, 1111, start-1, q)
-		save(t, s, comment)
-		for i := range 260 {
-			save(t, s, event(bob, 1111, start+nostr.Timestamp(i/130), a)) // more than a page of one second
-		}
-		require.Equal(t, []string{comment.ID}, answer(t, s, nostr.Filter{Kinds: []int{1111}, Tags: nostr.TagMap{"A": {q[1]}}}))
-	})
-}
-
-// A limit also applies to a query by ids.
-func TestAnswerWithIDsAndALimit(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		var ids []string
-		for i := range 50 {
-			e := event(alice, 1, start-nostr.Timestamp(i))
-			ids = append(ids, e.ID)
-			save(t, s, e)
-		}
-		require.Equal(t, ids, answer(t, s, nostr.Filter{IDs: append([]string{ids[7]}, ids...)}))
-		require.Equal(t, ids[:3], answer(t, s, nostr.Filter{IDs: ids, Limit: 3}))
-	})
 }
 
 // Times beyond 32 bits work. Before, badger truncated them, and a client whose clock counts

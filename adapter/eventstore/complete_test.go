@@ -2,7 +2,6 @@ package eventstoreadapter_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/fiatjaf/eventstore"
@@ -74,27 +73,6 @@ func TestSecondLargerThanBatch(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestSeveralValuesOnBadger(t *testing.T) {
-	for _, maxLimit := range []int{0, 40, 300} {
-		db := newBadger(t, maxLimit)
-		s := newStore(t, db, eventstoreadapter.Config{})
-		var authors []string
-		var events []*nostr.Event
-		for i := range 40 {
-			authors = append(authors, strings.Repeat(fmt.Sprintf("%02x", i), 32))
-		}
-		for i := range 1500 {
-			n := (i * i) % 40
-			at := start + nostr.Timestamp((n%4)*2000+(i*7919)%(50+n*n))
-			events = append(events, event(authors[n], 1, at))
-		}
-		save(t, s, events...)
-		ids, err := read(t.Context(), s, nostr.Filter{Authors: authors})
-		require.NoError(t, err)
-		assert.Len(t, ids, 1500)
-	}
-}
-
 func TestVersionsBehindOtherTags(t *testing.T) {
 	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
 	d := nostr.Tag{"d", "repo"}
@@ -130,36 +108,4 @@ func TestHostilePrefixes(t *testing.T) {
 			assert.ElementsMatch(t, want, ids)
 		}
 	}
-}
-
-func TestFilters(t *testing.T) {
-	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
-	e := event(alice, 1, start, nostr.Tag{"subject", "x"}, nostr.Tag{"t", "y"})
-	save(t, s, e)
-	for name, f := range map[string]nostr.Filter{
-		"limit": {Limit: 1}, "limit zero": {LimitZero: true}, "search": {Search: "x"},
-	} {
-		_, err := read(t.Context(), s, f)
-		assert.ErrorIs(t, err, eventstoreadapter.ErrFilter, name)
-	}
-	for name, f := range map[string]nostr.Filter{
-		"no ids": {IDs: []string{}}, "no kinds": {Kinds: []int{}}, "no authors": {Authors: []string{}},
-		"no values": {Tags: nostr.TagMap{"t": {}}}, "bad ids": {IDs: []string{"x"}},
-		"bad authors": {Authors: []string{"X"}}, "bad kinds": {Kinds: []int{-1, 1 << 20}},
-	} {
-		ids, err := read(t.Context(), s, f)
-		require.NoError(t, err, name)
-		assert.Empty(t, ids, name)
-	}
-	for name, f := range map[string]nostr.Filter{
-		"long name": {Tags: nostr.TagMap{"subject": {"x"}}}, "nil values": {Tags: nostr.TagMap{"t": nil}},
-		"some bad": {Kinds: []int{1, 1 << 20}, Authors: []string{alice, "x"}}, "no filter": {},
-	} {
-		ids, err := read(t.Context(), s, f)
-		require.NoError(t, err, name)
-		assert.Equal(t, []string{e.ID}, ids, name)
-	}
-	ids, err := read(t.Context(), s, nostr.Filter{Tags: nostr.TagMap{"": {"x"}}}) // badger would crash
-	require.NoError(t, err)
-	assert.Empty(t, ids)
 }

@@ -3,7 +3,6 @@ package eventstoreadapter_test
 import (
 	"context"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -126,22 +125,5 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 		ask(asker.For(t.Context(), limit.Stranger{ID: "alice"}, nil))
 		require.LessOrEqual(t, time.Since(began), 2*time.Second)
 		time.Sleep(5 * time.Minute)
-	})
-}
-
-// Counts equal the number of answers.
-func TestCountIsWhatIsAnswered(t *testing.T) {
-	onSliceAndBadger(t, func(t *testing.T, s *eventstoreadapter.Store) {
-		for i, d := range []string{"repo", "repository", "repo:x", strings.Repeat("r", 101)} {
-			save(t, s, event(alice, 30617, start+nostr.Timestamp(i), nostr.Tag{"d", d}), event(bob, 1, start, nostr.Tag{"t", d}))
-		}
-		for _, f := range []nostr.Filter{
-			{Tags: nostr.TagMap{"d": {"repo"}}}, {Kinds: []int{30617}}, {Authors: []string{alice}, Tags: nostr.TagMap{"d": {"repo", "repository"}}},
-			{Kinds: []int{}}, {Tags: nostr.TagMap{"t": {"repo", strings.Repeat("r", 101)}}}, {},
-		} {
-			n, err := s.Backend().CountEvents(t.Context(), f)
-			require.NoError(t, err)
-			require.EqualValues(t, len(answer(t, s, f)), n, "%s", f)
-		}
 	})
 }

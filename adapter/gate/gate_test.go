@@ -9,14 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -219,36 +217,6 @@ func TestFiltersOfARequestDiffer(t *testing.T) {
 	require.Equal(t, 2, s.metric("gate_taken", "listening"))
 }
 
-// Filters that listen are bounded in all, and the client that has most of them yields.
-func TestListening(t *testing.T) {
-	log := &syncBuffer{}
-	s := serve(t, gate.Config{
-		Client: func(r *http.Request) string { return r.RemoteAddr }, Logger: slog.New(slog.NewTextHandler(log, nil)),
-	}.With(gate.Fixed{MaxListening: 10, MaxFilters: 5}))
-	a, b := s.dial(), s.dial()
-	says := func(c *client, name string, n int) {
-		filters := ""
-		for kind := range n {
-			filters += fmt.Sprintf(`,{"kinds":[%d],"limit":0}`, kind)
-		}
-		c.says(`["REQ","` + name + `"` + filters + `]`)
-	}
-	for _, name := range []string{"1", "2", "3"} {
-		says(a, name, 3)
-		require.Equal(t, `["EOSE","`+name+`"]`, a.hears())
-	}
-	says(b, "1", 2)
-	require.Equal(t, `["EOSE","1"]`, b.hears())
-	require.Equal(t, `["CLOSED","1","rate-limited: too many subscriptions are open"]`, a.hears(), "the oldest one")
-	says(a, "3", 3)
-	require.Equal(t, `["EOSE","3"]`, a.hears(), "in its place")
-	says(a, "4", 3)
-	require.Equal(t, `["CLOSED","2","rate-limited: too many subscriptions are open"]`, a.hears())
-	require.Equal(t, `["EOSE","4"]`, a.hears())
-	require.Equal(t, 1, strings.Count(log.String(), "client refused"), "once a minute")
-	require.Regexp(t, `client=127\.0\.0\.1:\d+ resource=listening`, log.String())
-}
-
 // A backend may make a query for each author with each kind: one message of 400 kB ended the process.
 func TestWhatAFilterMayName(t *testing.T) {
 	s := serve(t, gate.Config{})
@@ -359,22 +327,4 @@ func TestRoomForAllQueues(t *testing.T) {
 	}
 	require.NotZero(t, first)
 	require.NotEmpty(t, slow)
-}
-
-// syncBuffer is a log that is written and read at once.
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

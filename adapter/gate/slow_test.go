@@ -103,44 +103,6 @@ func TestAnAnswerWaitsForItsClient(t *testing.T) {
 	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
 }
 
-// What comes once, though several filters find it, makes room for what waits behind it.
-func TestAnAnswerOfSeveralFiltersWaits(t *testing.T) {
-	relay, first, second := khatru.NewRelay(), make(chan *nostr.Event, 30), make(chan struct{})
-	for i := range cap(first) {
-		first <- relaytest.NewKey("somebody").Event(nostr.Now(), 2, fmt.Sprint(i, strings.Repeat("x", 200_000)))
-	}
-	again := <-first
-	first <- again
-	close(first)
-	relay.QueryEvents = append(relay.QueryEvents, func(_ context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-		if f.Kinds[0] == 2 {
-			return first, nil
-		}
-		found := make(chan *nostr.Event)
-		go func() {
-			defer close(found)
-			<-second
-			for range 5 {
-				found <- again
-			}
-		}()
-		return found, nil
-	})
-	s := front(t, relay, gate.Config{Client: who}.With(gate.Fixed{MaxQueue: 4 << 20}))
-	c := s.dialAs("slow")
-	filters := ""
-	for since := range 20 {
-		filters += fmt.Sprintf(`,{"kinds":[3],"since":%d}`, since)
-	}
-	c.says(`["REQ","x",{"kinds":[2]}` + filters + `]`)
-	for range cap(first) {
-		eventOf(t, c.hears())
-	}
-	require.Eventually(t, func() bool { return s.metric("gate_queued_bytes", "") == 0 }, patience, 5*time.Millisecond)
-	close(second)
-	require.Equal(t, `["EOSE","x"]`, c.hears())
-}
-
 // An answer that waits takes up none of what others need, and gives its place back when nobody wants
 // it any more.
 func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {

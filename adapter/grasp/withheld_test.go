@@ -3,7 +3,6 @@ package grasp_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -146,30 +145,4 @@ func TestTextOfADeletionIsTakenDown(t *testing.T) {
 	require.Equal(t, heard.ID, listens.next(), "and nobody heard of what mallory said")
 	require.Contains(t, c.must("remove", "author", mallory.Npub()), `"withheld":`)
 	require.ElementsMatch(t, []string{fine.ID, heard.ID}, c.asked(all))
-}
-
-// Many deletions of a blocked author must not make a page empty, which clients take for the end.
-func TestWhatIsWithheldEndsNoPage(t *testing.T) {
-	c := newCommanded(t)
-	mallory, other := relaytest.NewKey("mallory"), relaytest.NewKey("other")
-	never := func(k *relaytest.Key, at nostr.Timestamp, i int) *nostr.Event {
-		return k.Event(at, nostr.KindDeletion, "slander", nostr.Tag{"e", fmt.Sprintf("%064x", i+1)})
-	}
-	first := never(other, nostr.Now()-9_000, 0)
-	c.store(first)
-	var many []*nostr.Event
-	for i := range 1_100 { // more than a page
-		many = append(many, never(mallory, nostr.Now()-100+nostr.Timestamp(i/90), i)) // many per second
-	}
-	c.store(many...)
-	c.must("block", "author", mallory.Npub())
-	for _, limit := range []int{0, 1, 10, 49, 50, 500} {
-		require.Equal(t, []string{first.ID}, c.asked(nostr.Filter{Kinds: []int{nostr.KindDeletion}, Limit: limit}), "%d", limit)
-	}
-	x, err := c.server.Explain(t.Context(), many[7].ID)
-	require.NoError(t, err)
-	require.Equal(t, "withheld", x.Is)
-	require.Equal(t, "author "+mallory.Npub(), x.Blocked.Rule)
-	require.Contains(t, x.String(), "is stored and in force, and is not served")
-	require.NotContains(t, x.String(), "stored and served")
 }

@@ -17,23 +17,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	relaysync "github.com/graspsync/graspsync/sync"
 )
-
-func TestTrapH9_SupersededIsNotBroadcast(t *testing.T) {
-	s, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
-	d := nostr.Tag{"d", "repo"}
-	late, old := event(alice, 30617, start+1, d), event(alice, 30617, start, d)
-	outcomes := importEvents(t, store, late, old)
-	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Superseded}, results(outcomes))
-	require.Equal(t, 1, broadcasts(s))
-	ctx, cancel := context.WithCancel(t.Context())
-	s.core.Hooks.Send = func(e graspsync.Event) {
-		assert.Equal(t, late.ID, e.Event.ID)
-		cancel()
-	}
-	require.ErrorIs(t, s.Run(ctx), context.Canceled)
-}
 
 func TestImport(t *testing.T) {
 	relay := khatru.NewRelay()
@@ -88,14 +72,6 @@ func TestImportRejected(t *testing.T) {
 	assert.Len(t, content(t, s.Store()), 1)
 }
 
-func TestImportFails(t *testing.T) {
-	_, store, _ := embed(t, khatru.NewRelay(), newSlice(t), Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := store.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(event(alice, 1, start))}})
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 func TestStalledClient(t *testing.T) {
 	relay := khatru.NewRelay()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,29 +95,6 @@ func TestStalledClient(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(begun))
 		close(release)
 		synctest.Wait()
-	})
-}
-
-func TestBroadcast(t *testing.T) {
-	relay := khatru.NewRelay()
-	synctest.Test(t, func(t *testing.T) {
-		expectLog(t, "ERROR broadcast failed")
-		s, store, _ := embed(t, relay, newSlice(t), Config{})
-		var sent []string
-		s.core.Hooks.Send = func(e graspsync.Event) {
-			if sent = append(sent, e.Event.ID); len(sent) == 1 {
-				panic("khatru")
-			}
-		}
-		stop := run(t, s)
-		one, two := event(alice, 1, start), event(alice, 1, start)
-		importEvents(t, store, one, two, one)
-		synctest.Wait()
-		assert.Equal(t, []string{one.ID, two.ID}, sent)
-		begun := time.Now()
-		stop()
-		assert.Zero(t, time.Since(begun))
-		require.ErrorIs(t, s.Run(t.Context()), relaysync.ErrRunning)
 	})
 }
 

@@ -24,7 +24,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 const start nostr.Timestamp = 1_700_000_000
@@ -203,21 +202,6 @@ func TestExistingHooks(t *testing.T) {
 	assert.Equal(t, []string{one.ID}, content(t, s.Store()))
 }
 
-// khatru looks up deletions by a wrong tag and never finds any.
-func TestDirectDeleted(t *testing.T) {
-	relay := khatru.NewRelay()
-	_, _, m := embed(t, relay, newSlice(t), Config{})
-	one := event(alice, 1, start)
-	repo := event(alice, 30617, start, nostr.Tag{"d", "repo"})
-	_, err := relay.AddEvent(t.Context(), event(alice, 5, start, nostr.Tag{"e", one.ID}, nostr.Tag{"a", "30617:" + alice + ":repo"}))
-	require.NoError(t, err)
-	for _, e := range []*nostr.Event{one, repo} {
-		_, err = relay.AddEvent(t.Context(), e)
-		require.ErrorContains(t, err, embedding.MsgDeleted)
-	}
-	assert.Len(t, m.stored, 1)
-}
-
 // khatru panics on such an event, which anybody can publish.
 func TestDirectBareD(t *testing.T) {
 	relay := khatru.NewRelay()
@@ -356,20 +340,6 @@ func TestDeletionsAreFinishedAtTheStart(t *testing.T) {
 	})
 }
 
-func TestDeletable(t *testing.T) {
-	for _, tt := range []struct {
-		target *nostr.Event
-		want   bool
-	}{
-		{event(alice, 1, start), true}, {event(bob, 1, start), false}, {event(alice, 5, start), false},
-		{event(alice, 62, start), false},
-	} {
-		ok, msg := deletable(t.Context(), tt.target, event(alice, 5, start))
-		assert.Equal(t, tt.want, ok)
-		assert.Equal(t, tt.want, msg == "")
-	}
-}
-
 func TestNewErrors(t *testing.T) {
 	identity, err := nip34.ParseIdentity("grasp.example.com")
 	require.NoError(t, err)
@@ -394,19 +364,6 @@ func TestNewErrors(t *testing.T) {
 	assert.Empty(t, relay.StoreEvent)
 }
 
-func TestNewAndRun(t *testing.T) {
-	identity, err := nip34.ParseIdentity("grasp.example.com")
-	require.NoError(t, err)
-	s, err := New(khatru.NewRelay(), newSlice(t), identity, Config{ApplyPolicyToClients: true})
-	require.NoError(t, err)
-	stop := run(t, s)
-	reg := prometheus.NewRegistry()
-	require.NoError(t, reg.Register(s.Collector("ngit")))
-	_, err = reg.Gather()
-	require.NoError(t, err)
-	stop()
-}
-
 // khatru accepts upper-case signatures, other relays do not. Such an event was never synced, and a
 // relay that served it was disconnected as hostile.
 func TestSignaturesInCapitals(t *testing.T) {
@@ -421,19 +378,5 @@ func TestSignaturesInCapitals(t *testing.T) {
 	_, err = relay.AddEvent(t.Context(), &capitals)
 	require.ErrorContains(t, err, "invalid: the sig is not lower-case hex")
 	_, err = relay.AddEvent(t.Context(), ev)
-	require.NoError(t, err)
-}
-
-// An event with 30,000 tags was stored, but sync accepts at most 10,000.
-func TestEventsWithTooManyTags(t *testing.T) {
-	identity, err := nip34.ParseIdentity("grasp.example.com")
-	require.NoError(t, err)
-	relay := khatru.NewRelay()
-	_, err = New(relay, newSlice(t), identity, Config{})
-	require.NoError(t, err)
-	key := nostr.GeneratePrivateKey()
-	_, err = relay.AddEvent(t.Context(), signed(t, key, 1, slices.Repeat(nostr.Tags{{"t"}}, wire.MaxTags+1)...))
-	require.ErrorContains(t, err, embedding.MsgTags)
-	_, err = relay.AddEvent(t.Context(), signed(t, key, 1, slices.Repeat(nostr.Tags{{"t"}}, wire.MaxTags)...))
 	require.NoError(t, err)
 }

@@ -68,12 +68,3 @@ func TestCatchUp(t *testing.T) {
 		})
 	}
 }
-
-func TestMedian(t *testing.T) {
-	samples := []sample{
-		{saved: 3, usage: usage{In: 1}}, {saved: 1, usage: usage{In: 2}}, {saved: 2, usage: usage{In: 9}},
-	}
-	m := medianOf(samples)
-	require.EqualValues(t, 2, m.saved)
-	require.EqualValues(t, 2, m.usage.In)
-}

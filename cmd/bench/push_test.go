@@ -13,18 +13,6 @@ func pushRun(t *testing.T) *run {
 	return &run{ctx: t.Context(), quick: true, cache: t.TempDir(), dir: t.TempDir()}
 }
 
-// The history is always the same.
-func TestPushHistory(t *testing.T) {
-	r := pushRun(t)
-	h, err := pushHistory(r, 5, 3)
-	require.NoError(t, err)
-	require.Len(t, h.newest, 3)
-	require.Equal(t, "38eb65820c25b67f", h.newest[2][:16])
-	again, err := pushHistory(&run{ctx: r.ctx, cache: r.cache, dir: t.TempDir()}, 5, 3)
-	require.NoError(t, err)
-	require.Equal(t, h.newest, again.newest, "it is kept")
-}
-
 // Both servers serve each commit after its push.
 func TestPush(t *testing.T) {
 	r := pushRun(t)

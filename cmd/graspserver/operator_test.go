@@ -5,9 +5,7 @@ package main
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,46 +125,4 @@ func TestReload(t *testing.T) {
 
 	_, err := once(t.Context(), options{data: t.TempDir(), rules: "/none", domain: addr}, slog.New(slog.DiscardHandler), &bytes.Buffer{})
 	require.ErrorContains(t, err, "-rules")
-}
-
-// Once is until all is here.
-func TestOnce(t *testing.T) {
-	aAddr, ours := freeAddr(t), freeAddr(t)
-	aURL, err := graspsync.ParseRelayURL("ws://" + aAddr)
-	require.NoError(t, err)
-	_, stop := server(t, options{listen: aAddr, domain: aAddr})
-	owner := relaytest.NewKey("owner")
-	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+aAddr, "ws://"+ours)
-	work := newWork(t)
-	hold(t, aAddr, ann, owner.State(nostr.Now()-90, "repo", refs(t, work), "main"))
-	git(t, work, "push", "-q", owner.CloneURL("ws://"+aAddr, "repo"), "main")
-	eventually(t, "the announcement", func() bool { return served(t, aAddr, ann) })
-	require.True(t, publish(t, dial(t, aAddr), owner.Issue(nostr.Now()-50, owner.Ref("repo"), "x")).Accepted)
-
-	opt := options{
-		listen: ours, domain: ours, data: t.TempDir(), bootstrap: []graspsync.RelayURL{aURL}, once: true, onceWait: 5 * time.Second,
-		allowNet: []netip.Prefix{loopback}, allowPlaintext: true, batchWindow: 100 * time.Millisecond, baseBackoff: time.Minute, huntBackoff: 300 * time.Millisecond,
-	}
-	try := func() (bool, string) {
-		var out bytes.Buffer
-		complete, err := once(t.Context(), opt, slog.New(slog.NewTextHandler(t.Output(), nil)), &out)
-		require.NoError(t, err)
-		return complete, out.String()
-	}
-	complete, said := try()
-	require.True(t, complete, said)
-	require.Contains(t, said, "repositories: 1; patches, pull requests and issues: 1; stored events: 3")
-	require.Contains(t, said, "caught up")
-
-	stop()
-	complete, said = try()
-	require.False(t, complete)
-	require.Contains(t, said, "not reached")
-	require.True(t, strings.HasSuffix(said, "\nincomplete: No relay can be reached\n"), said)
-
-	o, err := parse([]string{"-admin", owner.Npub(), "-admin", fmt.Sprint(owner.Hex()), "-once", "-rules", "x"}, func(string) string { return "" })
-	require.NoError(t, err)
-	require.Equal(t, []graspsync.PubKey{owner.PubKey(), owner.PubKey()}, o.admins)
-	_, err = parse([]string{"-admin", "bob"}, func(string) string { return "" })
-	require.ErrorContains(t, err, "npub")
 }

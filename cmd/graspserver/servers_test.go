@@ -211,17 +211,3 @@ func (l lines) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
-
-// One line of the log sums up what goes on, once in a while.
-func TestSummaryLine(t *testing.T) {
-	out := make(lines, 1000)
-	addr := freeAddr(t)
-	_, stop := serverTo(t, options{listen: addr, domain: addr, summaryEvery: 10 * time.Millisecond}, out)
-	defer stop()
-	for line := range out {
-		if strings.Contains(line, "msg=sync status.synced=") {
-			require.Contains(t, line, "status.relays_connected=0 status.relays_known=0")
-			return
-		}
-	}
-}

@@ -7,17 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"fiatjaf.com/nostr/nip11"
 	"github.com/coder/websocket"
 	gonostr "github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -28,7 +24,6 @@ import (
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -275,69 +270,6 @@ func TestOwnerCommands(t *testing.T) {
 	require.Equal(t, []string{"author", mallory.Hex(), "spam"}, entries[1].Args)
 }
 
-// After Open, decisions of the operator are in a folder of their own and survive the loss of other
-// records, including the description of the server.
-func TestOpenKeepsWhatIsDecided(t *testing.T) {
-	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
-		p.relay.OverwriteRelayInformation = func(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
-			info.Name, info.Contact = "the relay's", "somebody"
-			return info
-		}
-		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
-	})
-	info := func() (info nip11.RelayInformationDocument) {
-		text, _ := get(t, "http://"+c.addr, "application/nostr+json")
-		require.NoError(t, json.Unmarshal([]byte(text), &info))
-		return info
-	}
-	require.Equal(t, "the relay's", info().Name)
-	alice, mallory := relaytest.NewKey("alice"), relaytest.NewKey("mallory")
-	c.must("banpubkey", mallory.Hex(), "spam")
-	c.must("changerelayname", "another name")
-	c.must("bootstrap", "add", "ws://127.0.0.1:8443")
-	for range 2 {
-		require.ErrorContains(t, c.submit(mallory.Hosted(gonostr.Now(), "repo", "ws://"+c.addr)), "blocked: this server takes nothing by this author")
-		require.NoError(t, c.submit(alice.Hosted(gonostr.Now(), "repo", "ws://"+c.addr)))
-		require.Equal(t, "another name", info().Name)
-		require.Equal(t, "somebody", info().Contact)
-		require.Eventually(t, func() bool {
-			relays := c.server.Sync().Manager().Status().Relays
-			return len(relays) == 1 && relays[0].Bootstrap
-		}, soon, often, "followed")
-		c.stop()
-		require.NoError(t, os.RemoveAll(filepath.Join(c.dir, "state")))
-		c.stop = func() {}
-		c.restart()
-	}
-	require.JSONEq(t, `[{"pubkey":"`+mallory.Hex()+`","reason":"spam"}]`, c.must("listbannedpubkeys"))
-}
-
-// A retry fetches git data immediately, but not from a blocked host.
-func TestBlockedGitServer(t *testing.T) {
-	var asked atomic.Int64
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/info/refs") {
-			asked.Add(1)
-		}
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer elsewhere.Close()
-	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
-		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
-	})
-	c.must("block", "relay", elsewhere.URL, "slow")
-	alice := relaytest.NewKey("alice")
-	_, commit := work(t)
-	require.NoError(t, c.submit(alice.Hosted(gonostr.Now()-100, "repo", "ws://"+c.addr, strings.Replace(elsewhere.URL, "http", "ws", 1))))
-	require.NoError(t, c.submit(alice.State(gonostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
-	c.must("refetch", alice.Npub()+"/repo")
-	time.Sleep(time.Second)
-	require.Zero(t, asked.Load(), "it is blocked")
-	c.must("unset", "relay", elsewhere.URL)
-	c.must("refetch", alice.Npub()+"/repo")
-	require.Eventually(t, func() bool { return asked.Load() > 0 }, soon, often)
-}
-
 // A server whose OverwriteRelayInformation hook was replaced does not run.
 func TestInformationThatWasReplaced(t *testing.T) {
 	p, listener := open(t)
@@ -349,24 +281,4 @@ func TestInformationThatWasReplaced(t *testing.T) {
 	p.relay.OverwriteRelayInformation = nil
 	require.ErrorIs(t, server.Run(t.Context()), khatruadapter.ErrReplaced)
 	require.NoError(t, server.Close())
-}
-
-// A file of rules is read while the server runs, and a repository that it blocks is out of service.
-func TestFileOfRules(t *testing.T) {
-	c := newCommanded(t, func(p *place) (*graspadapter.Server, error) {
-		return graspadapter.Open(t.Context(), p.grasp, p.db, p.addr, p.dir)
-	})
-	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
-	c.push(alice)
-	c.push(bob)
-	file := "block repository " + alice.Npub() + "/repo # copied\n"
-	read := func() (rules.File, error) { return rules.ParseFile(strings.NewReader(file)) }
-	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), read))
-	require.Eventually(t, func() bool { data, page := c.serves(alice); return !data && !page }, soon, often)
-	data, page := c.serves(bob)
-	require.True(t, data && page)
-	require.ErrorContains(t, c.submit(bob.Issue(gonostr.Now(), alice.Ref("repo"), "late")), "blocked: this server takes nothing about this repository")
-	file = ""
-	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), read))
-	require.Eventually(t, func() bool { data, page := c.serves(alice); return data && page }, soon, often)
 }

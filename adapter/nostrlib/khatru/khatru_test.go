@@ -2,7 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
-	"fiatjaf.com/nostr/eventstore/slicestore"
 	"fiatjaf.com/nostr/khatru"
 	"fiatjaf.com/nostr/nip77/negentropy"
 	"fiatjaf.com/nostr/nip77/negentropy/storage/vector"
@@ -429,22 +427,6 @@ func TestNoAnswers(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.JSONEq(t, `["CLOSED","x","error: the server is shutting down, try again later"]`, dial(t, url).say(`["REQ","x",{"kinds":[1]}]`))
 	require.Contains(t, dial(t, url).publish(signed(t, key, 1)), embedding.MsgEnding)
-}
-
-// failing is a backend that cannot store events.
-type failing struct{ *slicestore.SliceStore }
-
-func (failing) SaveEvent(nostr.Event) error { return errors.New("input/output error") }
-
-func TestStoreThatFails(t *testing.T) {
-	relay := khatru.NewRelay()
-	cfg, book := logging(Config{})
-	_, store, m := embed(t, relay, failing{newSlice(t)}, cfg)
-	require.EqualError(t, publish(t, relay, event(alice, 1, start)), msgStore)
-	require.Contains(t, book.String(), "input/output error")
-	results, _ := importEvents(t, store, event(alice, 1, start))
-	require.Equal(t, []graspsync.Result{graspsync.Failed}, results)
-	require.Empty(t, m.stored)
 }
 
 func TestNew(t *testing.T) {

@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -95,55 +94,4 @@ func TestOpen(t *testing.T) {
 	require.False(t, has())
 	require.Equal(t, nostr.ID(e.ID), <-told)
 	require.NoError(t, second.sync.Remove(t.Context(), e), "again")
-}
-
-// Closing a relay releases its folder, and invalid arguments are reported before anything is
-// created.
-func TestOpenAgain(t *testing.T) {
-	folder := t.TempDir()
-	open(t, folder).stop()
-	o := open(t, folder)
-	defer o.stop()
-	relay := khatru.NewRelay()
-	_, err := Open(relay, newSlice(t), "grasp.example.com", folder)
-	require.ErrorContains(t, err, folder)
-	_, err = Open(relay, newSlice(t), "", "", "https://a.b/")
-	for _, want := range []string{"domain", "folder", "bootstrap"} {
-		require.ErrorContains(t, err, want)
-	}
-	spare := t.TempDir()
-	_, err = Open(relay, nil, "grasp.example.com", spare)
-	require.ErrorContains(t, err, "no backend")
-	require.Nil(t, relay.OnEvent)
-	open(t, spare).stop() // the failed Open has released it
-}
-
-// An event that a hook of the relay, or our own hook, had refused to a client was explained as
-// "never came here".
-func TestExplainRefused(t *testing.T) {
-	o := openWith(t, t.TempDir(), func(relay *khatru.Relay) {
-		relay.OnEvent = func(_ context.Context, e nostr.Event) (bool, string) { return e.Kind == 1621, "blocked: no issues" }
-	})
-	defer o.stop()
-	<-o.sync.Manager().Ready()
-	alice := relaytest.NewKey("alice")
-	announcement := alice.Hosted(gonostr.Now(), "repo", o.url)
-	deletion := alice.Deletion(gonostr.Now(), announcement)
-	client := dial(t, o.url)
-	send := func(e *gonostr.Event) (explained string) {
-		data, err := json.Marshal(e)
-		require.NoError(t, err)
-		client.say(`["EVENT",%s]`, data)
-		parsed, err := graspsync.ParseEvent(e)
-		require.NoError(t, err)
-		x, err := o.sync.Manager().EventState(t.Context(), parsed.ID)
-		require.NoError(t, err)
-		return fmt.Sprint(x.Is, " ", x.Detail, " ", x.Source)
-	}
-	require.Contains(t, send(alice.Issue(gonostr.Now(), alice.Ref("repo"), "x")), "blocked: no issues")
-	require.Contains(t, send(announcement), "stored")
-	require.Contains(t, send(deletion), "stored")
-	again := send(announcement)
-	require.Contains(t, again, "deleted")
-	require.Contains(t, again, " direct")
 }
