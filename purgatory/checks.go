@@ -122,9 +122,9 @@ func (p *Purgatory) judge(ctx context.Context, announced, there map[graspsync.Re
 	switch {
 	case begins:
 		p.cfg.Logger.Error("most repositories have no announcement, retirement waits for the operator, check the event store",
-			"count", len(missing), "of", len(there))
+			"count", len(missing), "total", len(there))
 	case ends:
-		p.cfg.Logger.Info("retirement of repositories without announcement resumed", "of", len(there))
+		p.cfg.Logger.Info("retirement of repositories without announcement resumed", "total", len(there))
 	}
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Warn("saving records of kept repositories failed", keyError, graspsync.Printable(err.Error()))

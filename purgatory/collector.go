@@ -13,7 +13,7 @@ var metrics = [][]string{
 	{"ended_total", "Total events that are no longer held by reason.", "reason"},
 	{"fetched_bytes_total", "Total received bytes of git data."},
 	{"dropped_total", "Total items that were dropped because of a limit.", "reason"},
-	{"panics_total", "Total contained panics by component.", "where"},
+	{"panics_total", "Total contained panics by component.", "component"},
 	{"dependency_failures_total", "Total failed calls to the relay, git, the repositories and the store.", "dependency"},
 	{"departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."},
 	{"maintenance_due", "Number of repositories that wait for maintenance."},

@@ -146,7 +146,7 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 	if ctx.Err() != nil || errors.Is(err, ErrNoRepository) {
 		return nil //nolint:nilerr // nothing of ours has failed
 	}
-	p.report.drop("failed_here")
+	p.report.drop("local_failure")
 	p.report.warn(line{who: ref.Owner.String(), what: "here"}, "git data can't be taken in", ref, from, err)
 	return err
 }
@@ -269,7 +269,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
-		p.report.drop("pull_unswept")
+		p.report.drop("pull_pending_gc")
 		s.quarantine = nil
 		return errors.Join(errNoRoom, q.Discard())
 	case !room:

@@ -163,7 +163,7 @@ func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Ou
 	gone := fs.excess()
 	fs.mu.Unlock()
 	for range gone {
-		fs.report.drop("gathered")
+		fs.report.drop("partial_fetch")
 	}
 	fs.discard(gone...)
 }

@@ -47,7 +47,7 @@ func TestTooMuchForPullRequestsLeavesAStateAndTheOthers(t *testing.T) {
 		proposes(carol, 60, "carol.example/r.git")
 		wait(10 * time.Minute)
 		w.git.Serve(clone("carol.example/r.git"), serving()) // otherwise it uses up the bytes of the day
-		require.Positive(t, w.p.Status().Dropped["gathered"])
+		require.Positive(t, w.p.Status().Dropped["partial_fetch"])
 		w.git.Serve(clone("second.example/r.git"), serving(41))
 		w.git.Serve(clone("second-dave.example/r.git"), serving(51))
 		wait(time.Hour)
@@ -76,7 +76,7 @@ func TestWhatIsGatheredIsBounded(t *testing.T) {
 		}
 		wait(10 * time.Minute)
 		require.LessOrEqual(t, w.p.Sizes()["places"], 2*1000/2/100)
-		require.Positive(t, w.p.Status().Dropped["gathered"])
+		require.Positive(t, w.p.Status().Dropped["partial_fetch"])
 	})
 }
 

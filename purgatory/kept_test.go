@@ -48,6 +48,6 @@ func TestMaxKept(t *testing.T) {
 			hosts[c.URL.HostPort().Host] = true
 		}
 		require.Len(t, hosts, all)
-		require.Positive(t, w.p.Status().Dropped["kept"])
+		require.Positive(t, w.p.Status().Dropped["server_memory"])
 	})
 }

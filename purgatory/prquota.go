@@ -374,7 +374,7 @@ func (x *prQuota) apply(ref graspsync.RepoRef, p prPlan) {
 	}
 	for range p.refused {
 		if p.soon {
-			x.report.drop("pull_unswept")
+			x.report.drop("pull_pending_gc")
 		} else {
 			x.report.drop("pull_refs")
 		}

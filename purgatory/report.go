@@ -103,7 +103,7 @@ var answersOfDependencies = []error{
 // the stack.
 func (s *report) panicked(r any, whose string) {
 	s.countPanic(whose)
-	s.cfg.Logger.Error("panic recovered", "where", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
+	s.cfg.Logger.Error("panic recovered", "component", whose, keyError, graspsync.Printable(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
 // observe calls the observer. A panic of the observer has no effect.
@@ -133,7 +133,7 @@ const releaseFailed = "looking at a repository failed"
 // fault logs a failure that a stranger may cause, at most once a minute.
 func (s *report) fault(what, msg string, err error) {
 	if s.lines.May(line{who: what, what: "look"}, time.Now()) {
-		s.cfg.Logger.Warn(msg, "what", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
+		s.cfg.Logger.Warn(msg, "operation", graspsync.Printable(what), keyError, graspsync.Printable(err.Error()))
 	}
 }
 

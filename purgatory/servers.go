@@ -102,7 +102,7 @@ func newServers(cfg *Config, report *report, keep state.Store) *servers {
 		cfg: cfg, report: report, keep: keep,
 		buffer: writebehind.New(keep, writebehind.Config{
 			Delay: keepDelay, Timeout: cfg.fixed.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
-			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("kept", n) },
+			Logger: cfg.Logger, Dropped: func(_ string, n int) { report.dropSome("server_memory", n) },
 		}),
 		hosts:  limit.NewTable[graspsync.HostPort, *server](cfg.fixed.MaxKept, 0),
 		hunted: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.fixed.MaxKept, 0),
@@ -136,7 +136,7 @@ func (sv *servers) refusesAt(now time.Time, q fetchRequest) string {
 	case sv.hostSpent(now, q):
 		return "host_day"
 	case len(q.ids) == 0 || h.lacking(now, q) && h.full(q) == 0:
-		return "lacking"
+		return "server_lacks"
 	}
 	return ""
 }
@@ -297,7 +297,7 @@ func obtain[K comparable, V any](sv *servers, of *limit.Table[K, V], k K, fresh 
 		gone, _ := of.PutKeeping(k, limit.Stranger{}, 0, v, func(k K) bool { v, _ := of.Get(k); return inUse(v) })
 		for _, e := range gone {
 			soon(e.Key)
-			sv.report.drop("kept")
+			sv.report.drop("server_memory")
 		}
 	}
 	of.Touch(k)
@@ -424,7 +424,7 @@ func recallEach[K comparable, V, R any](ctx context.Context, sv *servers, prefix
 					return true, nil
 				}
 				if worth {
-					sv.report.drop("kept")
+					sv.report.drop("server_memory")
 				}
 				return false, sv.keep.Delete(ctx, key)
 			}

@@ -295,7 +295,7 @@ func TestPromiseP16_NotServedIsRemembered(t *testing.T) {
 		w.held(says(alice, now(), "main", 1))
 		wait(30 * time.Minute)
 		require.LessOrEqual(t, len(w.git.Calls()), 10)
-		require.Positive(t, w.p.Status().Dropped["lacking"])
+		require.Positive(t, w.p.Status().Dropped["server_lacks"])
 		var most time.Duration
 		calls := w.git.Calls()
 		for i := range calls[1:] {

@@ -269,13 +269,13 @@ ngit_state_keys 1
 # HELP ngit_state_refused_total Total batches of records refused because the store is full.
 # TYPE ngit_state_refused_total counter
 ngit_state_refused_total 0
-# HELP ngit_state_set_aside Number of damaged files that were set aside at the start.
-# TYPE ngit_state_set_aside gauge
-ngit_state_set_aside 0
+# HELP ngit_state_damaged_files Number of damaged files that were set aside at the start.
+# TYPE ngit_state_damaged_files gauge
+ngit_state_damaged_files 0
 # HELP ngit_state_writes_total Total records stored or deleted.
 # TYPE ngit_state_writes_total counter
 ngit_state_writes_total 1
-`), "ngit_state_bytes", "ngit_state_failures_total", "ngit_state_keys", "ngit_state_refused_total", "ngit_state_set_aside", "ngit_state_writes_total"))
+`), "ngit_state_bytes", "ngit_state_failures_total", "ngit_state_keys", "ngit_state_refused_total", "ngit_state_damaged_files", "ngit_state_writes_total"))
 	problems, err := testutil.CollectAndLint(d.Collector("ngit"))
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -13,7 +13,7 @@ func (d *DB) Collector(namespace string) prometheus.Collector {
 	add("keys", "Number of records.", gauge, func(s Stats) float64 { return float64(s.Keys) })
 	add("bytes", "Bytes of all keys and values.", gauge, func(s Stats) float64 { return float64(s.Bytes) })
 	add("file_bytes", "Bytes of the file that are in use.", gauge, func(s Stats) float64 { return float64(s.File) })
-	add("set_aside", "Number of damaged files that were set aside at the start.", gauge, func(s Stats) float64 { return float64(s.SetAside) })
+	add("damaged_files", "Number of damaged files that were set aside at the start.", gauge, func(s Stats) float64 { return float64(s.SetAside) })
 	add("writes_total", "Total records stored or deleted.", counter, func(s Stats) float64 { return float64(s.Writes) })
 	add("failures_total", "Total transactions that failed.", counter, func(s Stats) float64 { return float64(s.Failures) })
 	add("refused_total", "Total batches of records refused because the store is full.", counter, func(s Stats) float64 { return float64(s.Refused) })

@@ -625,7 +625,7 @@ func (l *loop) watchClock(ctx context.Context, now time.Time) {
 		return
 	}
 	if by, jumped := clockJump(now.Round(0).Sub(last.Round(0)), now.Sub(last)); jumped {
-		l.m.cfg.Logger.Warn("clock changed", "by", by)
+		l.m.cfg.Logger.Warn("clock changed", "change", by)
 		l.settling = settleRound{} // the round has an old time
 		l.step(ctx, plan.ClockJumped{By: by})
 	}

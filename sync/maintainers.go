@@ -108,7 +108,7 @@ func (w *writer) retire(ctx context.Context, all []*nip34.Announcement) {
 			return
 		}
 		if err != nil {
-			w.cfg.Logger.Warn("removing unlisted announcements failed", "left", len(some), keyErr, err)
+			w.cfg.Logger.Warn("removing unlisted announcements failed", "remaining", len(some), keyErr, err)
 			return
 		}
 	}

@@ -159,14 +159,14 @@ func TestMetricsLint(t *testing.T) {
 # TYPE ngit_sync_gap_events_total counter
 ngit_sync_gap_events_total{relay="other"} 0
 ngit_sync_gap_events_total{relay="wss://a.example"} 1
-# HELP ngit_sync_lasting_gap_events_total Total events that only the daily pass found, although a live subscription should have brought them.
-# TYPE ngit_sync_lasting_gap_events_total counter
-ngit_sync_lasting_gap_events_total{relay="other"} 0
-ngit_sync_lasting_gap_events_total{relay="wss://a.example"} 1
+# HELP ngit_sync_daily_gap_events_total Total events that only the daily pass found, although a live subscription should have brought them.
+# TYPE ngit_sync_daily_gap_events_total counter
+ngit_sync_daily_gap_events_total{relay="other"} 0
+ngit_sync_daily_gap_events_total{relay="wss://a.example"} 1
 # HELP ngit_sync_learned_total Total limits and refusals that relays taught.
 # TYPE ngit_sync_learned_total counter
 ngit_sync_learned_total{fact="no_negentropy"} 1
-`), "ngit_sync_gap_events_total", "ngit_sync_lasting_gap_events_total", "ngit_sync_learned_total"))
+`), "ngit_sync_gap_events_total", "ngit_sync_daily_gap_events_total", "ngit_sync_learned_total"))
 
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(c)
@@ -178,7 +178,7 @@ ngit_sync_learned_total{fact="no_negentropy"} 1
 		}
 		for _, name := range []string{
 			"relay_connected", "relay_status", "relay_failures", "connection_attempts_total", "events_total",
-			"events_synced_total", "gap_events_total", "lasting_gap_events_total", "relays_tracked_total",
+			"events_synced_total", "gap_events_total", "daily_gap_events_total", "relays_tracked_total",
 			"relays_connected_total", "relays_dead_total", "disconnects_total", "reconnects_total", "dropped_total",
 			"panics_total", "learned_total", "events_rejected_total", "events_in_flight", "events_waiting",
 			"relay_lacking_events", "relay_uptime_ratio", "claimed_ids_total", "claims_lapsed_total", "synced", "dependency_failures_total",

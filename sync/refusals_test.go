@@ -153,7 +153,7 @@ func TestPoisonValue(t *testing.T) {
 				require.NotEmpty(t, c.lacks(last), "the relay can't be asked for it")
 			}
 			// Its two addresses, and the first address under a, A and q.
-			require.Equal(t, uint64(4), c.manager.Status().Events.Dropped["poison"])
+			require.Equal(t, uint64(4), c.manager.Status().Events.Dropped["bad_value"])
 			require.Less(t, len(c.relay.Requests(wire.TypeReq)), 150)
 			live := c.owner.Issue(at(0), c.owner.Ref("repo7"), "live")
 			c.relay.Publish(live)

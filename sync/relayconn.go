@@ -786,7 +786,7 @@ func (c *relayConn) learn(a session.Learned) {
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
 	c.stats.setAside(v, now.Add(relaylimits.Believed))
-	c.m.telemetry.drop("poison", 1)
+	c.m.telemetry.drop("bad_value", 1)
 	if c.m.telemetry.mayLog(c.url, classAside) {
 		c.m.cfg.Logger.Info("relay refused a filter value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}

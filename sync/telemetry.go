@@ -67,7 +67,7 @@ const (
 func (r *telemetry) panickedIn(whose string, p any) {
 	r.panicked(whose)
 	defer func() { _ = recover() }() // the embedder's logger may panic
-	r.log.Error("panic while processing an event", "in", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
+	r.log.Error("panic while processing an event", "component", whose, keyErr, fmt.Sprint(p), keyStack, string(debug.Stack()))
 }
 
 // contain runs code of a connection. A panic is a bug in own code or in the Transport. It becomes

@@ -304,7 +304,7 @@ func (c Control) recorded(do func() error, command string, args ...string) error
 	if e.Outcome = admin.Done; err != nil {
 		e.Outcome, e.Error = admin.Failed, graspsync.Printable(err.Error())
 	}
-	c.log.Info("command", "by", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "outcome", e.Outcome, "error", e.Error)
+	c.log.Info("command", "admin", c.by, "command", command, "args", graspsync.Printable(fmt.Sprint(args)), "outcome", e.Outcome, "error", e.Error)
 	c.entry(e)
 	return err
 }

@@ -512,9 +512,9 @@ func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
 }
 
 var skipped = map[string]string{
-	"repo_day": "the repository has received its bytes of this day",
-	"host_day": "the server has sent its bytes of this day",
-	"lacking":  "it had none of these objects the last time, and the request is repeated later",
+	"repo_day":     "the repository has received its bytes of this day",
+	"host_day":     "the server has sent its bytes of this day",
+	"server_lacks": "it had none of these objects the last time, and the request is repeated later",
 }
 
 func (t *text) servers(all []purgatory.ServerState) {

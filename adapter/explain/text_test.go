@@ -72,7 +72,7 @@ func TestGitData(t *testing.T) {
 		{purgatory.DataState{Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}}, "The data has to be pushed to this server."},
 		{purgatory.DataState{
 			Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}, Attempts: 1, Next: now.Add(time.Minute),
-			Servers: []purgatory.ServerState{{Asked: now, Wanted: 2, Missing: 1, Skipped: "lacking", Until: now.Add(time.Minute)}},
+			Servers: []purgatory.ServerState{{Asked: now, Wanted: 2, Missing: 1, Skipped: "server_lacks", Until: now.Add(time.Minute)}},
 		}, "it had 1 of 2 objects; not asked after that: it had none of these objects the last time, and the request is repeated later; not asked again before 12:01:00 UTC."},
 	} {
 		said := told(func(x *text) { x.repoData(c.state) })

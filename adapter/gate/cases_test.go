@@ -72,7 +72,7 @@ func TestCaseH3_AnEventIsQueuedOncePerConnection(t *testing.T) {
 		honest.publishes(ev)
 		require.LessOrEqual(t, s.metric("gate_queued_bytes", ""), (i+1)*conns*(size+subs*10+1000))
 	}
-	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+	require.Zero(t, s.metric("gate_disconnects_total", "slow"))
 }
 
 // One client had each event written 24,000 times, and all others wait for that.
@@ -89,7 +89,7 @@ func TestCaseH3_EventsWrittenToOneClientAreBounded(t *testing.T) {
 		publisher.publishes(ev)
 		require.Equal(t, ev.ID, eventOf(t, honest.hears()))
 	}
-	require.LessOrEqual(t, s.metric("gate_taken", "listening"), 250)
+	require.LessOrEqual(t, s.metric("gate_slots_in_use", "listening"), 250)
 	require.NotZero(t, s.metric("gate_refused_total", "listening"))
 }
 
@@ -114,7 +114,7 @@ func TestCaseH3_EventsWrittenToAllClientsAreBounded(t *testing.T) {
 			require.Equal(t, ev.ID, eventOf(t, c.hears()))
 		}
 	}
-	require.LessOrEqual(t, s.metric("gate_taken", "listening"), 1000)
+	require.LessOrEqual(t, s.metric("gate_slots_in_use", "listening"), 1000)
 }
 
 // Ten clients with large subscriptions had all room there is, and kept it: others, relays that sync among them, had none.
@@ -147,7 +147,7 @@ func TestCaseH2_SubscriptionsOfFewClients(t *testing.T) {
 		all[0].says(string(must(json.Marshal([]any{"EVENT", ev}))))
 		require.Equal(t, ev.ID, eventOf(t, c.hears()))
 	}
-	require.LessOrEqual(t, s.metric("gate_taken", "listening"), 5000)
+	require.LessOrEqual(t, s.metric("gate_slots_in_use", "listening"), 5000)
 }
 
 func must(b []byte, err error) []byte {
@@ -195,7 +195,7 @@ func TestCaseH2_NetworkWithMostYields(t *testing.T) {
 		c := s.dialAs(fmt.Sprintf("10.2.3.%d", i))
 		c.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_hung_up_total", "room") >= 38 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_disconnects_total", "room") >= 38 }, patience, 10*time.Millisecond)
 	ev := note(1)
 	s.relay.BroadcastEvent(ev)
 	for _, c := range others {

@@ -130,7 +130,7 @@ func TestNamesThatAreUsedAgain(t *testing.T) {
 		a.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
 		require.Equal(t, `["EOSE","x"]`, a.hears())
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 1 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "listening") == 1 }, patience, 10*time.Millisecond)
 	b.publishes(note(1))
 	require.True(t, strings.HasPrefix(a.hears(), `["EVENT","x",`))
 	a.says(`["REQ","y",{"kinds":[1],"limit":0}]`)
@@ -204,7 +204,7 @@ func TestNothingIsLeftOfWhatIsRefused(t *testing.T) {
 	c := s.dial()
 	c.says(`["REQ","x",{"kinds":[1]},{"kinds":[7]}]`)
 	require.Equal(t, `["CLOSED","x","blocked: no reactions"]`, c.hears(`["E`))
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "listening") == 0 }, patience, 10*time.Millisecond)
 	require.Len(t, s.relay.GetListeningFilters(), 1, "that is the gate's")
 }
 
@@ -214,7 +214,7 @@ func TestFiltersOfARequestDiffer(t *testing.T) {
 	c := s.dial()
 	c.says(`["REQ","x"` + strings.Repeat(`,{"kinds":[1]},{ "kinds" : [1] }`, 49) + `,{"kinds":[2]}]`)
 	require.Equal(t, `["EOSE","x"]`, c.hears())
-	require.Equal(t, 2, s.metric("gate_taken", "listening"))
+	require.Equal(t, 2, s.metric("gate_slots_in_use", "listening"))
 }
 
 // A backend may make a query for each author with each kind: one message of 400 kB ended the process.
@@ -267,7 +267,7 @@ func TestWhoIsHungUpHearsWhy(t *testing.T) {
 	last, why := slow.ends()
 	require.Equal(t, `["NOTICE","closed: `+reason+`"]`, last)
 	require.Equal(t, websocket.CloseError{Code: websocket.StatusTryAgainLater, Reason: reason}, why)
-	require.Equal(t, 1, s.metric("gate_hung_up_total", "slow"))
+	require.Equal(t, 1, s.metric("gate_disconnects_total", "slow"))
 }
 
 // A bound for all that is smaller than what one connection must be able to have had everybody hung up
@@ -289,7 +289,7 @@ func TestSmallRoomForAllQueues(t *testing.T) {
 			require.Equal(t, ev.ID, eventOf(t, c.hears()))
 		}
 	}
-	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+	require.Zero(t, s.metric("gate_disconnects_total", "slow"))
 }
 
 // Room for what waits is bounded in all; a MiB of each client's was not. Who has most gives way.
@@ -320,7 +320,7 @@ func TestRoomForAllQueues(t *testing.T) {
 		require.Equal(t, ev.ID, id)
 		last = id
 		require.LessOrEqual(t, s.metric("gate_queued_bytes", ""), room+1<<16)
-		if s.metric("gate_hung_up_total", "slow") > 0 && first == 0 {
+		if s.metric("gate_disconnects_total", "slow") > 0 && first == 0 {
 			first = i
 			require.Eventually(t, func() bool { return s.metric("gate_clients", "") == 8 }, patience, 5*time.Millisecond, "of three")
 		}

@@ -223,7 +223,7 @@ func TestFiltersOfManyTags(t *testing.T) {
 	}
 	c.says(`["REQ","x",` + names(64) + `]`)
 	require.Equal(t, `["EOSE","x"]`, c.hears())
-	require.Equal(t, 2, s.metric("gate_taken", "listening"))
+	require.Equal(t, 2, s.metric("gate_slots_in_use", "listening"))
 	c.says(`["REQ","y",` + names(65) + `]`)
 	require.Equal(t, `["CLOSED","y","invalid: too many tags"]`, c.hears())
 }

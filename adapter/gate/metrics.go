@@ -19,10 +19,10 @@ func (g *Gate) Collector(namespace string) prometheus.Collector {
 		connections: desc("connections", "Number of open websockets."),
 		clients:     desc("clients", "Number of clients with an open websocket."),
 		queued:      desc("queued_bytes", "Bytes that wait to be written to clients or are being written."),
-		taken:       desc("taken", "Number of used slots by shared resource.", "of"),
-		waiting:     desc("waiting", "Number of messages that wait for a slot by shared resource.", "for"),
-		refused:     desc("refused_total", "Total refused requests by exhausted resource.", "what"),
-		hungUp:      desc("hung_up_total", "Total websockets closed by the server by reason.", "why"),
+		taken:       desc("slots_in_use", "Number of used slots by shared resource.", "resource"),
+		waiting:     desc("waiting", "Number of messages that wait for a slot by shared resource.", "resource"),
+		refused:     desc("refused_total", "Total refused requests by exhausted resource.", "resource"),
+		hungUp:      desc("disconnects_total", "Total websockets closed by the server by reason.", "reason"),
 	}
 }
 

@@ -100,7 +100,7 @@ func TestAnAnswerWaitsForItsClient(t *testing.T) {
 	for ; live < 8; live++ {
 		require.True(t, strings.HasPrefix(slow.hears(), `["EVENT","live"`))
 	}
-	require.Zero(t, s.metric("gate_hung_up_total", "slow"))
+	require.Zero(t, s.metric("gate_disconnects_total", "slow"))
 }
 
 // An answer that waits takes up none of what others need, and gives its place back when nobody wants
@@ -118,8 +118,8 @@ func TestAnswersThatWaitTakeNothingFromOthers(t *testing.T) {
 		c.says(`["REQ","x"` + filters + `]`)
 		slow = append(slow, c)
 	}
-	listening := func() int { return s.metric("gate_taken", "listening") }
-	require.Eventually(t, func() bool { return listening() == 30 && s.metric("gate_taken", "work") == 0 }, patience, 5*time.Millisecond)
+	listening := func() int { return s.metric("gate_slots_in_use", "listening") }
+	require.Eventually(t, func() bool { return listening() == 30 && s.metric("gate_slots_in_use", "work") == 0 }, patience, 5*time.Millisecond)
 	require.Less(t, s.metric("gate_queued_bytes", ""), 20<<20)
 	other := s.dialAs("other")
 	other.publishes(note(1))
@@ -147,22 +147,22 @@ func TestWhoWaitsAndGoesAway(t *testing.T) {
 	for i := range 16 {
 		a.says(fmt.Sprintf(`["REQ","x%d"%s]`, i, filters))
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 16 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "work") == 16 }, patience, 5*time.Millisecond)
 	b.says(`["REQ","x"` + filters + `]`)
 	b.says(`["REQ","y"` + filters + `]`)
 	waiting := func() int { return s.metric("gate_waiting", "work") }
 	require.Eventually(t, func() bool { return waiting() == 1 }, patience, 5*time.Millisecond)
 	require.NoError(t, b.CloseNow())
 	require.Eventually(t, func() bool { return waiting() == 0 }, patience, 5*time.Millisecond)
-	require.Equal(t, 64, s.metric("gate_taken", "listening"))
+	require.Equal(t, 64, s.metric("gate_slots_in_use", "listening"))
 
 	// What the relay is at takes up its places until it is done, and no longer.
 	require.NoError(t, a.CloseNow())
 	require.Eventually(t, func() bool { return s.metric("gate_connections", "") == 0 }, patience, 5*time.Millisecond)
-	require.Never(t, func() bool { return s.metric("gate_taken", "work") != 16 }, 100*time.Millisecond, 10*time.Millisecond)
+	require.Never(t, func() bool { return s.metric("gate_slots_in_use", "work") != 16 }, 100*time.Millisecond, 10*time.Millisecond)
 	close(never)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 0 }, patience, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "listening") == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "work") == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "listening") == 0 }, patience, 5*time.Millisecond)
 }
 
 // Queries that take long hold up no events: both have slots of their own.
@@ -186,7 +186,7 @@ func TestEventsDoNotWaitForQueries(t *testing.T) {
 			c.says(fmt.Sprintf(`["REQ","x%d",{"kinds":[1]}]`, i))
 		}
 	}
-	require.Eventually(t, func() bool { return s.metric("gate_taken", "work") == 128 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", "work") == 128 }, patience, 5*time.Millisecond)
 	author := s.dialAs("author")
 	ev := relaytest.NewKey("author").Event(nostr.Now(), 1, "")
 	message, err := json.Marshal([]any{"EVENT", ev})

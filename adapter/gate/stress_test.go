@@ -78,7 +78,7 @@ func TestManyClients(t *testing.T) {
 		require.Eventually(t, func() bool { return s.metric(name, "") == 0 }, patience, 10*time.Millisecond, name)
 	}
 	for _, of := range []string{"listening", "reconciliations"} {
-		require.Eventually(t, func() bool { return s.metric("gate_taken", of) == 0 }, patience, 10*time.Millisecond, of)
+		require.Eventually(t, func() bool { return s.metric("gate_slots_in_use", of) == 0 }, patience, 10*time.Millisecond, of)
 	}
 	require.Zero(t, s.metric("gate_waiting", "work"))
 	require.Eventually(t, func() bool {

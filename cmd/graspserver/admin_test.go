@@ -46,7 +46,7 @@ func TestAdminListen(t *testing.T) {
 	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
 	defer stop()
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_sync_relays_connected_total")
-	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_hung_up_total{why="slow"} 0`)
+	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_disconnects_total{reason="slow"} 0`)
 	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
@@ -105,8 +105,8 @@ func TestRulesThatFailAreSeen(t *testing.T) {
 		return strings.Contains(get(t, "http://"+admin+"/metrics"), "\n"+metric+"\n")
 	}
 	require.True(t, has("ngit_rules_failures_total 0"))
-	require.True(t, has("ngit_rules_state_set_aside 1"))
-	require.True(t, has("ngit_state_set_aside 0"))
+	require.True(t, has("ngit_rules_state_damaged_files 1"))
+	require.True(t, has("ngit_state_damaged_files 0"))
 	require.True(t, has("ngit_rules_reload_failed 0"))
 	for _, c := range []struct{ text, failed string }{{"block planet mars\n", "1"}, {"block relay spam.example\n", "0"}} {
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))

@@ -59,7 +59,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	said := &record{}
 	_, stop = serverTo(t, opt, said)
 	eventually(t, "it is logged", func() bool { return strings.Contains(said.String(), "level=ERROR") })
-	require.Contains(t, said.String(), "count=3 of=3")
+	require.Contains(t, said.String(), "count=3 total=3")
 	for range 5 {
 		require.Contains(t, ready(), "not ready")
 	}

@@ -38,8 +38,8 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 	}
 	open := desc("requests", "Number of requests that are being read, wait, or are being answered.", "kind")
 	running := desc("running", "Number of git processes that answer requests.", "kind")
-	waiting := desc("waiting", "Number of requests that wait for a request slot or for git.", "kind", "for")
-	refused := desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "for")
+	waiting := desc("waiting", "Number of requests that wait for a request slot or for git.", "kind", "resource")
+	refused := desc("refused_total", "Total requests refused with status 503, because no request slot or no git process was free.", "kind", "resource")
 	pushes := desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason")
 	yielded := desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind")
 	locks := desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories.")

@@ -25,13 +25,13 @@ func TestCollector(t *testing.T) {
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
 # HELP ngit_gitserve_refused_total Total requests refused with status 503, because no request slot or no git process was free.
 # TYPE ngit_gitserve_refused_total counter
-ngit_gitserve_refused_total{for="room",kind="ask"} 0
-ngit_gitserve_refused_total{for="room",kind="fetch"} 0
-ngit_gitserve_refused_total{for="room",kind="push"} 0
-ngit_gitserve_refused_total{for="run",kind="ask"} 0
-ngit_gitserve_refused_total{for="run",kind="fetch"} 1
-ngit_gitserve_refused_total{for="run",kind="push"} 0
-ngit_gitserve_refused_total{for="run",kind="stage"} 0
+ngit_gitserve_refused_total{kind="ask",resource="room"} 0
+ngit_gitserve_refused_total{kind="fetch",resource="room"} 0
+ngit_gitserve_refused_total{kind="push",resource="room"} 0
+ngit_gitserve_refused_total{kind="ask",resource="run"} 0
+ngit_gitserve_refused_total{kind="fetch",resource="run"} 1
+ngit_gitserve_refused_total{kind="push",resource="run"} 0
+ngit_gitserve_refused_total{kind="stage",resource="run"} 0
 # HELP ngit_gitserve_running Number of git processes that answer requests.
 # TYPE ngit_gitserve_running gauge
 ngit_gitserve_running{kind="ask"} 0

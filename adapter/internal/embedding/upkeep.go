@@ -143,7 +143,7 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 		}
 		if err != nil {
 			u.expiry.Again(nostr.Now(), left, unread)
-			u.env.Log.Error("removing expired events failed", "left", len(left), "err", err)
+			u.env.Log.Error("removing expired events failed", "remaining", len(left), "err", err)
 			wait = expiryRetry
 		}
 		timer.Reset(wait)

@@ -110,7 +110,7 @@ func (by *byID) fetch(r *relayState, ids []graspsync.EventID) {
 
 func (by *byID) countDropped(n int) {
 	if n > 0 {
-		by.emit(Dropped{Reason: "named", Count: n})
+		by.emit(Dropped{Reason: "id_queue", Count: n})
 	}
 }
 
