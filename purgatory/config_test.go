@@ -10,7 +10,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, purgatory.Config{
+	_, err := purgatory.Open(t.Context(), nil, nil, nil, nil, nil, purgatory.Config{
 		Times: purgatory.Times{Hold: -1, Backoff: -1}, Limits: purgatory.Limits{
 			MaxEntries:   -1,
 			DomainLimit:  purgatory.Limit{Concurrent: 1},

@@ -16,6 +16,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -26,21 +28,11 @@ type panicking struct {
 	host string
 }
 
-func (f panicking) Quarantine(ctx context.Context, dir string) (purgatory.Quarantine, error) {
-	q, err := f.Fake.Quarantine(ctx, dir)
-	return panickingQuarantine{q, f.host}, err
-}
-
-type panickingQuarantine struct {
-	purgatory.Quarantine
-	host string
-}
-
-func (q panickingQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
-	if from.HostPort().Host == q.host {
+func (f panicking) Fetch(ctx context.Context, request purgatory.FetchRequest) error {
+	if request.From.HostPort().Host == f.host {
 		panic("odd answer")
 	}
-	return q.Quarantine.Fetch(ctx, from, ids)
+	return f.Fake.Fetch(ctx, request)
 }
 
 // A panic provoked by a server's reply costs one request. Before, it ended the process.
@@ -140,7 +132,7 @@ type buggyGit struct {
 	b *bugs
 }
 
-func (g buggyGit) Quarantine(ctx context.Context, dir string) (purgatory.Quarantine, error) {
+func (g buggyGit) Quarantine(ctx context.Context, dir string) (gitops.Quarantine, error) {
 	g.b.at("quarantine")
 	q, err := g.Fake.Quarantine(ctx, dir)
 	return buggyQuarantine{q, g.b}, err
@@ -151,12 +143,12 @@ func (g buggyGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return g.Fake.Missing(ctx, dir, ids)
 }
 
-func (g buggyGit) Refs(ctx context.Context, dir string) (purgatory.Refs, error) {
+func (g buggyGit) Refs(ctx context.Context, dir string) (refplan.Refs, error) {
 	g.b.at("refs")
 	return g.Fake.Refs(ctx, dir)
 }
 
-func (g buggyGit) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+func (g buggyGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	g.b.at("align")
 	err := g.Fake.UpdateRefs(ctx, dir, changes, head)
 	g.b.at("aligned")
@@ -174,7 +166,7 @@ func (g buggyGit) Cleanup(ctx context.Context, dir string) error {
 }
 
 type buggyQuarantine struct {
-	purgatory.Quarantine
+	gitops.Quarantine
 	b *bugs
 }
 

@@ -135,7 +135,7 @@ func (c *crashes) open() {
 			c.endings[e.ID.String()]++
 		}
 	}}
-	p, err := purgatory.OpenWithStep(c.t.Context(), mortalRelay{c.relay, l}, watchedLocks{c.git, c}, c.git, mortalStore{c.store, l}, cfg, func(name string) { c.step(l, name) })
+	p, err := purgatory.OpenWithStep(c.t.Context(), mortalRelay{c.relay, l}, watchedLocks{c.git, c}, c.git, c.git, mortalStore{c.store, l}, cfg, func(name string) { c.step(l, name) })
 	if l.dead.Load() { // killed during recovery
 		c.stop = func() {}
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -71,9 +72,9 @@ type failing struct {
 	*runs
 }
 
-func (f failing) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+func (f failing) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	if _, err := f.runs.Maintain(ctx, how); err != nil || !how.Prune {
-		return purgatory.Maintained{}, err
+		return gitops.Maintained{}, err
 	}
-	return purgatory.Maintained{}, errors.New("time limit exceeded")
+	return gitops.Maintained{}, errors.New("time limit exceeded")
 }

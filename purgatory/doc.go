@@ -6,7 +6,7 @@
 // is held until its tip is in our repository. A held event is not served. It is on the disk before
 // the client receives an answer.
 //
-//	p, err := purgatory.Open(ctx, relay, repositories, fetcher, store, purgatory.Config{})
+//	p, err := purgatory.Open(ctx, relay, repositories, git, git, store, purgatory.Config{})
 //	...
 //	go p.Run(ctx)
 //	answer, err := p.Submit(ctx, event, source) // events that the relay's policy accepts
@@ -79,8 +79,9 @@
 //
 // # Plugging in
 //
-// An embedder provides a [Relay], [Repositories] and a [GitFetcher]. Package gitfetch has the
-// GitFetcher for real repositories. Package fetchtest has a GitFetcher in memory and a test suite,
-// and package purgatorymock has mocks. A panic in a method of the embedder counts as an error of
+// An embedder provides a [Relay], [Repositories] and a [GitFetcher]. The Fetcher of package gitfetch
+// is a GitFetcher, and performs the git operations on our own repositories. The Fake of package
+// fetchtest does the same in memory. Package fetchtest also has a test suite, and package
+// purgatorymock has mocks. A panic in a method of the embedder counts as an error of
 // that call and is retried. Status counts such panics.
 package purgatory

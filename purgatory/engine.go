@@ -359,7 +359,7 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 func (e *engine) received() map[syncqueue.RequestID]int64 {
 	out := make(map[syncqueue.RequestID]int64, len(e.asking))
 	for id, r := range e.asking {
-		out[id] = r.received()
+		out[id] = r.received.Load()
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package purgatory_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -13,54 +12,29 @@ import (
 )
 
 // nearFirst is a GitFetcher that asks a mirror nearby before the server. It embeds the GitFetcher
-// that does the rest, such as that of package gitfetch. Its quarantines do the same. Purgatory
-// counts each request for the server.
+// that does the rest, such as that of package gitfetch. Purgatory counts each request for the
+// server.
 type nearFirst struct {
 	purgatory.GitFetcher
 	mirror string // has https://host/path at mirror/host/path
 }
 
-type nearQuarantine struct {
-	purgatory.Quarantine
-	mirror string
-	near   *atomic.Int64 // bytes received from the mirror
-}
-
-// Quarantine implements [purgatory.GitFetcher].
-func (g nearFirst) Quarantine(ctx context.Context, dir string) (purgatory.Quarantine, error) {
-	q, err := g.GitFetcher.Quarantine(ctx, dir)
-	if err != nil {
-		return nil, err
+// Fetch implements [purgatory.GitFetcher].
+func (g nearFirst) Fetch(ctx context.Context, request purgatory.FetchRequest) error {
+	near := request
+	var err error
+	if near.From, err = graspsync.ParseCloneURL(g.mirror + "/" + request.From.HostPort().Host + request.From.Path()); err != nil {
+		return g.GitFetcher.Fetch(ctx, request) // such as a path that is too long
 	}
-	return nearQuarantine{q, g.mirror, new(atomic.Int64)}, nil
-}
-
-// Fetch implements [purgatory.Quarantine].
-func (q nearQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
-	q.near.Store(0)
-	near, err := graspsync.ParseCloneURL(q.mirror + "/" + from.HostPort().Host + from.Path())
-	if err != nil { // such as a path that is too long
-		return q.Quarantine.Fetch(ctx, from, ids)
-	}
-	bytes, err := q.Quarantine.Fetch(ctx, near, ids)
+	nearErr := g.GitFetcher.Fetch(ctx, near)
 	if ctx.Err() != nil {
-		return bytes, err
+		return nearErr
 	}
-	missing, err := q.Quarantine.Missing(ctx, ids)
-	if err != nil || len(missing) == 0 {
-		return bytes, err
+	if err = g.GitFetcher.Fetch(ctx, request); nearErr == nil {
+		return nil // some of the objects arrived from the mirror
 	}
-	q.near.Store(bytes)
-	more, err := q.Quarantine.Fetch(ctx, from, missing)
-	if errors.Is(err, purgatory.ErrNotServed) && len(missing) < len(ids) {
-		err = nil // some of the objects arrived from the mirror
-	}
-	return bytes + more, err
+	return err
 }
-
-// Received implements [purgatory.Quarantine]. The embedded count starts again at 0 when the server
-// is asked. Until it exceeds the bytes from the mirror, those count.
-func (q nearQuarantine) Received() int64 { return max(q.near.Load(), q.Quarantine.Received()) }
 
 // A GitFetcher around another one. The suite that it passes is in package fetchtest.
 func ExampleGitFetcher() {
@@ -79,13 +53,17 @@ func ExampleGitFetcher() {
 	}
 	defer unlock()
 
-	var git purgatory.GitFetcher = nearFirst{fake, "https://mirror.example"}
-	q, err := git.Quarantine(ctx, dir)
+	var fetcher purgatory.GitFetcher = nearFirst{fake, "https://mirror.example"}
+	q, err := fake.Quarantine(ctx, dir)
 	if err != nil {
 		panic(err)
 	}
 	defer q.Discard()
-	if _, err := q.Fetch(ctx, cloneURL("https://git.example/r.git"), []nip34.ObjectID{first, second}); err != nil {
+	request := purgatory.FetchRequest{
+		From: cloneURL("https://git.example/r.git"), Want: []nip34.ObjectID{first, second},
+		Dir: dir, Quarantine: q.Folder(), Received: new(atomic.Int64),
+	}
+	if err := fetcher.Fetch(ctx, request); err != nil {
 		panic(err)
 	}
 	if err := q.Promote(ctx); err != nil {
@@ -97,7 +75,7 @@ func ExampleGitFetcher() {
 	fmt.Println(fake.Complete(repo, first), fake.Complete(repo, second))
 	// Output:
 	// https://mirror.example/git.example/r.git 2
-	// https://git.example/r.git 1
+	// https://git.example/r.git 2
 	// true true
 }
 

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/state"
 )
 
 // OpenWithStep is Open with a function that is called after each durable step.
-func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
+func OpenWithStep(ctx context.Context, relay Relay, repos Repositories, git gitops.Operations, fetcher GitFetcher, store state.Store, cfg Config,
 	step func(string),
 ) (*Purgatory, error) {
-	return open(ctx, relay, repos, git, store, cfg, step, rand.Uint64()|1)
+	return open(ctx, relay, repos, git, fetcher, store, cfg, step, rand.Uint64()|1)
 }
 
 // Sizes returns the number of items in memory by kind.

@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -63,7 +64,7 @@ func (s *slowGit) Missing(ctx context.Context, dir string, ids []nip34.ObjectID)
 	return s.Fake.Missing(ctx, dir, ids)
 }
 
-func (s *slowGit) UpdateRefs(ctx context.Context, dir string, c []purgatory.RefChange, head nip34.RefName) error {
+func (s *slowGit) UpdateRefs(ctx context.Context, dir string, c []refplan.RefChange, head nip34.RefName) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -196,7 +197,7 @@ func TestUnfitStateHoldsUpNothing(t *testing.T) {
 		w.relay.put(alice.Event(at-100, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
 			says(alice, at-100, "main", 1))
 		w.git.Put(repoOf(alice), object(1), object(2), object(3), object(5))
-		w.git.Kind(object(3), purgatory.Tree)
+		w.git.Tree(object(3))
 		w.git.Push(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)})
 		unfit := says(bob, at+10, "main", 3)
 		w.held(unfit)

@@ -174,7 +174,7 @@ func (l *faultyLife) open() {
 		if l.repos != nil {
 			repos = l.repos
 		}
-		p, err := purgatory.Open(l.t.Context(), l.host, repos, l.git, l.state, l.cfg)
+		p, err := purgatory.Open(l.t.Context(), l.host, repos, l.git, l.git, l.state, l.cfg)
 		l.p = p
 		return err
 	})

@@ -20,16 +20,8 @@ var errHere = errors.New("taking in git data")
 
 type request struct {
 	syncqueue.Fetch
-	stop context.CancelCauseFunc    // ends the request, so that others get its slot
-	into atomic.Pointer[Quarantine] // nil before any data arrives
-}
-
-// received returns the number of received bytes. It may be called concurrently.
-func (r *request) received() int64 {
-	if q := r.into.Load(); q != nil {
-		return (*q).Received()
-	}
-	return 0
+	stop     context.CancelCauseFunc // ends the request, so that others get its slot
+	received atomic.Int64            // bytes
 }
 
 // fetch requests the missing data of a repository from one URL until asking ends. The request is
@@ -84,9 +76,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	defer written()
 	told := p.report.request(from.HostPort().String())
 	p.sessions.began(into, time.Now())
-	quarantine := into.quarantine
-	x.into.Store(&quarantine)
-	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, &seen, ask.ids, had)
+	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.ids, had)
 	if ask.several { // the data cannot be told apart by author
 		p.sessions.discard(into)
 	}
@@ -177,14 +167,15 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest
 		return fmt.Errorf("locking repository: %w", err)
 	}
 	defer unlock()
+	s.dir = dir
 	s.quarantine, err = p.git.Quarantine(ctx, dir)
 	return err
 }
 
 // fetchAndRelease fetches into a session, promotes complete objects, and releases the repository.
 // took reports whether objects were promoted. A session without useful data is discarded.
-func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
-	came, err := p.fetchInto(ctx, asking, s, seen, want)
+func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession, x *request, seen *FetchEnded, want []nip34.ObjectID, had bool) (_ syncqueue.Outcome, took bool, _ error) {
+	came, err := p.fetchInto(ctx, asking, s, x, seen, want)
 	if err != nil {
 		if !had && !errors.Is(err, errHere) {
 			p.sessions.discard(s)
@@ -219,9 +210,9 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 
 // fetchInto sends the request, and returns the wanted objects that are complete now. The error
 // wraps errHere if the server has not failed.
-func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, seen *FetchEnded, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	n, err := p.sessions.request(asking, s, seen.URL, want)
-	seen.Bytes = n
+func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, x *request, seen *FetchEnded, want []nip34.ObjectID) ([]nip34.ObjectID, error) {
+	err := p.sessions.request(asking, s, FetchRequest{From: x.URL, Want: want, Received: &x.received})
+	seen.Bytes = x.received.Load()
 	if err != nil {
 		if errors.Is(err, errSpoilt) {
 			p.sessions.discard(s)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -21,10 +21,12 @@ import (
 // server. The rest, from another maintainer's server, would go into an empty session and be
 // incomplete.
 type fetchSession struct {
-	repo       graspsync.RepoRef
-	stranger   bool // for servers that only pull requests name
-	whose      fetchOwner
-	quarantine Quarantine // nil if there is no data; owned by the user of the session
+	repo     graspsync.RepoRef
+	stranger bool // for servers that only pull requests name
+	whose    fetchOwner
+	// owned by the user of the session
+	quarantine gitops.Quarantine // nil if there is no data
+	dir        string            // folder of the repository
 	// guarded by fetchSessions.mu
 	inUse  bool
 	bytes  int64                   // received bytes; changed only by the user of the session
@@ -48,8 +50,10 @@ const (
 )
 
 type fetchSessions struct {
-	cfg    *Config // read-only
-	report *report // read-only
+	// read-only
+	cfg     *Config
+	report  *report
+	fetcher safeFetcher
 
 	mu sync.Mutex
 	// guarded by mu
@@ -57,8 +61,8 @@ type fetchSessions struct {
 	fetching map[graspsync.RepoRef]int // number of requests in flight; -1 while taken
 }
 
-func newFetchSessions(cfg *Config, report *report) *fetchSessions {
-	return &fetchSessions{cfg: cfg, report: report, fetching: make(map[graspsync.RepoRef]int)}
+func newFetchSessions(cfg *Config, report *report, fetcher safeFetcher) *fetchSessions {
+	return &fetchSessions{cfg: cfg, report: report, fetcher: fetcher, fetching: make(map[graspsync.RepoRef]int)}
 }
 
 // enter keeps a repository from being taken until leave is called. It returns false if the
@@ -250,7 +254,7 @@ func (fs *fetchSessions) since(ref graspsync.RepoRef) (at time.Time) {
 	return at
 }
 
-func (fs *fetchSessions) request(ctx context.Context, s *fetchSession, from graspsync.CloneURL, want []nip34.ObjectID) (int64, error) {
+func (fs *fetchSessions) request(ctx context.Context, s *fetchSession, r FetchRequest) error {
 	ctx, stop := context.WithTimeout(ctx, fs.cfg.fixed.FetchTimeout)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -261,10 +265,11 @@ func (fs *fetchSessions) request(ctx context.Context, s *fetchSession, from gras
 		s.cancel = cancel
 	}
 	set(cancel)
-	n, err := s.quarantine.Fetch(ctx, from, want)
+	r.Dir, r.Quarantine = s.dir, s.quarantine.Folder()
+	err := fs.fetcher.Fetch(ctx, r)
 	set(nil)
 	if why := context.Cause(ctx); err != nil && (errors.Is(why, errNotNeeded) || errors.Is(why, errGaveWay)) {
 		err = fmt.Errorf("%w (%w)", why, err)
 	}
-	return n, err
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -102,86 +103,32 @@ var (
 	ErrInUse = errors.New("repository is in use")
 )
 
-// GitFetcher fetches git objects and moves refs. Package gitfetch implements it for real
-// repositories, package fetchtest for tests. Methods with a folder are called under the lock of its
-// repository, except Quarantine and DiskUsage. Objects that Missing, CopyObjects, ImportPacks or
-// [Quarantine.Promote] found in a repository or added to it are protected from garbage collection
-// until Cleanup.
+// GitFetcher fetches git objects from git servers. Package gitfetch has a GitFetcher for smart
+// HTTP, package fetchtest one without network.
 type GitFetcher interface {
-	// Stat returns the kinds of the ids that exist in the repository, complete or not. stamp
-	// changes whenever an object is added, removed, or released to garbage collection. Stat is
-	// cheap. Histories are walked only if Stat finds all objects of a state.
-	Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]ObjectKind, stamp string, err error)
-	// Missing returns the ids that are absent from the repository or lack an object that they need.
-	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// DiskUsage returns the bytes on the disk of ids and of all objects that they need, without the
-	// objects that but needs. All ids are in the repository. The lock is not held.
-	DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error)
-
-	// Quarantine creates a place beside a repository for objects that are not part of it yet.
-	Quarantine(ctx context.Context, dir string) (Quarantine, error)
-	// CopyObjects copies the ids that are complete in repository from to repository to, with all
-	// objects that they need, durably. Both repositories are locked.
-	CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error
-	// ImportPacks copies objects from a folder of packs to a repository, with only the objects that
-	// they need, durably. The error wraps ErrNotServed if a needed object is in neither. Then
-	// nothing has changed. The folder is not changed.
-	ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error
-
-	// Refs returns the branches, tags and refs/nostr of a repository, and the target of HEAD.
-	Refs(ctx context.Context, dir string) (Refs, error)
-	// UpdateRefs first creates and moves refs, all or none. Then it sets HEAD, unless head is zero.
-	// Then it deletes refs. The changes are durable when it returns. The error wraps ErrChanged if
-	// a ref did not have its old value, and ErrInvalidRefs if git can never accept the refs.
-	UpdateRefs(ctx context.Context, dir string, changes []RefChange, head nip34.RefName) error
-
-	// Repair removes the leftovers of a crash: stale locks and quarantines of earlier processes. It
-	// is the first call after a crash during UpdateRefs, and after UpdateRefs has failed.
-	Repair(ctx context.Context, dir string) error
-	// Cleanup does the same, and releases objects without ref to garbage collection. It is called
-	// when a repository lacks nothing any more.
-	Cleanup(ctx context.Context, dir string) error
-	// Maintain repacks a repository and packs its refs if that is worth the cost, and deletes
-	// unnamed objects. It does not disturb readers, and holds the lock only briefly. The repository
-	// is intact whenever Maintain ends. A pack from CopyObjects may stay while the other repository
-	// has it. The error wraps ErrInUse if the repository is already being maintained, or if an
-	// object to delete was needed in the meantime.
-	Maintain(ctx context.Context, how Maintenance) (Maintained, error)
+	// Fetch requests objects and the objects that they need from a clone URL, and adds them to a
+	// quarantine. Objects that the server lacks are left out. If the server has none, the error
+	// wraps ErrNotServed. After an error the quarantine is unchanged. Calls for different
+	// quarantines are concurrent. Purgatory decides when a request is repeated.
+	Fetch(ctx context.Context, request FetchRequest) error
 }
 
-// ObjectKind is the type of a git object.
-type ObjectKind uint8
-
-// The types of git objects.
-const (
-	Commit ObjectKind = iota + 1
-	Tree
-	Blob
-	Tag
-)
-
-// Maintenance are the parameters of [GitFetcher].Maintain.
-type Maintenance struct {
-	// Lock is [Repositories].Lock for the repository. It is called several times.
-	Lock func(ctx context.Context) (dir string, unlock func(), err error)
-	// Keep returns objects that must stay, with all objects that they need, although no ref names
-	// them: objects that maintainers' events name. It is called with and without the lock.
-	Keep func(ctx context.Context) ([]nip34.ObjectID, error)
-	// Choose returns more such objects: those of held events of strangers for which there is room.
-	// It may be slow. It is called at most once, without the lock, before the search for unnamed
-	// objects. It may be nil.
-	Choose func(ctx context.Context, dir string) ([]nip34.ObjectID, error)
-	// Grace is the time for which unnamed objects stay. Remember is the time for which an object
-	// counts as named after a ref pointed to it.
-	Grace, Remember time.Duration
-	// Now ignores cost and grace. Afterwards only objects remain that a ref, Keep or Choose names.
-	Now bool
-	// Prune searches unnamed objects even if the last search was recent. It also deletes unnamed
-	// objects that were fetched at least an hour ago.
-	Prune bool
+// FetchRequest is a request to a git server.
+type FetchRequest struct {
+	From graspsync.CloneURL
+	Want []nip34.ObjectID
+	// Dir is the folder of the repository for which objects are fetched. It is not locked and must
+	// not be changed.
+	Dir string
+	// Quarantine is the folder for the objects, in the layout of the folder objects of a
+	// repository. It may contain objects of earlier requests. Fetch refuses objects with faults.
+	Quarantine string
+	// Received counts the received bytes. Fetch adds to it while they arrive, because bytes per day
+	// are limited, and a slow request is ended if others wait.
+	Received *atomic.Int64
 }
 
-// Maintained is the result of [GitFetcher].Maintain.
+// Maintained is the result of [Purgatory.Maintain].
 type Maintained struct {
 	Packs     int           // packs in the repository afterwards
 	LooseRefs int           // refs in files of their own afterwards, counted up to a limit
@@ -192,58 +139,26 @@ type Maintained struct {
 	Locked    time.Duration // longest time for which the lock was held
 }
 
-// Quarantine holds objects that are not part of their repository yet. Only Received may be called
-// concurrently.
-type Quarantine interface {
-	// Fetch requests objects and the objects that they need from a clone URL, and returns the
-	// number of received bytes. Objects that the server lacks are left out. If the server has none,
-	// the error wraps ErrNotServed. After an error the quarantine is unchanged.
-	Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (bytes int64, err error)
-	// Received returns the number of bytes that the current or last Fetch has received. It does not
-	// fall before the next Fetch. If other requests wait, the slowest long request is ended by this
-	// number. Received may be called by any goroutine at any time, even after Promote and Discard.
-	// It must not block. An implementation that does not count may return 0. Its requests then
-	// count as the slowest, and may be ended after a minute.
-	Received() int64
-	// Missing is [GitFetcher].Missing for quarantine and repository together.
-	Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
-	// Promote makes the objects part of the repository, durably, and protects them from garbage
-	// collection until Cleanup. The lock of the repository is held. Promote ends the quarantine.
-	Promote(ctx context.Context) error
-	// Discard ends the quarantine and deletes its objects. It may be called after Promote, and more
-	// than once.
-	Discard() error
-}
-
 var (
-	// ErrNotServed is wrapped by errors of [Quarantine.Fetch] if a server has none of the objects,
+	// ErrNotServed is wrapped by errors of [GitFetcher].Fetch if a server has none of the objects,
 	// lacks the repository, or refuses access.
 	ErrNotServed = errors.New("server does not have the objects")
-	// ErrServerUnusable is wrapped by errors of [Quarantine.Fetch] for a lasting failure of the
+	// ErrServerUnusable is wrapped by errors of [GitFetcher].Fetch for a lasting failure of the
 	// whole server: an unknown name, a TLS error, or an address that is not public. Its URLs are
 	// not requested for a while.
 	ErrServerUnusable = errors.New("server is unusable")
-	// ErrLimit is wrapped by errors of [Quarantine.Fetch] if a reply exceeds a limit. The same
+	// ErrLimit is wrapped by errors of [GitFetcher].Fetch if a reply exceeds a limit. The same
 	// objects are not requested from the server for a day.
 	ErrLimit = errors.New("limit exceeded")
 	// ErrSlow is wrapped in addition to ErrLimit if the time limit was exceeded. The server is
 	// asked again after minutes, because our own connection may be the cause.
 	ErrSlow = errors.New("time limit exceeded")
-	// ErrBusy is wrapped by errors of [Quarantine.Fetch], in a [BusyError], if a server asks for a
+	// ErrBusy is wrapped by errors of [GitFetcher].Fetch, in a [BusyError], if a server asks for a
 	// pause.
 	ErrBusy = errors.New("server is busy")
-	// ErrInvalidRefs is wrapped by errors of [GitFetcher].UpdateRefs if git refuses the refs,
-	// because names exclude each other or a branch does not name a commit.
-	ErrInvalidRefs = errors.New("git refuses these refs")
-	// ErrChanged is wrapped by errors of [GitFetcher].UpdateRefs if another process has moved a
-	// ref. Nothing was changed.
-	ErrChanged = errors.New("ref was changed by somebody else")
-	// ErrGitBusy is wrapped by errors of all methods of [GitFetcher] and [Quarantine] if all git
-	// slots were busy for too long. The repository is not the cause.
-	ErrGitBusy = errors.New("all git slots are busy")
 )
 
-// BusyError is wrapped by errors of [Quarantine.Fetch] if a server asks for a pause. Its URLs are
+// BusyError is wrapped by errors of [GitFetcher].Fetch if a server asks for a pause. Its URLs are
 // not requested for this time, but for at least a minute and at most a day.
 type BusyError struct{ After time.Duration }
 
@@ -252,18 +167,3 @@ func (e *BusyError) Error() string { return fmt.Sprintf("%v: again after %v", Er
 
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
-
-// Refs are the refs of a repository.
-type Refs struct {
-	At   map[nip34.RefName]nip34.ObjectID
-	Head nip34.RefName // target of HEAD; zero if it is not a branch
-	// Format is the object format of the repository.
-	Format nip34.ObjectFormat
-}
-
-// RefChange is a change of a ref. Old is zero for a new ref, New for a deleted one.
-type RefChange struct {
-	Name nip34.RefName
-	Old  nip34.ObjectID
-	New  nip34.ObjectID
-}

@@ -244,7 +244,7 @@ func victim() error {
 	defer store.Close()
 	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[graspsync.RepoRef]chan struct{})}
 	var reached int
-	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, store, cfg, func(name string) {
+	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, fetcher, store, cfg, func(name string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if name == step {

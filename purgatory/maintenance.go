@@ -14,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 const (
@@ -234,7 +235,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	defer cancel()
 	began := time.Now()
 	came := p.table.usage(ref).came
-	how := Maintenance{
+	how := gitops.Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) {
 			return p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
 		},
@@ -246,7 +247,8 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
-	done, err := p.git.Maintain(ctx, how)
+	result, err := p.git.Maintain(ctx, how)
+	done := Maintained(result)
 	if errors.Is(err, ErrNoRepository) { // the repository was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -56,10 +57,10 @@ type runs struct {
 	takes func(dir string) time.Duration
 }
 
-func (r *runs) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+func (r *runs) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	dir, unlock, err := how.Lock(ctx)
 	if err != nil {
-		return purgatory.Maintained{}, err
+		return gitops.Maintained{}, err
 	}
 	unlock()
 	r.mu.Lock()
@@ -72,7 +73,7 @@ func (r *runs) Maintain(ctx context.Context, how purgatory.Maintenance) (purgato
 	if r.takes != nil {
 		time.Sleep(r.takes(dir))
 	}
-	return purgatory.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
+	return gitops.Maintained{Packs: 2, LooseRefs: 1, Removed: 3, Freed: 100, Pruned: true, Locked: time.Second}, nil
 }
 
 // If one key has 40 repositories that take an hour each, another owner's repository waits for one

@@ -16,7 +16,7 @@ func TestNearFirst(t *testing.T) {
 	fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup {
 		fake := fetchtest.New()
 		s := fetchtest.Setup{
-			Git: nearFirst{fake, "https://mirror.example"}, First: objectID(1), Second: objectID(2), Absent: objectID(3),
+			Git: fake, Fetcher: nearFirst{fake, "https://mirror.example"}, First: objectID(1), Second: objectID(2), Absent: objectID(3),
 		}
 		fake.Needs(s.Second, s.First)
 		serve := func(name string, server fetchtest.Server) graspsync.CloneURL {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
@@ -396,7 +397,7 @@ func (x *prQuota) ration(ctx context.Context, g *refplan.Group, r *repository) e
 	if err == nil {
 		p, err = x.plan(ctx, r, asking, -1)
 	}
-	if errors.Is(err, ErrGitBusy) { // not the fault of the repository
+	if errors.Is(err, gitops.ErrBusy) { // not the fault of the repository
 		r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %w", err))
 		r.Refused = make(map[graspsync.EventID]struct{})
 		for _, pr := range pulls {
@@ -455,7 +456,7 @@ func (x *prQuota) open(ctx context.Context, ref graspsync.RepoRef, dir string) (
 		return nil, err
 	}
 	r := &repository{Repository: g.Repository(ref)}
-	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, ErrGitBusy)
+	r.dir, r.until, r.watch = dir, pullsShare, stopwatch.New(pullsShare, gitops.ErrBusy)
 	r.Refs, err = x.git.Refs(ctx, dir)
 	return r, err
 }

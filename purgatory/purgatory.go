@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
@@ -65,20 +66,21 @@ type Purgatory struct {
 }
 
 // Open reads the held events from a store and repairs repositories after a crash. When it returns,
-// they can be read. It fetches nothing. The error wraps [ErrConfig] and names every invalid
+// they can be read. It fetches nothing. git is a Fetcher of package gitfetch or a Fake of package
+// fetchtest. The error wraps [ErrConfig] and names every invalid
 // argument. [state.NewMemory] is a store for tests. A store of [state.Open] survives a restart.
-func Open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
-	return open(ctx, relay, repos, git, store, cfg, func(string) {}, rand.Uint64()|1)
+func Open(ctx context.Context, relay Relay, repos Repositories, git gitops.Operations, fetcher GitFetcher, store state.Store, cfg Config) (*Purgatory, error) {
+	return open(ctx, relay, repos, git, fetcher, store, cfg, func(string) {}, rand.Uint64()|1)
 }
 
 // open is Open with a function that is called after each durable step, and a seed for random waits.
-func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config,
+func open(ctx context.Context, relay Relay, repos Repositories, git gitops.Operations, fetcher GitFetcher, store state.Store, cfg Config,
 	step func(name string), seed uint64,
 ) (*Purgatory, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
 	for name, missing := range map[string]bool{
-		"relay": relay == nil, "repos": repos == nil, "git": git == nil, "store": store == nil,
+		"relay": relay == nil, "repos": repos == nil, "git": git == nil, "fetcher": fetcher == nil, "store": store == nil,
 	} {
 		if missing {
 			errs = append(errs, errors.New(name+" is nil"))
@@ -87,7 +89,7 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	p := newPurgatory(relay, repos, git, store, cfg, step, seed)
+	p := newPurgatory(relay, repos, git, fetcher, store, cfg, step, seed)
 	if err := p.engine.recall(ctx); err != nil {
 		return nil, err
 	}
@@ -103,12 +105,12 @@ func open(ctx context.Context, relay Relay, repos Repositories, git GitFetcher, 
 	return p, nil
 }
 
-func newPurgatory(relay Relay, repos Repositories, git GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
+func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetcher GitFetcher, store state.Store, cfg Config, step func(name string), seed uint64) *Purgatory {
 	r, f := newReport(&cfg), newRepoTable()
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: safeGit{git, r}, keep: safeStore{store, r}, ended: make(chan struct{}),
-		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r),
+		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r, safeFetcher{fetcher, r}),
 		maintenance: newMaintenance(r, f),
 	}
 	p.departures = &departures{store: p.keep}

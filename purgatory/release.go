@@ -13,6 +13,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
@@ -56,7 +57,7 @@ func (p *Purgatory) release(ctx context.Context, ref graspsync.RepoRef, why refp
 		}
 		return p.noteGone(ref, number), p.leaves(ctx, g, ref)
 	}
-	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, ErrGitBusy), most.share, most.moves
+	r.watch, r.until, r.moves = stopwatch.New(crowdShare*most.share, gitops.ErrBusy), most.share, most.moves
 	f, err := p.releaseLocked(ctx, g, r, number)
 	r.unlock()
 	err = errors.Join(err, p.endElsewhere(ctx, g))
@@ -79,7 +80,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
 	if r.failed = p.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
-		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, ErrGitBusy)
+		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, gitops.ErrBusy)
 		p.alignOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
 		r.failed = p.alignPulls(ctx, g, r)
@@ -415,7 +416,7 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 		}
 		if len(changes) > 0 || !head.IsZero() {
 			err := p.refUpdater.move(ctx, r, changes, head)
-			if errors.Is(err, ErrInvalidRefs) && r.Decides != nil {
+			if errors.Is(err, gitops.ErrInvalidRefs) && r.Decides != nil {
 				r.Unfit[r.Decides.ID] = struct{}{}
 				if err = p.refUpdater.mend(ctx, r.Ref, r.dir); err == nil {
 					r.Refs, err = p.git.Refs(ctx, r.dir)
@@ -483,7 +484,7 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrGitBusy), othersShare, quickMoves
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, gitops.ErrBusy), othersShare, quickMoves
 	sets := g.Decided(o.Repository)
 	if err := p.findObjects(ctx, g, o, sets); err != nil {
 		return err
@@ -628,7 +629,7 @@ func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repos
 	})
 	switch {
 	case err == nil:
-	case ctx.Err() != nil || errors.Is(err, ErrGitBusy):
+	case ctx.Err() != nil || errors.Is(err, gitops.ErrBusy):
 		return 0, false, err
 	default: // too slow or incomplete, which blocks nothing else
 		p.cfg.Logger.Debug("measuring shared objects failed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
@@ -858,7 +859,7 @@ func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref gr
 	if err != nil || o == nil || !o.As(g) {
 		return err
 	}
-	o.watch, o.until, o.moves = stopwatch.New(othersShare, ErrGitBusy), othersShare, moves
+	o.watch, o.until, o.moves = stopwatch.New(othersShare, gitops.ErrBusy), othersShare, moves
 	return p.takeBackHere(ctx, g, o, refused)
 }
 

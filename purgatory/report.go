@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
@@ -95,8 +96,8 @@ func (s *report) recovered(err *error, whose string) {
 
 // answersOfDependencies are errors about one request, which do not mean that the dependency fails.
 var answersOfDependencies = []error{
-	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, ErrInvalidRefs,
-	ErrChanged, ErrGitBusy, state.ErrNotFound,
+	ErrRefused, ErrIncomplete, ErrFull, ErrNoRepository, ErrInUse, ErrNotServed, ErrServerUnusable, ErrLimit, ErrSlow, ErrBusy, gitops.ErrInvalidRefs,
+	gitops.ErrChanged, gitops.ErrBusy, state.ErrNotFound,
 }
 
 // panicked counts and logs a contained panic. It is called during the panic, so that the log has

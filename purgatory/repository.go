@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
@@ -44,7 +45,7 @@ func endReasonOf(f refplan.EndReason) EndReason {
 func (r *repository) left() time.Duration { return r.until - r.watch.Worked() }
 
 // work calls do with a limit of most for its work. The error wraps errLong if the time was up, and
-// ErrGitBusy if all git slots were busy for too long, which is not the fault of the repository.
+// gitops.ErrBusy if all git slots were busy for too long, which is not the fault of the repository.
 func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx context.Context) error) error {
 	working, cancel := r.watch.Limit(ctx, most, errLong)
 	defer cancel()
@@ -52,7 +53,7 @@ func (r *repository) work(ctx context.Context, most time.Duration, do func(ctx c
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	for _, reason := range []error{ErrGitBusy, errLong} {
+	for _, reason := range []error{gitops.ErrBusy, errLong} {
 		if errors.Is(err, reason) || errors.Is(context.Cause(working), reason) {
 			return fmt.Errorf("%w: %s", reason, graspsync.Printable(err.Error()))
 		}

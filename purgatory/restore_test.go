@@ -94,7 +94,7 @@ func halfDone(t *testing.T, w *world, first bool) (announcement, state *nostrEve
 	l := &life{}
 	m := &mishap{nth: 1, life: l}
 	w.git.Put(repoOf(alice), object(3), object(4))
-	p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
+	p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -140,7 +140,7 @@ func TestPromiseP34_HalfDoneIsEndedOrTakenBack(t *testing.T) {
 					w.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", state.ID}))
 				}
 				r := newDoubtful(w.relay, c.unreadable)
-				_, err := purgatory.Open(t.Context(), r, w.git, w.git, w.state, purgatory.Config{})
+				_, err := purgatory.Open(t.Context(), r, w.git, w.git, w.git, w.state, purgatory.Config{})
 				require.NoError(t, err)
 				require.Equal(t, c.want, w.git.RefsOf(repoOf(alice)))
 				require.False(t, w.git.Locked(repoOf(alice)))
@@ -183,7 +183,7 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 		}
 		w.stop()
 		l := &life{}
-		p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
+		p, err := purgatory.Open(t.Context(), mortalRelay{w.relay, l}, w.git, w.git, w.git, mortalStore{w.state, l}, purgatory.Config{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -219,7 +219,7 @@ func TestTwoHalfDoneRepositoriesOfAFamily(t *testing.T) {
 				require.Equal(t, at(3, 4), w.git.RefsOf(ref))
 				require.False(t, w.git.Locked(ref))
 			}
-		}}, w.git, w.git, w.state, purgatory.Config{})
+		}}, w.git, w.git, w.git, w.state, purgatory.Config{})
 		require.NoError(t, err)
 		require.Equal(t, 1, saved)
 		w.start()
@@ -258,7 +258,7 @@ func (w *world) rewriteJournal(value string) {
 
 // again opens and runs the state on the disk with another relay and store.
 func (w *world) again(relay purgatory.Relay, store state.Store) (p *purgatory.Purgatory, stop func()) {
-	p, err := purgatory.Open(w.t.Context(), relay, w.git, w.git, store, purgatory.Config{})
+	p, err := purgatory.Open(w.t.Context(), relay, w.git, w.git, w.git, store, purgatory.Config{})
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -464,7 +464,7 @@ func TestReplacedOnTheDisk(t *testing.T) {
 		f := &faults{}
 		for n, done := 1, false; !done; n++ {
 			*f = faults{n: n}
-			_, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, faultyState{disk, f}, w.cfg)
+			_, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.git, faultyState{disk, f}, w.cfg)
 			if done = f.what == ""; done {
 				require.NoError(t, err)
 			} else {

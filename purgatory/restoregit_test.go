@@ -84,7 +84,7 @@ func (h *halfway) killedBefore(t *testing.T, ev *nostrEvent) {
 	ctx, kill := context.WithCancelCause(t.Context())
 	journalled := make(chan struct{})
 	l := &life{}
-	p, err := purgatory.OpenWithStep(t.Context(), mortalRelay{h.relay, l}, h.repos, h.git, mortalStore{h.store, l}, purgatory.Config{}, func(name string) {
+	p, err := purgatory.OpenWithStep(t.Context(), mortalRelay{h.relay, l}, h.repos, h.git, h.git, mortalStore{h.store, l}, purgatory.Config{}, func(name string) {
 		if name == "journalled" {
 			l.dead.Store(true)
 			kill(errDead)
@@ -152,7 +152,7 @@ func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 				h.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID}))
 			}
 			r := newDoubtful(h.relay, c.unreadable)
-			_, err := purgatory.Open(t.Context(), r, h.repos, h.git, h.store, purgatory.Config{})
+			_, err := purgatory.Open(t.Context(), r, h.repos, h.git, h.git, h.store, purgatory.Config{})
 			require.NoError(t, err)
 			if c.deleted || c.unreadable {
 				require.Equal(t, before, h.refs(t))

@@ -86,7 +86,7 @@ func TestUnreadable(t *testing.T) {
 		require.NoError(t, err)
 	}
 	w := newWorld(t, purgatory.Config{})
-	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, store, purgatory.Config{})
+	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.git, store, purgatory.Config{})
 	require.NoError(t, err)
 	require.Equal(t, uint64(5), p.Status().Unreadable)
 	require.Empty(t, p.Held(nostrFilter{}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/state"
 )
@@ -116,13 +117,13 @@ func (s safeStore) Delete(ctx context.Context, keys ...string) (err error) {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// safeGit is a GitFetcher that turns panics into errors.
+// safeGit are git operations that turn panics into errors.
 type safeGit struct {
-	git    GitFetcher
+	git    gitops.Operations
 	report *report
 }
 
-func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]ObjectKind, stamp string, err error) {
+func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]refplan.Kind, stamp string, err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Stat(ctx, dir, ids)
 }
@@ -146,7 +147,7 @@ func (g safeGit) DiskUsage(ctx context.Context, dir string, ids, but []nip34.Obj
 	return g.git.DiskUsage(ctx, dir, ids, but)
 }
 
-func (g safeGit) Quarantine(ctx context.Context, dir string) (q Quarantine, err error) {
+func (g safeGit) Quarantine(ctx context.Context, dir string) (q gitops.Quarantine, err error) {
 	defer g.report.recovered(&err, ofGit+" take")
 	if q, err = g.git.Quarantine(ctx, dir); err != nil {
 		return nil, err
@@ -166,17 +167,12 @@ func (g safeGit) ImportPacks(ctx context.Context, dir, from string, ids []nip34.
 
 func (g safeGit) Refs(ctx context.Context, dir string) (_ refplan.Refs, err error) {
 	defer g.report.recovered(&err, ofGit)
-	refs, err := g.git.Refs(ctx, dir)
-	return refplan.Refs(refs), err
+	return g.git.Refs(ctx, dir)
 }
 
 func (g safeGit) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) (err error) {
 	defer g.report.recovered(&err, ofGit+" update")
-	var all []RefChange
-	for _, c := range changes {
-		all = append(all, RefChange(c))
-	}
-	return g.git.UpdateRefs(ctx, dir, all, head)
+	return g.git.UpdateRefs(ctx, dir, changes, head)
 }
 
 func (g safeGit) Repair(ctx context.Context, dir string) (err error) {
@@ -189,52 +185,48 @@ func (g safeGit) Cleanup(ctx context.Context, dir string) (err error) {
 	return g.git.Cleanup(ctx, dir)
 }
 
-func (g safeGit) Maintain(ctx context.Context, how Maintenance) (_ Maintained, err error) {
+func (g safeGit) Maintain(ctx context.Context, how gitops.Maintenance) (_ gitops.Maintained, err error) {
 	defer g.report.recovered(&err, ofGit+" maintain")
 	return g.git.Maintain(ctx, how)
 }
 
-// safeQuarantine is a Quarantine that turns panics into errors.
+// safeQuarantine is a quarantine that turns panics into errors.
 type safeQuarantine struct {
-	q      Quarantine
+	gitops.Quarantine
 	report *report
-}
-
-// Fetch returns an error after a panic. The error blames the server, which may have provoked the
-// panic. The content of the quarantine is then unknown.
-func (q safeQuarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (n int64, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			q.report.panicked(r, ofGit)
-			err = fmt.Errorf("%w: %w: %s", ErrServerUnusable, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
-		}
-	}()
-	return q.q.Fetch(ctx, from, ids)
-}
-
-// Received returns 0 after a panic.
-func (q safeQuarantine) Received() (n int64) {
-	defer func() {
-		if r := recover(); r != nil {
-			q.report.panicked(r, ofGit)
-		}
-	}()
-	return q.q.Received()
 }
 
 func (q safeQuarantine) Missing(ctx context.Context, ids []nip34.ObjectID) (_ []nip34.ObjectID, err error) {
 	defer q.report.recovered(&err, ofGit)
-	return q.q.Missing(ctx, ids)
+	return q.Quarantine.Missing(ctx, ids)
 }
 
 func (q safeQuarantine) Promote(ctx context.Context) (err error) {
 	defer q.report.recovered(&err, ofGit+" take")
-	return q.q.Promote(ctx)
+	return q.Quarantine.Promote(ctx)
 }
 
 func (q safeQuarantine) Discard() (err error) {
 	defer q.report.recovered(&err, ofGit)
-	return q.q.Discard()
+	return q.Quarantine.Discard()
+}
+
+// safeFetcher is a GitFetcher that turns panics into errors.
+type safeFetcher struct {
+	fetcher GitFetcher
+	report  *report
+}
+
+// Fetch returns an error after a panic. The error blames the server, which may have provoked the
+// panic. The content of the quarantine is then unknown.
+func (f safeFetcher) Fetch(ctx context.Context, request FetchRequest) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f.report.panicked(r, ofGit)
+			err = fmt.Errorf("%w: %w: %s", ErrServerUnusable, errSpoilt, graspsync.Printable(fmt.Sprint(r)))
+		}
+	}()
+	return f.fetcher.Fetch(ctx, request)
 }
 
 // errSpoilt means that the content of a quarantine is unknown.

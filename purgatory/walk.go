@@ -20,7 +20,7 @@ import (
 var errLong = errors.New("takes longer than a look may")
 
 type walkCache struct {
-	stamp string                     // of [GitFetcher].Stat; the results are valid while it is unchanged
+	stamp string                     // of [gitops.Operations].Stat; the results are valid while it is unchanged
 	whole map[nip34.ObjectID]bool    // whether the object is complete
 	long  map[nip34.ObjectID]cutWalk // walks that took too long
 }
@@ -58,9 +58,7 @@ func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *reposi
 		delete(r.Missing, id)
 		delete(r.Kinds, id)
 	}
-	for id, kind := range kinds {
-		r.Kinds[id] = refplan.Kind(kind)
-	}
+	maps.Copy(r.Kinds, kinds)
 	w := walk{git: p.git, r: r, past: p.table.recallWalks(r.Ref, stamp)}
 	for _, set := range sets {
 		if err := w.set(ctx, set); err != nil {

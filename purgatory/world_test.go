@@ -21,6 +21,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -196,7 +197,10 @@ type world struct {
 	// used instead of relay and git if set
 	host    purgatory.Relay
 	repos   purgatory.Repositories
-	fetcher purgatory.GitFetcher
+	fetcher interface {
+		gitops.Operations
+		purgatory.GitFetcher
+	}
 	observe func(purgatory.Observation) // additional observer
 }
 
@@ -225,17 +229,17 @@ func (w *world) start() {
 			w.observe(o)
 		}
 	}
-	host, repos, fetcher := purgatory.Relay(w.relay), purgatory.Repositories(w.git), purgatory.GitFetcher(w.git)
+	host, repos := purgatory.Relay(w.relay), purgatory.Repositories(w.git)
 	if w.host != nil {
 		host = w.host
 	}
 	if w.repos != nil {
 		repos = w.repos
 	}
-	if w.fetcher != nil {
-		fetcher = w.fetcher
+	if w.fetcher == nil {
+		w.fetcher = w.git
 	}
-	p, err := purgatory.Open(w.t.Context(), host, repos, fetcher, w.state, cfg)
+	p, err := purgatory.Open(w.t.Context(), host, repos, w.fetcher, w.fetcher, w.state, cfg)
 	require.NoError(w.t, err)
 	w.p = p
 	ctx, cancel := context.WithCancel(w.t.Context())

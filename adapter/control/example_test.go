@@ -62,7 +62,7 @@ func newServer(ctx context.Context, audit func(admin.Entry), bootstrap ...grasps
 		Store: s.store, Release: purgatoryadapter.Save(s.store, s.manager.NotifyStored), Lists: policy.Lists,
 		Held: s.manager.NotifyHeld, Removed: s.manager.NotifyRemoved, Postponed: s.manager.NotifyDeferred,
 	}
-	s.purgatory, err = purgatory.Open(ctx, host.Relay(), git, git, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
+	s.purgatory, err = purgatory.Open(ctx, host.Relay(), git, git, git, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -80,7 +80,7 @@ func TestAStateThatComesBeforeWhatIsHeld(t *testing.T) {
 				Store: s.Store(), Release: s.Release, Held: s.Manager().NotifyHeld, Removed: s.Manager().NotifyRemoved, Postponed: s.Manager().NotifyDeferred, Lists: policy.Lists,
 			}
 			git := fetchtest.New()
-			waits, err := purgatory.Open(t.Context(), host.Relay(), git, git, state.NewMemory(),
+			waits, err := purgatory.Open(t.Context(), host.Relay(), git, git, git, state.NewMemory(),
 				purgatory.Config{Identity: identity, Observe: host.Observe})
 			require.NoError(t, err)
 			policy.Join(waits)

@@ -85,7 +85,7 @@ func (r *rig) start() {
 		Store: r.store, Lists: r.policy.Lists, Held: r.manager.NotifyHeld, Removed: r.manager.NotifyRemoved, Postponed: r.manager.NotifyDeferred,
 		Release: purgatoryadapter.Save(failing{r.store, &r.failing}, r.manager.NotifyStored, r.broadcast),
 	}
-	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.kept,
+	r.waits, err = purgatory.Open(r.t.Context(), host.Relay(), r.git, r.git, r.git, r.kept,
 		purgatory.Config{Identity: identity, Observe: r.observe(host.Observe), Limits: purgatory.Limits{MaxEntries: r.most}, Membership: r.members})
 	require.NoError(r.t, err)
 	r.policy.Join(r.waits)

@@ -9,7 +9,7 @@
 //		Store: s.Store(), Release: s.Release, Held: s.Held, Removed: s.Removed, Postponed: s.Postponed,
 //		Lists: policy.Lists,
 //	}
-//	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, kept, purgatory.Config{Observe: host.Observe})
+//	p, err := purgatory.Open(ctx, host.Relay(), repos, git, git, kept, purgatory.Config{Observe: host.Observe})
 //	policy.Join(p)
 //	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) {
 //		if ev, err := graspsync.ParseEvent(e); err == nil {

@@ -55,7 +55,7 @@ func testNothingBeforeItsData(t *testing.T) {
 			Store: store, Release: purgatoryadapter.Save(store, manager.NotifyStored), Lists: policy.Lists,
 			Held: manager.NotifyHeld, Removed: manager.NotifyRemoved, Postponed: manager.NotifyDeferred,
 		}
-		waiting, err := purgatory.Open(t.Context(), host.Relay(), git, git, state.NewMemory(),
+		waiting, err := purgatory.Open(t.Context(), host.Relay(), git, git, git, state.NewMemory(),
 			purgatory.Config{Identity: identity, Observe: host.Observe})
 		require.NoError(t, err)
 		policy.Join(waiting)

@@ -60,7 +60,7 @@ func Example_gitserve() {
 		Store: store, Release: purgatoryadapter.Save(store), Lists: identity.Lists,
 		Held: func(graspsync.Event) {}, Removed: func(graspsync.Event) {}, // for a SyncManager, of which there is none here
 	}
-	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
+	p, err := purgatory.Open(ctx, host.Relay(), repos, fetcher, fetcher, state.NewMemory(), purgatory.Config{Identity: identity, Observe: host.Observe})
 	if err != nil {
 		fmt.Println(err)
 		return

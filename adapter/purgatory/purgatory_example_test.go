@@ -34,7 +34,7 @@ func Example() {
 		Store: store, Release: purgatoryadapter.Save(store), Lists: identity.Lists,
 		Held: func(graspsync.Event) {}, Removed: func(graspsync.Event) {}, // for a SyncManager, of which there is none here
 	}
-	p, err := purgatory.Open(ctx, host.Relay(), git, git, state.NewMemory(), purgatory.Config{
+	p, err := purgatory.Open(ctx, host.Relay(), git, git, git, state.NewMemory(), purgatory.Config{
 		Identity: identity,
 		Observe: func(o purgatory.Observation) {
 			if o, is := o.(purgatory.HoldEnded); is {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
@@ -37,7 +38,7 @@ func Example() {
 	}
 	fake := fetchtest.New()
 	fake.Needs(commit, tree)
-	fake.Kind(tree, purgatory.Tree)
+	fake.Tree(tree)
 	fake.Serve(none, fetchtest.Server{})
 	fake.Serve(half, fetchtest.Server{Objects: []nip34.ObjectID{commit}})
 	repo := graspsync.RepoRef{Identifier: "repo"}
@@ -58,9 +59,12 @@ func Example() {
 		return
 	}
 	defer q.Discard()
-	_, err = q.Fetch(ctx, half, []nip34.ObjectID{commit})
-	fmt.Println("half:", err)
-	_, err = q.Fetch(ctx, none, []nip34.ObjectID{commit})
+	request := purgatory.FetchRequest{
+		From: half, Want: []nip34.ObjectID{commit}, Dir: dir, Quarantine: q.Folder(), Received: new(atomic.Int64),
+	}
+	fmt.Println("half:", fake.Fetch(ctx, request))
+	request.From = none
+	err = fake.Fetch(ctx, request)
 	fmt.Println("none:", errors.Is(err, purgatory.ErrNotServed))
 	missing, err := q.Missing(ctx, []nip34.ObjectID{commit})
 	fmt.Println(len(missing), "of 1 is missing", err)

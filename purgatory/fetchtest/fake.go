@@ -18,10 +18,12 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Fake is a set of repositories and git servers. It implements [purgatory.Repositories] and
-// [purgatory.GitFetcher]. Objects are only ids. Needs sets the objects that an object needs. It is
+// Fake is a set of repositories and git servers. It implements [purgatory.Repositories],
+// [purgatory.GitFetcher] and the git operations of [purgatory.Open]. Objects are only ids. Needs sets the objects that an object needs. It is
 // safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
@@ -32,12 +34,12 @@ type Fake struct {
 	servers map[graspsync.CloneURL]*Server
 	needs   map[nip34.ObjectID][]nip34.ObjectID
 	left    map[graspsync.RepoRef]departed
-	kinds   map[nip34.ObjectID]purgatory.ObjectKind
+	trees   map[nip34.ObjectID]bool
 	sizes   map[nip34.ObjectID]int64
 	changes int // of objects, in all repositories
 	calls   []Call
 	fail    func(op string) error
-	open    map[*quarantine]struct{}
+	open    map[string]*quarantine // by folder
 	staged  map[stagedFor][]purgatory.Upload
 	folders map[string]map[nip34.ObjectID]struct{} // staged objects by folder
 }
@@ -66,7 +68,7 @@ type repo struct {
 	dir     string
 	lock    chan struct{} // one slot
 	objects map[nip34.ObjectID]struct{}
-	refs    purgatory.Refs
+	refs    refplan.Refs
 	locked  bool // by a killed process
 	// unnamed contains the objects that the last Maintain found unreferenced, with the time since
 	// then.
@@ -76,6 +78,7 @@ type repo struct {
 var (
 	_ purgatory.Repositories = (*Fake)(nil)
 	_ purgatory.GitFetcher   = (*Fake)(nil)
+	_ gitops.Operations      = (*Fake)(nil)
 )
 
 // New returns a Fake without repositories and servers.
@@ -85,16 +88,16 @@ func New() *Fake {
 		servers: make(map[graspsync.CloneURL]*Server), needs: make(map[nip34.ObjectID][]nip34.ObjectID),
 		staged: make(map[stagedFor][]purgatory.Upload), folders: make(map[string]map[nip34.ObjectID]struct{}),
 		left:  make(map[graspsync.RepoRef]departed),
-		kinds: make(map[nip34.ObjectID]purgatory.ObjectKind), sizes: make(map[nip34.ObjectID]int64),
-		open: make(map[*quarantine]struct{}),
+		trees: make(map[nip34.ObjectID]bool), sizes: make(map[nip34.ObjectID]int64),
+		open: make(map[string]*quarantine),
 	}
 }
 
-// Kind sets the kind of an object. The default is a commit.
-func (f *Fake) Kind(id nip34.ObjectID, kind purgatory.ObjectKind) {
+// Tree makes an object a tree. Other objects are commits.
+func (f *Fake) Tree(id nip34.ObjectID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.kinds[id] = kind
+	f.trees[id] = true
 }
 
 // Size sets the size of an object.
@@ -119,11 +122,11 @@ func (f *Fake) size(id nip34.ObjectID) int64 {
 	return 1
 }
 
-func (f *Fake) kind(id nip34.ObjectID) purgatory.ObjectKind {
-	if kind, told := f.kinds[id]; told {
-		return kind
+func (f *Fake) kind(id nip34.ObjectID) refplan.Kind {
+	if f.trees[id] {
+		return refplan.Tree
 	}
-	return purgatory.Commit
+	return refplan.Commit
 }
 
 // FailWith sets a function that returns the error of each operation, or nil. Operations are
@@ -226,7 +229,7 @@ func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.Obj
 	r := &repo{
 		ref: ref, dir: fmt.Sprintf("/fake/%d", f.made), lock: make(chan struct{}, 1),
 		objects: make(map[nip34.ObjectID]struct{}),
-		refs:    purgatory.Refs{At: make(map[nip34.RefName]nip34.ObjectID), Format: format},
+		refs:    refplan.Refs{At: make(map[nip34.RefName]nip34.ObjectID), Format: format},
 	}
 	f.repos[ref], f.dirs[r.dir] = r, r
 	return nil
@@ -371,7 +374,7 @@ func (f *Fake) missing(a, b map[nip34.ObjectID]struct{}, ids []nip34.ObjectID) (
 	return out
 }
 
-// Missing implements [purgatory.GitFetcher].
+// Missing implements [gitops.Operations].
 func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -381,14 +384,14 @@ func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]n
 	return f.missing(f.dirs[dir].objects, nil, ids), nil
 }
 
-// Stat implements [purgatory.GitFetcher].
-func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+// Stat implements [gitops.Operations].
+func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("probe"); err != nil {
 		return nil, "", err
 	}
-	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind)
+	kinds := make(map[nip34.ObjectID]refplan.Kind)
 	for _, id := range ids {
 		if _, there := f.dirs[dir].objects[id]; there {
 			kinds[id] = f.kind(id)
@@ -397,7 +400,7 @@ func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[ni
 	return kinds, fmt.Sprint(f.changes), nil
 }
 
-// DiskUsage implements [purgatory.GitFetcher].
+// DiskUsage implements [gitops.Operations].
 func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID) (sum int64, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -425,20 +428,20 @@ func (f *Fake) DiskUsage(_ context.Context, _ string, ids, but []nip34.ObjectID)
 	return sum, nil
 }
 
-// Refs implements [purgatory.GitFetcher].
-func (f *Fake) Refs(_ context.Context, dir string) (purgatory.Refs, error) {
+// Refs implements [gitops.Operations].
+func (f *Fake) Refs(_ context.Context, dir string) (refplan.Refs, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("refs"); err != nil {
-		return purgatory.Refs{}, err
+		return refplan.Refs{}, err
 	}
 	refs := f.dirs[dir].refs
 	refs.At = maps.Clone(refs.At)
 	return refs, nil
 }
 
-// UpdateRefs implements [purgatory.GitFetcher].
-func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+// UpdateRefs implements [gitops.Operations].
+func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.failure("align")
@@ -450,11 +453,11 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.Ref
 		return fmt.Errorf("%w in %s", ErrLocked, dir)
 	}
 	if unfit := f.unfit(r, changes); unfit != "" {
-		return fmt.Errorf("%w: %s", purgatory.ErrInvalidRefs, unfit)
+		return fmt.Errorf("%w: %s", gitops.ErrInvalidRefs, unfit)
 	}
 	for _, c := range changes {
 		if r.refs.At[c.Name] != c.Old {
-			return fmt.Errorf("%w: %s", purgatory.ErrChanged, c.Name)
+			return fmt.Errorf("%w: %s", gitops.ErrChanged, c.Name)
 		}
 	}
 	if err != nil {
@@ -475,7 +478,7 @@ func (f *Fake) UpdateRefs(_ context.Context, dir string, changes []purgatory.Ref
 
 // unfit returns a ref that git would refuse: a branch that is no commit, or a name below the name
 // of another ref.
-func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
+func (f *Fake) unfit(r *repo, changes []refplan.RefChange) string {
 	after := maps.Clone(r.refs.At)
 	for _, c := range changes {
 		if c.New.IsZero() {
@@ -488,7 +491,7 @@ func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
 		if c.New.IsZero() {
 			continue
 		}
-		if strings.HasPrefix(c.Name.String(), "refs/heads/") && f.kind(c.New) != purgatory.Commit {
+		if strings.HasPrefix(c.Name.String(), "refs/heads/") && f.kind(c.New) != refplan.Commit {
 			return c.Name.String()
 		}
 		for other := range after {
@@ -500,7 +503,7 @@ func (f *Fake) unfit(r *repo, changes []purgatory.RefChange) string {
 	return ""
 }
 
-// CopyObjects implements [purgatory.GitFetcher].
+// CopyObjects implements [gitops.Operations].
 func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -563,7 +566,7 @@ func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(gra
 	return func() {}, nil
 }
 
-// ImportPacks implements [purgatory.GitFetcher].
+// ImportPacks implements [gitops.Operations].
 func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.ObjectID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -591,7 +594,7 @@ func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.Obje
 	return nil
 }
 
-// Cleanup implements [purgatory.GitFetcher].
+// Cleanup implements [gitops.Operations].
 func (f *Fake) Cleanup(_ context.Context, dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -602,12 +605,12 @@ func (f *Fake) Cleanup(_ context.Context, dir string) error {
 	return nil
 }
 
-// Repair implements [purgatory.GitFetcher].
+// Repair implements [gitops.Operations].
 func (f *Fake) Repair(ctx context.Context, dir string) error { return f.Cleanup(ctx, dir) }
 
-// Maintain implements [purgatory.GitFetcher]. It removes objects that it has found unreferenced for
+// Maintain implements [gitops.Operations]. It removes objects that it has found unreferenced for
 // the grace period.
-func (f *Fake) Maintain(ctx context.Context, how purgatory.Maintenance) (done purgatory.Maintained, err error) {
+func (f *Fake) Maintain(ctx context.Context, how gitops.Maintenance) (done gitops.Maintained, err error) {
 	dir, unlock, err := how.Lock(ctx)
 	if err != nil {
 		return done, err

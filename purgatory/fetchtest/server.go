@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // Server is the git server at one clone URL.
@@ -51,15 +52,16 @@ func (f *Fake) Calls() []Call {
 	return slices.Clone(f.calls)
 }
 
-// Quarantine implements [purgatory.GitFetcher].
-func (f *Fake) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
+// Quarantine implements [gitops.Operations].
+func (f *Fake) Quarantine(_ context.Context, dir string) (gitops.Quarantine, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("quarantine"); err != nil {
 		return nil, err
 	}
-	q := &quarantine{f: f, dir: dir, objects: make(map[nip34.ObjectID]struct{})}
-	f.open[q] = struct{}{}
+	f.made++
+	q := &quarantine{f: f, dir: dir, folder: fmt.Sprintf("%s/quarantine-%d", dir, f.made), objects: make(map[nip34.ObjectID]struct{})}
+	f.open[q.folder] = q
 	return q, nil
 }
 
@@ -73,64 +75,60 @@ func (f *Fake) Quarantines() int {
 type quarantine struct {
 	f       *Fake
 	dir     string
-	comes   atomic.Pointer[coming]
+	folder  string
 	objects map[nip34.ObjectID]struct{} // guarded by f.mu
 }
 
-// Fetch implements [purgatory.Quarantine].
-func (q *quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
-	f := q.f
+// Folder implements [gitops.Quarantine].
+func (q *quarantine) Folder() string { return q.folder }
+
+// Fetch implements [purgatory.GitFetcher]. Bytes arrive evenly over the delay of the server.
+func (f *Fake) Fetch(ctx context.Context, r purgatory.FetchRequest) error {
 	f.mu.Lock()
-	f.calls = append(f.calls, Call{At: time.Now(), URL: from, Want: slices.Clone(ids)})
+	f.calls = append(f.calls, Call{At: time.Now(), URL: r.From, Want: slices.Clone(r.Want)})
 	err := f.failure("fetch")
-	s, ok := f.servers[from]
+	s, ok := f.servers[r.From]
 	if !ok {
 		s = &Server{Err: purgatory.ErrServerUnusable}
 	}
 	server := *s
 	f.mu.Unlock()
-	q.comes.Store(nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if ctx.Err() != nil {
-		return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
+		return fmt.Errorf("fetching: %w", context.Cause(ctx))
 	}
-	bytes, err := f.answer(server, ids)
-	q.comes.Store(&coming{since: time.Now(), takes: server.Delay, bytes: bytes})
-	if server.Delay > 0 {
-		timer := time.NewTimer(server.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			q.comes.Store(&coming{bytes: q.Received()})
-			return 0, fmt.Errorf("fetching: %w", context.Cause(ctx))
-		}
+	bytes, err := f.answer(server, r.Want)
+	if derr := send(ctx, server.Delay, bytes, r.Received); derr != nil {
+		return derr
 	}
 	if err == nil {
-		q.receive(server, ids)
+		f.receive(server, r)
 	}
-	return bytes, err
+	return err
 }
 
-type coming struct {
-	since time.Time
-	takes time.Duration
-	bytes int64
-}
+// parts is the number of equal parts of an answer that takes time.
+const parts = 100
 
-// Received implements [purgatory.Quarantine]. Bytes arrive evenly over the delay of the server.
-func (q *quarantine) Received() int64 {
-	c := q.comes.Load()
-	if c == nil {
-		return 0
+func send(ctx context.Context, delay time.Duration, bytes int64, received *atomic.Int64) error {
+	if delay <= 0 {
+		received.Add(bytes)
+		return nil
 	}
-	took := time.Since(c.since)
-	if took >= c.takes {
-		return c.bytes
+	began := time.Now()
+	for n := range int64(parts) {
+		timer := time.NewTimer(time.Until(began.Add(delay * time.Duration(n+1) / parts)))
+		select {
+		case <-timer.C:
+			received.Add(bytes*(n+1)/parts - bytes*n/parts)
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("fetching: %w", context.Cause(ctx))
+		}
 	}
-	return int64(float64(took) / float64(c.takes) * float64(c.bytes))
+	return nil
 }
 
 // answer returns the size of a server's answer, and its error.
@@ -167,15 +165,19 @@ func (f *Fake) has(s Server, ids []nip34.ObjectID) (found []nip34.ObjectID) {
 	return found
 }
 
-func (q *quarantine) receive(s Server, ids []nip34.ObjectID) {
-	q.f.mu.Lock()
-	defer q.f.mu.Unlock()
-	for _, id := range q.f.has(s, ids) {
+func (f *Fake) receive(s Server, r purgatory.FetchRequest) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.open[r.Quarantine]
+	if q == nil {
+		return
+	}
+	for _, id := range f.has(s, r.Want) {
 		q.objects[id] = struct{}{}
 	}
 }
 
-// Missing implements [purgatory.Quarantine].
+// Missing implements [gitops.Quarantine].
 func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
@@ -185,7 +187,7 @@ func (q *quarantine) Missing(_ context.Context, ids []nip34.ObjectID) ([]nip34.O
 	return q.f.missing(q.f.dirs[q.dir].objects, q.objects, ids), nil
 }
 
-// Promote implements [purgatory.Quarantine].
+// Promote implements [gitops.Quarantine].
 func (q *quarantine) Promote(context.Context) error {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
@@ -195,15 +197,15 @@ func (q *quarantine) Promote(context.Context) error {
 	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
 	q.f.changes++
 	clear(q.objects)
-	delete(q.f.open, q)
+	delete(q.f.open, q.folder)
 	return nil
 }
 
-// Discard implements [purgatory.Quarantine].
+// Discard implements [gitops.Quarantine].
 func (q *quarantine) Discard() error {
 	q.f.mu.Lock()
 	defer q.f.mu.Unlock()
 	clear(q.objects)
-	delete(q.f.open, q)
+	delete(q.f.open, q.folder)
 	return nil
 }

@@ -3,6 +3,7 @@ package fetchtest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,11 +12,15 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Setup contains the GitFetcher that [RunGitFetcher] tests, with servers and objects.
 type Setup struct {
-	Git purgatory.GitFetcher
+	Fetcher purgatory.GitFetcher
+	// Git is a Fetcher of package gitfetch or a Fake.
+	Git gitops.Operations
 	// Dir and Other are empty repositories.
 	Dir, Other string
 	// Full serves First, and Second, which needs First. Half serves only First. None serves
@@ -48,7 +53,6 @@ func RunGitFetcher(t *testing.T, open func(t *testing.T) Setup) {
 		"Probe":        testProbe,
 		"Maintain":     testMaintain,
 		"Cancelled":    testCancelled,
-		"Received":     testReceived,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -60,10 +64,23 @@ func mustRef(t *testing.T, name string) nip34.RefName {
 	return r
 }
 
-func (s Setup) quarantine(t *testing.T) purgatory.Quarantine {
+// fetching is a quarantine with the fetches of a Setup.
+type fetching struct {
+	gitops.Quarantine
+	s Setup
+}
+
+// Fetch returns the number of received bytes.
+func (f fetching) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+	var received atomic.Int64
+	err := f.s.Fetcher.Fetch(ctx, purgatory.FetchRequest{From: from, Want: ids, Dir: f.s.Dir, Quarantine: f.Folder(), Received: &received})
+	return received.Load(), err
+}
+
+func (s Setup) quarantine(t *testing.T) fetching {
 	q, err := s.Git.Quarantine(t.Context(), s.Dir)
 	require.NoError(t, err)
-	return q
+	return fetching{q, s}
 }
 
 // bring fetches objects from the full server into the repository.
@@ -168,26 +185,26 @@ func testDiscard(t *testing.T, s Setup) {
 func testUpdateRefs(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	align := func(head nip34.RefName, changes ...purgatory.RefChange) {
+	align := func(head nip34.RefName, changes ...refplan.RefChange) {
 		require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, changes, head))
 	}
-	align(dev, purgatory.RefChange{Name: main, New: s.First}, purgatory.RefChange{Name: dev, New: s.First})
-	align(main, purgatory.RefChange{Name: main, Old: s.First, New: s.Second}, purgatory.RefChange{Name: dev, Old: s.First})
+	align(dev, refplan.RefChange{Name: main, New: s.First}, refplan.RefChange{Name: dev, New: s.First})
+	align(main, refplan.RefChange{Name: main, Old: s.First, New: s.Second}, refplan.RefChange{Name: dev, Old: s.First})
 	align(nip34.RefName{})
 	refs, err := s.Git.Refs(t.Context(), s.Dir)
 	require.NoError(t, err)
-	require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}, refs)
+	require.Equal(t, refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: s.Second}, Head: main, Format: s.First.Format()}, refs)
 }
 
 // A concurrently moved ref fails all changes.
 func testAllOrNothing(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	main, dev := mustRef(t, "refs/heads/main"), mustRef(t, "refs/heads/dev")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
-	err := s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.First}}, main))
+	err := s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{
 		{Name: dev, New: s.First}, {Name: main, Old: s.Second, New: s.First},
 	}, dev)
-	require.ErrorIs(t, err, purgatory.ErrChanged)
+	require.ErrorIs(t, err, gitops.ErrChanged)
 	refs, err := s.Git.Refs(t.Context(), s.Dir)
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.RefName]nip34.ObjectID{main: s.First}, refs.At)
@@ -199,7 +216,7 @@ func testCleanup(t *testing.T, s Setup) {
 	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	s.bring(t, s.Second)
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.Second}}, main))
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.Second}}, main))
 	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	require.Empty(t, s.missing(t, s.Dir, s.First, s.Second))
 }
@@ -215,7 +232,7 @@ func testProbe(t *testing.T, s Setup) {
 	s.bring(t, s.Second)
 	kinds, after, err := s.Git.Stat(t.Context(), s.Dir, ids)
 	require.NoError(t, err)
-	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{s.First: purgatory.Commit, s.Second: purgatory.Commit}, kinds)
+	require.Equal(t, map[nip34.ObjectID]refplan.Kind{s.First: refplan.Commit, s.Second: refplan.Commit}, kinds)
 	require.NotEqual(t, before, after)
 }
 
@@ -235,7 +252,7 @@ func testMaintain(t *testing.T, s Setup) {
 	var choose []nip34.ObjectID
 	maintain := func(now bool, keep ...nip34.ObjectID) {
 		locked, chosen := 0, 0
-		_, err := s.Git.Maintain(t.Context(), purgatory.Maintenance{
+		_, err := s.Git.Maintain(t.Context(), gitops.Maintenance{
 			Lock: func(context.Context) (string, func(), error) {
 				locked++
 				require.Equal(t, 1, locked)
@@ -268,11 +285,11 @@ func testMaintain(t *testing.T, s Setup) {
 	choose = nil
 	require.NoError(t, s.Git.Cleanup(t.Context(), s.Dir))
 	main := mustRef(t, "refs/heads/main")
-	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []purgatory.RefChange{{Name: main, New: s.First}}, main))
+	require.NoError(t, s.Git.UpdateRefs(t.Context(), s.Dir, []refplan.RefChange{{Name: main, New: s.First}}, main))
 	maintain(true)
 	require.Equal(t, []nip34.ObjectID{s.Second}, s.missing(t, s.Dir, s.First, s.Second))
 	boom := errors.New("boom")
-	_, err := s.Git.Maintain(t.Context(), purgatory.Maintenance{
+	_, err := s.Git.Maintain(t.Context(), gitops.Maintenance{
 		Lock: func(context.Context) (string, func(), error) { return "", nil, boom },
 	})
 	require.ErrorIs(t, err, boom)

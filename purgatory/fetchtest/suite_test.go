@@ -19,7 +19,7 @@ func object(n int) nip34.ObjectID {
 func TestFake(t *testing.T) {
 	fetchtest.RunGitFetcher(t, func(t *testing.T) fetchtest.Setup {
 		f := fetchtest.New()
-		s := fetchtest.Setup{Git: f, First: object(1), Second: object(2), Absent: object(3)}
+		s := fetchtest.Setup{Git: f, Fetcher: f, First: object(1), Second: object(2), Absent: object(3)}
 		f.Needs(s.Second, s.First)
 		serve := func(name string, objects ...nip34.ObjectID) graspsync.CloneURL {
 			u, err := graspsync.ParseCloneURL("https://" + name + ".example/r.git")

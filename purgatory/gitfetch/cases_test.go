@@ -19,8 +19,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // A server that supports only version 0, and answers 400 to clients without multi_ack, like Azure
@@ -108,7 +108,7 @@ func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
 			for _, text := range []string{"first", "second", "third"} { // the server receives our haves
 				id := commit(strings.Repeat(text+"\n", 1000))
 				require.NoError(t, fetch(t.Context(), f, ours, from, id))
-				require.NoError(t, f.UpdateRefs(t.Context(), ours, []purgatory.RefChange{{Name: main, Old: old, New: id}}, main))
+				require.NoError(t, f.UpdateRefs(t.Context(), ours, []refplan.RefChange{{Name: main, Old: old, New: id}}, main))
 				old = id
 			}
 			require.Equal(t, []string{c.want, c.want, c.want}, named)

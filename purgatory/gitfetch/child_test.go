@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Each child has all limits, and nothing of our environment. Most of the limits matter only in rare
@@ -61,8 +61,8 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	}
 	get(t, f, here, serve(t, there, nil).clone(t), tip)
 	name := ref(t, "refs/heads/new")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, New: tip}}, name))
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: name, New: tip}}, name))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: name, Old: tip}}, nip34.RefName{}))
 	other := bare(t, nip34.SHA1)
 	require.NoError(t, f.CopyObjects(t.Context(), here, other, []nip34.ObjectID{tip}))
 	gitIn(t, here, "loose", "hash-object", "-w", "--stdin")

@@ -17,8 +17,8 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // node is an object with the objects that it needs.
@@ -282,9 +282,9 @@ func TestTrapG10_NamesAreNotIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, missing, 1)
 	main := ref(t, "refs/heads/x")
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), gitfetch.ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), gitfetch.ErrFormat)
 	zero := oid(t, strings.Repeat("0", 40))
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: zero}}, nip34.RefName{}), gitfetch.ErrFormat)
+	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: zero}}, nip34.RefName{}), gitfetch.ErrFormat)
 
 	there := bare(t, nip34.SHA256)
 	ids := history(t, there, "main", 1)
@@ -304,7 +304,7 @@ func TestTrapG7_ManyMissingObjects(t *testing.T) {
 	for i := range 50 {
 		want = append(want, oid(t, fmt.Sprintf("%040x", i+1)))
 	}
-	q, err := f.Quarantine(t.Context(), here)
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), o.clone(t), want)
 	require.NoError(t, err)

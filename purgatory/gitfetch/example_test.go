@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
@@ -26,7 +28,10 @@ func fetch(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.
 		return err
 	}
 	defer q.Discard()
-	if _, err := q.Fetch(ctx, from, []nip34.ObjectID{id}); err != nil {
+	err = f.Fetch(ctx, purgatory.FetchRequest{
+		From: from, Want: []nip34.ObjectID{id}, Dir: dir, Quarantine: q.Folder(), Received: new(atomic.Int64),
+	})
+	if err != nil {
 		return err
 	}
 	missing, err := q.Missing(ctx, []nip34.ObjectID{id})

@@ -3,11 +3,15 @@ package gitfetch
 import (
 	"context"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch/internal/upload"
 )
 
@@ -52,6 +56,14 @@ func (f *Fetcher) Placed() *func(path string) { return &f.disk.placed }
 
 func (f *Fetcher) Open(dir string) (*Quarantine, error) { return f.quarantines.open(dir) }
 
+// Fetch is [Fetcher.Fetch] into q. It returns the number of received bytes.
+func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
+	var received atomic.Int64
+	f := Fetcher{quarantines: q.quarantines}
+	err := f.Fetch(ctx, purgatory.FetchRequest{From: from, Want: ids, Dir: q.dir, Quarantine: q.Folder(), Received: &received})
+	return received.Load(), err
+}
+
 func (q *Quarantine) Path() string { return q.path() }
 
 func (q *Quarantine) Packs() string { return q.packs() }
@@ -76,7 +88,7 @@ func (f *Fetcher) HoldFetch(ctx context.Context) (release func(), err error) {
 // Watch returns a context that ends like that of a fetch measured by the meter.
 func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
 	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}
-	m := &meter{}
+	m := &meter{total: new(atomic.Int64)}
 	m.run()
 	ctx, stop := r.watch(ctx, m, "")
 	return ctx, m, stop

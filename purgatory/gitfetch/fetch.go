@@ -2,6 +2,7 @@ package gitfetch
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -54,34 +55,33 @@ const (
 
 var errNothing = errors.New("no objects requested")
 
-// Fetch implements [purgatory.Quarantine]. It makes at most four requests. Objects that the server
-// does not serve are skipped. An error leaves the quarantine unchanged.
-func (q *Quarantine) Fetch(ctx context.Context, from graspsync.CloneURL, ids []nip34.ObjectID) (int64, error) {
-	if len(ids) == 0 {
-		return 0, errNothing
+// Fetch implements [purgatory.GitFetcher]. It makes at most four requests.
+func (f *Fetcher) Fetch(ctx context.Context, request purgatory.FetchRequest) error {
+	if len(request.Want) == 0 {
+		return errNothing
 	}
+	q := &Quarantine{quarantines: f.quarantines, dir: request.Dir, name: filepath.Base(request.Quarantine)}
 	if err := q.disk.check(q.dir); err != nil {
-		return 0, err
+		return err
 	}
 	before, err := q.content()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	m := &meter{}
-	q.meter.Store(m)
+	m := &meter{total: request.Received}
 	ctx, stop := q.receiver.watch(ctx, m, q.dir)
-	err = q.fetch(ctx, from, ids, m)
+	err = q.fetch(ctx, request.From, request.Want, m)
 	if err == nil {
-		err = q.useful(ctx, before, ids)
+		err = q.useful(ctx, before, request.Want)
 	}
 	if why := context.Cause(ctx); err != nil && why != nil && !errors.Is(err, why) {
 		err = fmt.Errorf("%w (%w)", why, err)
 	}
 	stop()
 	if err != nil {
-		err = errors.Join(classified(err, from), q.restore(before))
+		err = errors.Join(classified(err, request.From), q.restore(before))
 	}
-	return m.bytes.Load(), err
+	return err
 }
 
 // fetch fetches a pack into a file, and then indexes it into the quarantine. A slow server does not
@@ -92,8 +92,7 @@ func (q *Quarantine) fetch(ctx context.Context, from graspsync.CloneURL, wants [
 	if err != nil {
 		return err
 	}
-	q.spools++
-	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), fmt.Sprintf("spool-%d", q.spools)))
+	pack, err := newSpool(q.disk.files, filepath.Join(q.path(), "spool-"+rand.Text()))
 	if err != nil {
 		return err
 	}
@@ -228,8 +227,9 @@ func (r *receiver) watch(ctx context.Context, m *meter, dir string) (_ context.C
 
 type meter struct {
 	bytes   atomic.Int64
-	sending atomic.Bool  // the server is sending
-	peer    atomic.Value // string, the address of the server
+	total   *atomic.Int64 // of FetchRequest
+	sending atomic.Bool   // the server is sending
+	peer    atomic.Value  // string, the address of the server
 
 	mu    sync.Mutex
 	since time.Time     // guarded by mu; zero: paused
@@ -240,7 +240,10 @@ var _ upload.Meter = (*meter)(nil)
 
 func (m *meter) Begin() { m.sending.Store(true) }
 
-func (m *meter) Came(n int) { m.bytes.Add(int64(n)) }
+func (m *meter) Came(n int) {
+	m.bytes.Add(int64(n))
+	m.total.Add(int64(n))
+}
 
 func (m *meter) End() { m.sending.Store(false) }
 

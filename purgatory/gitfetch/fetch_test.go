@@ -8,6 +8,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 func ref(t testing.TB, name string) nip34.RefName {
@@ -32,17 +33,17 @@ func TestFetchAndAlign(t *testing.T) {
 			get(t, f, here, o.clone(t), tip)
 			require.Len(t, o.seen(), 2)
 			main := ref(t, "refs/heads/main")
-			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: tip}}, main))
 			require.NoError(t, f.Cleanup(t.Context(), here))
 			git(t, here, "fsck", "--strict")
 
 			// New commits arrive as a small pack against existing objects.
 			second := history(t, there, "main", 1)
 			get(t, f, here, o.clone(t), second[0])
-			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, Old: tip, New: second[0]}}, main))
 			refs, err := f.Refs(t.Context(), here)
 			require.NoError(t, err)
-			require.Equal(t, purgatory.Refs{At: map[nip34.RefName]nip34.ObjectID{main: second[0]}, Head: main, Format: format}, refs)
+			require.Equal(t, refplan.Refs{At: map[nip34.RefName]nip34.ObjectID{main: second[0]}, Head: main, Format: format}, refs)
 			git(t, here, "fsck", "--strict")
 			require.Empty(t, leftovers(t, here))
 		})
@@ -56,7 +57,7 @@ func TestTrapG7_OneMissingObject(t *testing.T) {
 	o := serve(t, there, nil)
 	f := fetcher(t)
 	lost := oid(t, "1234567890123456789012345678901234567890")
-	q, err := f.Quarantine(t.Context(), here)
+	q, err := f.Open(here)
 	require.NoError(t, err)
 	n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, ids[2]})
 	require.NoError(t, err)

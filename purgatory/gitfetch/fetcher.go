@@ -17,10 +17,13 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Fetcher fetches from git servers into bare repositories. Make one with [New]. It is safe for
-// concurrent use. The caller holds the lock of the repository, see [purgatory.GitFetcher].
+// Fetcher fetches from git servers, and performs the git operations on bare repositories. Make one with [New]. It is safe for
+// concurrent use. Purgatory holds the lock of the repository, except during Quarantine, DiskUsage and
+// Fetch.
 type Fetcher struct {
 	// set by New, read-only
 	*store
@@ -32,7 +35,8 @@ type Fetcher struct {
 
 var (
 	_ purgatory.GitFetcher = (*Fetcher)(nil)
-	_ purgatory.Quarantine = (*Quarantine)(nil)
+	_ gitops.Operations    = (*Fetcher)(nil)
+	_ gitops.Quarantine    = (*Quarantine)(nil)
 )
 
 // New returns a Fetcher. The error wraps [ErrConfig] and names every invalid field, or wraps
@@ -85,9 +89,9 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Stat implements [purgatory.GitFetcher]. The stamp is a hash of the names, sizes and times of
+// Stat implements [gitops.Operations]. The stamp is a hash of the names, sizes and times of
 // packs, their marks, and folders of loose objects.
-func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, string, error) {
+func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, string, error) {
 	stamp, err := stampOf(f.disk.files, dir)
 	if err != nil {
 		return nil, "", fmt.Errorf("looking up objects: %w", err)
@@ -99,7 +103,7 @@ func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (m
 	return kinds, stamp, err
 }
 
-// Missing implements [purgatory.GitFetcher]. Git walks all objects that the ids reach, because a
+// Missing implements [gitops.Operations]. Git walks all objects that the ids reach, because a
 // repository may contain a commit without its history. Objects that no ref reaches are protected
 // from garbage collection until Cleanup, because the caller will move refs to them.
 func (f *Fetcher) Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
@@ -143,12 +147,12 @@ func (f *Fetcher) unproven(ctx context.Context, dir string, ids []nip34.ObjectID
 	return without(ids, proven), nil
 }
 
-// Quarantine implements [purgatory.GitFetcher].
-func (f *Fetcher) Quarantine(_ context.Context, dir string) (purgatory.Quarantine, error) {
+// Quarantine implements [gitops.Operations].
+func (f *Fetcher) Quarantine(_ context.Context, dir string) (gitops.Quarantine, error) {
 	return f.quarantines.open(dir)
 }
 
-// Cleanup implements [purgatory.GitFetcher]. It keeps locks younger than a minute, because an
+// Cleanup implements [gitops.Operations]. It keeps locks younger than a minute, because an
 // operator may hold them.
 func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	_, err := barerepo.RemoveOldLocks(f.disk.files, dir, staleAfter, staleAfter)
@@ -159,7 +163,7 @@ func (f *Fetcher) Cleanup(_ context.Context, dir string) error {
 	return nil
 }
 
-// Repair implements [purgatory.GitFetcher]. It removes all ref locks, because the caller holds the
+// Repair implements [gitops.Operations]. It removes all ref locks, because the caller holds the
 // lock of the repository.
 func (f *Fetcher) Repair(ctx context.Context, dir string) error {
 	err := barerepo.RemoveLocks(ctx, f.disk.files, dir)

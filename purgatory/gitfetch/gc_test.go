@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // mercilessly runs an aggressive garbage collection.
@@ -75,9 +75,9 @@ func TestPromiseP33_WhatIsFoundIsKept(t *testing.T) {
 			require.Equal(t, packs, again, "what is kept is not copied again")
 			mercilessly(t, here)
 			main := ref(t, "refs/heads/main")
-			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: half}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: half}}, main))
 			mercilessly(t, here)
-			require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: half, New: tip}}, main))
+			require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, Old: half, New: tip}}, main))
 			mercilessly(t, here)
 			require.NoError(t, f.Cleanup(t.Context(), here))
 			require.Empty(t, keeps(t, here))

@@ -18,7 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
@@ -130,7 +130,7 @@ func (g *program) run(ctx context.Context, c child) ([]byte, error) {
 	ran := time.Now()
 	out, err := g.runNow(ctx, c)
 	if _, limited := stopwatch.Left(ctx); !limited && err != nil && ctx.Err() != nil && ran.Sub(began) > time.Since(ran) { // most of its time was spent waiting
-		err = fmt.Errorf("%w: %w", purgatory.ErrGitBusy, err)
+		err = fmt.Errorf("%w: %w", gitops.ErrBusy, err)
 	}
 	return out, err
 }
@@ -163,7 +163,7 @@ func (g *program) acquire(ctx context.Context, dir string, walk bool) (release f
 		slot, err := of.Acquire(ctx, who, 1)
 		if err != nil {
 			release()
-			return nil, fmt.Errorf("waiting to run git: %w: %w", purgatory.ErrGitBusy, err)
+			return nil, fmt.Errorf("waiting to run git: %w: %w", gitops.ErrBusy, err)
 		}
 		held = append(held, slot)
 	}
@@ -239,7 +239,7 @@ func (g *program) take(ctx context.Context, c *child) (*limit.Slot, error) {
 	defer stopwatch.Waits(ctx)()
 	slot, err := g.memory.Acquire(ctx, limit.Stranger{}, c.memory)
 	if err != nil {
-		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", purgatory.ErrGitBusy, err)
+		return nil, fmt.Errorf("waiting for memory to run git: %w: %w", gitops.ErrBusy, err)
 	}
 	return slot, nil
 }

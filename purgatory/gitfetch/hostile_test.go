@@ -279,7 +279,7 @@ var errStillMissing = errors.New("not what was asked for")
 func missingObject(err error) bool { return errors.Is(err, gitfetch.ErrUnwanted) }
 
 func attempt(ctx context.Context, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL, want nip34.ObjectID) error {
-	q, err := f.Quarantine(ctx, dir)
+	q, err := f.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // shim returns a git that records its arguments and environment and then runs git.
@@ -94,9 +94,9 @@ func TestPromiseP7_NothingOfStrangersReachesGit(t *testing.T) {
 		}
 		values++
 	}
-	var changes []purgatory.RefChange
+	var changes []refplan.RefChange
 	for _, r := range withoutConflicts(refs) {
-		changes = append(changes, purgatory.RefChange{Name: r, New: ids[2]})
+		changes = append(changes, refplan.RefChange{Name: r, New: ids[2]})
 	}
 	if testing.Short() {
 		changes = changes[:100]
@@ -199,7 +199,7 @@ func TestTrapG11_NothingElseIsRun(t *testing.T) {
 	o := serve(t, there, nil)
 	get(t, f, here, o.clone(t), tip)
 	main := ref(t, "refs/heads/new")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: tip}}, main))
 	require.NoError(t, os.Unsetenv("GIT_TRACE"))
 	if data, err := os.ReadFile(proof); err == nil {
 		require.NotContains(t, string(data), helper)

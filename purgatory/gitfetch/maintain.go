@@ -20,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 const (
@@ -56,13 +57,13 @@ func newMaintainer(s *store) *maintainer {
 	return &maintainer{store: s, places: limit.NewSlots(maxMaintained, maxMaintained), busy: make(map[string]bool)}
 }
 
-// Maintain implements [purgatory.GitFetcher] with git's repack, reflog expire and pack-refs. These
+// Maintain implements [gitops.Operations] with git's repack, reflog expire and pack-refs. These
 // commands keep young objects, so they need no lock. Expired objects are removed under the lock,
 // after a check that no ref has named them in between.
-func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purgatory.Maintained, error) {
+func (f *Fetcher) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
 	place, err := f.maintainer.places.Acquire(ctx, limit.Stranger{}, 1)
 	if err != nil {
-		return purgatory.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
+		return gitops.Maintained{}, fmt.Errorf("waiting to run git: %w", err)
 	}
 	defer place.Release()
 	m := &maintenance{maintainer: f.maintainer, how: how, now: time.Now()}
@@ -75,11 +76,11 @@ func (f *Fetcher) Maintain(ctx context.Context, how purgatory.Maintenance) (purg
 
 type maintenance struct {
 	*maintainer // read-only
-	how         purgatory.Maintenance
+	how         gitops.Maintenance
 	dir         string // folder of the repository at the start; empty: not yet known
 	now         time.Time
 	idLen       int
-	done        purgatory.Maintained
+	done        gitops.Maintained
 
 	// result of the last look
 	packs  map[string]packFile // by name without extension

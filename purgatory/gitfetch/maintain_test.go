@@ -19,6 +19,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // kept is a repository under maintenance.
@@ -27,12 +28,12 @@ type kept struct {
 	f    *gitfetch.Fetcher
 	dir  string
 	lock sync.Mutex
-	how  purgatory.Maintenance
+	how  gitops.Maintenance
 }
 
 func keeping(t testing.TB, f *gitfetch.Fetcher, dir string, keep ...nip34.ObjectID) *kept {
 	k := &kept{t: t, f: f, dir: dir}
-	k.how = purgatory.Maintenance{
+	k.how = gitops.Maintenance{
 		Lock: func(context.Context) (string, func(), error) {
 			k.lock.Lock()
 			return dir, k.lock.Unlock, nil
@@ -43,7 +44,7 @@ func keeping(t testing.TB, f *gitfetch.Fetcher, dir string, keep ...nip34.Object
 	return k
 }
 
-func (k *kept) maintain() purgatory.Maintained {
+func (k *kept) maintain() gitops.Maintained {
 	k.t.Helper()
 	done, err := k.f.Maintain(k.t.Context(), k.how)
 	require.NoError(k.t, err)

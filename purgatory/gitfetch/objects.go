@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // store reads and writes objects and refs of repositories, with git only where necessary. It is
@@ -171,8 +171,8 @@ func (o *store) present(ctx context.Context, dir string, beside string, ids []ni
 	return there, gone, nil
 }
 
-var kindNames = map[string]purgatory.ObjectKind{
-	"commit": purgatory.Commit, "tree": purgatory.Tree, "blob": purgatory.Blob, "tag": purgatory.Tag,
+var kindNames = map[string]refplan.Kind{
+	"commit": refplan.Commit, "tree": refplan.Tree, "blob": refplan.Blob, "tag": refplan.Tag,
 }
 
 func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error) {
@@ -183,7 +183,7 @@ func (o *store) reader(ctx context.Context, dir string) (*barerepo.Reader, error
 }
 
 // kinds returns the kinds of existing objects. It runs git only if necessary.
-func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	if beside != "" {
 		return o.gitKinds(ctx, dir, beside, ids)
 	}
@@ -198,16 +198,16 @@ func (o *store) kinds(ctx context.Context, dir string, beside string, ids []nip3
 	case err != nil:
 		return nil, fmt.Errorf("looking up objects: %w", err)
 	}
-	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(read))
+	kinds := make(map[nip34.ObjectID]refplan.Kind, len(read))
 	for id, kind := range read {
-		kinds[id] = purgatory.ObjectKind(kind) // same numbers as in git
+		kinds[id] = refplan.Kind(kind) // same numbers as in git
 	}
 	return kinds, nil
 }
 
 // gitKinds is kinds with git. Git may take an id of the wrong format for a ref name, so the id of
 // the found object is compared.
-func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]purgatory.ObjectKind, error) {
+func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	out, err := o.git.run(ctx, child{
 		dir: dir, extra: inside(beside), stdin: lines(ids),
 		args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"},
@@ -219,7 +219,7 @@ func (o *store) gitKinds(ctx context.Context, dir string, beside string, ids []n
 	if len(answers) != len(ids) {
 		return nil, fmt.Errorf("looking up objects: %d answers on %d ids", len(answers), len(ids))
 	}
-	kinds := make(map[nip34.ObjectID]purgatory.ObjectKind, len(ids))
+	kinds := make(map[nip34.ObjectID]refplan.Kind, len(ids))
 	for i, a := range answers {
 		name, kind, _ := strings.Cut(a, " ")
 		if kind == "" {
@@ -421,7 +421,7 @@ func (o *store) kept(dir string, idLen int) (packIndexes, error) {
 	return o.readIndexes(filepath.Join(dir, "objects", "pack"), names, idLen)
 }
 
-// DiskUsage implements [purgatory.GitFetcher]. Git counts deltas as stored, without indexes.
+// DiskUsage implements [gitops.Operations]. Git counts deltas as stored, without indexes.
 func (f *Fetcher) DiskUsage(ctx context.Context, dir string, ids, but []nip34.ObjectID) (int64, error) {
 	var in bytes.Buffer
 	for _, id := range ids {

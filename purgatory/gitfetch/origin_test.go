@@ -27,8 +27,8 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // TestMain creates the folders of tests in memory if possible, because there are many small files.
@@ -256,7 +256,7 @@ func complete(t testing.TB, f *gitfetch.Fetcher, dir string, ids []nip34.ObjectI
 }
 
 // wholly checks that a quarantine contains complete objects.
-func wholly(t testing.TB, q purgatory.Quarantine, ids []nip34.ObjectID) {
+func wholly(t testing.TB, q gitops.Quarantine, ids []nip34.ObjectID) {
 	t.Helper()
 	missing, err := q.Missing(t.Context(), ids)
 	require.NoError(t, err)
@@ -278,7 +278,7 @@ func leftovers(t testing.TB, dir string) (out []string) {
 
 func get(t testing.TB, f *gitfetch.Fetcher, dir string, from graspsync.CloneURL, ids ...nip34.ObjectID) {
 	t.Helper()
-	q, err := f.Quarantine(t.Context(), dir)
+	q, err := f.Open(dir)
 	require.NoError(t, err)
 	_, err = q.Fetch(t.Context(), from, ids)
 	require.NoError(t, err)

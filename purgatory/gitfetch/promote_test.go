@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // fetched returns a quarantine with a complete new history.
@@ -49,7 +49,7 @@ func TestPromiseP33_GarbageCollectedBetweenSteps(t *testing.T) {
 		gc()
 		complete(t, f, here, []nip34.ObjectID{tip})
 		gc()
-		require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, Old: old, New: tip}}, main))
+		require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, Old: old, New: tip}}, main))
 		gc()
 		require.NoError(t, f.Cleanup(t.Context(), here))
 		gc()

@@ -66,13 +66,12 @@ func (qs *quarantines) sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Quarantine is a [purgatory.Quarantine]: a folder of objects inside the folder of a repository.
+// Quarantine is a [gitops.Quarantine]: a folder of objects inside the folder of a repository.
 type Quarantine struct {
 	*quarantines
 	dir  string // folder of the repository
 	name string // folder of the quarantine, in dir
 
-	spools int // number of spools, for their names
 	// complete contains the complete ids of the last call of Missing.
 	complete []nip34.ObjectID
 	// seen is the result of that walk. Promote does not walk again if nothing changed.
@@ -80,7 +79,6 @@ type Quarantine struct {
 	// exact means that Promote imports only objects that the complete ids need, because a client
 	// pushed the packs unasked.
 	exact bool
-	meter atomic.Pointer[meter] // of the last fetch
 }
 
 // sight is the result of a walk from the complete ids.
@@ -89,6 +87,9 @@ type sight struct {
 	packs  map[string]bool // packs in the quarantine
 	needed int             // number of objects, all in these packs
 }
+
+// Folder implements [gitops.Quarantine].
+func (q *Quarantine) Folder() string { return q.path() }
 
 func (q *Quarantine) path() string  { return filepath.Join(q.dir, q.name) }
 func (q *Quarantine) packs() string { return filepath.Join(q.path(), "pack") }
@@ -117,7 +118,7 @@ func (q *Quarantine) restore(before map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// Discard implements [purgatory.Quarantine].
+// Discard implements [gitops.Quarantine].
 func (q *Quarantine) Discard() error {
 	if err := q.disk.files.RemoveAll(q.path()); err != nil {
 		return fmt.Errorf("removing a quarantine: %w", err)
@@ -201,7 +202,7 @@ func (q *Quarantine) useful(ctx context.Context, before map[string]bool, ids []n
 	return err
 }
 
-// Missing implements [purgatory.Quarantine]. Objects of the repository that complete ids need and
+// Missing implements [gitops.Quarantine]. Objects of the repository that complete ids need and
 // no ref reaches are copied, because they might be removed before the promotion.
 func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
 	q.complete, q.seen = nil, sight{}
@@ -239,15 +240,7 @@ func (q *Quarantine) Missing(ctx context.Context, ids []nip34.ObjectID) ([]nip34
 	return found.missing, err
 }
 
-// Received implements [purgatory.Quarantine].
-func (q *Quarantine) Received() int64 {
-	if m := q.meter.Load(); m != nil {
-		return m.bytes.Load()
-	}
-	return 0
-}
-
-// Promote implements [purgatory.Quarantine]. It moves the packs unchanged, unless they contain too
+// Promote implements [gitops.Quarantine]. It moves the packs unchanged, unless they contain too
 // much that the complete ids do not need. In that case it makes one pack of the needed objects.
 //
 // Readers never see an incomplete pack, even after a crash or power failure. Promote syncs the

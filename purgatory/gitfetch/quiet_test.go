@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,9 @@ func TestCaseC28_EmptyRepository(t *testing.T) {
 		require.NoError(t, err)
 		want, err := nip34.ParseObjectID("00000000000000000000000000000000000000aa")
 		require.NoError(t, err)
-		_, err = quarantine.Fetch(t.Context(), from, []nip34.ObjectID{want})
+		err = fetcher.Fetch(t.Context(), purgatory.FetchRequest{
+			From: from, Want: []nip34.ObjectID{want}, Dir: dir, Quarantine: quarantine.Folder(), Received: new(atomic.Int64),
+		})
 		require.ErrorIs(t, err, purgatory.ErrNotServed, name)
 		require.ErrorIs(t, err, gitfetch.ErrEmpty)
 		require.ErrorContains(t, err, "empty")

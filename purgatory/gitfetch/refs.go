@@ -13,12 +13,13 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Refs implements [purgatory.GitFetcher]. It runs git only if necessary.
-func (f *Fetcher) Refs(ctx context.Context, dir string) (refs purgatory.Refs, err error) {
+// Refs implements [gitops.Operations]. It runs git only if necessary.
+func (f *Fetcher) Refs(ctx context.Context, dir string) (refs refplan.Refs, err error) {
 	var all map[string]nip34.ObjectID
 	from, err := f.reader(ctx, dir)
 	if err == nil {
@@ -74,13 +75,13 @@ func refName(name string) (nip34.RefName, bool) {
 	return r, err == nil
 }
 
-// UpdateRefs implements [purgatory.GitFetcher]. Git refuses a ref below the name of an existing
+// UpdateRefs implements [gitops.Operations]. Git refuses a ref below the name of an existing
 // ref, so conflicting deletions come first.
-func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgatory.RefChange, head nip34.RefName) error {
+func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []refplan.RefChange, head nip34.RefName) error {
 	if err := f.checkChanges(ctx, dir, changes); err != nil {
 		return err
 	}
-	var sets, deletes []purgatory.RefChange
+	var sets, deletes []refplan.RefChange
 	for _, c := range changes {
 		if c.New.IsZero() {
 			deletes = append(deletes, c)
@@ -105,7 +106,7 @@ func (f *Fetcher) UpdateRefs(ctx context.Context, dir string, changes []purgator
 
 // checkChanges refuses null ids, which would delete refs, and ids of another format, which git
 // would look up as names.
-func (o *store) checkChanges(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) checkChanges(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (o *store) checkChanges(ctx context.Context, dir string, changes []purgator
 			}
 		}
 		if c.Old.IsZero() && c.New.IsZero() {
-			return fmt.Errorf("%w: a missing ref cannot be deleted", purgatory.ErrChanged)
+			return fmt.Errorf("%w: a missing ref cannot be deleted", gitops.ErrChanged)
 		}
 	}
 	return nil
@@ -128,7 +129,7 @@ func (o *store) checkChanges(ctx context.Context, dir string, changes []purgator
 
 // inTheWay divides deletes into refs that conflict with a set ref, because one name is a folder of
 // the other, and the rest.
-func inTheWay(sets, deletes []purgatory.RefChange) (first, rest []purgatory.RefChange) {
+func inTheWay(sets, deletes []refplan.RefChange) (first, rest []refplan.RefChange) {
 	names, folders := make(map[string]bool), make(map[string]bool)
 	for _, c := range sets {
 		names[c.Name.String()] = true
@@ -160,7 +161,7 @@ func addFolders(to map[string]bool, name string) {
 
 // remove deletes refs. It first writes their old values to the reflog of HEAD, because git deletes
 // the reflog of a ref with the ref.
-func (o *store) remove(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) remove(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -179,7 +180,7 @@ func (o *store) remove(ctx context.Context, dir string, changes []purgatory.RefC
 
 // transact applies all changes in one run of update-ref, atomically, and makes them durable. An
 // event must not be stored without its refs.
-func (o *store) transact(ctx context.Context, dir string, changes []purgatory.RefChange) error {
+func (o *store) transact(ctx context.Context, dir string, changes []refplan.RefChange) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -204,9 +205,9 @@ func (o *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 		var failed *childError
 		switch {
 		case errors.As(err, &failed) && unfit(failed.stderr):
-			return fmt.Errorf("%w: %w", purgatory.ErrInvalidRefs, err)
+			return fmt.Errorf("%w: %w", gitops.ErrInvalidRefs, err)
 		case errors.As(err, &failed) && changed(failed.stderr):
-			return fmt.Errorf("%w: %w", purgatory.ErrChanged, err)
+			return fmt.Errorf("%w: %w", gitops.ErrChanged, err)
 		}
 		return err
 	})
@@ -228,7 +229,7 @@ func (o *store) transact(ctx context.Context, dir string, changes []purgatory.Re
 // to an operator.
 func (o *store) despiteLocks(ctx context.Context, dir string, do func() error) error {
 	err := do()
-	if err == nil || ctx.Err() != nil || errors.Is(err, purgatory.ErrChanged) || errors.Is(err, purgatory.ErrInvalidRefs) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, gitops.ErrChanged) || errors.Is(err, gitops.ErrInvalidRefs) {
 		return err
 	}
 	removed, lerr := barerepo.RemoveOldLocks(o.disk.files, dir, staleAfter, staleAfter)

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 func refsOf(t testing.TB, dir string) string {
@@ -37,16 +38,16 @@ func TestPromiseP34_NamesInTheWay(t *testing.T) {
 	f := fetcher(t)
 	a, ab, abc := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b"), ref(t, "refs/heads/a/b/c")
 	other := ref(t, "refs/heads/ab")
-	set := func(changes ...purgatory.RefChange) error {
+	set := func(changes ...refplan.RefChange) error {
 		return f.UpdateRefs(t.Context(), here, changes, nip34.RefName{})
 	}
-	require.NoError(t, set(purgatory.RefChange{Name: a, New: ids[0]}, purgatory.RefChange{Name: other, New: ids[0]}))
+	require.NoError(t, set(refplan.RefChange{Name: a, New: ids[0]}, refplan.RefChange{Name: other, New: ids[0]}))
 	git(t, here, "pack-refs", "--all")
-	require.NoError(t, set(purgatory.RefChange{Name: a, Old: ids[0]}, purgatory.RefChange{Name: abc, New: ids[1]}, purgatory.RefChange{Name: other, Old: ids[0]}))
-	require.NoError(t, set(purgatory.RefChange{Name: abc, Old: ids[1]}, purgatory.RefChange{Name: ab, New: ids[0]}))
-	require.NoError(t, set(purgatory.RefChange{Name: ab, Old: ids[0]}, purgatory.RefChange{Name: a, New: ids[1]}))
+	require.NoError(t, set(refplan.RefChange{Name: a, Old: ids[0]}, refplan.RefChange{Name: abc, New: ids[1]}, refplan.RefChange{Name: other, Old: ids[0]}))
+	require.NoError(t, set(refplan.RefChange{Name: abc, Old: ids[1]}, refplan.RefChange{Name: ab, New: ids[0]}))
+	require.NoError(t, set(refplan.RefChange{Name: ab, Old: ids[0]}, refplan.RefChange{Name: a, New: ids[1]}))
 	require.Equal(t, fmt.Sprintf("refs/heads/a %s\nrefs/heads/main %s\nref: refs/heads/main\n", ids[1], ids[1]), refsOf(t, here))
-	require.ErrorIs(t, set(purgatory.RefChange{Name: ab, New: ids[0]}), purgatory.ErrChanged, "somebody else made what is in the way")
+	require.ErrorIs(t, set(refplan.RefChange{Name: ab, New: ids[0]}), gitops.ErrChanged, "somebody else made what is in the way")
 	require.Contains(t, readFile(t, here+"/logs/HEAD"), "deleted refs/heads/a/b/c")
 }
 
@@ -58,14 +59,14 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
 	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
 	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{
 		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1]},
 	}, three))
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD points to a missing branch
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: one, Old: tips[2]}}, one)) // HEAD points to a missing branch
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "cat-file", "-e", tips[1].String())
 	git(t, here, "fsck", "--strict")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2], New: tips[1]}}, three))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: three, Old: tips[2], New: tips[1]}}, three))
 	git(t, here, "gc", "--quiet", "--prune=now")
 	git(t, here, "cat-file", "-e", tips[2].String())
 }
@@ -86,15 +87,15 @@ func TestPromiseP34_MovedThenDeleted(t *testing.T) {
 		git(t, here, "fsck", "--strict")
 		require.Empty(t, leftovers(t, here), when)
 	}
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{
 		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1], New: tips[2]},
 	}, three))
 	kept("moved")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
 	kept("deleted")
 	// A conflicting ref is deleted first, with its reflog.
 	below := ref(t, "refs/heads/three/below")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
+	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
 	kept("in the way")
 }
 
@@ -125,9 +126,9 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 		ids := history(t, here, "main", 3)
 		good, bad := fetcher(t), fetcher(t, gitfetch.Config{Git: killer(t, at)})
 		main := ref(t, "refs/heads/main")
-		var want []purgatory.RefChange
+		var want []refplan.RefChange
 		for i := range 20 {
-			want = append(want, purgatory.RefChange{Name: ref(t, fmt.Sprintf("refs/heads/b%d", i)), New: ids[i%3]})
+			want = append(want, refplan.RefChange{Name: ref(t, fmt.Sprintf("refs/heads/b%d", i)), New: ids[i%3]})
 		}
 		before := refsOf(t, here)
 		require.Error(t, bad.UpdateRefs(t.Context(), here, want, main), at)
@@ -148,7 +149,7 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 		require.Empty(t, leftovers(t, here))
 		refs, err := good.Refs(t.Context(), here)
 		require.NoError(t, err)
-		var again []purgatory.RefChange
+		var again []refplan.RefChange
 		for _, c := range want {
 			if c.Old = refs.At[c.Name]; c.Old != c.New {
 				again = append(again, c)
@@ -160,7 +161,7 @@ func TestPromiseP34_KilledInATransaction(t *testing.T) {
 		for _, c := range want {
 			require.Equal(t, c.New, refs.At[c.Name])
 		}
-		require.NoError(t, good.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: want[0].Name, Old: want[0].New}}, nip34.RefName{}), "packed-refs can be written")
+		require.NoError(t, good.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: want[0].Name, Old: want[0].New}}, nip34.RefName{}), "packed-refs can be written")
 		git(t, here, "fsck", "--strict")
 	}
 }
@@ -269,13 +270,13 @@ func TestUnfitRefs(t *testing.T) {
 	f := fetcher(t)
 	kinds, _, err := f.Stat(t.Context(), dir, []nip34.ObjectID{tip, tree})
 	require.NoError(t, err)
-	require.Equal(t, map[nip34.ObjectID]purgatory.ObjectKind{tip: purgatory.Commit, tree: purgatory.Tree}, kinds)
+	require.Equal(t, map[nip34.ObjectID]refplan.Kind{tip: refplan.Commit, tree: refplan.Tree}, kinds)
 	a, b := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b")
-	for _, changes := range [][]purgatory.RefChange{
+	for _, changes := range [][]refplan.RefChange{
 		{{Name: a, New: tree}},
 		{{Name: a, New: tip}, {Name: b, New: tip}},
 	} {
-		require.ErrorIs(t, f.UpdateRefs(t.Context(), dir, changes, nip34.RefName{}), purgatory.ErrInvalidRefs)
+		require.ErrorIs(t, f.UpdateRefs(t.Context(), dir, changes, nip34.RefName{}), gitops.ErrInvalidRefs)
 		refs, err := f.Refs(t.Context(), dir)
 		require.NoError(t, err)
 		require.Len(t, refs.At, 1)

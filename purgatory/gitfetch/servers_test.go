@@ -179,7 +179,7 @@ func TestServersThatRefuseAnObject(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 			f := fetcher(t)
-			q, err := f.Quarantine(t.Context(), bare(t, nip34.SHA1))
+			q, err := f.Open(bare(t, nip34.SHA1))
 			require.NoError(t, err)
 			_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, tip})
 			require.NoError(t, err, "%s%s", phrase, version)

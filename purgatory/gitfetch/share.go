@@ -12,7 +12,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// CopyObjects implements [purgatory.GitFetcher]. It creates hard links to the files of the first
+// CopyObjects implements [gitops.Operations]. It creates hard links to the files of the first
 // repository in a quarantine of the other, which uses no disk space and keeps the repositories
 // independent. If the packs contain many other objects, it makes one pack of the needed objects.
 func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.ObjectID) error {
@@ -22,7 +22,7 @@ func (f *Fetcher) CopyObjects(ctx context.Context, from, to string, ids []nip34.
 	return nil
 }
 
-// ImportPacks implements [purgatory.GitFetcher]. The objects were indexed and checked on arrival. Their
+// ImportPacks implements [gitops.Operations]. The objects were indexed and checked on arrival. Their
 // history is walked like after a fetch.
 func (f *Fetcher) ImportPacks(ctx context.Context, dir, from string, ids []nip34.ObjectID) error {
 	if err := f.adopt(ctx, dir, from, ids, true); err != nil {

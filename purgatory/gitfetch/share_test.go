@@ -18,7 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // Objects of one repository are shared with another, and common objects stay.
@@ -31,7 +31,7 @@ func TestShare(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, missing, ids[2])
 	main := ref(t, "refs/heads/main")
-	require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: ids[2]}}, main))
+	require.NoError(t, f.UpdateRefs(t.Context(), to, []refplan.RefChange{{Name: main, New: ids[2]}}, main))
 	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[4:]))
 	complete(t, f, to, ids)
 	require.NoError(t, f.Cleanup(t.Context(), to))
@@ -89,7 +89,7 @@ func TestShareTakesNoRoom(t *testing.T) {
 		to := at(owner)
 		require.NoError(t, f.CopyObjects(t.Context(), from, to, []nip34.ObjectID{oid(t, tip)}))
 		complete(t, f, to, []nip34.ObjectID{oid(t, tip)})
-		require.NoError(t, f.UpdateRefs(t.Context(), to, []purgatory.RefChange{{Name: main, New: oid(t, tip)}}, main))
+		require.NoError(t, f.UpdateRefs(t.Context(), to, []refplan.RefChange{{Name: main, New: oid(t, tip)}}, main))
 		require.NoError(t, f.Cleanup(t.Context(), to))
 	}
 	after := onDisk(t, root)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // A stale lock of a killed git does not block refs forever. UpdateRefs runs under the lock of the
@@ -31,7 +31,7 @@ func TestAlignDespiteStaleLocks(t *testing.T) {
 				require.NoError(t, err)
 				return n
 			}
-			require.NoError(t, f.UpdateRefs(t.Context(), dir, []purgatory.RefChange{
+			require.NoError(t, f.UpdateRefs(t.Context(), dir, []refplan.RefChange{
 				{Name: name("refs/heads/main"), Old: ids[1], New: ids[0]},
 				{Name: name("refs/heads/dev"), New: ids[1]},
 				{Name: name("refs/heads/old"), Old: ids[0]},

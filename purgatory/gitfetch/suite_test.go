@@ -23,8 +23,9 @@ func TestSuite(t *testing.T) {
 				junk := bare(t, format)
 				history(t, junk, "junk", 2)
 				absent := "12345678901234567890123456789012345678901234567890123456789012345"
+				f := fetcher(t)
 				return fetchtest.Setup{
-					Git: fetcher(t), Dir: bare(t, format), Other: bare(t, format),
+					Git: f, Fetcher: f, Dir: bare(t, format), Other: bare(t, format),
 					Full: serve(t, full, nil).clone(t), Half: serve(t, half, nil).clone(t), None: serve(t, none, nil).clone(t),
 					Junk:  serve(t, junk, another(oid(t, git(t, junk, "rev-parse", "junk")))).clone(t),
 					First: ids[0], Second: ids[1], Absent: oid(t, absent[:len(ids[0].String())]),

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // A commit of 12 objects represents 10^10 files, because each folder contains the next one ten
@@ -41,7 +41,7 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 		do   func() error
 	}{
 		{"fetched", func() error {
-			q, err := f.Quarantine(t.Context(), here)
+			q, err := f.Open(here)
 			require.NoError(t, err)
 			_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{tip})
 			require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestTreeBombCostsItsObjects(t *testing.T) {
 			return err
 		}},
 		{"aligned", func() error {
-			return f.UpdateRefs(t.Context(), here, []purgatory.RefChange{{Name: main, New: tip}}, main)
+			return f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: tip}}, main)
 		}},
 		{"shared", func() error { return f.CopyObjects(t.Context(), here, other, []nip34.ObjectID{tip}) }},
 		{"maintained", func() error {

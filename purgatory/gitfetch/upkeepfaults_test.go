@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // faultyGit makes the n-th child fail.
@@ -136,10 +137,10 @@ func realign(ctx context.Context, f *gitfetch.Fetcher, dir string, to nip34.RefN
 	if err != nil {
 		return err
 	}
-	var changes []purgatory.RefChange
+	var changes []refplan.RefChange
 	for name, at := range refs.At {
 		if name != to {
-			changes = append(changes, purgatory.RefChange{Name: name, Old: at}, purgatory.RefChange{Name: to, Old: refs.At[to], New: at})
+			changes = append(changes, refplan.RefChange{Name: name, Old: at}, refplan.RefChange{Name: to, Old: refs.At[to], New: at})
 		}
 	}
 	if err := f.UpdateRefs(ctx, dir, changes, to); err != nil {

@@ -2,9 +2,9 @@
 // fetch, and may push the refs of the newest authorized state event.
 //
 //	repos, err := gitserve.Open("data/git", gitserve.RepositoriesConfig{})
-//	p, err := purgatory.Open(ctx, relay, repos, fetcher, kept, purgatory.Config{})
-//	git, err := gitserve.New(repos, authority, gitserve.Config{})
-//	server := &http.Server{Addr: addr, Handler: git.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+//	p, err := purgatory.Open(ctx, relay, repos, git, git, kept, purgatory.Config{})
+//	handler, err := gitserve.New(repos, authority, gitserve.Config{})
+//	server := &http.Server{Addr: addr, Handler: handler.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 //
 // [Repositories] manages the repository folders. Folder names contain no text of clients. Purgatory
 // and pushes share one lock per repository. [Handler] serves /<npub>/<identifier>.git, and shows

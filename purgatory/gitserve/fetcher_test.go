@@ -2,6 +2,7 @@ package gitserve_test
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // Package gitfetch can fetch from the handler: tips and reachable commits, in both formats. Missing
@@ -44,11 +46,13 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 		require.NoError(t, err)
 		lost, err := nip34.ParseObjectID((one + one)[:len(ids[0].String())])
 		require.NoError(t, err)
+		request := func(q gitops.Quarantine, want ...nip34.ObjectID) purgatory.FetchRequest {
+			return purgatory.FetchRequest{From: at, Want: want, Dir: dir, Quarantine: q.Folder(), Received: new(atomic.Int64)}
+		}
 		for i := range ids { // a commit below the tip, then the tip
 			q, err := f.Quarantine(t.Context(), dir)
 			require.NoError(t, err)
-			_, err = q.Fetch(t.Context(), at, []nip34.ObjectID{lost, ids[i]})
-			require.NoError(t, err)
+			require.NoError(t, f.Fetch(t.Context(), request(q, lost, ids[i])))
 			missing, err := q.Missing(t.Context(), []nip34.ObjectID{lost, ids[i]})
 			require.NoError(t, err)
 			require.Equal(t, []nip34.ObjectID{lost}, missing)
@@ -56,8 +60,7 @@ func TestGitfetchFetchesFromUs(t *testing.T) {
 		}
 		q, err := f.Quarantine(t.Context(), dir)
 		require.NoError(t, err)
-		_, err = q.Fetch(t.Context(), at, []nip34.ObjectID{lost})
-		require.ErrorIs(t, err, purgatory.ErrNotServed)
+		require.ErrorIs(t, f.Fetch(t.Context(), request(q, lost)), purgatory.ErrNotServed)
 		require.NoError(t, q.Discard())
 		unlock()
 		git(t, r.dir(), "update-ref", "-d", "refs/heads/main") // to be created again

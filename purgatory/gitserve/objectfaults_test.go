@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // packed are objects written unchanged, even if git would refuse them.
@@ -313,7 +316,8 @@ func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip strin
 	q, err := f.fetcher.Quarantine(t.Context(), dir)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, q.Discard()) }()
-	if _, err := q.Fetch(t.Context(), url, ids); err != nil {
+	request := purgatory.FetchRequest{From: url, Want: ids, Dir: dir, Quarantine: q.Folder(), Received: new(atomic.Int64)}
+	if err := f.fetcher.Fetch(t.Context(), request); err != nil {
 		return err
 	}
 	missing, err := q.Missing(t.Context(), ids)
@@ -328,7 +332,7 @@ func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip strin
 	}
 	refName, err := nip34.ParseRefName(name)
 	require.NoError(t, err)
-	require.NoError(t, f.fetcher.UpdateRefs(t.Context(), dir, []purgatory.RefChange{{Name: refName, New: id}}, nip34.RefName{}))
+	require.NoError(t, f.fetcher.UpdateRefs(t.Context(), dir, []refplan.RefChange{{Name: refName, New: id}}, nip34.RefName{}))
 	return nil
 }
 
@@ -336,7 +340,7 @@ func (f *faulty) hunt(t *testing.T, ref graspsync.RepoRef, from, name, tip strin
 // maintenance.
 func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url string, refs map[string]string) {
 	t.Helper()
-	done, err := f.fetcher.Maintain(t.Context(), purgatory.Maintenance{
+	done, err := f.fetcher.Maintain(t.Context(), gitops.Maintenance{
 		Lock:  func(ctx context.Context) (string, func(), error) { return f.repos.Lock(ctx, ref) },
 		Keep:  func(context.Context) ([]nip34.ObjectID, error) { return nil, nil },
 		Grace: 14 * 24 * time.Hour, Remember: 30 * 24 * time.Hour,

@@ -18,9 +18,9 @@ import (
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // Environment of the process that is killed during maintenance: an object that a waiting event
@@ -53,7 +53,7 @@ func maintainOnce(ctx context.Context, folder, program, waits string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Maintain(ctx, purgatory.Maintenance{
+	_, err = f.Maintain(ctx, gitops.Maintenance{
 		Lock:  func(ctx context.Context) (string, func(), error) { return repos.Lock(ctx, owner.Ref("x")) },
 		Keep:  func(context.Context) ([]nip34.ObjectID, error) { return []nip34.ObjectID{id}, nil },
 		Grace: time.Hour, Remember: 30 * 24 * time.Hour,

@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/purgatory/purgatorymock"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
@@ -27,7 +28,7 @@ func testAnnounced(t *testing.T) {
 	relay.EXPECT().Deleted(gomock.Any(), gomock.Any()).Return(false, nil).AnyTimes()
 	repos.EXPECT().Create(gomock.Any(), alice.Ref("repo"), nip34.SHA1).Return(nil)
 
-	p, err := purgatory.Open(t.Context(), relay, repos, purgatorymock.NewMockGitFetcher(ctrl), state.NewMemory(), purgatory.Config{})
+	p, err := purgatory.Open(t.Context(), relay, repos, fetchtest.New(), purgatorymock.NewMockGitFetcher(ctrl), state.NewMemory(), purgatory.Config{})
 	require.NoError(t, err)
 	answer, err := p.Submit(t.Context(), ev, graspsync.Source{Kind: graspsync.Direct})
 	require.NoError(t, err)

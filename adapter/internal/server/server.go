@@ -228,7 +228,7 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 			tell(o)
 		}
 	}
-	p, err := purgatory.Open(ctx, host.Relay(), s.Repos, s.Fetcher, c.State, c.Purgatory)
+	p, err := purgatory.Open(ctx, host.Relay(), s.Repos, s.Fetcher, s.Fetcher, c.State, c.Purgatory)
 	if err != nil {
 		return err
 	}

@@ -8,25 +8,30 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Refs are the refs of a repository. See purgatory.Refs.
+// Refs are the refs of a repository.
 type Refs struct {
 	At     map[nip34.RefName]nip34.ObjectID
-	Head   nip34.RefName // target of HEAD; zero if unknown
+	Head   nip34.RefName // target of HEAD; zero if it is not a branch
 	Format nip34.ObjectFormat
 }
 
-// RefChange is a change of one ref. See purgatory.RefChange.
+// RefChange is a change of a ref. Old is zero for a new ref, New for a deleted one.
 type RefChange struct {
 	Name nip34.RefName
 	Old  nip34.ObjectID
 	New  nip34.ObjectID
 }
 
-// Kind is the type of an object. See purgatory.ObjectKind. It is zero for a missing object.
+// Kind is the type of a git object, with the numbers of git. It is zero for a missing object.
 type Kind uint8
 
-// Commit is the only kind that a branch may point to.
-const Commit Kind = 1
+// The types of git objects. A branch may only point to a commit.
+const (
+	Commit Kind = iota + 1
+	Tree
+	Blob
+	Tag
+)
 
 // ChangesFor returns the changes that make the branches and tags equal to those of a state, by
 // name. Refs of pull requests do not change.
