@@ -15,9 +15,6 @@ import (
 // lost announcements.
 const checkRetry = time.Minute
 
-// sweepPeriod is the time between two deletions of retired folders.
-const sweepPeriod = time.Hour
-
 // check surveys every announced or served repository once per period, spread over the period. The
 // period is random, so that servers started together do not send their requests together.
 func (p *Purgatory) check(ctx context.Context) {
@@ -156,22 +153,6 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 		p.cfg.Logger.Warn("listing repositories failed", keyError, graspsync.Printable(err.Error()))
 	}
 	return announced, there, err
-}
-
-// sweep deletes folders that were retired more than [Times].Departed ago.
-func (p *Purgatory) sweep(ctx context.Context) {
-	timer := time.NewTicker(sweepPeriod)
-	defer timer.Stop()
-	for {
-		if err := p.repos.DeleteRetired(ctx, time.Now().Add(-p.cfg.Times.Departed)); err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("removing retired repositories failed", keyError, graspsync.Printable(err.Error()))
-		}
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // ownedBy surveys the repositories of the author of a deletion, who may have deleted an

@@ -122,9 +122,9 @@ func (r buggyRepos) Create(ctx context.Context, ref graspsync.RepoRef, format ni
 	return r.Fake.Create(ctx, ref, format)
 }
 
-func (r buggyRepos) Remove(ctx context.Context, ref graspsync.RepoRef) error {
+func (r buggyRepos) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (bool, error) {
 	r.b.at("remove")
-	return r.Fake.Remove(ctx, ref)
+	return r.Fake.Retire(ctx, ref, keep)
 }
 
 type buggyGit struct {

@@ -169,7 +169,8 @@ func TestLostRepositoriesAreNoticedAtTheStart(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		served(w)
 		w.stop()
-		require.NoError(t, w.git.Delete(t.Context(), repoOf(alice)))
+		_, err := w.git.Retire(t.Context(), repoOf(alice), 0)
+		require.NoError(t, err)
 		var said strings.Builder
 		w.cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		w.start()

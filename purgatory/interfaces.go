@@ -52,28 +52,19 @@ type Repositories interface {
 	// Create creates an empty repository, durably. An existing repository stays as it is, unless it
 	// is empty and has another object format. The lock is not held.
 	Create(ctx context.Context, ref graspsync.RepoRef, format nip34.ObjectFormat) error
-	// Remove removes a repository without refs. The error wraps ErrInUse if the repository is in
-	// use or has refs. A missing repository is no error.
-	Remove(ctx context.Context, ref graspsync.RepoRef) error
-
 	// Owned yields the repositories in service of an owner, or of all owners for the zero key, in
 	// any order. An error ends the sequence.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
 	// Retire takes a repository out of service, durably. New requests do not find it. Retire waits
-	// for the lock, but not for readers. Create restores the repository. A missing repository is no
-	// error.
-	Retire(ctx context.Context, ref graspsync.RepoRef) error
-	// DeleteRetired deletes the folders of repositories that were retired before a time.
-	DeleteRetired(ctx context.Context, before time.Time) error
-	// Delete deletes a repository immediately, in service or not. It waits for the lock. A missing
-	// repository is no error.
-	Delete(ctx context.Context, ref graspsync.RepoRef) error
+	// for the lock, but not for readers. A repository without refs is deleted. The folder of another
+	// one is kept for a time, and Create restores it. kept reports that. If the time is zero, the
+	// folder is deleted immediately, even if the repository was retired before. A missing repository
+	// is no error.
+	Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error)
 
 	// Staged returns the uploads that clients pushed to a repository for an event. It may be called
 	// with or without locks.
 	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
-	// Unstage deletes these uploads after their objects were imported.
-	Unstage(ref graspsync.RepoRef, id graspsync.EventID)
 
 	// Reserve counts bytes that are about to be added to a repository until done is called. done is
 	// called when the bytes are in the repository or will not come. pulls is true if they are for
@@ -91,6 +82,9 @@ type Upload struct {
 	Dir string         // the folder of the objects; it may be deleted at any time
 	// Bytes is the maximum size of the objects on the disk.
 	Bytes int64
+	// Discard deletes the upload, unless it is for other events as well. It is called after the
+	// objects were imported.
+	Discard func()
 }
 
 var (
@@ -98,8 +92,7 @@ var (
 	ErrFull = errors.New("no room for more data")
 	// ErrNoRepository is wrapped by errors of [Repositories] for a missing repository.
 	ErrNoRepository = errors.New("no such repository")
-	// ErrInUse is wrapped by errors of [Repositories] for a repository that cannot be removed,
-	// because it has refs or is being read or written.
+	// ErrInUse is wrapped by errors for a repository that cannot be removed or maintained now.
 	ErrInUse = errors.New("repository is in use")
 )
 

@@ -115,23 +115,19 @@ func (f *folders) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[gra
 	}
 }
 
-func (f *folders) Retire(_ context.Context, ref graspsync.RepoRef) error {
-	return os.Rename(f.path(ref), f.path(ref)+".departed")
-}
-
-func (f *folders) DeleteRetired(context.Context, time.Time) error { return nil }
-
-// Delete is atomic: after a kill, an incomplete repository counts as missing.
-func (f *folders) Delete(_ context.Context, ref graspsync.RepoRef) error {
-	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// Retire is atomic: after a kill, an incomplete repository counts as missing.
+func (f *folders) Retire(_ context.Context, ref graspsync.RepoRef, _ time.Duration) (bool, error) {
+	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
+	if err == nil && len(out) > 0 {
+		return true, os.Rename(f.path(ref), f.path(ref)+".departed")
 	}
-	return os.RemoveAll(f.path(ref))
+	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return false, os.RemoveAll(f.path(ref))
 }
 
 func (f *folders) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload { return nil }
-
-func (f *folders) Unstage(graspsync.RepoRef, graspsync.EventID) {}
 
 func (f *folders) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error) {
 	return func() {}, nil
@@ -169,14 +165,6 @@ func (f *folders) Create(_ context.Context, ref graspsync.RepoRef, _ nip34.Objec
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return durably(filepath.Join(f.path(ref), "ready"), nil)
-}
-
-func (f *folders) Remove(ctx context.Context, ref graspsync.RepoRef) error {
-	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
-	if err == nil && len(out) > 0 {
-		return purgatory.ErrInUse
-	}
-	return f.Delete(ctx, ref)
 }
 
 func userGit(dir string, args ...string) *exec.Cmd {

@@ -293,7 +293,6 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	e.resume()
 	e.wg.Go(func() { p.check(ctx) })
 	e.wg.Go(func() { p.servers.sweep(ctx) })
-	e.wg.Go(func() { p.sweep(ctx) })
 	e.wg.Go(func() { p.runMaintenance(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()

@@ -677,7 +677,9 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))
 			continue
 		}
-		p.repos.Unstage(r.Ref, h.ID)
+		for _, u := range uploads {
+			p.repos.unlock(u.Discard)
+		}
 		p.step("unstaged")
 	}
 }

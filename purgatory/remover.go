@@ -24,7 +24,7 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
 	defer leave()
-	if err := p.repos.Delete(ctx, ref); err != nil {
+	if _, err := p.repos.Retire(ctx, ref, 0); err != nil {
 		return fmt.Errorf("removing a repository: %w", err)
 	}
 	p.step("removed")
@@ -33,25 +33,23 @@ func (p *Purgatory) RemoveRepository(ctx context.Context, ref graspsync.RepoRef)
 	return nil
 }
 
-// removeRepository removes a repository without announcement. A repository with refs is retired,
-// and its folder is kept for a while. The error wraps ErrInUse if the repository is in use.
+// removeRepository retires a repository without announcement. The error wraps ErrInUse if a fetch is
+// under way.
 func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef) error {
 	leave, free := p.sessions.take(ref)
 	if !free {
 		return fmt.Errorf("removing a repository: %w", ErrInUse)
 	}
 	defer leave()
-	err := p.repos.Remove(ctx, ref)
-	if errors.Is(err, ErrInUse) {
-		waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
-		defer cancel()
-		if err = p.repos.Retire(waiting, ref); err == nil {
-			p.report.drop("departed")
-			p.cfg.Logger.Info("repository retired", keyRepo, graspsync.Printable(ref.String()))
-		}
-	}
+	waiting, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout/lockShare)
+	defer cancel()
+	kept, err := p.repos.Retire(waiting, ref, p.cfg.Times.Departed)
 	if err != nil {
 		return fmt.Errorf("removing a repository: %w", err)
+	}
+	if kept {
+		p.report.drop("departed")
+		p.cfg.Logger.Info("repository retired", keyRepo, graspsync.Printable(ref.String()))
 	}
 	p.step("removed")
 	return nil

@@ -29,7 +29,7 @@ func (r safeRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (_ st
 	return dir, func() { r.unlock(unlock) }, nil
 }
 
-// unlock releases a lock. A panic does not undo the work done under the lock.
+// unlock calls a function of the embedder. A panic does not undo the work done before.
 func (r safeRepositories) unlock(unlock func()) {
 	defer r.recovered()
 	unlock()
@@ -40,24 +40,9 @@ func (r safeRepositories) Create(ctx context.Context, ref graspsync.RepoRef, for
 	return r.repos.Create(ctx, ref, format)
 }
 
-func (r safeRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) (err error) {
+func (r safeRepositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
 	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Remove(ctx, ref)
-}
-
-func (r safeRepositories) Retire(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Retire(ctx, ref)
-}
-
-func (r safeRepositories) DeleteRetired(ctx context.Context, before time.Time) (err error) {
-	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.DeleteRetired(ctx, before)
-}
-
-func (r safeRepositories) Delete(ctx context.Context, ref graspsync.RepoRef) (err error) {
-	defer r.report.recovered(&err, ofRepos+" remove")
-	return r.repos.Delete(ctx, ref)
+	return r.repos.Retire(ctx, ref, keep)
 }
 
 func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, each func(ref graspsync.RepoRef)) (err error) {
@@ -75,11 +60,6 @@ func (r safeRepositories) eachOf(ctx context.Context, owner graspsync.PubKey, ea
 func (r safeRepositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) (out []Upload) {
 	defer r.recovered()
 	return r.repos.Staged(ref, id)
-}
-
-func (r safeRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	defer r.recovered()
-	r.repos.Unstage(ref, id)
 }
 
 func (r safeRepositories) recovered() {

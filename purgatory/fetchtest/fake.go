@@ -60,7 +60,7 @@ var ErrLocked = errors.New("a ref is locked")
 
 type departed struct {
 	*repo
-	since time.Time
+	until time.Time
 }
 
 type repo struct {
@@ -130,7 +130,7 @@ func (f *Fake) kind(id nip34.ObjectID) refplan.Kind {
 }
 
 // FailWith sets a function that returns the error of each operation, or nil. Operations are
-// "create", "lock", "owned", "depart", "sweep", "remove", "quarantine", "fetch", "probe",
+// "create", "lock", "owned", "depart", "remove", "quarantine", "fetch", "probe",
 // "missing", "promote", "share", "take", "unstage", "weigh", "refs", "align", "tidy" (also for
 // Repair) and "maintain". The function may block without delaying other operations.
 func (f *Fake) FailWith(fail func(op string) error) {
@@ -218,7 +218,7 @@ func (f *Fake) Create(_ context.Context, ref graspsync.RepoRef, format nip34.Obj
 	if r := f.repos[ref]; r != nil && (r.refs.Format == format || len(r.refs.At) > 0) {
 		return nil
 	}
-	if d, left := f.left[ref]; left && f.repos[ref] == nil {
+	if d, left := f.left[ref]; left && f.repos[ref] == nil && time.Now().Before(d.until) {
 		delete(f.left, ref)
 		f.repos[ref], f.dirs[d.dir] = d.repo, d.repo
 		if d.refs.Format == format || len(d.refs.At) > 0 {
@@ -261,25 +261,6 @@ func (f *Fake) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(),
 	}
 }
 
-// Remove implements [purgatory.Repositories].
-func (f *Fake) Remove(_ context.Context, ref graspsync.RepoRef) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("remove"); err != nil {
-		return err
-	}
-	r := f.repos[ref]
-	switch {
-	case r == nil:
-		return nil
-	case len(r.refs.At) > 0, len(r.lock) > 0:
-		return purgatory.ErrInUse
-	}
-	delete(f.repos, ref)
-	delete(f.dirs, r.dir)
-	return nil
-}
-
 // Owned implements [purgatory.Repositories].
 func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
 	return func(yield func(graspsync.RepoRef, error) bool) {
@@ -300,61 +281,53 @@ func (f *Fake) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[grasps
 }
 
 // Retire implements [purgatory.Repositories].
-func (f *Fake) Retire(ctx context.Context, ref graspsync.RepoRef) error {
-	f.mu.Lock()
-	err := f.failure("depart")
-	f.mu.Unlock()
-	if err != nil {
-		return err
+func (f *Fake) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
+	if removed, err := f.remove(ref); err != nil || removed && keep > 0 {
+		return false, err
 	}
 	_, unlock, err := f.Lock(ctx, ref)
-	if errors.Is(err, purgatory.ErrNoRepository) {
-		return nil
+	if err == nil {
+		defer unlock()
 	}
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.left[ref] = departed{f.repos[ref], time.Now()}
+	switch {
+	case errors.Is(err, purgatory.ErrNoRepository):
+	case err != nil:
+		return false, err
+	default:
+		f.left[ref] = departed{f.repos[ref], time.Now().Add(keep)}
+		delete(f.repos, ref)
+		kept = true
+	}
+	if keep <= 0 {
+		delete(f.left, ref)
+	}
+	return kept && keep > 0, nil
+}
+
+// remove removes a repository without refs that is not locked.
+func (f *Fake) remove(ref graspsync.RepoRef) (removed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.repos[ref]
+	if r == nil || len(r.refs.At) > 0 || len(r.lock) > 0 {
+		return false, f.failure("depart")
+	}
+	if err := f.failure("remove"); err != nil {
+		return false, err
+	}
 	delete(f.repos, ref)
-	return nil
-}
-
-// DeleteRetired implements [purgatory.Repositories].
-func (f *Fake) DeleteRetired(_ context.Context, before time.Time) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.failure("sweep"); err != nil {
-		return err
-	}
-	for ref, d := range f.left {
-		if d.since.Before(before) {
-			delete(f.left, ref)
-			delete(f.dirs, d.dir)
-		}
-	}
-	return nil
-}
-
-// Delete implements [purgatory.Repositories].
-func (f *Fake) Delete(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := f.Retire(ctx, ref); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.left, ref)
-	return nil
+	delete(f.dirs, r.dir)
+	return true, nil
 }
 
 // Kept reports whether a retired repository is kept.
 func (f *Fake) Kept(ref graspsync.RepoRef) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, kept := f.left[ref]
-	return kept
+	d, kept := f.left[ref]
+	return kept && time.Now().Before(d.until)
 }
 
 // complete reports whether a and b contain an object with all objects that it needs. The caller
@@ -538,27 +511,25 @@ func (f *Fake) Stage(ref graspsync.RepoRef, id graspsync.EventID, tip nip34.Obje
 		f.folders[dir][o] = struct{}{}
 	}
 	k := stagedFor{ref, id}
-	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir})
+	f.staged[k] = append(f.staged[k], purgatory.Upload{Tip: tip, Dir: dir, Discard: func() { f.unstage(k, dir) }})
 }
 
-// Staged implements [purgatory.Repositories].
+// Staged implements [purgatory.Repositories]. Discard does nothing if FailWith returns an error for
+// "unstage".
 func (f *Fake) Staged(ref graspsync.RepoRef, id graspsync.EventID) []purgatory.Upload {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.staged[stagedFor{ref, id}])
 }
 
-// Unstage implements [purgatory.Repositories]. It does nothing if FailWith returns an error.
-func (f *Fake) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+func (f *Fake) unstage(event stagedFor, dir string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failure("unstage") != nil {
 		return
 	}
-	for _, u := range f.staged[stagedFor{ref, id}] {
-		delete(f.folders, u.Dir)
-	}
-	delete(f.staged, stagedFor{ref, id})
+	delete(f.folders, dir)
+	f.staged[event] = slices.DeleteFunc(f.staged[event], func(u purgatory.Upload) bool { return u.Dir == dir })
 }
 
 // Reserve implements [purgatory.Repositories]. Everything fits.

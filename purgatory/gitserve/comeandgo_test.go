@@ -36,7 +36,7 @@ func TestCaseC19_RepositoriesOfOneOwnerComeAndGo(t *testing.T) {
 	create := func(ref graspsync.RepoRef) error { return repos.Create(t.Context(), ref, nip34.SHA1) }
 	all(create)
 	for range 50 {
-		all(func(ref graspsync.RepoRef) error { return repos.Retire(t.Context(), ref) })
+		all(func(ref graspsync.RepoRef) error { return repos.Leave(t.Context(), ref) })
 		all(create)
 	}
 	for range 50 {

@@ -1,14 +1,17 @@
 package gitserve
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/doctest"
 	"github.com/graspsync/graspsync/limit"
 )
@@ -45,6 +48,35 @@ func OpenAt(dir string, wrap func(Folder) Folder) (*Repositories, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return openAt(dir, wrap(root), lock, RepositoriesConfig{}.withDefaults())
+}
+
+// Leave retires a repository for a minute, even if it is empty.
+func (r *Repositories) Leave(ctx context.Context, ref graspsync.RepoRef) error {
+	_, err := r.retire(ctx, ref, time.Minute)
+	return err
+}
+
+// Delete retires a repository without keeping its folder.
+func (r *Repositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
+	_, err := r.Retire(ctx, ref, 0)
+	return err
+}
+
+// Remove removes a repository without refs that is not in use.
+func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
+	return r.remove(ctx, ref)
+}
+
+// DeleteRetired deletes the folders of repositories whose time is over.
+func (r *Repositories) DeleteRetired(ctx context.Context, now time.Time) error {
+	return r.deleteRetired(ctx, now)
+}
+
+// Unstage discards the uploads for an event.
+func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
+	for _, u := range r.Staged(ref, id) {
+		u.Discard()
+	}
 }
 
 // SetFolder replaces the folder of repositories. Call it before any use.

@@ -62,7 +62,7 @@ func TestPlainNames(t *testing.T) {
 	require.Equal(t, all, owned(t, r))
 
 	for _, name := range []string{"theirs", "a b"} {
-		require.NoError(t, r.Retire(t.Context(), owner.Ref(name)))
+		require.NoError(t, r.Leave(t.Context(), owner.Ref(name)))
 		for _, who := range []graspsync.PubKey{owner.PubKey(), {}} {
 			left, err := graspsync.RepoRef{}, error(nil)
 			for left, err = range r.Departed(t.Context(), who) {
@@ -79,7 +79,7 @@ func TestPlainNames(t *testing.T) {
 	require.FileExists(t, filepath.Join(theirs, "refs", "heads", "main"), "it is back")
 	require.Equal(t, all, owned(t, r))
 	for _, name := range all {
-		require.NoError(t, r.Retire(t.Context(), owner.Ref(name)))
+		require.NoError(t, r.Leave(t.Context(), owner.Ref(name)))
 	}
 	require.NoError(t, r.DeleteRetired(t.Context(), time.Now().Add(time.Hour)))
 	left, err := os.ReadDir(filepath.Join(folder, departed))

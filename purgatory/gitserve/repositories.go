@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path"
@@ -33,6 +34,7 @@ type Repositories struct {
 	git     *program
 	faults  fsck.Rules
 	tasks   *tasks // background work
+	log     *slog.Logger
 	quota   *diskQuota
 	staging *Staging
 	// inUse contains the repositories that are in use or locked. Only one push per repository waits
@@ -49,7 +51,8 @@ var (
 	_ purgatory.Repositories = (*Repositories)(nil)
 )
 
-// departed is the folder of retired repositories. since is the file with the time of retirement.
+// departed is the folder of retired repositories. since is the file with the times of
+// noteRetired.
 const (
 	departed = "departed"
 	since    = "departed"
@@ -99,6 +102,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 		layout: in, lock: lock, unsure: make(map[graspsync.RepoRef]struct{}),
 		git:    &program{path: cfg.Git, settings: settings(), memory: NewMemory(cfg), lock: lock},
 		tasks:  newTasks(),
+		log:    cfg.Logger,
 		inUse:  keyed.NewLocks[graspsync.RepoRef](),
 		queues: keyed.NewShared[graspsync.RepoRef](func() *limit.Slots { return limit.NewSlots(1, 1) }),
 	}
@@ -121,6 +125,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	if r.staging, err = openStaging(r.layout, cfg.staged(), cfg.Logger, r.tasks); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the staging area: %w", err), r.Close())
 	}
+	r.tasks.beside(r.sweepRetired)
 	return r, nil
 }
 
@@ -463,22 +468,35 @@ func (r *Repositories) refAt(folder, at string) (ref graspsync.RepoRef, ok bool,
 
 // Retire implements [purgatory.Repositories]. A git process that is reading the repository
 // continues.
-func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef) error {
-	_, unlock, err := r.Lock(ctx, ref)
-	if errors.Is(err, purgatory.ErrNoRepository) {
-		return nil
+func (r *Repositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (kept bool, err error) {
+	err = r.remove(ctx, ref)
+	if errors.Is(err, purgatory.ErrInUse) {
+		kept, err = r.retire(ctx, ref, keep)
+	}
+	if err == nil && keep <= 0 {
+		at := path.Join(departed, r.at(ref))
+		kept, err = false, errors.Join(r.away(at), r.dropOwner(path.Dir(at)))
 	}
 	if err != nil {
-		return err
+		return false, fmt.Errorf("retiring a repository: %w", err)
 	}
-	defer unlock()
-	if err := r.depart(r.at(ref)); err != nil {
-		return fmt.Errorf("retiring a repository: %w", err)
-	}
-	return nil
+	return kept, nil
 }
 
-func (r *Repositories) depart(at string) error {
+// retire moves a repository to the retired ones. It reports false if there is none.
+func (r *Repositories) retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (bool, error) {
+	_, unlock, err := r.Lock(ctx, ref)
+	if errors.Is(err, purgatory.ErrNoRepository) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	return true, r.depart(r.at(ref), keep)
+}
+
+func (r *Repositories) depart(at string, keep time.Duration) error {
 	r.staging.leave(at)
 	aside := path.Join(departed, at)
 	if err := r.away(aside); err != nil { // from an earlier retirement
@@ -486,7 +504,7 @@ func (r *Repositories) depart(at string) error {
 	}
 	err := ifExists(r.root.Remove(path.Join(at, since)))
 	if err == nil {
-		err = r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n")
+		err = r.noteRetired(at, keep)
 	}
 	if err == nil {
 		err = r.place(at, aside)
@@ -497,8 +515,53 @@ func (r *Repositories) depart(at string) error {
 	return errors.Join(r.sync(departed), r.sync(path.Dir(at)), r.dropOwner(path.Dir(at)))
 }
 
-// DeleteRetired implements [purgatory.Repositories].
-func (r *Repositories) DeleteRetired(ctx context.Context, before time.Time) error {
+// noteRetired writes the time of retirement and the time until which the folder is kept.
+func (r *Repositories) noteRetired(at string, keep time.Duration) error {
+	now := time.Now().UTC()
+	return r.write(path.Join(at, since), now.Format(time.RFC3339)+" "+now.Add(keep).Format(time.RFC3339)+"\n")
+}
+
+// retiredAt returns the times of noteRetired.
+func (r *Repositories) retiredAt(at string) (retired, until time.Time, err error) {
+	text, err := r.root.ReadFile(path.Join(at, since))
+	if err != nil {
+		return retired, until, err
+	}
+	from, to, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	if retired, err = time.Parse(time.RFC3339, from); err == nil {
+		until, err = time.Parse(time.RFC3339, to)
+	}
+	return retired, until, err
+}
+
+// sweepPeriod is the time between two deletions of retired folders, firstSweep the time from the
+// start to the first one. unknownKeep is the time for
+// which a folder is kept if its times were lost.
+const (
+	sweepPeriod = time.Hour
+	firstSweep  = time.Minute
+	unknownKeep = 7 * 24 * time.Hour
+)
+
+// sweepRetired deletes retired folders until ctx ends.
+func (r *Repositories) sweepRetired(ctx context.Context) {
+	timer := time.NewTimer(firstSweep)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := r.deleteRetired(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			r.log.Warn("removing retired repositories failed", "error", graspsync.Printable(err.Error()))
+		}
+		timer.Reset(sweepPeriod)
+	}
+}
+
+// deleteRetired deletes the folders of repositories whose time is over.
+func (r *Repositories) deleteRetired(ctx context.Context, now time.Time) error {
 	var errs []error
 	for at, err := range r.folders(departed, graspsync.PubKey{}) {
 		if err := ctx.Err(); err != nil {
@@ -512,7 +575,7 @@ func (r *Repositories) DeleteRetired(ctx context.Context, before time.Time) erro
 			continue
 		}
 		at = path.Join(departed, at)
-		text, err := r.root.ReadFile(path.Join(at, since))
+		_, until, err := r.retiredAt(at)
 		if errors.Is(err, fs.ErrNotExist) {
 			there, err := r.isThere(at)
 			if err != nil {
@@ -523,30 +586,17 @@ func (r *Repositories) DeleteRetired(ctx context.Context, before time.Time) erro
 				continue // the repository was put back
 			}
 		}
-		left, terr := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-		if err = errors.Join(err, terr); err != nil { // the file was changed, so the time begins now
-			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))),
-				r.write(path.Join(at, since), time.Now().UTC().Format(time.RFC3339)+"\n"))
-			continue
-		}
-		if left.Before(before) {
+		switch {
+		case errors.As(err, new(*time.ParseError)) || errors.Is(err, fs.ErrNotExist): // the time begins now
+			errs = append(errs, err, ifExists(r.root.Remove(path.Join(at, since))), r.noteRetired(at, unknownKeep))
+		case err != nil:
+			errs = append(errs, err)
+		case now.After(until):
 			errs = append(errs, r.away(at), r.dropOwner(path.Dir(at)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("removing repositories: %w", err)
-	}
-	return nil
-}
-
-// Delete implements [purgatory.Repositories].
-func (r *Repositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
-	if err := r.Retire(ctx, ref); err != nil {
-		return err
-	}
-	at := path.Join(departed, r.at(ref))
-	if err := errors.Join(r.away(at), r.dropOwner(path.Dir(at))); err != nil {
-		return fmt.Errorf("removing repository: %w", err)
 	}
 	return nil
 }
@@ -591,8 +641,8 @@ func (r *Repositories) fits(at string, format nip34.ObjectFormat) (bool, error) 
 	return r.hasRefs(at)
 }
 
-// Remove implements [purgatory.Repositories].
-func (r *Repositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
+// remove deletes a repository. The error wraps [purgatory.ErrInUse] if it has refs or is in use.
+func (r *Repositories) remove(ctx context.Context, ref graspsync.RepoRef) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -710,11 +760,6 @@ func (r *Repositories) Staged(ref graspsync.RepoRef, id graspsync.EventID) []pur
 	return r.staging.of(ref, id)
 }
 
-// Unstage implements [purgatory.Repositories].
-func (r *Repositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	r.staging.strike(ref, id)
-}
-
 // Staging returns the staging area.
 func (r *Repositories) Staging() *Staging { return r.staging }
 
@@ -754,14 +799,11 @@ func (r *Repositories) About(ref graspsync.RepoRef) (a About, err error) {
 
 func (r *Repositories) aboutDeparted(at string) (a About, err error) {
 	aside := path.Join(departed, at)
-	text, err := r.root.ReadFile(path.Join(aside, since))
+	a.Departed, _, err = r.retiredAt(aside)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return About{}, nil
 	case err != nil:
-		return About{}, fmt.Errorf("looking at a repository: %w", err)
-	}
-	if a.Departed, err = time.Parse(time.RFC3339, strings.TrimSpace(string(text))); err != nil {
 		return About{}, fmt.Errorf("looking at a repository: %w", err)
 	}
 	a.Dir = aside

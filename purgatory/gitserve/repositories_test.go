@@ -285,7 +285,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 		ended <- text
 	}()
 	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
-	require.NoError(t, r.repos.Retire(t.Context(), owner.Ref("x")))
+	require.NoError(t, r.repos.Leave(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")
 }
@@ -321,11 +321,11 @@ func TestDepart(t *testing.T) {
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, r.Retire(short, x), context.DeadlineExceeded, "somebody pushes")
+	require.ErrorIs(t, r.Leave(short, x), context.DeadlineExceeded, "somebody pushes")
 	unlock()
 	for _, ref := range []graspsync.RepoRef{x, y} {
-		require.NoError(t, r.Retire(t.Context(), ref))
-		require.NoError(t, r.Retire(t.Context(), ref), "it is not there")
+		require.NoError(t, r.Leave(t.Context(), ref))
+		require.NoError(t, r.Leave(t.Context(), ref), "it is not there")
 		_, _, err = r.Lock(t.Context(), ref)
 		require.ErrorIs(t, err, purgatory.ErrNoRepository)
 	}

@@ -233,16 +233,19 @@ func (s *Staging) of(ref graspsync.RepoRef, id graspsync.EventID) (out []purgato
 	defer s.mu.Unlock()
 	for _, u := range s.events[stagedFor{ref, id}] {
 		if u.kept {
-			out = append(out, purgatory.Upload{Tip: u.tips[id], Dir: filepath.Join(s.layout.dir, filepath.FromSlash(u.path)), Bytes: u.bytes})
+			out = append(out, purgatory.Upload{
+				Tip: u.tips[id], Dir: filepath.Join(s.layout.dir, filepath.FromSlash(u.path)), Bytes: u.bytes,
+				Discard: func() { s.strike(u, id) },
+			})
 		}
 	}
 	return out
 }
 
-// strike removes the uploads for a stored event.
-func (s *Staging) strike(ref graspsync.RepoRef, id graspsync.EventID) {
+// strike removes an upload for a stored event.
+func (s *Staging) strike(u *upload, id graspsync.EventID) {
 	s.mu.Lock()
-	gone := s.unstage(endedEvent, stagedFor{ref, id}, func(*upload) bool { return true })
+	gone := s.unstage(endedEvent, stagedFor{u.ref, id}, func(o *upload) bool { return o == u })
 	s.mu.Unlock()
 	s.discard(gone)
 }

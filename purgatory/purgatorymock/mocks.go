@@ -261,82 +261,6 @@ func (c *MockRepositoriesCreateCall) DoAndReturn(f func(context.Context, graspsy
 	return c
 }
 
-// Delete mocks base method.
-func (m *MockRepositories) Delete(ctx context.Context, ref graspsync.RepoRef) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Delete", ctx, ref)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Delete indicates an expected call of Delete.
-func (mr *MockRepositoriesMockRecorder) Delete(ctx, ref any) *MockRepositoriesDeleteCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Delete", reflect.TypeOf((*MockRepositories)(nil).Delete), ctx, ref)
-	return &MockRepositoriesDeleteCall{Call: call}
-}
-
-// MockRepositoriesDeleteCall wrap *gomock.Call
-type MockRepositoriesDeleteCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesDeleteCall) Return(arg0 error) *MockRepositoriesDeleteCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesDeleteCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDeleteCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesDeleteCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesDeleteCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// DeleteRetired mocks base method.
-func (m *MockRepositories) DeleteRetired(ctx context.Context, before time.Time) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "DeleteRetired", ctx, before)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// DeleteRetired indicates an expected call of DeleteRetired.
-func (mr *MockRepositoriesMockRecorder) DeleteRetired(ctx, before any) *MockRepositoriesDeleteRetiredCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "DeleteRetired", reflect.TypeOf((*MockRepositories)(nil).DeleteRetired), ctx, before)
-	return &MockRepositoriesDeleteRetiredCall{Call: call}
-}
-
-// MockRepositoriesDeleteRetiredCall wrap *gomock.Call
-type MockRepositoriesDeleteRetiredCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesDeleteRetiredCall) Return(arg0 error) *MockRepositoriesDeleteRetiredCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesDeleteRetiredCall) Do(f func(context.Context, time.Time) error) *MockRepositoriesDeleteRetiredCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesDeleteRetiredCall) DoAndReturn(f func(context.Context, time.Time) error) *MockRepositoriesDeleteRetiredCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
 // Lock mocks base method.
 func (m *MockRepositories) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
 	m.ctrl.T.Helper()
@@ -415,44 +339,6 @@ func (c *MockRepositoriesOwnedCall) DoAndReturn(f func(context.Context, graspsyn
 	return c
 }
 
-// Remove mocks base method.
-func (m *MockRepositories) Remove(ctx context.Context, ref graspsync.RepoRef) error {
-	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Remove", ctx, ref)
-	ret0, _ := ret[0].(error)
-	return ret0
-}
-
-// Remove indicates an expected call of Remove.
-func (mr *MockRepositoriesMockRecorder) Remove(ctx, ref any) *MockRepositoriesRemoveCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Remove", reflect.TypeOf((*MockRepositories)(nil).Remove), ctx, ref)
-	return &MockRepositoriesRemoveCall{Call: call}
-}
-
-// MockRepositoriesRemoveCall wrap *gomock.Call
-type MockRepositoriesRemoveCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesRemoveCall) Return(arg0 error) *MockRepositoriesRemoveCall {
-	c.Call = c.Call.Return(arg0)
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesRemoveCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRemoveCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesRemoveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRemoveCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
 // Reserve mocks base method.
 func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(graspsync.PubKey) int64) (func(), error) {
 	m.ctrl.T.Helper()
@@ -493,17 +379,18 @@ func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, grasps
 }
 
 // Retire mocks base method.
-func (m *MockRepositories) Retire(ctx context.Context, ref graspsync.RepoRef) error {
+func (m *MockRepositories) Retire(ctx context.Context, ref graspsync.RepoRef, keep time.Duration) (bool, error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Retire", ctx, ref)
-	ret0, _ := ret[0].(error)
-	return ret0
+	ret := m.ctrl.Call(m, "Retire", ctx, ref, keep)
+	ret0, _ := ret[0].(bool)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
 }
 
 // Retire indicates an expected call of Retire.
-func (mr *MockRepositoriesMockRecorder) Retire(ctx, ref any) *MockRepositoriesRetireCall {
+func (mr *MockRepositoriesMockRecorder) Retire(ctx, ref, keep any) *MockRepositoriesRetireCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Retire", reflect.TypeOf((*MockRepositories)(nil).Retire), ctx, ref)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Retire", reflect.TypeOf((*MockRepositories)(nil).Retire), ctx, ref, keep)
 	return &MockRepositoriesRetireCall{Call: call}
 }
 
@@ -513,19 +400,19 @@ type MockRepositoriesRetireCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesRetireCall) Return(arg0 error) *MockRepositoriesRetireCall {
-	c.Call = c.Call.Return(arg0)
+func (c *MockRepositoriesRetireCall) Return(kept bool, err error) *MockRepositoriesRetireCall {
+	c.Call = c.Call.Return(kept, err)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesRetireCall) Do(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRetireCall {
+func (c *MockRepositoriesRetireCall) Do(f func(context.Context, graspsync.RepoRef, time.Duration) (bool, error)) *MockRepositoriesRetireCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesRetireCall) DoAndReturn(f func(context.Context, graspsync.RepoRef) error) *MockRepositoriesRetireCall {
+func (c *MockRepositoriesRetireCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, time.Duration) (bool, error)) *MockRepositoriesRetireCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -564,42 +451,6 @@ func (c *MockRepositoriesStagedCall) Do(f func(graspsync.RepoRef, graspsync.Even
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockRepositoriesStagedCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload) *MockRepositoriesStagedCall {
-	c.Call = c.Call.DoAndReturn(f)
-	return c
-}
-
-// Unstage mocks base method.
-func (m *MockRepositories) Unstage(ref graspsync.RepoRef, id graspsync.EventID) {
-	m.ctrl.T.Helper()
-	m.ctrl.Call(m, "Unstage", ref, id)
-}
-
-// Unstage indicates an expected call of Unstage.
-func (mr *MockRepositoriesMockRecorder) Unstage(ref, id any) *MockRepositoriesUnstageCall {
-	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Unstage", reflect.TypeOf((*MockRepositories)(nil).Unstage), ref, id)
-	return &MockRepositoriesUnstageCall{Call: call}
-}
-
-// MockRepositoriesUnstageCall wrap *gomock.Call
-type MockRepositoriesUnstageCall struct {
-	*gomock.Call
-}
-
-// Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesUnstageCall) Return() *MockRepositoriesUnstageCall {
-	c.Call = c.Call.Return()
-	return c
-}
-
-// Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesUnstageCall) Do(f func(graspsync.RepoRef, graspsync.EventID)) *MockRepositoriesUnstageCall {
-	c.Call = c.Call.Do(f)
-	return c
-}
-
-// DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesUnstageCall) DoAndReturn(f func(graspsync.RepoRef, graspsync.EventID)) *MockRepositoriesUnstageCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

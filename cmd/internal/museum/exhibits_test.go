@@ -221,7 +221,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"a deleted repository is served", "purgatory/remover.go",
-		"if err = p.repos.Retire(waiting, ref); err == nil {", "if err = waiting.Err(); err == nil {", "./purgatory", "TestDepartedRepositories",
+		"kept, err := p.repos.Retire(waiting, ref, p.cfg.Times.Departed)", "kept, err := true, waiting.Err()", "./purgatory", "TestDepartedRepositories",
 		nil, "",
 	},
 	{
