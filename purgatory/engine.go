@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +25,8 @@ type engine struct {
 	surveys  *workQueue[string]
 	releases *workQueue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
-	faults   *localFaults
+	// fetchFaults are repositories whose last fetch failed because of our git, disk or lock.
+	fetchFaults map[graspsync.RepoRef]backoff.Streak
 	// deleters are authors of deletions, which may concern their repositories. One goroutine
 	// searches for these while leaving is true.
 	deleters map[graspsync.PubKey]bool
@@ -60,7 +62,7 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 		surveys:  newSurveyQueue(p.cfg.fixed.MaxLooks, func(t surveyTurn) { p.inbox.put(t) }),
 		releases: newReleaseQueue(p.cfg.fixed.MaxLooks, func(t releaseTurn) { p.inbox.put(t) }),
 		expiring: make(map[graspsync.EventID]bool), deleters: make(map[graspsync.PubKey]bool),
-		faults: newLocalFaults(p.report.ends[Released].Load, p.cfg.fixed.MaxBackoff), asking: make(map[syncqueue.RequestID]*request),
+		fetchFaults: make(map[graspsync.RepoRef]backoff.Streak), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
 
@@ -163,8 +165,13 @@ func (msg queueInquiry) handle(_ context.Context, e *engine) {
 }
 
 func (msg fetchEnd) handle(ctx context.Context, e *engine) {
-	if msg.took || msg.fault != nil {
-		e.faults.fetched(time.Now(), msg.repo, msg.fault)
+	if msg.fault != nil {
+		s := e.fetchFaults[msg.repo]
+		wait := faultFor + e.p.cfg.fixed.MaxBackoff
+		s.Again(time.Now(), wait, wait)
+		e.fetchFaults[msg.repo] = s
+	} else if msg.took {
+		delete(e.fetchFaults, msg.repo)
 	}
 	e.asking[msg.fetched.ID].stop(nil)
 	delete(e.asking, msg.fetched.ID)
@@ -239,7 +246,6 @@ func (t releaseTurn) handle(ctx context.Context, e *engine) {
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	e.surveys.end(msg.identifier)
-	e.faults.surveyed(now, msg.identifier, msg.err)
 	if msg.err == nil {
 		e.surveys.succeeded(msg.identifier)
 	} else if ctx.Err() == nil {
@@ -276,7 +282,6 @@ func (e *engine) leave(ctx context.Context) {
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
 	in := e.releases.end(msg.ref)
-	e.faults.released(now, msg.ref, msg.err)
 	long := errors.Is(msg.err, errLong)
 	switch {
 	case msg.err == nil && msg.result.again:
@@ -412,8 +417,8 @@ func (e *engine) expire(ctx context.Context, now time.Time) {
 
 // due returns at most n events whose hold must end now.
 func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry {
-	e.faults.lapse(now)
-	due, prolonged := e.p.pending.due(now, n, e.faults.keep, e.owed)
+	maps.DeleteFunc(e.fetchFaults, func(_ graspsync.RepoRef, s backoff.Streak) bool { return !s.Waits(now) })
+	due, prolonged := e.p.pending.due(now, n, e.held, e.owed)
 	if len(prolonged) > 0 {
 		e.wg.Go(func() {
 			for _, entry := range prolonged { // after a failed write, a restart shortens the hold
@@ -424,6 +429,27 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 		})
 	}
 	return due
+}
+
+// maxFaults is the number of failures after which the events of a repository expire as usual. 1,000
+// retries take more than three days. faultFor is the time for which a failed fetch counts, in
+// addition to the wait for the next attempt.
+const (
+	maxFaults = 1000
+	faultFor  = 2 * retryMost
+)
+
+// held reports whether an event may be complete, and its release only fails because of our own
+// store, git or disk.
+func (e *engine) held(entry refplan.Entry) bool {
+	return slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
+		for _, n := range []int{e.releases.faults(ref), e.surveys.faults(ref.Identifier), e.fetchFaults[ref].Times} {
+			if n > 0 && n < maxFaults {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // owed reports whether a server of an event was not asked yet because of other requests.

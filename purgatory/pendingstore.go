@@ -16,13 +16,9 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-var (
-	// errOver is returned by save for an event that is no longer held, because it was stored for
-	// another repository or is unwanted.
-	errOver = errors.New("does not wait any more")
-	// errUnsaved is wrapped if the relay failed to store a released event. See localFaults.
-	errUnsaved = errors.New("storing a released event")
-)
+// errOver is returned by save for an event that is no longer held, because it was stored for another
+// repository or is unwanted.
+var errOver = errors.New("does not wait any more")
 
 // load reads the held events. Unreadable records are counted and logged, and stay.
 func (p *pendingEvents) load(ctx context.Context) error {
@@ -389,13 +385,11 @@ func (p *pendingEvents) warn(e *refplan.Entry, what string, err error) {
 	}
 }
 
-// store makes the relay store an event. The error wraps ErrRefused or errUnsaved.
+// store makes the relay store an event. The error wraps ErrRefused if
+// the relay refuses it.
 func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
-	switch err := p.relay.Save(ctx, e.Signed()); {
-	case errors.Is(err, ErrRefused):
+	if err := p.relay.Save(ctx, e.Signed()); err != nil {
 		return fmt.Errorf("storing a released event: %w", err)
-	case err != nil:
-		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	p.step("stored")
 	return nil

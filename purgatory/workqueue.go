@@ -145,6 +145,14 @@ func (q *workQueue[K]) expect(j *job) {
 	}
 }
 
+// faults returns the number of consecutive failures of a job that did not use up its time budget.
+func (q *workQueue[K]) faults(k K) int {
+	if j := q.jobs[k]; j != nil && !j.slow {
+		return j.failures
+	}
+	return 0
+}
+
 // setSlow records whether a job used up its time budget. If so, the job is repeated in the slow
 // lane.
 func (q *workQueue[K]) setSlow(k K, is bool) { q.job(k).slow = is }
