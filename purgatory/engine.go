@@ -12,9 +12,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
 // engine is the goroutine that decides when to survey, release, fetch and expire. Its workers do
@@ -22,8 +24,8 @@ import (
 type engine struct {
 	queue    *syncqueue.SyncQueue
 	wg       sync.WaitGroup
-	surveys  *workQueue[string]
-	releases *workQueue[graspsync.RepoRef]
+	surveys  *workqueue.Queue[string]
+	releases *workqueue.Queue[graspsync.RepoRef]
 	expiring map[graspsync.EventID]bool
 	// fetchFaults are repositories whose last fetch failed because of our git, disk or lock.
 	fetchFaults map[graspsync.RepoRef]backoff.Streak
@@ -38,8 +40,6 @@ type engine struct {
 }
 
 const (
-	retryFirst  = time.Second
-	retryMost   = 5 * time.Minute
 	expiryPause = 10 * time.Second // wait before a failed expiry is retried
 	expiryMost  = time.Hour        // maximum of that wait
 	// maxDeletedPulls is the maximum number of queued deleted pull requests. dropsAtOnce of them
@@ -64,6 +64,24 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 		expiring: make(map[graspsync.EventID]bool), deleters: make(map[graspsync.PubKey]bool),
 		fetchFaults: make(map[graspsync.RepoRef]backoff.Streak), asking: make(map[syncqueue.RequestID]*request),
 	}
+}
+
+// newSurveyQueue returns the queue of surveys, in order of arrival, because a survey runs no git.
+func newSurveyQueue(places int, granted func(surveyTurn)) *workqueue.Queue[string] {
+	return workqueue.New(limit.NewSlots(int64(places), 1), nil,
+		func(identifier string) limit.Stranger { return limit.Stranger{ID: identifier} },
+		func(identifier string, _ workqueue.Lane, place *limit.Slot) { granted(surveyTurn{identifier, place}) })
+}
+
+// newReleaseQueue returns the queue of releases, with places slots in the quick lane and half as
+// many in the slow lane. An owner has at most half of the slots.
+func newReleaseQueue(places int, granted func(releaseTurn)) *workqueue.Queue[graspsync.RepoRef] {
+	slots := func(n int) *limit.Slots { return limit.NewSlots(int64(n), int64(max(1, n/2))) }
+	return workqueue.New(slots(places), slots(max(1, places/2)),
+		func(ref graspsync.RepoRef) limit.Stranger { return limit.Stranger{ID: ref.Owner.String()} },
+		func(ref graspsync.RepoRef, in workqueue.Lane, place *limit.Slot) {
+			granted(releaseTurn{ref, in, place})
+		})
 }
 
 func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
@@ -97,7 +115,7 @@ func (e *engine) want(entry refplan.Entry) {
 }
 
 func (e *engine) survey(identifier string, why refplan.Reasons) {
-	e.surveys.want(identifier, why, quick)
+	e.surveys.Want(identifier, why, workqueue.Quick)
 }
 
 func (e *engine) loop(ctx context.Context) {
@@ -119,8 +137,8 @@ func (e *engine) loop(ctx context.Context) {
 		}
 		now := time.Now()
 		e.expire(ctx, now)
-		e.surveys.retry(now)
-		e.releases.retry(now)
+		e.surveys.Retry(now)
+		e.releases.Retry(now)
 		e.leave(ctx)
 		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
 		e.p.report.queue.Store(int64(e.queue.Len()))
@@ -143,7 +161,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 			consider(t)
 		}
 	}
-	for _, at := range []time.Time{e.releases.retryNext, e.surveys.retryNext} {
+	for _, at := range []time.Time{e.releases.NextRetry(), e.surveys.NextRetry()} {
 		if !at.IsZero() {
 			consider(at)
 		}
@@ -222,7 +240,7 @@ func (msg refetchRequest) handle(ctx context.Context, e *engine) {
 }
 
 func (t surveyTurn) handle(ctx context.Context, e *engine) {
-	why, ok := e.surveys.begin(t.identifier, quick, t.place)
+	why, ok := e.surveys.Begin(t.identifier, workqueue.Quick, t.place)
 	if !ok {
 		return
 	}
@@ -233,28 +251,28 @@ func (t surveyTurn) handle(ctx context.Context, e *engine) {
 }
 
 func (t releaseTurn) handle(ctx context.Context, e *engine) {
-	why, ok := e.releases.begin(t.ref, t.in, t.place)
+	why, ok := e.releases.Begin(t.ref, t.in, t.place)
 	if !ok {
 		return
 	}
 	e.wg.Go(func() {
-		result, err := e.p.release(ctx, t.ref, why, t.in.budget(e.p.cfg.fixed.Timeout))
+		result, err := e.p.release(ctx, t.ref, why, budgetOf(t.in, e.p.cfg.fixed.Timeout))
 		e.p.inbox.put(releaseEnd{t.ref, why, result, err})
 	})
 }
 
 func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	e.surveys.end(msg.identifier)
+	e.surveys.End(msg.identifier)
 	if msg.err == nil {
-		e.surveys.succeeded(msg.identifier)
+		e.surveys.Succeeded(msg.identifier)
 	} else if ctx.Err() == nil {
 		e.p.report.fault(msg.identifier, "looking for repositories failed", msg.err)
-		e.surveys.failed(msg.identifier, msg.why, now)
+		e.surveys.Failed(msg.identifier, msg.why, now)
 		e.p.table.surveyFailed(msg.identifier)
 	}
 	for _, ref := range msg.found.Release {
-		e.releases.want(ref, msg.why, quick)
+		e.releases.Want(ref, msg.why, workqueue.Quick)
 	}
 	e.wholes(ctx, now, msg.found.Complete)
 }
@@ -281,22 +299,22 @@ func (e *engine) leave(ctx context.Context) {
 
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 	now := time.Now()
-	in := e.releases.end(msg.ref)
+	in := e.releases.End(msg.ref)
 	long := errors.Is(msg.err, errLong)
 	switch {
 	case msg.err == nil && msg.result.again:
-		e.releases.failed(msg.ref, msg.why, now)
+		e.releases.Failed(msg.ref, msg.why, now)
 	case msg.err == nil:
-		e.releases.succeeded(msg.ref)
+		e.releases.Succeeded(msg.ref)
 	case ctx.Err() != nil:
-	case long && in == quick: // a repository that needs more time gets it without a wait
-		e.releases.setSlow(msg.ref, true)
-		e.releases.want(msg.ref, msg.why, slow)
+	case long && in == workqueue.Quick: // a repository that needs more time gets it without a wait
+		e.releases.SetSlow(msg.ref, true)
+		e.releases.Want(msg.ref, msg.why, workqueue.Slow)
 	default:
 		e.p.report.fault(msg.ref.String(), releaseFailed, msg.err)
-		e.releases.failed(msg.ref, msg.why, now)
+		e.releases.Failed(msg.ref, msg.why, now)
 		if long || msg.result.walked { // else the speed is unknown
-			e.releases.setSlow(msg.ref, long)
+			e.releases.SetSlow(msg.ref, long)
 		}
 	}
 	if msg.result.gained {
@@ -436,14 +454,14 @@ func (e *engine) due(ctx context.Context, now time.Time, n int) []refplan.Entry 
 // addition to the wait for the next attempt.
 const (
 	maxFaults = 1000
-	faultFor  = 2 * retryMost
+	faultFor  = 2 * workqueue.RetryMost
 )
 
 // held reports whether an event may be complete, and its release only fails because of our own
 // store, git or disk.
 func (e *engine) held(entry refplan.Entry) bool {
 	return slices.ContainsFunc(entry.Repos, func(ref graspsync.RepoRef) bool {
-		for _, n := range []int{e.releases.faults(ref), e.surveys.faults(ref.Identifier), e.fetchFaults[ref].Times} {
+		for _, n := range []int{e.releases.Faults(ref), e.surveys.Faults(ref.Identifier), e.fetchFaults[ref].Times} {
 			if n > 0 && n < maxFaults {
 				return true
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
 // message is an input of the engine.
@@ -57,7 +58,7 @@ type (
 	// releaseTurn grants a repository a slot for its release.
 	releaseTurn struct {
 		ref   graspsync.RepoRef
-		in    lane
+		in    workqueue.Lane
 		place *limit.Slot
 	}
 	// releaseEnd reports the result of a release.

@@ -10,6 +10,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
@@ -67,8 +68,7 @@ type pendingEvents struct {
 // pendingEvent is a held event. A returned [refplan.Entry] is a copy.
 type pendingEvent struct {
 	refplan.Entry
-	retryAt   time.Time                      // earliest next expiry; zero: Deadline
-	tries     int                            // failed expiries
+	retry     backoff.Streak                 // failed expiries; Until is the earliest next one
 	undeleted bool                           // no deletion is stored, and none of its author was since
 	refIn     map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
 	slowAt    time.Time                      // last slow walk of its data
@@ -650,16 +650,13 @@ func (p *pendingEvents) expect(h *pendingEvent) {
 
 // due returns the earliest expiry of an event.
 func (h *pendingEvent) due() time.Time {
-	if h.retryAt.After(h.Deadline) {
-		return h.retryAt
-	}
-	return h.Deadline
+	return backoff.Later(h.retry.Until, h.Deadline)
 }
 
 // renew updates an announcement that expires softly or is revived. It becomes the newest event of
 // another stranger.
 func (p *pendingEvents) renew(h *pendingEvent) {
-	h.retryAt, h.tries = time.Time{}, 0
+	h.retry = backoff.Streak{}
 	p.expect(h)
 	delete(p.lists, h.Repos[0].Identifier)
 	if writing, has := p.room.Get(h.ID); has {

@@ -225,8 +225,7 @@ func (p *pendingEvents) postpone(id graspsync.EventID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.events[id]; h != nil {
-		h.tries++
-		h.retryAt = now.Add(backoff.Doubled(expiryPause, expiryMost, h.tries))
+		h.retry.Again(now, expiryPause, expiryMost)
 	}
 }
 
@@ -262,7 +261,7 @@ func (p *pendingEvents) due(
 			prolonged = append(prolonged, h.Entry)
 			continue
 		}
-		h.retryAt = now.Add(expiryPause)
+		h.retry.Until = now.Add(expiryPause)
 		due = append(due, h.Entry)
 	}
 	p.next = time.Time{}
@@ -276,7 +275,7 @@ func (p *pendingEvents) due(
 // returns false for a softly expired event. mu is held.
 func (p *pendingEvents) await(now time.Time, h *pendingEvent) bool {
 	if !h.Soft {
-		h.Deadline, h.retryAt = now.Add(p.cfg.Times.Hold), time.Time{}
+		h.Deadline, h.retry.Until = now.Add(p.cfg.Times.Hold), time.Time{}
 	}
 	return !h.Soft
 }
@@ -288,7 +287,7 @@ func (p *pendingEvents) prolong(now time.Time, h *pendingEvent) bool {
 	if h.Class == refplan.Relative || !d.After(now) {
 		return false
 	}
-	h.Deadline, h.retryAt = d, time.Time{}
+	h.Deadline, h.retry.Until = d, time.Time{}
 	return true
 }
 

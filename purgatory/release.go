@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
+	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
 
 // lockShare divides Timeout. The quotient is the wait of a release for the lock of its repository,
@@ -29,6 +30,22 @@ const (
 // crowdShare is the number of time budgets for which a release waits for busy git slots, while its
 // repository is locked.
 const crowdShare = 6
+
+// quickMoves is the maximum number of refs that a release in the quick lane moves, which takes
+// about 0.1 s. For thousands of refs git writes as many files, which takes seconds.
+const quickMoves = 100
+
+type budget struct {
+	share time.Duration // time of git in the repository, without waits for other releases
+	moves int           // refs in one transaction; 0: any number
+}
+
+func budgetOf(in workqueue.Lane, timeout time.Duration) budget {
+	if in == workqueue.Quick {
+		return budget{share: timeout / lockShare, moves: quickMoves}
+	}
+	return budget{share: timeout}
+}
 
 // release moves the refs of a repository to the newest authorized state with complete objects,
 // stores the events that need nothing any more, and returns the missing data. It may be called at
@@ -960,7 +977,7 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 	for _, ref := range refs {
 		err := p.refUpdater.repair(ctx, ref)
 		if err == nil {
-			_, err = p.release(ctx, ref, refplan.Reasons{Late: true}, slow.budget(p.cfg.fixed.Timeout))
+			_, err = p.release(ctx, ref, refplan.Reasons{Late: true}, budgetOf(workqueue.Slow, p.cfg.fixed.Timeout))
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
