@@ -20,30 +20,6 @@ func fetched(effects []Effect) (ids []string) {
 	return ids
 }
 
-// Ids were lost without a count if no relay was connected, or if their relay was forgotten.
-func TestNamedWithoutARelay(t *testing.T) {
-	for name, u := range map[string]graspsync.RelayURL{"any": {}, "one that is gone": relayURL(t, "gone")} {
-		t.Run(name, func(t *testing.T) {
-			p, a := newPlan(defaults()), relayURL(t, "a")
-			p.Step(start, full(repoRef("x"), []graspsync.RelayURL{a}))
-			require.Empty(t, p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(1)}}))
-			effects := connect(t, p, start, a)
-			require.Equal(t, []string{rootID(1).String()}, fetched(effects))
-			effects = p.Step(start, Named{Relay: u, IDs: []graspsync.EventID{rootID(2)}})
-			effects = append(effects, p.Step(start.Add(time.Second), Tick{})...)
-			if len(effects) == 0 { // all slots are busy
-				for id, b := range p.relays.byURL[a].pending.open {
-					if b.kind == NamedIDs {
-						effects = p.Step(start, Done{Relay: a, Epoch: p.relays.byURL[a].dial.epoch, Batch: id})
-						break
-					}
-				}
-			}
-			require.Equal(t, []string{rootID(2).String()}, fetched(effects))
-		})
-	}
-}
-
 // A relay that announced a thousand invented ids per batch made two other relays get requests for
 // all of them. These used up the room for real ids.
 func TestPromiseP37_MadeUpIDs(t *testing.T) {
