@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -154,77 +153,6 @@ func TestReconciledUpToACap(t *testing.T) {
 	assert.Zero(t, w.missing(b))
 	assert.Equal(t, 1, d.Report.Pages)
 	assert.Equal(t, 100, d.Report.Events)
-}
-
-// Events from other relays are part of the set. If the set may be cut, the page below all of them
-// is requested, and no event is fetched twice.
-func TestReconciledUpToACapWhileOthersBring(t *testing.T) {
-	const size = 1_500
-	for _, c := range []struct {
-		name     string
-		events   int
-		others   func(n int) bool
-		requests int // maximum number of REQs
-		looks    int
-		got      int
-	}{
-		{name: "the older half of all", events: size, others: func(n int) bool { return n >= size/2 }, requests: 4, looks: 1, got: size / 2},
-		{name: "all of all", events: size, others: func(int) bool { return true }, requests: 1, looks: 1},
-		{name: "all of what was cut", events: size + 50, others: func(int) bool { return true }, got: 51}, // its last event again
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := honest(t, offersNeg, 500, spaced(c.events, time.Second), nil)
-			w.negCap = size
-			number := make(map[string]int)
-			for i, ev := range w.events {
-				number[ev.ID] = i
-			}
-			w.others = func(ids []graspsync.EventID) {
-				for _, id := range ids {
-					if c.others(number[id.String()]) {
-						w.held[id.String()] = true
-						w.batches[w.nextID].held[id.String()] = true
-					}
-				}
-			}
-			d, b := w.fetchAll(plan.History, tagging("x"))
-			for _, ev := range w.events {
-				assert.True(t, b.got[ev.ID] || w.held[ev.ID])
-			}
-			assert.Len(t, b.got, c.got)
-			assert.Equal(t, plan.Complete, d.Result)
-			if c.requests > 0 {
-				assert.Equal(t, c.requests, w.sent[wire.TypeReq])
-				assert.Equal(t, c.looks, d.Report.Pages)
-			}
-		})
-	}
-}
-
-// The number of pages for all seconds of a batch is limited.
-func TestSecondsOfABatchAreBounded(t *testing.T) {
-	var events []*nostr.Event
-	for sec := range 30 {
-		for i := range 400 {
-			ev := event(len(events), -time.Hour-time.Duration(sec)*time.Second, fmt.Sprint("root", i%100))
-			ev.Kind = i % 7
-			events = append(events, ev)
-		}
-	}
-	w := honest(t, refusesNegErr, 5, events, nil)
-	parts := 0
-	w.refuse = func(r wire.Request) bool {
-		if f := r.Filters[0]; f.Since != nil && f.Until != nil && *f.Since == *f.Until {
-			parts++
-		}
-		return false
-	}
-	d, _ := w.fetchAll(plan.History, rootsFilter(100))
-	assert.Equal(t, plan.Gaps, d.Result)
-	assert.Equal(t, 2_000, parts)
-	assert.Greater(t, d.Report.Seconds, 15)
-	assert.Less(t, d.Report.Seconds, 30, "the first were proven")
-	assert.LessOrEqual(t, w.sent[wire.TypeReq], splitRequests+200)
 }
 
 // NIP-67: "finish" ends a walk and proves a second, "more" prevents both.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
@@ -119,23 +118,4 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, n)
-}
-
-// A known event that was not requested is a strike, as far as its head shows.
-func TestKnownEventThatWasNotAskedFor(t *testing.T) {
-	c := defaults()
-	c.Limits.NoNegentropy = true
-	s := New(c)
-	f := tagging("a")
-	f.Kinds = []int{1621}
-	ask := one[Send](t, s.Fetch(start, batchOf(1, plan.History, f))).Request
-	of := func(kind int) wire.Message {
-		ev := event(kind, -time.Hour, "")
-		ev.Kind = kind
-		return wire.Message{Type: wire.TypeEvent, Sub: ask.Sub, Known: true, Event: eventtest.Of(ev)}
-	}
-	assert.Len(t, only[Deliver](s.Receive(start, of(1621))), 1)
-	got := s.Receive(start, of(1))
-	assert.Empty(t, only[Deliver](got))
-	assert.Len(t, only[Strike](got), 1)
 }

@@ -114,20 +114,3 @@ func TestLiveEndedByRateLimitIsReported(t *testing.T) {
 	assert.Equal(t, plan.LiveID(7), one[LiveClosed](t, actions).Live)
 	assert.Len(t, only[RateLimited](actions), 1)
 }
-
-// A page repeated after a rate limit was counted together with its first part. The page size was
-// learned wrong, and full seconds were not noticed.
-func TestRepeatedPageCountsOnce(t *testing.T) {
-	s, r := paging(t)
-	for again := range 2 {
-		for n := range 7 {
-			s.Receive(start, eventMsg(r.Sub, event(n, -time.Duration(n)*time.Second, "x")))
-		}
-		if again == 0 {
-			s.Receive(start, closed(r.Sub, "rate-limited: slow down"))
-			r = sent(t, s.Tick(start.Add(65*time.Second)))
-		}
-	}
-	s.Receive(start.Add(65*time.Second), eose(r.Sub))
-	assert.Equal(t, 7, s.history.pageSize)
-}
