@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -188,37 +186,6 @@ func TestParseKeepsNothingOfTheBuffer(t *testing.T) {
 	}
 }
 
-// Whatever a message is made of, reading it takes memory in proportion to it.
-func TestParseMemory(t *testing.T) {
-	const size = 500_000
-	fill := func(unit string) string { return strings.TrimSuffix(strings.Repeat(unit, size/len(unit)), ",") }
-	f := fields()
-	frames := map[string][]byte{}
-	f["tags"] = "[[" + fill(`"",`) + "]]"
-	frames["values"] = frameOf(f)
-	f["tags"] = "[" + fill(`[],`) + "]"
-	frames["tags"] = frameOf(f)
-	f["tags"] = "[]"
-	f["x"] = "[" + fill("1,") + "]"
-	frames["unknown"] = frameOf(f)
-	delete(f, "x")
-	f["content"] = `"` + fill(`\u00e9`) + `"`
-	frames["escapes"] = frameOf(f)
-	frames["notice"] = []byte(`["NOTICE","` + fill(`\ud83d`) + `"]`)
-	frames["nested"] = []byte(`["NOTICE",` + fill(`[`))
-	frames["payload"] = []byte(`["NEG-MSG","1","` + fill(`00`) + `"]`)
-	frames["hints"] = []byte(`["EOSE","1",[` + fill(`"finish",`) + `]]`)
-	frames["keys"] = []byte(`["EVENT","1",{` + fill(`"\n":1,`) + `}]`)
-	for name, frame := range frames {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		m, _ := wire.Parse(frame)
-		runtime.ReadMemStats(&after)
-		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(24*len(frame)+64<<10), name)
-		runtime.KeepAlive(m)
-	}
-}
-
 // Real announcements and states: ids and signatures are valid only if every
 // character arrives as its author wrote it.
 func TestParseRealEvents(t *testing.T) {
@@ -262,47 +229,6 @@ func TestParseAgreesWithOthers(t *testing.T) {
 		naive, ok := naiveEvent([]byte(text))
 		require.True(t, ok, text)
 		require.Equal(t, naive, *m.Event.Event, text)
-	}
-}
-
-// Of an event that is known no more is read than is said, however it is written; and it must be
-// an event all the same.
-func TestParseNew(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 2000 {
-		ev := randomEvent(r)
-		ev.ID, ev.PubKey, ev.Sig = randomHex(r, 64), randomHex(r, 64), randomHex(r, 128)
-		frame := []byte(`["EVENT","1",` + spell(r, &ev, true) + `]`)
-		all, err := wire.Parse(frame)
-		require.NoError(t, err)
-
-		var asked []graspsync.EventID
-		answer := false
-		known := func(id graspsync.EventID) bool {
-			asked = append(asked, id)
-			return answer
-		}
-		m, err := wire.ParseNew(frame, known)
-		require.NoError(t, err)
-		require.Equal(t, all, m)
-
-		answer = true
-		m, err = wire.ParseNew(frame, known)
-		require.NoError(t, err)
-		all.Known = true
-		all.Event.Event = &nostr.Event{ID: ev.ID, PubKey: ev.PubKey, CreatedAt: ev.CreatedAt, Kind: ev.Kind}
-		require.Equal(t, all, m)
-		require.Equal(t, []graspsync.EventID{all.Event.ID, all.Event.ID}, asked)
-
-		_, err = wire.ParseNew(frame[:r.IntN(len(frame))], known)
-		require.ErrorIs(t, err, wire.ErrMalformed)
-	}
-	everything := func(graspsync.EventID) bool { return true }
-	for name := range fields() {
-		f := fields()
-		delete(f, name)
-		_, err := wire.ParseNew(frameOf(f), everything)
-		require.ErrorIs(t, err, wire.ErrMalformed, name)
 	}
 }
 
