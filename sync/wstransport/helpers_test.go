@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,7 +94,6 @@ func receiveError(t testing.TB, c relaysync.Conn) error {
 
 var (
 	closeRequest = wire.Request{Type: wire.TypeClose, Sub: "x"}
-	allNotes     = wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{{Kinds: []int{1}}}}
 )
 
 func relayURL(t testing.TB, s string) graspsync.RelayURL {

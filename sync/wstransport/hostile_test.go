@@ -118,32 +118,6 @@ func TestHostileCompressionBomb(t *testing.T) {
 	assert.ErrorContains(t, receiveError(t, c), "read limited")
 }
 
-func TestCompression(t *testing.T) {
-	text := `["NOTICE","` + strings.Repeat("compress me ", 20) + `"]`
-	for _, mode := range []websocket.CompressionMode{
-		websocket.CompressionContextTakeover, websocket.CompressionNoContextTakeover, websocket.CompressionDisabled,
-	} {
-		requests := make(chan string, 1)
-		u := wsServer(t, &websocket.AcceptOptions{CompressionMode: mode, CompressionThreshold: 1}, func(ctx context.Context, ws *websocket.Conn) {
-			for range 3 {
-				if err := ws.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
-					return
-				}
-			}
-			_, request, _ := ws.Read(ctx)
-			requests <- string(request)
-		})
-		c := dial(t, newTransport(t), u)
-		for range 3 {
-			m := receive(t, c)
-			assert.Equal(t, strings.Repeat("compress me ", 20), m.Text)
-			assert.Equal(t, len(text), m.Size, "sizes are those after inflation")
-		}
-		require.NoError(t, c.Send(testContext(t), allNotes))
-		assert.Equal(t, `["REQ","x",{"kinds":[1]}]`, <-requests)
-	}
-}
-
 func TestHostileProtocolErrors(t *testing.T) {
 	for name, bytes := range map[string]string{
 		"noise":                "\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8 this is not a websocket",

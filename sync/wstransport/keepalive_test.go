@@ -75,20 +75,6 @@ func TestBusyOwnerIsNotCutOff(t *testing.T) {
 	require.NoError(t, c.Send(testContext(t), closeRequest))
 }
 
-// A relay that falls silent while its messages wait is found out when they are
-// taken, not before.
-func TestSilenceBehindAMessage(t *testing.T) {
-	var frames counter
-	u := rawServer(t, func(p peer) {
-		_ = p.frame(fin|opText, `["NOTICE","then silence"]`)
-		frames.count(p, false)
-	})
-	c := dial(t, newTransport(t, quick), u)
-	require.Eventually(t, func() bool { return frames[opPong].Load() >= 10 }, patience, time.Millisecond)
-	assert.Equal(t, "then silence", receive(t, c).Text)
-	assert.ErrorContains(t, receiveError(t, c), "silent")
-}
-
 // A large message over a slow link takes longer than the relay has to answer a
 // ping, and the answer can only come after it.
 func TestSlowMessageIsASignOfLife(t *testing.T) {
