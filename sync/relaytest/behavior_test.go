@@ -1,7 +1,6 @@
 package relaytest_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,45 +123,6 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// A drip must not delay other subscriptions.
-func TestDripBesideOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Link: relaytest.Link{Drip: time.Hour}})
-		r.Publish(notes(alice, 1, 3)...)
-		c := connect(t, r)
-		c.req(kind1)
-		c.req(limit(0))
-		assert.Equal(t, []string{"s1 3", "s2 EOSE", "s1 2"}, c.script(3))
-	})
-}
-
-func TestEndlessEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Hostility: relaytest.Hostility{EndlessEvents: time.Second}})
-		c := connect(t, r)
-		start := time.Now()
-		f := nostr.Filter{Kinds: []int{1621}, Tags: nostr.TagMap{"a": {"x", "y"}}, Since: ts(100), Until: ts(105)}
-		c.req(f)
-		seen := map[string]bool{}
-		for range 10 {
-			m := c.receive()
-			require.True(t, f.Matches(m.Event.Event), "%v", m.Event)
-			ok, err := m.Event.CheckSignature()
-			require.NoError(t, err)
-			assert.True(t, ok && m.Event.CheckID())
-			seen[m.Event.ID.String()] = true
-		}
-		assert.Len(t, seen, 10)
-		assert.Equal(t, 9*time.Second, since(start))
-		r.Update(func(b *relaytest.Behavior) {
-			b.Endless = func(n int, _ nostr.Filter) *nostr.Event { return notes(alice, n, 1)[0] }
-		})
-		c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
-		c.req(kind1)
-		assert.Equal(t, []string{"s2 0", "s2 1"}, c.script(2))
-	})
-}
-
 func TestForgeries(t *testing.T) {
 	for _, key := range []*relaytest.Key{alice, relaytest.NewKey("alice")} {
 		ev := key.Event(1, 1, "x")
@@ -208,60 +168,6 @@ func TestForgeries(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestCutting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{CutAfter: 2, Cuts: 2})
-		r.Publish(notes(alice, 1, 3)...)
-		for i := range 3 {
-			c := connect(t, r)
-			c.req(kind1)
-			want := []string{"s1 3", "s1 2", "END"}
-			if i == 2 { // enough cuts
-				want = []string{"s1 3", "s1 2", "s1 1", "s1 EOSE"}
-			}
-			assert.Equal(t, want, c.rest())
-		}
-		assert.Zero(t, r.Connections().Open)
-
-		c := connect(t, r)
-		r.SetDown(true)
-		_, err := c.Receive(t.Context())
-		require.ErrorIs(t, err, relaysync.ErrClosed)
-		_, err = r.Dial(t.Context())
-		require.ErrorIs(t, err, relaytest.ErrDown)
-		assert.True(t, r.Behavior().Down)
-		r.SetDown(false)
-		connect(t, r)
-	})
-}
-
-func TestSendBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Link: relaytest.Link{StopReading: true}})
-		c := connect(t, r)
-		time.AfterFunc(time.Minute, func() {
-			r.Update(func(b *relaytest.Behavior) { b.StopReading = false })
-		})
-		start := time.Now()
-		c.req(kind1)
-		assert.Equal(t, time.Minute, since(start))
-		assert.Equal(t, []string{"s1 EOSE"}, c.script(1))
-
-		// A relay whose answers are not read stops reading.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		n := 0
-		for ; ; n++ {
-			if err := c.Send(ctx, wire.Request{Type: wire.TypeReq, Sub: "x", Filters: []nostr.Filter{kind1}}); err != nil {
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				break
-			}
-			c.send(wire.Request{Type: wire.TypePublish, Event: notes(alice, n, 1)[0]})
-		}
-		assert.Less(t, n, 1000)
-	})
 }
 
 func TestAuth(t *testing.T) {

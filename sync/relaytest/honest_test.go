@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -142,31 +141,6 @@ func TestDeletion(t *testing.T) {
 	r.Remove(issue.ID, "unknown")
 	assert.Len(t, r.Events(), 2)
 	assert.Equal(t, 1, r.Publish(issue), "what is merely lost may come back")
-}
-
-func TestNetwork(t *testing.T) {
-	net := relaytest.NewNetwork()
-	b := net.Add("WSS://b.example:443/", relaytest.Behavior{})
-	a := net.Add("a.example", relaytest.Behavior{Down: true})
-	assert.Equal(t, []*relaytest.Relay{a, b}, net.Relays())
-	assert.Same(t, b, net.Relay(b.URL()))
-	assert.Panics(t, func() { net.Add("wss://b.example", relaytest.Behavior{}) })
-	assert.Panics(t, func() { net.Add("https://b.example", relaytest.Behavior{}) })
-
-	c, err := net.Dial(t.Context(), b.URL())
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, c.Close()) }()
-	c2, err := net.Dial(t.Context(), a.URL())
-	require.ErrorIs(t, err, relaytest.ErrDown)
-	assert.Nil(t, c2, "a nil pointer in an interface is not nil")
-	nowhere, err := graspsync.ParseRelayURL("wss://nowhere.example")
-	require.NoError(t, err)
-	_, err = net.Dial(t.Context(), nowhere)
-	require.ErrorIs(t, err, relaytest.ErrNoRelay)
-	assert.Equal(t, []graspsync.RelayURL{nowhere}, net.Misdials())
-
-	require.NoError(t, c.Send(t.Context(), wire.Request{Type: wire.TypeReq, Sub: "x"}))
-	assert.Len(t, net.Violations(), 1)
 }
 
 func TestInspection(t *testing.T) {

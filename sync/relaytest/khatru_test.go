@@ -59,64 +59,6 @@ func TestKhatruPolicies(t *testing.T) {
 	}
 }
 
-// The filters of all connections count: a burst of 100, then 20 a minute.
-func TestKhatruRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.KhatruDefaults())
-		c, other := connect(t, r), connect(t, r)
-		const words = "CLOSED rate-limited: there is a bug in the client, no one should be making so many requests"
-		for range 49 {
-			c.req(kind1, kind1)
-			c.receive()
-		}
-		other.req(kind1)
-		other.req(kind1)
-		other.script(2)
-		c.req(kind1)
-		assert.Contains(t, render(c.receive()), words)
-		c.req(limit(0))
-		assert.Contains(t, render(c.receive()), "EOSE", "what is only live is free")
-		time.Sleep(time.Minute)
-		for range 20 {
-			c.req(kind1)
-			require.Contains(t, render(c.receive()), "EOSE")
-		}
-		c.req(kind1)
-		assert.Contains(t, render(c.receive()), words)
-	})
-}
-
-func TestKhatruAuth(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := relaytest.Khatru()
-		b.Auth, b.Negentropy = relaytest.AuthRequired, relaytest.NegOn
-		c := connect(t, relay(b))
-		c.req(kind1)
-		c.neg("n")
-		c.req(limit(0))
-		assert.Equal(t, []string{
-			"AUTH challenge-1", "s1 CLOSED auth-required: all requests must be authenticated",
-			"AUTH challenge-1", "n NEG-ERR auth-required: all requests must be authenticated 0",
-			"s2 EOSE",
-		}, c.script(5), "no challenge before, and always the same one")
-		for _, test := range []struct {
-			challenge string
-			ago       time.Duration
-			words     string
-		}{
-			{"challenge-2", 0, "OK false error: failed to authenticate"},
-			{"challenge-1", 11 * time.Minute, "OK false error: failed to authenticate"},
-			{"challenge-1", 10 * time.Minute, "OK true "},
-		} {
-			ev := alice.Event(at(test.ago), 22242, "", nostr.Tag{"challenge", test.challenge}, nostr.Tag{"relay", "wss://a.example"})
-			c.send(wire.Request{Type: wire.TypeAnswer, Event: ev})
-			assert.Equal(t, test.words, render(c.receive()))
-		}
-		c.req(kind1)
-		assert.Equal(t, "s3 EOSE", render(c.receive()))
-	})
-}
-
 func TestKhatruNegentropy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay(relaytest.Khatru())

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -135,37 +134,4 @@ func TestNegentropyHostileAnswers(t *testing.T) {
 			require.Fail(t, "the session went on for ever")
 		})
 	}
-}
-
-func TestNegentropySessionLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Reconciling: relaytest.Reconciling{NegTimeout: 7 * time.Second, NegRounds: 3}})
-		c := connect(t, r)
-		step := func() string {
-			c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}})
-			return render(c.receive())
-		}
-		open := func() string {
-			c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
-			return render(c.receive())
-		}
-		const ok, gone = "n NEG-MSG 61", "n NEG-ERR closed: unknown subscription handle 0"
-		assert.Equal(t, gone, step())
-		assert.Equal(t, ok, open())
-		time.Sleep(7 * time.Second)
-		assert.Equal(t, ok, step())
-		time.Sleep(8 * time.Second)
-		assert.Equal(t, gone, step())
-		assert.Equal(t, ok, open())
-		assert.Equal(t, []string{ok, ok, gone}, []string{step(), step(), step()})
-		assert.Equal(t, ok, open())
-		c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x60, 1}})
-		_ = c.receive()
-		c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61, 0xff}})
-		assert.Equal(t, "n NEG-ERR PROTOCOL-ERROR 0", render(c.receive()))
-		assert.Equal(t, gone, step())
-		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "m", Payload: []byte{0x61}})
-		c.send(wire.Request{Type: wire.TypeNegClose, Sub: "n"})
-		assert.Empty(t, c.rest())
-	})
 }

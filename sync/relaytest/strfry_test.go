@@ -13,34 +13,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// With too many subscriptions, a REQ gets stored events and no live events.
-func TestStrfrySubscriptions(t *testing.T) {
-	for name, test := range map[string]struct {
-		behavior relaytest.Behavior
-		most     int
-	}{
-		"1.1.1":   {relaytest.Strfry(), 200},
-		"nos.lol": {relaytest.StrfryNosLol(), 20},
-		"damus":   {relaytest.StrfryDamus(), 200},
-		"primal":  {relaytest.StrfryPrimal(), 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.most, test.behavior.Info.MaxSubscriptions)
-			r := relay(test.behavior)
-			r.Publish(notes(alice, 1, 1)...)
-			c := connect(t, r)
-			c.open(test.most)
-			id := c.req(kind1)
-			assert.Equal(t, []string{id + " 1", id + " EOSE", "NOTICE ERROR: too many concurrent REQs"}, c.script(3))
-			assert.Len(t, r.Subscriptions(), test.most)
-			c.send(wire.Request{Type: wire.TypeClose, Sub: "s1"})
-			id = c.req(kind1)
-			assert.Equal(t, []string{id + " 1", id + " EOSE"}, c.script(2))
-			assert.Len(t, r.Subscriptions(), test.most)
-		})
-	}
-}
-
 func TestStrfryRequests(t *testing.T) {
 	same := func(n int, f nostr.Filter) []nostr.Filter {
 		fs := make([]nostr.Filter, n)
