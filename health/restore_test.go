@@ -63,62 +63,6 @@ func TestExportImport(t *testing.T) {
 	})
 }
 
-func TestRestore(t *testing.T) {
-	c := Config{}.withDefaults()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
-	now := at(100 * time.Hour)
-	for _, tc := range []struct {
-		name     string
-		in       Record
-		failures int
-		next     time.Time
-		state    State
-	}{
-		{"nothing", Record{}, 0, time.Time{}, Disconnected},
-		{"negative numbers", Record{Failures: -3, Up: -1, Down: -1}, 0, time.Time{}, Disconnected},
-		{"failures without times", Record{Failures: 3}, 3, now.Add(20 * time.Second), Degraded},
-		{"failures without end", Record{Failures: 1 << 62}, 1 << 30, now.Add(time.Hour), Degraded},
-		{
-			"in backoff", Record{Failures: 10, FailingSince: at(99 * time.Hour), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(40 * time.Minute)},
-			10, now.Add(40 * time.Minute), Degraded,
-		},
-		{
-			"dead", Record{Failures: 40, FailingSince: at(0), LastFailure: now, LastAttempt: now, NextAttempt: now.Add(24 * time.Hour)},
-			40, now.Add(24 * time.Hour), Dead,
-		},
-		{
-			"next attempt in ten years", Record{Failures: 2, FailingSince: now, LastFailure: now, NextAttempt: now.Add(backoff.Longest)},
-			2, now.Add(66 * time.Minute), Degraded,
-		},
-		{
-			"the same, dead", Record{Failures: 2, FailingSince: at(0), LastFailure: now, NextAttempt: now.Add(backoff.Longest)},
-			2, now.Add(24*time.Hour + 24*time.Hour/10), Dead,
-		},
-		{
-			"everything in the future", Record{Failures: 2, FailingSince: now.Add(1), LastFailure: now.Add(2), LastAttempt: now.Add(3), RateLimitedUntil: now.Add(backoff.Longest)},
-			2, now.Add(time.Minute), Degraded,
-		},
-		{"times before there were clocks", Record{Failures: 1, LastFailure: time.Unix(-1, 0), NextAttempt: time.Unix(-1, 0)}, 1, now.Add(5 * time.Second), Degraded},
-		{"next attempt before there were clocks", Record{NextAttempt: time.Unix(-1, 0)}, 0, time.Time{}, Disconnected},
-		{"dialing without a time", Record{Dialing: true}, 1, now.Add(5 * time.Second), Degraded},
-		{"dialing", Record{Dialing: true, LastAttempt: now.Add(-time.Second)}, 1, now.Add(59 * time.Second), Degraded},
-		{"dialing, long ago", Record{Dialing: true, LastAttempt: at(0)}, 1, at(time.Minute), Degraded},
-		{"connected", Record{LastAttempt: now.Add(-time.Second), ConnectedAt: now.Add(-time.Second)}, 1, now.Add(59 * time.Second), Degraded},
-		{"connected, had held", Record{LastAttempt: at(0), ConnectedAt: at(0), Held: true}, 0, at(time.Minute), Disconnected},
-		{"held, but not connected", Record{Held: true, Dialing: true, LastAttempt: at(0)}, 1, at(time.Minute), Degraded},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := c.restore(tc.in, now, 0)
-			assert.Equal(t, tc.failures, r.Failures)
-			assert.Equal(t, tc.next, r.next())
-			assert.Equal(t, tc.state, c.state(r, now.Add(c.mostRateLimit())))
-			assert.False(t, r.inUse() || r.Held)
-			assert.False(t, r.RateLimitedUntil.After(now.Add(c.mostRateLimit())))
-			assert.True(t, r.Up >= 0 && r.Down >= 0)
-		})
-	}
-}
-
 // Up to three clean stops in ten minutes allow an immediate attempt. Then the count starts again.
 func TestCleanRestartsWithinTenMinutes(t *testing.T) {
 	c := Config{}.withDefaults()

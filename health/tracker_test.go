@@ -38,78 +38,6 @@ func tracker(t testing.TB, c health.Config) *health.RelayHealthTracker {
 
 var errRefused = errors.New("connection refused")
 
-func TestTrackerLifeOfARelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
-		begin := time.Now()
-		after := func(d time.Duration) time.Time { return begin.Add(d) }
-
-		assert.Equal(t, health.Status{State: health.Disconnected}, tr.Status(u))
-		assert.True(t, tr.NextAttempt(u).IsZero(), "never tried: now")
-		assert.False(t, tr.KnownGood(u))
-		assert.Zero(t, tr.Len(), "asking creates no record")
-
-		tr.Attempt(u)
-		time.Sleep(time.Second)
-		tr.Failed(u, errRefused)
-		assert.Equal(t, after(6*time.Second), tr.NextAttempt(u))
-
-		time.Sleep(5 * time.Second)
-		tr.Attempt(u)
-		tr.Connected(u)
-		assert.Equal(t, health.Status{
-			State: health.Degraded, Connected: true, Failures: 1,
-			FailingSince: after(time.Second), LastFailure: after(time.Second), LastAttempt: after(6 * time.Second),
-			ConnectedSince: after(6 * time.Second), LastError: "connection refused",
-			Attempts: 2, Connections: 1, FailedAttempts: 1, Downtime: 6 * time.Second,
-		}, tr.Status(u))
-
-		// No timer runs. The state changes after a minute when it is read.
-		time.Sleep(time.Minute - 1)
-		assert.False(t, tr.KnownGood(u))
-		assert.Equal(t, 1, tr.Status(u).Failures)
-		time.Sleep(time.Nanosecond)
-		assert.True(t, tr.KnownGood(u))
-		assert.Zero(t, tr.Status(u).Failures)
-		assert.Equal(t, health.Degraded, tr.Status(u).State)
-		assert.Equal(t, after(66*time.Second), tr.Status(u).LastSuccess)
-		time.Sleep(4 * time.Minute)
-		assert.Equal(t, health.Healthy, tr.Status(u).State)
-
-		tr.RateLimited(u, time.Time{})
-		assert.Equal(t, health.RateLimited, tr.Status(u).State)
-		assert.Equal(t, after(306*time.Second+65*time.Second), tr.Status(u).RateLimitedUntil)
-		time.Sleep(65 * time.Second)
-		assert.Equal(t, health.Healthy, tr.Status(u).State)
-		assert.True(t, tr.Status(u).RateLimitedUntil.IsZero())
-
-		// The pause is longer after repeated complaints, but limited to an hour.
-		tr.RateLimited(u, time.Now().Add(130*time.Second))
-		assert.Equal(t, 130*time.Second, time.Until(tr.Status(u).RateLimitedUntil))
-		tr.RateLimited(u, time.Now().Add(100*time.Hour))
-		assert.Equal(t, time.Hour, time.Until(tr.Status(u).RateLimitedUntil))
-		tr.RateLimited(u, time.Now().Add(time.Second))
-		assert.Equal(t, 65*time.Second, time.Until(tr.Status(u).RateLimitedUntil))
-		time.Sleep(65 * time.Second)
-
-		tr.Lost(u, errors.New("EOF"))
-		assert.Equal(t, health.Disconnected, tr.Status(u).State)
-		assert.False(t, tr.NextAttempt(u).After(time.Now().Add(time.Second)))
-		assert.Equal(t, "connection refused", tr.Status(u).LastError, "a drop that is no failure is no error")
-		tr.Attempt(u)
-		tr.Connected(u)
-		assert.EqualValues(t, 1, tr.Status(u).Reconnects)
-
-		time.Sleep(time.Minute)
-		tr.Forget(u)
-		tr.Forget(u)
-		assert.Equal(t, health.Status{State: health.Disconnected}, tr.Status(u))
-		tr.Lost(u, nil)
-		tr.Closed(u)
-		assert.Zero(t, tr.Len(), "the end of a forgotten connection brings nothing back")
-	})
-}
-
 func TestTrackerHostile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, u := tracker(t, health.Config{}), relay(t, "wss://relay.example.com")
@@ -182,21 +110,6 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 			assert.Equal(t, 1, n, "wanted again")
 		})
 	}
-}
-
-// Records of forgotten relays are evicted first.
-func TestForgottenRelaysAreDroppedFirst(t *testing.T) {
-	tr := tracker(t, health.Config{MaxRecords: 2})
-	a, b, c := relay(t, "wss://a.example"), relay(t, "wss://b.example"), relay(t, "wss://c.example")
-	for _, u := range []graspsync.RelayURL{a, b} {
-		tr.Attempt(u)
-		tr.Failed(u, nil)
-	}
-	tr.Forget(b)
-	tr.Attempt(c)
-	assert.Equal(t, 1, tr.Status(a).Failures)
-	assert.Zero(t, tr.Status(b).Failures)
-	assert.EqualValues(t, 1, tr.Dropped())
 }
 
 // Trap T1 with a tracker: a relay that is down for the first ten days is connected at the first
