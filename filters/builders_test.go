@@ -265,26 +265,6 @@ func TestTrapP28_EmptyListNeverOnTheWire(t *testing.T) {
 	}
 }
 
-func TestByID(t *testing.T) {
-	ids := eventIDs(7)
-	in := slices.Concat(ids[3:], ids, ids[:2])
-	fs := filters.ByID(in, 3)
-	require.Len(t, fs, 3)
-	var got []string
-	for i, f := range fs {
-		assert.Len(t, f.IDs, []int{3, 3, 1}[i])
-		assert.Equal(t, len(f.IDs), f.Limit)
-		got = append(got, f.IDs...)
-	}
-	var want []string
-	for _, id := range slices.Concat(ids[3:], ids[:3]) {
-		want = append(want, id.String())
-	}
-	assert.Equal(t, want, got, "in the order given, each once")
-	assert.Len(t, filters.ByID(eventIDs(101), 0), 2)
-	assert.Len(t, filters.ByID(eventIDs(101), -1)[0].IDs, filters.MaxValues)
-}
-
 func TestLiveAndBetween(t *testing.T) {
 	f := nostr.Filter{
 		Kinds: []int{1}, Tags: nostr.TagMap{"e": {"x"}},
@@ -308,36 +288,6 @@ func TestLiveAndBetween(t *testing.T) {
 	bounded := filters.Between(f, &since, nil, 0)
 	since = 2
 	assert.EqualValues(t, 1, *bounded.Since)
-}
-
-func TestWithKinds(t *testing.T) {
-	f := filters.WithKinds(nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}})
-	assert.Equal(t, filters.RelatedKinds(), f.Kinds)
-	assert.True(t, slices.IsSorted(f.Kinds))
-	assert.Len(t, slices.Compact(f.Kinds), len(filters.RelatedKinds()))
-	assert.True(t, slices.IsSorted(filters.Kinds()))
-	for _, kind := range filters.Kinds() {
-		assert.Contains(t, f.Kinds, kind)
-	}
-	assert.Equal(t, filters.Layer1(), filters.WithKinds(filters.Layer1()))
-	for _, kind := range []int{5, 1111, 1617, 1618, 1619, 1621, 1630, 1633, 30617, 30618} {
-		assert.Contains(t, f.Kinds, kind)
-	}
-	f.Kinds[0] = 0
-	assert.NotContains(t, filters.Kinds(), 0)
-}
-
-func TestWithoutNotes(t *testing.T) {
-	f := filters.WithoutNotes(nostr.Filter{Tags: nostr.TagMap{"e": {"x"}}})
-	assert.Equal(t, filters.RelatedKinds()[1:], f.Kinds)
-	kinds := []int{1, 5, 30617}
-	assert.Equal(t, []int{5, 30617}, filters.WithoutNotes(nostr.Filter{Kinds: kinds}).Kinds)
-	assert.Equal(t, []int{1, 5, 30617}, kinds)
-	assert.Equal(t, filters.Layer1(), filters.WithoutNotes(filters.Layer1()))
-	assert.True(t, filters.Empty(filters.WithoutNotes(nostr.Filter{Kinds: []int{1}})))
-	of := nostr.Filter{Kinds: kinds, Authors: []string{"x"}}
-	assert.Equal(t, of, filters.WithoutNotes(of))
-	assert.Nil(t, filters.WithoutNotes(nostr.Filter{Authors: []string{"x"}}).Kinds)
 }
 
 // A relay that wants kinds was not asked for notes, reactions, zaps, labels, releases or what
