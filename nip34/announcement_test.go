@@ -111,16 +111,6 @@ func TestTrapD1_SpellingsCountOnce(t *testing.T) {
 	assert.Equal(t, 2, a.DroppedRelays, "the spellings that came when the list was full")
 }
 
-func TestParseAnnouncementBoundsMaintainers(t *testing.T) {
-	tag := nostr.Tag{"maintainers"}
-	for i := range 1000 {
-		tag = append(tag, key(i).String())
-	}
-	a := announcement(t, key(5000), nostr.Tag{"d", "x"}, tag)
-	assert.Len(t, a.Maintainers, MaxMaintainers)
-	assert.Equal(t, 1000-MaxMaintainers, a.DroppedMaintainers)
-}
-
 func TestRealEvents(t *testing.T) {
 	us, err := ParseIdentity("gitnostr.com")
 	require.NoError(t, err)

@@ -508,38 +508,6 @@ func TestAuthorityIsBounded(t *testing.T) {
 	assert.Empty(t, a.Members())
 }
 
-// The history of a role can be read.
-func TestParseRole(t *testing.T) {
-	k := key(3).String()
-	for text, c := range map[string]struct {
-		want   Role
-		bounds []uint64
-		ok     bool
-	}{
-		"m " + k:                           {Role{CoMaintainer, key(3), Active}, nil, true},
-		"M " + k + " 5":                    {Role{Lead, key(3), Active}, []uint64{5}, true},
-		"o " + k + " 5 6":                  {Role{Moderator, key(3), Ended}, []uint64{5, 6}, true},
-		"m " + k + " 5 6 7":                {Role{CoMaintainer, key(3), Active}, []uint64{5, 6, 7}, true},
-		"m " + k + " 6 5":                  {Role{CoMaintainer, key(3), Ended}, []uint64{6, 5}, true},
-		"m " + k + " 5 defer":              {Role{CoMaintainer, key(3), Deferred}, []uint64{5}, true},
-		"m " + k + " defer":                {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + k + " 5 defer 7":            {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + k + " 5 defer 7 8":          {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + k + " x defer":              {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + k + " +5":                   {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + k + " 18446744073709551615": {Role{CoMaintainer, key(3), Active}, []uint64{1<<64 - 1}, true},
-		"m " + k + " 18446744073709551616": {Role{CoMaintainer, key(3), Malformed}, nil, true},
-		"m " + NPub(key(3)):                {},
-		"m":                                {},
-		"u " + k:                           {},
-	} {
-		role, bounds, ok := ParseRole(strings.Split(text, " "))
-		assert.Equal(t, c.want, role, text)
-		assert.Equal(t, c.bounds, bounds, text)
-		assert.Equal(t, c.ok, ok, text)
-	}
-}
-
 func FuzzRoles(f *testing.F) {
 	k, o := key(0).String(), key(1).String()
 	f.Add("M\t" + k + "\nm\t" + o + "\t5\t6\no\t" + o)
@@ -626,62 +594,4 @@ func TestWhoHasASayIsNotPassedOver(t *testing.T) {
 		assert.Equal(t, want, got, name)
 		assert.True(t, full, name)
 	}
-}
-
-// A crowd is bounded, whatever it does: whoever has a say keeps their place, as does the answer
-// to who is wanted once those are gone who are not.
-func TestWhoIsNotWantedIsNotMissed(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(7, 8))
-	full, members := 0, 0
-	for range 2000 {
-		var all []*Announcement
-		n := 2 + rnd.IntN(12)
-		for by := range n {
-			if rnd.IntN(4) > 0 {
-				a := lists(by)
-				for range rnd.IntN(7) {
-					a.Maintainers = append(a.Maintainers, key(rnd.IntN(2*n)))
-				}
-				slices.SortFunc(a.Maintainers, graspsync.PubKey.Compare)
-				a.Maintainers = slices.Compact(a.Maintainers)
-				if rnd.IntN(5) == 0 && len(a.Maintainers) > 0 {
-					a.Leads = a.Maintainers[:1]
-				}
-				all = append(all, a)
-			}
-		}
-		var owners []graspsync.PubKey
-		for _, a := range all {
-			if rnd.IntN(3) == 0 {
-				owners = append(owners, a.Ref.Owner)
-			}
-		}
-		most := Bounds{Each: 1 + rnd.IntN(6), Sure: rnd.IntN(3), All: rnd.IntN(12)}
-		f := Membership{}.Family("x", all)
-		wanted, more := f.Wanted(owners, most)
-		require.LessOrEqual(t, len(wanted), max(most.All, most.Sure*len(owners)))
-		if more {
-			full++
-		}
-		for _, owner := range owners {
-			a := f.Authority(graspsync.RepoRef{Owner: owner, Identifier: "x"})
-			if len(a.Way)-1+len(a.Members()) > most.Each || len(owners) > 1 && more {
-				continue
-			}
-			members += len(a.Members())
-			for who := range a.Members() {
-				require.True(t, who == owner || wanted[who] != (graspsync.PubKey{}) || most.All < len(a.Way)+len(a.Members()))
-			}
-		}
-		kept := slices.DeleteFunc(all, func(a *Announcement) bool {
-			_, is := wanted[a.Ref.Owner]
-			return !is && !slices.Contains(owners, a.Ref.Owner)
-		})
-		again, _ := Membership{}.Family("x", kept).Wanted(owners, most)
-		for who := range wanted {
-			require.Contains(t, again, who)
-		}
-	}
-	assert.Greater(t, full, 300)
-	assert.Greater(t, members, 300)
 }

@@ -2,8 +2,6 @@ package nip34
 
 import (
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -79,20 +77,4 @@ func FuzzParsePullRequest(f *testing.F) {
 		require.LessOrEqual(t, len(p.Repos), MaxRepos)
 		require.LessOrEqual(t, len(p.Clones), MaxListed)
 	})
-}
-
-// Clone URLs that are of no use, and those beyond the bound, are counted.
-func TestPullRequestCountsClones(t *testing.T) {
-	ev := pullRequest()
-	ev.Tags = slices.DeleteFunc(ev.Tags, func(tag nostr.Tag) bool { return tag[0] == "clone" })
-	tag := nostr.Tag{"clone", "ssh://other.example/x.git"}
-	for i := range MaxListed + 3 {
-		tag = append(tag, fmt.Sprintf("https://other.example/%d.git", i))
-	}
-	ev.Tags = append(ev.Tags, tag)
-	p, err := ParsePullRequest(eventtest.Of(ev))
-	require.NoError(t, err)
-	require.Len(t, p.Clones, MaxListed)
-	require.Equal(t, 3, p.DroppedClones)
-	require.Equal(t, 1, p.UnusableClones)
 }

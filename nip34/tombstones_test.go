@@ -6,7 +6,6 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
@@ -15,30 +14,6 @@ import (
 func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
 	ev.CreatedAt = t
 	return ev
-}
-
-func TestDeletes(t *testing.T) {
-	ids, coords := Deletes(eventtest.Of(event(5, key(1), nostr.Tag{"e"}, nostr.Tag{"e", eventID(2).String()}, nostr.Tag{"e", "x"},
-		nostr.Tag{"a", "1:" + key(1).String() + ":"}, nostr.Tag{"a", "1:" + key(2).String() + ":"}, nostr.Tag{"a", "x"}, nostr.Tag{})))
-	assert.Equal(t, []graspsync.EventID{eventID(2)}, ids)
-	assert.Equal(t, []graspsync.Address{{Kind: 1, Author: key(1)}}, coords)
-	ids, coords = Deletes(eventtest.Of(event(1, key(1), nostr.Tag{"e", eventID(2).String()})))
-	assert.Empty(t, ids)
-	assert.Empty(t, coords)
-}
-
-func TestVanishes(t *testing.T) {
-	us, err := ParseIdentity("grasp.example", "wss://other.example:8444")
-	require.NoError(t, err)
-	for value, want := range map[string]bool{
-		"ALL_RELAYS": true, "all_relays": false, "wss://grasp.example": true, "WSS://Grasp.Example:443/": true, "wss://grasp.example/x": false,
-		"wss://evil-grasp.example": false, "wss://other.example": false, "wss://other.example:8444": true, "": false,
-	} {
-		ev := event(62, key(1), nostr.Tag{"relay"}, nostr.Tag{"r", "ALL_RELAYS"}, nostr.Tag{"relay", value})
-		assert.Equal(t, want, us.Vanishes(ev), value)
-		assert.Equal(t, value == "ALL_RELAYS", Identity{}.Vanishes(ev), value)
-	}
-	assert.False(t, us.Vanishes(event(5, key(1), nostr.Tag{"relay", "ALL_RELAYS"})))
 }
 
 func TestTombstones(t *testing.T) {
