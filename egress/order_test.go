@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 )
 
@@ -117,33 +116,4 @@ func TestDialIsBounded(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start), "the caller's deadline, where it is earlier")
 	})
-}
-
-func TestDialErrorsThatArePassing(t *testing.T) {
-	c := newCanary(t)
-	d := newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), Resolver: &answers{names: map[string][]string{"empty.test": {}, "four.test": {"127.0.0.2"}}}})
-	_, err := d.DialContext(t.Context(), "tcp", "unknown.test:8080")
-	var dns *net.DNSError
-	require.ErrorAs(t, err, &dns)
-	_, err = d.DialContext(t.Context(), "tcp", "empty.test:8080")
-	require.ErrorContains(t, err, "no address")
-	_, err = d.DialContext(t.Context(), "tcp6", "four.test:8080")
-	require.ErrorContains(t, err, "no address")
-	_, err = d.DialContext(t.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), c.port).String())
-	var op *net.OpError
-	require.ErrorAs(t, err, &op, "connection refused")
-	assert.NotErrorIs(t, err, egress.ErrAddress)
-
-	again := &answers{names: map[string][]string{"again.test": {"127.0.0.2", "::ffff:127.0.0.2", "127.0.0.2"}}}
-	traced, begun := attempted(t)
-	_, err = newDialer(t, egress.Config{Allow: prefixes("127.0.0.0/8"), Resolver: again}).DialContext(
-		traced, "tcp", graspsync.HostPort{Host: "again.test", Port: c.port}.String())
-	require.Error(t, err)
-	assert.EqualValues(t, 1, begun.Load(), "one address is tried once")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = d.DialContext(ctx, "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), c.port).String())
-	assert.ErrorIs(t, err, context.Canceled)
-	c.silent(t)
 }

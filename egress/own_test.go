@@ -171,32 +171,3 @@ func TestAllowOpensOnlyItsPrefix(t *testing.T) {
 		}
 	}
 }
-
-func TestCheck(t *testing.T) {
-	resolver := &answers{names: map[string][]string{}}
-	strict := newDialer(t, egress.Config{Resolver: resolver})
-	lax := newDialer(t, egress.Config{Resolver: resolver, AllowPlaintext: true})
-	for _, row := range []struct {
-		url         graspsync.URL
-		strict, lax error
-	}{
-		{graspsync.URL{}, graspsync.ErrURL, graspsync.ErrURL},
-		{graspsync.URL{Scheme: "ftp", HostPort: graspsync.HostPort{Host: "relay.test", Port: 443}}, graspsync.ErrURL, graspsync.ErrURL},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test", Port: 443}}, nil, nil},
-		{graspsync.URL{Scheme: "https", HostPort: graspsync.HostPort{Host: "8.8.8.8", Port: 443}}, nil, nil},
-		{graspsync.URL{Scheme: "ws", HostPort: graspsync.HostPort{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
-		{graspsync.URL{Scheme: "http", HostPort: graspsync.HostPort{Host: "relay.test", Port: 80}}, egress.ErrPlaintext, nil},
-		{graspsync.URL{Scheme: "ws", HostPort: graspsync.HostPort{Host: "10.0.0.1", Port: 80}}, egress.ErrPlaintext, egress.ErrAddress},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "::1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-		// Made by hand, not by ParseURL.
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test", Port: 22}}, egress.ErrAddress, egress.ErrAddress},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "relay.test"}}, egress.ErrAddress, egress.ErrAddress},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "127.1", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-		{graspsync.URL{Scheme: "wss", HostPort: graspsync.HostPort{Host: "fe80::1%eth0", Port: 443}}, egress.ErrAddress, egress.ErrAddress},
-	} {
-		assert.ErrorIs(t, strict.Check(row.url), row.strict, "%v", row.url)
-		assert.ErrorIs(t, lax.Check(row.url), row.lax, "%v", row.url)
-	}
-	assert.Empty(t, resolver.asked)
-}
