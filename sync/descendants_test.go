@@ -10,7 +10,6 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -18,75 +17,6 @@ import (
 // repository.
 func threadReply(k *relaytest.Key, at nostr.Timestamp, to *nostr.Event, text string) *nostr.Event {
 	return k.Event(at, 1, text, nostr.Tag{"e", to.ID})
-}
-
-// A reply to a reply tags neither repository nor root event, so it was never requested. It may be
-// on another relay than the event that it answers.
-func TestAnswersToAnswers(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		behavior relaytest.Behavior
-		crowd    int // number of issues, of which a relay with little room accepts a part
-		within   time.Duration
-	}{
-		{"live", relaytest.Behavior{}, 0, 20 * time.Second},
-		{"in rotation", relaytest.Behavior{MaxSubs: 4, MaxFilters: 4}, 300, 12 * time.Minute},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a, b := net.Add("wss://a.example", c.behavior), net.Add("wss://b.example", c.behavior)
-				owner, ann, bob := relaytest.NewCheapKey("owner"), relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
-				r := &rig{t: t, store: memstore.New()}
-				r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example", "b.example"))
-				for i := range c.crowd {
-					r.save(owner.Issue(at(time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
-				}
-				issue := owner.Issue(at(10*time.Hour), owner.Ref("repo"), "x")
-				comment := ann.Comment(at(9*time.Hour), issue, "a comment")
-				a.Publish(issue, comment)
-				early := threadReply(bob, at(8*time.Hour), comment, "was there before")
-				earlier := threadReply(ann, at(7*time.Hour), early, "and so was this")
-				b.Publish(early)
-				a.Publish(earlier)
-				r = start(t, net, r.store, relaysync.Config{})
-				defer func() { r.stop() }()
-				after(5 * time.Minute)
-				require.True(t, r.has(early))
-				require.True(t, r.has(earlier), "on a relay that has nothing of what it answers")
-
-				late := threadReply(bob, at(0), earlier, "comes later")
-				b.Publish(late)
-				after(c.within)
-				require.True(t, r.has(late))
-				deeper := threadReply(ann, at(0), late, "and one more")
-				a.Publish(deeper)
-				after(c.within)
-				require.True(t, r.has(deeper))
-				s := r.relay("wss://a.example")
-				require.Equal(t, 5, s.Descendants)
-				require.Equal(t, c.crowd > 0, s.DescendantsLive == 0)
-
-				r.stop()
-				missed := threadReply(bob, at(0), deeper, "while we were away")
-				b.Publish(missed)
-				after(time.Hour)
-				r = r.again(relaysync.Config{})
-				after(5 * time.Minute)
-				require.True(t, r.has(missed))
-				last := threadReply(bob, at(0), missed, "after a restart")
-				a.Publish(last)
-				after(c.within)
-				require.True(t, r.has(last))
-
-				// A reply to a removed event is not waited for.
-				before := r.relay("wss://b.example").Descendants
-				a.Publish(bob.Deletion(at(0), last))
-				after(c.within)
-				require.Equal(t, before-1, r.relay("wss://b.example").Descendants)
-			})
-		})
-	}
 }
 
 // A reply three levels below an issue tags only the event that it answers. It arrives within

@@ -78,25 +78,6 @@ func newKeeper(t *testing.T) *keeper {
 	return &keeper{Policy: relaysync.NewGRASPPolicy(identity), all: make(map[string]bool)}
 }
 
-// Relays answer newest first: a state comes before its announcement, and is judged again after the
-// announcement is held.
-func TestStateBeforeAHeldAnnouncement(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{Negentropy: relaytest.NegNotice})
-		bob := relaytest.NewCheapKey("bob")
-		ann, state := bob.Hosted(at(time.Hour), "held", us, "a.example"), bob.State(at(time.Minute), "held", nil, "")
-		a.Publish(ann, state)
-		policy := newKeeper(t)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		require.True(t, policy.all[ann.ID])
-		require.True(t, policy.all[state.ID])
-		require.Zero(t, r.manager.Status().Events.Waiting)
-	})
-}
-
 // A repository whose announcement was just released counted as held until the batch window closed,
 // although the announcement was stored.
 func TestJustReleasedIsOurs(t *testing.T) {

@@ -79,47 +79,6 @@ func TestConnectionThatHangs(t *testing.T) {
 	}
 }
 
-// A relay loses the database behind one connection and refuses all requests on it. It refused
-// forever, and its targets counted as followed.
-func TestConnectionThatRefusesAll(t *testing.T) {
-	racetest.Amounts(t)
-	for _, text := range []string{"error: database is closed", "error: internal", "restricted: this session was banned"} {
-		t.Run(text, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a := net.Add("wss://a.example", relaytest.Behavior{Handle: func(c *relaytest.ConnScript, req wire.Request) bool {
-					if c.Conn() > 1 || !asks(req) {
-						return false
-					}
-					c.Send(refusalOf(req, text))
-					return true
-				}})
-				issues := hundred(a)
-				r, _ := hosted(t, net, relaysync.Config{}, "a.example")
-				defer r.stop()
-				after(2 * time.Hour)
-				s := r.relay("wss://a.example")
-				require.Equal(t, uint64(1), s.Connects, "it may have a reason")
-				require.Zero(t, s.LiveSubscriptions)
-				require.Empty(t, s.Following)
-				require.Positive(t, s.Unfollowed)
-				after(3 * time.Hour)
-				require.True(t, r.hasAll(issues))
-				require.Equal(t, uint64(2), r.relay("wss://a.example").Connects)
-			})
-		})
-	}
-}
-
-// refusalOf returns the refusal of a request.
-func refusalOf(req wire.Request, text string) wire.Message {
-	m := wire.Message{Type: wire.TypeClosed, Sub: req.Sub, Text: text, Size: 60}
-	if req.Type == wire.TypeNegOpen {
-		m.Type = wire.TypeNegErr
-	}
-	return m
-}
-
 // A relay that never answers some form of historic request, none at all, or only a few per hour
 // still delivers live events. These were lost for hours each day, because its connections counted
 // as hanging and the relay as dead.

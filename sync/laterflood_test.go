@@ -104,10 +104,7 @@ func TestWhatHadNoRoomComesOnceThereIs(t *testing.T) {
 		within          time.Duration
 	}{
 		"at once":                  {time.Hour, false, false, 2 * time.Minute},
-		"stopped":                  {time.Hour, true, false, time.Hour},
-		"stopped, in the middle":   {3 * time.Minute, true, false, time.Hour},
 		"killed, in the middle":    {3 * time.Minute, true, true, time.Hour},
-		"killed":                   {time.Hour, true, true, time.Hour},
 		"killed a moment after it": {8*time.Minute + 20*time.Second, true, true, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {

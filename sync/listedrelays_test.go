@@ -2,7 +2,6 @@ package sync_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -84,22 +83,6 @@ func TestRelaysOfThoseWhoAreListed(t *testing.T) {
 	}
 }
 
-// The same after a restart, from stored announcements.
-func TestRelaysOfThoseWhoAreListed_Restart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		b := net.Add("wss://b.example", relaytest.Behavior{})
-		ann, bob := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob")
-		r := &rig{t: t, store: memstore.New()}
-		r.save(on(ann, at(time.Hour), []string{us}, bob), on(bob, at(time.Hour), []string{"b.example"}, ann))
-		r = start(t, net, r.store, relaysync.Config{})
-		defer r.stop()
-		after(time.Minute)
-		require.Equal(t, 1, b.Connections().Open, "though ann names no relay but ours")
-		require.Equal(t, 1, r.relay("wss://b.example").Repos)
-	})
-}
-
 // Relays are dropped when their lister no longer lists them or is no longer listed.
 func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 	ann, bob, cat := relaytest.NewCheapKey("ann"), relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("cat")
@@ -159,56 +142,6 @@ func TestRelaysOfThoseWhoAreListed_Leave(t *testing.T) {
 				after(time.Minute)
 				require.Equal(t, c.stays, w.b.Connections().Open == 1)
 				require.Equal(t, c.others, other.Connections().Open)
-			})
-		})
-	}
-}
-
-// A maintainer who lists a thousand relays, and many who list sixteen each, are followed at as many
-// relays as there is room for in addition to the owner's, some of each author. Other events and
-// other repositories do not wait for these relays.
-func TestRelaysOfThoseWhoAreListed_Many(t *testing.T) {
-	dead := func(who, n int) (hosts []string) {
-		for i := range n {
-			hosts = append(hosts, fmt.Sprintf("dead%d-%d.example", who, i))
-		}
-		return hosts
-	}
-	for what, crowd := range map[string]struct{ people, each int }{"one of a thousand": {1, 983}, "three hundred of sixteen": {300, 16}} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				net := relaytest.NewNetwork()
-				a, b, d := net.Add("wss://a.example", relaytest.Behavior{}), net.Add("wss://b.example", relaytest.Behavior{}), net.Add("wss://d.example", relaytest.Behavior{})
-				bob, dan := relaytest.NewCheapKey("bob"), relaytest.NewCheapKey("dan")
-				var crowded []*relaytest.Key
-				for i := range crowd.people {
-					crowded = append(crowded, relaytest.NewCheapKey(fmt.Sprint("crowd", i)))
-				}
-				r, ann := teamOf(t, net, relaysync.Config{}, append([]*relaytest.Key{bob}, crowded...)...)
-				defer r.stop()
-				for i, k := range crowded {
-					a.Publish(on(k, at(time.Hour), dead(i, crowd.each)))
-				}
-				after(10 * time.Minute)
-				require.Len(t, r.manager.Status().Relays, 1+16)
-				a.Publish(on(bob, at(time.Hour), []string{"b.example"}, ann)) // the last answer
-				byBob := bob.State(at(time.Minute), "repo", nil, "")
-				b.Publish(byBob)
-				r.save(dan.Hosted(at(time.Minute), "other", us, "d.example"))
-				after(time.Minute)
-				require.True(t, r.has(byBob), "who has a say has a turn")
-				require.Equal(t, 1, d.Connections().Open)
-				require.Len(t, r.manager.Status().Relays, 2+16)
-				require.Positive(t, r.manager.Status().Events.Dropped["relays_others"])
-				var by []graspsync.PubKey
-				listers := r.listers(ann.Ref("repo"))
-				for _, k := range listers {
-					if !slices.Contains(by, k) {
-						by = append(by, k)
-					}
-				}
-				require.Len(t, listers, 1+16)
-				require.Len(t, by, 2+min(crowd.people, 15), "one of each as long as there is room")
 			})
 		})
 	}

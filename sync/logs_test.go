@@ -12,10 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -163,48 +161,4 @@ func TestPromiseP11_RemoteText(t *testing.T) {
 		require.Contains(t, r.relay("wss://down.example").LastError, "red")
 		require.NotContains(t, r.relay("wss://down.example").LastError, "\x1b")
 	})
-}
-
-// blocksAll blocks everything.
-type blocksAll struct{}
-
-func (blocksAll) Blocks(graspsync.Event) (string, []graspsync.Dependency) {
-	return "blocked: all is", nil
-}
-func (blocksAll) BlocksRepository(graspsync.RepoRef) bool { return true }
-func (blocksAll) BlocksRelay(graspsync.RelayURL) bool     { return false }
-
-// After a change of the domain no stored announcement makes a repository hosted, and nothing was
-// logged.
-func TestStoredAnnouncementsOfAnotherDomain(t *testing.T) {
-	racetest.Amounts(t)
-	const line = "no stored announcement lists this server, check the domain"
-	for _, c := range []struct{ ours, blocked bool }{{}, {ours: true}, {blocked: true}} {
-		ours := c.ours || c.blocked
-		bubble(t, func(t *testing.T) {
-			owner, log := relaytest.NewCheapKey("owner"), newCapture()
-			store := memstore.New()
-			before := &rig{t: t, store: store}
-			before.save(owner.Hosted(at(time.Hour), "repo", "elsewhere.example", "a.example"))
-			if c.ours {
-				before.save(owner.Hosted(at(time.Hour), "mine", us, "a.example"))
-			}
-			cfg := relaysync.Config{Logger: log.logger()}
-			if c.blocked {
-				cfg.Rules = blocksAll{}
-			}
-			r := start(t, relaytest.NewNetwork(), store, cfg)
-			defer r.stop()
-			after(50 * time.Hour) // it is logged once
-			said := log.find(line)
-			if ours {
-				require.Empty(t, said)
-				return
-			}
-			require.Len(t, said, 1)
-			require.Equal(t, slog.LevelWarn, said[0].level)
-			require.Equal(t, "1", said[0].attrs["announcements"])
-			require.Contains(t, said[0].attrs["us"], us)
-		})
-	}
 }

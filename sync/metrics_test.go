@@ -1,21 +1,16 @@
 package sync_test
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -102,39 +97,6 @@ func relayLabels(t *testing.T, c prometheus.Collector) map[string]bool {
 		}
 	}
 	return out
-}
-
-// countingStore counts the sets that are read from it.
-type countingStore struct {
-	relaysync.Store
-	layer1 int
-}
-
-func (s *countingStore) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	if len(f.Kinds) == 2 && f.Kinds[0] == graspsync.KindAnnouncement {
-		s.layer1++
-	}
-	return s.Store.Keys(ctx, f)
-}
-
-// The set of all ids was copied for each sync of each relay.
-func TestTrapS1_OneSetForManyRelays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		var hosts []string
-		for i := range 10 {
-			hosts = append(hosts, fmt.Sprintf("r%d.example", i))
-			net.Add("wss://"+hosts[i], relaytest.Behavior{})
-		}
-		owner := relaytest.NewCheapKey("owner")
-		store := &countingStore{Store: memstore.New()}
-		r := &rig{t: t, store: store}
-		r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
-		r = start(t, net, store, relaysync.Config{})
-		after(20 * time.Second)
-		r.stop()
-		require.Equal(t, 1, store.layer1)
-	})
 }
 
 // Every metric passes promlint, except three gauges whose names dashboards use.

@@ -153,22 +153,3 @@ func TestOwnFeedOddRelays(t *testing.T) {
 		})
 	}
 }
-
-// One event of our own relay with a wrong id ended the connection at the same page again and again.
-func TestOwnFeedSkipsWrongIDs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		own := net.Add(ownURL, relaytest.Behavior{Hostility: relaytest.Hostility{Forge: relaytest.ForgeContent, ForgeFirst: true}})
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		own.Publish(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		r := follower(t, net, relaysync.Config{})
-		defer r.stop()
-		after(10 * time.Minute)
-		status := r.manager.Status()
-		require.True(t, status.OwnFeed.Complete)
-		require.Zero(t, status.OwnFeed.Losses)
-		require.Positive(t, status.Events.Dropped["own_feed_ids"])
-		require.Equal(t, 1, a.Connections().Open)
-	})
-}

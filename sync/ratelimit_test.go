@@ -23,46 +23,6 @@ func historic(r *relaytest.Relay) (out []relaytest.Seen) {
 	return out
 }
 
-// A relay that complained once a minute never got another request: each complaint extended the
-// pause, although it concerned earlier requests.
-func TestPauseEndsWhenItWasSaidTo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := crowded(t, relaytest.Behavior{RateLimit: 3, Negentropy: relaytest.NegNotice}, relaysync.Config{}, 10)
-		defer c.stop()
-		after(10 * time.Second)
-		until := c.rig.relay("wss://a.example").RateLimitedUntil
-		require.Greater(t, time.Until(until), 50*time.Second)
-		c.relay.Update(func(b *relaytest.Behavior) { b.RateLimit = 0 })
-		for time.Until(until) > time.Second {
-			c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
-			after(10 * time.Second)
-			if time.Until(until) > time.Second {
-				require.Equal(t, until, c.rig.relay("wss://a.example").RateLimitedUntil)
-			}
-		}
-		after(2 * time.Minute)
-		require.Empty(t, c.lacks(c.issues))
-		require.Empty(t, c.violations())
-
-		// Another complaint soon afterwards causes a longer pause, which the status shows.
-		began := time.Now()
-		c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
-		after(time.Second)
-		require.Equal(t, began.Add(130*time.Second), c.rig.relay("wss://a.example").RateLimitedUntil)
-		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
-		after(120 * time.Second)
-		require.Equal(t, "rate limited", c.rig.relay("wss://a.example").Health)
-		// The next pause is longer again, also on another connection.
-		after(10 * time.Second)
-		c.relay.Cut()
-		after(10 * time.Second)
-		began = time.Now()
-		c.relay.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "rate limited"})
-		after(time.Second)
-		require.Equal(t, began.Add(260*time.Second), c.rig.relay("wss://a.example").RateLimitedUntil)
-	})
-}
-
 // A relay that refused a burst got the next burst after 65 s, and so on. Now historic requests are
 // sent at its pace, and live requests do not wait.
 func TestHistoryIsPacedAfterARefusal(t *testing.T) {
@@ -165,62 +125,6 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			c.relay.Update(func(b *relaytest.Behavior) { b.MaxSubBytes = 0 })
 			after(50 * time.Hour)
 			require.Zero(t, c.rig.relay("wss://a.example").Unfollowed)
-		})
-	}
-}
-
-// A relay that rejects limit 0 was followed only by its daily pass, after up to 64 requests to find
-// the cause.
-func TestLimitZeroRefused(t *testing.T) {
-	racetest.Amounts(t)
-	for _, text := range []string{"invalid: Filter 'limit' must be a positive integer, got 0", "invalid: no"} {
-		bubble(t, func(t *testing.T) {
-			b := relaytest.Behavior{Negentropy: relaytest.NegNotice, ClosedReason: func(r wire.Request) string {
-				for _, f := range r.Filters {
-					if f.LimitZero {
-						return text
-					}
-				}
-				return ""
-			}}
-			c := crowded(t, b, relaysync.Config{}, 60)
-			defer c.stop()
-			after(10 * time.Minute)
-			require.Empty(t, c.lacks(c.issues))
-			refused := func() (n int) {
-				for _, seen := range c.relay.Requests(wire.TypeReq) {
-					if seen.Request.Filters[0].LimitZero {
-						n++
-					}
-				}
-				return n
-			}
-			require.Less(t, refused(), 10)
-			require.Equal(t, 1, c.rig.relay("wss://a.example").Learned["no_limit_zero"])
-			live := c.owner.Issue(at(0), c.owner.Ref("repo7"), "live")
-			// Created before the subscription and published after it.
-			older := c.owner.Issue(at(12*time.Minute), c.owner.Ref("repo8"), "older")
-			c.relay.Publish(live, older)
-			after(time.Second)
-			require.Empty(t, c.lacks([]*nostr.Event{live, older}))
-
-			// The limit is known on the next connection.
-			before := refused()
-			c.relay.Cut()
-			after(time.Minute)
-			require.Equal(t, before, refused())
-			next := c.owner.Issue(at(0), c.owner.Ref("repo9"), "next")
-			c.relay.Publish(next)
-			after(time.Second)
-			require.True(t, c.has(next))
-			// The limit is believed for a day, because relays improve.
-			c.relay.Update(func(b *relaytest.Behavior) { b.ClosedReason = nil })
-			after(50 * time.Hour)
-			c.relay.Cut()
-			after(time.Minute)
-			require.Zero(t, c.rig.relay("wss://a.example").Learned["no_limit_zero"])
-			reqs := c.relay.Requests(wire.TypeReq)
-			require.True(t, reqs[len(reqs)-1].Request.Filters[0].LimitZero || refused() > before)
 		})
 	}
 }

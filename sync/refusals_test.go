@@ -215,49 +215,6 @@ func TestLearnedExpires(t *testing.T) {
 	}
 }
 
-// A relay has no room for a few minutes. The number of subscriptions that it accepted then was
-// believed until the process ended, so events of the others came a day late.
-func TestRoomForLiveIsLookedForAgain(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		full, open := time.Now().Add(10*time.Minute), 0
-		a := net.Add("wss://a.example", relaytest.Behavior{ClosedReason: func(req wire.Request) string {
-			if time.Now().Before(full) && len(req.Filters) > 0 && req.Filters[0].LimitZero {
-				if open++; open > 1 {
-					return "error: too many concurrent REQs"
-				}
-			}
-			return ""
-		}})
-		owner := relaytest.NewCheapKey("owner")
-		r := &rig{t: t, store: memstore.New()}
-		r.save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		var issues []*nostr.Event
-		for i := range 1500 {
-			issues = append(issues, owner.Issue(at(23*time.Hour), owner.Ref("repo"), fmt.Sprint("issue ", i)))
-		}
-		r.save(issues...)
-		r = start(t, net, r.store, relaysync.Config{})
-		defer r.stop()
-		after(6 * time.Hour)
-		require.Positive(t, r.relay("wss://a.example").Unfollowed, "it said that there is no room")
-		after(24 * time.Hour)
-		s := r.relay("wss://a.example")
-		require.Zero(t, s.Unfollowed)
-		require.Equal(t, "live", s.Following)
-		require.Greater(t, s.LiveSubscriptions, 3)
-		for i, issue := range issues[:200] {
-			if i%20 == 0 {
-				label := owner.Event(at(0), 1985, "label", nostr.Tag{"e", issue.ID}, nostr.Tag{"l", fmt.Sprint(i), "x"})
-				a.Publish(label)
-				after(time.Minute)
-				require.True(t, r.has(label))
-			}
-		}
-	})
-}
-
 // without returns the filters, except those whose kinds begin with these kinds.
 func without(fs []nostr.Filter, kinds ...int) (out []nostr.Filter) {
 	for _, f := range fs {

@@ -108,28 +108,3 @@ func TestFullSecondInOurStore(t *testing.T) {
 		require.Zero(t, b.Connections().Open, "moderation reaches no feed, but the next scan")
 	})
 }
-
-// A Store that could not be read was read every ten seconds, forever.
-func TestScanOfABrokenStoreBacksOff(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		net.Add("wss://a.example", relaytest.Behavior{})
-		owner := relaytest.NewCheapKey("owner")
-		store := &capped{Store: memstore.New()}
-		(&rig{t: t, store: store}).save(owner.Hosted(at(24*time.Hour), "repo", us, "a.example"))
-		store.broken.Store(true)
-		r := start(t, net, store, relaysync.Config{})
-		defer r.stop()
-		after(time.Hour)
-		require.Less(t, store.scans.Load(), int64(70))
-		store.broken.Store(false)
-		after(90 * time.Second)
-		require.Len(t, r.manager.Status().Relays, 1, "it starts soon after the Store works")
-
-		store.broken.Store(true)
-		store.scans.Store(0)
-		after(4 * 24 * time.Hour)
-		require.Less(t, store.scans.Load(), int64(100), "the daily scan, with a running server")
-	})
-}
