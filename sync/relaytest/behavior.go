@@ -75,19 +75,12 @@ type Behavior struct {
 
 // Link configures the connection to a relay.
 type Link struct {
-	// InfoDocument replaces the NIP-11 document, and InfoDelay delays it. Both apply only to a
-	// relay on a real socket.
-	InfoDocument string
-	InfoDelay    time.Duration
 	// MessageDelay is the minimum time between two messages of a connection.
 	MessageDelay time.Duration
 	// BytesPerSecond is the speed of a connection; 0 means no limit.
 	BytesPerSecond int
 	// StopReading blocks Send of the client, like a full socket.
 	StopReading bool
-	// MaxBacklog is the maximum number of bytes of live events that wait for a slow reader. More
-	// cut the connection. Defaults to 32 MiB.
-	MaxBacklog int
 	// Drip is the time between two stored events of an answer.
 	Drip time.Duration
 }

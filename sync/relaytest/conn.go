@@ -21,7 +21,6 @@ import (
 var (
 	errClosed = fmt.Errorf("%w by the client", relaysync.ErrClosed)
 	errCut    = fmt.Errorf("%w by the relay", relaysync.ErrClosed)
-	errSlow   = fmt.Errorf("%w by the relay: slow reader", relaysync.ErrClosed)
 	errLarge  = fmt.Errorf("%w by the relay: message too large", relaysync.ErrClosed)
 	errBusy   = fmt.Errorf("%w by the relay: too many messages", relaysync.ErrClosed)
 )
@@ -58,7 +57,6 @@ type Conn struct {
 	closed     bool
 	queue      []*answer
 	unread     int // answers in queue that are not live events
-	backlog    int // bytes of live events in queue
 	subs       map[string]*subscription
 	negs       map[string]*negSession
 	usedSubs   map[string]struct{}
@@ -254,7 +252,7 @@ func (c *Conn) live(rec *record) bool {
 			sub:    id,
 			frames: c.relay.serve(id, rec),
 			due:    time.Now().Add(c.relay.behavior.Latency),
-			live:   rec.size,
+			live:   true,
 			first:  !hit,
 		})
 		hit = true
@@ -274,7 +272,7 @@ func (c *Conn) follows(rec *record) bool {
 // overflow drops waiting live events and closes all subscriptions. The caller holds relay.mu.
 func (c *Conn) overflow() {
 	for i := 0; i < len(c.queue); {
-		if c.queue[i].live == 0 {
+		if !c.queue[i].live {
 			i++
 			continue
 		}

@@ -31,7 +31,7 @@ type answer struct {
 	more   func() (frame, bool) // may be nil; called with the relay's lock held
 	due    time.Time            // time of the next frame
 	gap    time.Duration        // between two frames
-	live   int                  // bytes of a live event
+	live   bool                 // it is a live event
 	first  bool                 // first answer with this live event
 	last   int                  // remaining frames, if > 0
 }
@@ -116,8 +116,7 @@ func (c *Conn) next(i int) (frame, bool) {
 
 func (c *Conn) unqueue(i int) {
 	a := c.queue[i]
-	c.backlog -= a.live
-	if a.live == 0 {
+	if !a.live {
 		c.unread--
 	}
 	if a.first {
@@ -138,8 +137,7 @@ func (c *Conn) push(a *answer) {
 		return
 	}
 	c.queue = append(c.queue, a)
-	c.backlog += a.live
-	if a.live == 0 {
+	if !a.live {
 		c.unread++
 	}
 	if a.first {
@@ -176,11 +174,4 @@ func (c *Conn) account(f *frame, now time.Time) {
 		pause = max(pause, onWire)
 	}
 	c.linkFree = now.Add(pause)
-}
-
-// behind returns the number of bytes of waiting live events.
-func (c *Conn) behind() int {
-	c.relay.mu.Lock()
-	defer c.relay.mu.Unlock()
-	return c.backlog
 }

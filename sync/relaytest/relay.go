@@ -148,15 +148,8 @@ func (r *Relay) publish(ev *nostr.Event) (ok bool, reason string) {
 			}
 		}
 	}
-	most := r.behavior.MaxBacklog
 	r.mu.Unlock()
-	if most == 0 {
-		most = 32 << 20
-	}
 	for _, c := range hit {
-		if c.behind() > most {
-			c.end(errSlow)
-		}
 		c.stir()
 	}
 	return rec != nil, reason

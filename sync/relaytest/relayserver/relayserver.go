@@ -101,7 +101,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}()
 	if strings.Contains(req.Header.Get("Accept"), "application/nostr+json") {
-		s.inform(ctx, w)
+		s.inform(w)
 		return
 	}
 	conn, err := s.relay.Dial(ctx)
@@ -149,23 +149,9 @@ func relay(ctx context.Context, ws *websocket.Conn, conn *relaytest.Conn) {
 	}
 }
 
-func (s *Server) inform(ctx context.Context, w http.ResponseWriter) {
-	b := s.relay.Behavior()
-	if b.InfoDelay > 0 {
-		timer := time.NewTimer(b.InfoDelay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+func (s *Server) inform(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/nostr+json")
-	text := b.InfoDocument
-	if text == "" {
-		text = document(b)
-	}
-	_, _ = w.Write([]byte(text))
+	_, _ = w.Write([]byte(document(s.relay.Behavior())))
 }
 
 func document(b relaytest.Behavior) string {

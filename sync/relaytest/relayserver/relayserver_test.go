@@ -151,21 +151,7 @@ func TestInfo(t *testing.T) {
 	url := strings.Replace(s.URL().String(), "ws", "http", 1)
 	body := get(t, url)
 	assert.Equal(t, info, wire.ParseInfo([]byte(body)), "%s", body)
-	r.Update(func(b *relaytest.Behavior) { b.InfoDocument, b.InfoDelay = "<html>", time.Millisecond })
-	body = get(t, url)
-	assert.Equal(t, "<html>", body)
 	assert.Zero(t, r.Connections().Dials)
-}
-
-func TestInfoThatHangs(t *testing.T) {
-	_, s := start(t, relaytest.Behavior{Link: relaytest.Link{InfoDelay: time.Hour}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(s.URL().String(), "ws", "http", 1), nil)
-	require.NoError(t, err)
-	req.Header.Set("Accept", "application/nostr+json")
-	_, err = (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	require.Error(t, err)
 }
 
 func TestOwnListener(t *testing.T) {
