@@ -40,14 +40,6 @@ func play(ctx context.Context, store relaysync.Store, steps ...step) error {
 	return nil
 }
 
-func checkRegular(ctx context.Context, store relaysync.Store) error {
-	g := newGen(1)
-	a := g.key()
-	one, two, three := g.event(a, kindIssue, start), g.event(a, 1, start), g.event(g.key(), 1, start-5)
-	return play(ctx, store, step{one, stored}, step{two, stored}, step{one, duplicate},
-		step{three, stored}, step{two, duplicate}, step{three, duplicate})
-}
-
 func checkRefused(ctx context.Context, store relaysync.Store) error {
 	g := newGen(2)
 	return play(ctx, store,

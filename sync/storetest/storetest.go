@@ -40,7 +40,6 @@ type check struct {
 
 func checks() []check {
 	return []check{
-		{"regular", checkRegular},
 		{"refused", checkRefused},
 		{"batch", checkBatch},
 		{"versions", checkVersions},
@@ -49,14 +48,11 @@ func checks() []check {
 		{"deletion_by_id", checkDeletionByID},
 		{"deletion_by_address", checkDeletionByAddress},
 		{"deletion_of_deletion", checkDeletionOfDeletion},
-		{"deletion_in_batch", checkDeletionInBatch},
 		{"deleted_version", checkDeletedVersion},
 		{"deleted_version_is_known", checkDeletedVersionIsKnown},
 		{"vanish", checkVanish},
-		{"vanish_in_batch", checkVanishInBatch},
 		{"vanish_order", checkVanishOrder},
 		{"order", checkOrder},
-		{"redelivery", checkRedelivery},
 		{"has", checkHas},
 		{"complete", checkComplete},
 		{"full_second", checkFullSecond},

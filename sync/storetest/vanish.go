@@ -58,18 +58,6 @@ func checkVanishHere(ctx context.Context, store relaysync.Store, us nip34.Identi
 	return s.deleted(gone, true)
 }
 
-func checkVanishInBatch(ctx context.Context, store relaysync.Store) error {
-	s, g := subject{store, ctx}, newGen(13)
-	a := g.key()
-	one, two := g.event(a, 1, start), g.event(a, 1, start+6)
-	gone := g.deletion(a, start+1, one.ID)
-	batch := []*nostr.Event{one, gone, one, g.vanish(a, start+5), one, gone, two}
-	if err := s.saveAll(batch, stored, stored, deleted, stored, deleted, deleted, stored); err != nil {
-		return err
-	}
-	return s.holds(batch, model(batch))
-}
-
 // checkVanishOrder checks that the content does not depend on the time at which a request arrives.
 func checkVanishOrder(ctx context.Context, store relaysync.Store) error {
 	s := subject{store, ctx}
