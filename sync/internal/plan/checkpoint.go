@@ -136,7 +136,6 @@ func (cp *checkpoints) completeUntil(r *relayState, at time.Time) time.Time {
 	if r.catchUp.since != 0 {
 		earlier(r.catchUp.since.Time().UTC().Add(cp.cfg.Overlap))
 	}
-	earlier(r.live.postponed)
 	if r.live.poll != nil {
 		earlier(r.live.poll.oldest())
 	}

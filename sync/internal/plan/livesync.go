@@ -53,7 +53,6 @@ type liveSync struct {
 type liveSub struct {
 	filters standing.Filters // shared with the session
 	size    int              // of its request in bytes
-	level   int              // number of times that its filters were merged
 	since   time.Time        // when it was opened
 }
 
@@ -66,16 +65,11 @@ type liveState struct {
 	stale   bool             // all subscriptions must be consolidated
 	retryAt time.Time        // no subscription is opened before, because the relay closed one
 	refused int              // consecutive subscriptions that the relay closed
-	// postponed is the start of the delay of a consolidation, or zero. putOff is the number of
-	// items that were missing then, or 0 if there may be room now.
-	postponed time.Time
-	putOff    int
-	// idle is the number of items that have become unwanted since the last check and are still
-	// followed.
+	// waitUntil is the end of the delay of a consolidation, or zero.
+	waitUntil time.Time
+	// idle is the number of items that have become unwanted since the last consolidation and may
+	// still be followed.
 	idle int
-	// unwanted is the number of items that have become unwanted since the last consolidation. If it
-	// is 0, all followed items are wanted.
-	unwanted int
 	// unfollowed is the number of filters without room, tooLarge the number of filters larger than
 	// a message of the relay.
 	unfollowed, tooLarge int
@@ -132,8 +126,8 @@ func (s *subscriptions) close(r *relayState, id LiveID) {
 }
 
 // follow updates the subscriptions of a relay. It opens subscriptions for missing items. If there
-// are too many subscriptions, it merges new filters with the smallest subscriptions, so that
-// traffic is proportional to the change. If that finds no room, it consolidates. Packing filters is
+// are too many subscriptions, it merges new filters with the smallest subscriptions, so that a
+// change does not send all filters again. If that finds no room, it consolidates. Packing filters is
 // expensive, so follow first checks whether the result could be used.
 func (lv *liveSync) follow(r *relayState, now time.Time) {
 	l := &r.live
@@ -144,19 +138,21 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	if l.doubt(now) && l.unfollowed > 0 {
 		l.stale = true // there may be room now
 	}
-	if lv.dropIdle(r, now); l.stale {
+	if l.stale = l.stale || l.tooIdle(r); l.stale {
 		lv.consolidate(r, now)
 		return
 	}
 	if l.missing.Len()+len(l.lost) == 0 {
-		l.postponed, l.putOff = time.Time{}, 0 // the missing items are no longer wanted
+		if !l.waitUntil.IsZero() {
+			lv.opened(r, nil) // the missing items are no longer wanted
+		}
 		return
 	}
 	switch {
 	case len(l.subs) == 0:
 		lv.consolidate(r, now)
 		return
-	case l.putOff > 0 && l.missing.Len() >= l.putOff && lv.postpone(r, now):
+	case r.busy() && now.Before(l.waitUntil):
 		return
 	case l.unfollowed > 0 && r.liveFull():
 		lv.followNoMore(r, now)
@@ -164,7 +160,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	}
 	fresh := lv.filters(r, slices.Collect(l.missing.All()))
 	if len(l.lost) > 0 {
-		fresh = lv.joined(r, slices.Concat(l.lost.Spell(), fresh))
+		fresh = joined(r, slices.Concat(l.lost.Spell(), fresh))
 	}
 	by := lv.packed(r, fresh)
 	total := l.filters + by.filters(r)
@@ -176,10 +172,9 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		}
 	}
 	switch {
-	case fits && (by.overlaps(r) || l.unfollowed > 0 || !lv.postpone(r, now)):
+	case fits && (by.overlaps(r) || l.unfollowed > 0 || !lv.waits(r, now)):
 		lv.addFilters(r, by, now)
-	case l.unfollowed == 0 && lv.postpone(r, now):
-		l.putOff = max(1, l.missing.Len())
+	case l.unfollowed == 0 && lv.waits(r, now):
 	default:
 		lv.consolidate(r, now)
 	}
@@ -205,7 +200,6 @@ type subscriptionChange struct {
 	old      []LiveID // ascending
 	reqs     requests
 	tooLarge int // filters
-	level    int // of the new subscriptions
 }
 
 // packed returns the change that replaces old subscriptions by new ones for fs.
@@ -247,7 +241,7 @@ func (c subscriptionChange) filters(r *relayState) int {
 func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	overlaps := c.overlaps(r)
 	if overlaps {
-		lv.open(r, c.reqs, c.level)
+		lv.open(r, c.reqs)
 	}
 	var closed standing.Filters
 	for _, id := range c.old {
@@ -255,7 +249,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 		lv.subscriptions.close(r, id)
 	}
 	if !overlaps {
-		lv.open(r, c.reqs, c.level)
+		lv.open(r, c.reqs)
 		lv.catchUp.lookSince(r, now)
 		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed.Spell()))
 	}
@@ -276,10 +270,7 @@ func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Tim
 // opened starts a catch-up for items that were temporarily not followed, because a consolidation
 // was delayed or the relay closed a subscription.
 func (lv *liveSync) opened(r *relayState, items []Item) {
-	if !r.live.postponed.IsZero() {
-		lv.catchUp.missedSome(r, r.live.postponed)
-		r.live.postponed, r.live.putOff = time.Time{}, 0
-	}
+	r.live.waitUntil = time.Time{}
 	switch {
 	case r.catchUp.missedAll:
 		lv.catchUp.queueAll(r)
@@ -289,62 +280,32 @@ func (lv *liveSync) opened(r *relayState, items []Item) {
 	}
 }
 
-// merged returns the change that opens fresh filters together with those of existing subscriptions.
-// It merges the least merged and smallest ones, as many as fit into one request. With room for k
-// subscriptions, no filter is sent more than d+1 times in C(k+d, d) changes, for example six times
-// in a thousand changes with k = 8. If this finds no room, all subscriptions that are not nearly
-// full are merged. It returns false if nothing fits.
+// merged returns the change that opens fresh filters together with those of the smallest
+// subscriptions. A subscription is merged if it is not larger than the others together, so each
+// filter is sent again a few times only. If that finds no room, larger ones are merged too. It
+// returns false if nothing fits.
 func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionChange, ok bool) {
 	l := &r.live
-	capacity := min(r.limits.MaxMessage, max(1, r.limits.MaxFilters)*fullFilter)
-	var small []LiveID // least merged first
+	var bySize []LiveID
 	for id := range l.subs {
 		if id != l.kinds {
-			small = append(small, id)
+			bySize = append(bySize, id)
 		}
 	}
-	slices.SortFunc(small, func(a, b LiveID) int {
-		x, y := l.subs[a], l.subs[b]
-		return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.size, y.size), cmp.Compare(a, b))
+	slices.SortFunc(bySize, func(a, b LiveID) int {
+		return cmp.Or(cmp.Compare(l.subs[a].size, l.subs[b].size), cmp.Compare(a, b))
 	})
-	var notFull, first []LiveID
-	for _, id := range small {
-		if 4*l.subs[id].size <= 3*capacity {
-			notFull = append(notFull, id)
-		}
-	}
-	if len(notFull) == 0 {
-		notFull = small[:min(1, len(small))]
-	}
-	size := 0
-	for _, f := range fresh {
-		size += filters.Size(f) + 1
-	}
-	level := 1
-	for _, id := range notFull {
-		s := l.subs[id]
-		if size += s.size; len(first) > 0 && s.level > l.subs[first[0]].level {
-			break
-		}
-		if len(first) > 0 && size > r.limits.MaxMessage {
-			if len(first) == 1 {
-				level = 0 // a subscription keeps its level until it is full
+	size := measured([][]nostr.Filter{fresh}).size()
+	fs := slices.Clone(fresh)
+	for i, id := range bySize {
+		fs = append(fs, l.subs[id].filters.Spell()...)
+		size += l.subs[id].size
+		if i+1 < len(bySize) {
+			if next := l.subs[bySize[i+1]].size; next <= size && size+next <= r.limits.MaxMessage {
+				continue
 			}
-			break
 		}
-		first = append(first, id)
-	}
-	for _, ids := range [][]LiveID{first, notFull} {
-		if len(ids) == 0 {
-			continue
-		}
-		fs := slices.Clone(fresh)
-		for _, id := range ids {
-			fs = append(fs, l.subs[id].filters.Spell()...)
-		}
-		m := lv.packed(r, lv.joined(r, fs), ids...)
-		m.level = l.subs[ids[0]].level + level
-		switch {
+		switch m := lv.packed(r, joined(r, fs), bySize[:i+1]...); {
 		case !m.fits(r):
 		case m.overlaps(r):
 			return m, true
@@ -361,55 +322,19 @@ const fullFilter = filters.MaxValues * len(`"",`+"0123456789abcdef0123456789abcd
 // idleValues is the number of unwanted items that are tolerated in subscriptions.
 const idleValues = filters.MaxValues
 
-// dropIdle replaces subscriptions with mostly unwanted items when more items are unwanted than
-// wanted. If a filter has no room, it does so earlier. It is not urgent, because events of unwanted
-// items are judged like all others, and a replacement sends the wanted items again.
-func (lv *liveSync) dropIdle(r *relayState, now time.Time) {
-	l := &r.live
-	if l.idle <= idleValues {
-		return
-	}
+// tooIdle reports whether a consolidation is worth its traffic, because more items are unwanted
+// than wanted, or fewer if a filter has no room. It is not urgent, because events of unwanted items
+// are judged like all others.
+func (l *liveState) tooIdle(r *relayState) bool {
+	wanted := r.history.items.Len()
 	if l.unfollowed > 0 {
-		l.stale = l.stale || l.idle > r.history.items.Len()/4
-		return
+		wanted /= 4
 	}
-	if l.idle <= r.history.items.Len() || l.stale {
-		return
-	}
-	l.idle = 0
-	wanted := lv.repos.wantedValues(r)
-	var old []LiveID
-	var left []nostr.Filter
-	for _, id := range slices.Sorted(maps.Keys(l.subs)) {
-		n, idle := 0, 0
-		fs := l.subs[id].filters.Spell()
-		for _, f := range fs {
-			for tag, values := range f.Tags {
-				n += len(values)
-				for _, v := range values {
-					if !wanted(tag, v) {
-						idle++
-					}
-				}
-			}
-		}
-		if 2*idle > n {
-			old = append(old, id)
-			left = append(left, fs...)
-		}
-	}
-	if len(old) > 0 {
-		lv.apply(r, lv.packed(r, lv.joined(r, left), old...), now)
-	}
+	return l.idle > max(idleValues, wanted)
 }
 
-// joined returns filters for the wanted values of fs. It joins filters that differ only in values.
-// Each value occurs once.
-func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
-	wanted := lv.repos.wantedValues(r)
-	if r.live.unwanted == 0 {
-		wanted = func(string, string) bool { return true }
-	}
+// joined joins filters that differ only in values. Each value occurs once.
+func joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter) {
 	type shape struct {
 		filterRole
 		kinds string
@@ -420,14 +345,10 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 		if len(f.Tags) == 0 {
 			out = append(out, f)
 		}
-		for tag, vs := range f.Tags {
+		for _, vs := range f.Tags {
 			s := shape{roleOf(f), fmt.Sprint(f.Kinds)}
 			like[s] = f
-			for _, v := range vs {
-				if wanted(tag, v) {
-					values[s] = append(values[s], v)
-				}
-			}
+			values[s] = append(values[s], vs...)
 		}
 	}
 	var last []string
@@ -450,20 +371,21 @@ func (lv *liveSync) joined(r *relayState, fs []nostr.Filter) (out []nostr.Filter
 	return out
 }
 
-// mostPostponed is the maximum delay of a consolidation.
-const mostPostponed = 5 * time.Minute
+// mostWait is the maximum delay of a consolidation.
+const mostWait = 5 * time.Minute
 
-// postpone delays a consolidation while history is being fetched if old and new subscriptions have
-// no room together. Items that history finds would soon require another consolidation, and each
+// waits delays a consolidation while history is being fetched if old and new subscriptions have no
+// room together. Items that history finds would soon require another consolidation, and each
 // requires a catch-up. The catch-up also covers the delay.
-func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
+func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 	if !r.busy() {
 		return false
 	}
-	if r.live.postponed.IsZero() {
-		r.live.postponed = now
+	if r.live.waitUntil.IsZero() {
+		r.live.waitUntil = now.Add(mostWait)
+		lv.catchUp.missedSome(r, now)
 	}
-	return now.Before(r.live.postponed.Add(mostPostponed))
+	return now.Before(r.live.waitUntil)
 }
 
 // consolidate replaces all subscriptions by the minimum number that covers all items, or by as many
@@ -472,7 +394,7 @@ func (lv *liveSync) postpone(r *relayState, now time.Time) bool {
 // between.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	items := slices.AppendSeq(make([]Item, 0, r.history.items.Len()), r.history.items.Keys())
-	old, postponed, poll := r.live.subs, r.live.postponed, r.live.poll
+	old, poll := r.live.subs, r.live.poll
 	r.live.reset()
 	most := r.liveRoom()
 	reqs, tooLarge := lv.pack(r, items, false)
@@ -496,17 +418,14 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
 	if overlap {
 		lv.threads.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+reqs.size())
-		lv.open(r, reqs, 0)
+		lv.open(r, reqs)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
 		lv.subscriptions.close(r, id)
 	}
 	if !overlap {
-		lv.open(r, reqs, 0)
+		lv.open(r, reqs)
 		lv.catchUp.missedSince(r, now)
-	}
-	if !postponed.IsZero() {
-		lv.catchUp.missedSince(r, postponed)
 	}
 	if r.catchUp.missed {
 		lv.catchUp.queueAll(r)
@@ -564,11 +483,11 @@ func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 	return r.live.withoutResting(fs)
 }
 
-func (lv *liveSync) open(r *relayState, reqs requests, level int) {
+func (lv *liveSync) open(r *relayState, reqs requests) {
 	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size())
 	sealer := lv.repos.sealer()
 	for _, one := range reqs {
-		s := &liveSub{filters: sealer.Seal(one.filters), size: one.size, level: level, since: lv.now}
+		s := &liveSub{filters: sealer.Seal(one.filters), size: one.size, since: lv.now}
 		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s
 		r.live.filters += len(s.filters)
 	}
@@ -595,7 +514,7 @@ func (lv *liveSync) limitsChanged(r *relayState, old relaylimits.Requests) {
 		!r.limits.Retains(l.size()) {
 		l.stale = true
 	}
-	l.putOff = 0
+	l.waitUntil = time.Time{}
 	for _, s := range l.subs {
 		if len(s.filters) > r.limits.MaxFilters {
 			l.stale = true
@@ -614,7 +533,7 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 		lv.refused(r, s, now)
 		return
 	}
-	r.live.lost, r.live.putOff = append(r.live.lost, s.filters...), 0
+	r.live.lost, r.live.waitUntil = append(r.live.lost, s.filters...), time.Time{}
 	lv.learnFrom(r, in)
 	// After an overload the relay is tried again immediately, unless it was tried less than
 	// RetryBase ago. A refusal during a wait belongs to the earlier refusal.
@@ -703,8 +622,7 @@ func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 				all.since = k.since
 			}
 		}
-		r.live.unwanted++ // items of expired refusals
-		all.filters = lv.repos.sealer().Seal(lv.joined(r, all.filters.Spell()))
+		all.filters = lv.repos.sealer().Seal(joined(r, all.filters.Spell()))
 		r.live.resting = []refusedFilters{all}
 	}
 }
@@ -718,8 +636,7 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 			continue
 		}
 		if !k.below { // descendants were requested by rotation
-			r.live.lost, r.live.putOff = append(r.live.lost, k.filters...), 0
-			r.live.unwanted++ // the filter may contain unwanted items
+			r.live.lost, r.live.waitUntil = append(r.live.lost, k.filters...), time.Time{}
 			lv.catchUp.missedSome(r, k.since)
 		}
 	}
@@ -771,9 +688,7 @@ func (l *liveState) wakes(consider func(time.Time)) {
 	consider(l.retryAt)
 	consider(l.mostUntil)
 	consider(l.noKindsUntil)
-	if !l.postponed.IsZero() {
-		consider(l.postponed.Add(mostPostponed))
-	}
+	consider(l.waitUntil)
 	for _, k := range l.resting {
 		consider(k.until)
 	}
@@ -783,7 +698,6 @@ func (l *liveState) wakes(consider func(time.Time)) {
 }
 
 func (l *liveState) jumped(back time.Duration) {
-	setBack(back, &l.postponed)
 	if l.poll != nil {
 		for _, g := range l.poll.groups {
 			setBack(back, &g.since)

@@ -89,45 +89,15 @@ func sizeOfSubs(subs map[LiveID]*liveSub) (n int) {
 	return n
 }
 
-// within splits requests into those that fit, at most most requests and size bytes, and the rest.
-// The last request that fits may be a part of one. A size of 0 means no limit.
+// within splits requests into those that fit, at most most requests and size bytes, and the rest. A
+// size of 0 means no limit.
 func within(reqs requests, most, size int) (fit, left requests) {
-	if size == 0 {
-		n := min(most, len(reqs))
-		return reqs[:n], reqs[n:]
+	n, used := 0, 0
+	for n < min(most, len(reqs)) && (size == 0 || used+reqs[n].size <= size) {
+		used += reqs[n].size
+		n++
 	}
-	for i, one := range reqs {
-		if i < most && one.size <= size {
-			fit, size = append(fit, one), size-one.size
-			continue
-		}
-		left = reqs[i:]
-		if i == most {
-			return fit, left
-		}
-		head, tail := cutRequest(one.filters, size-filters.RequestOverhead)
-		if len(head) > 0 {
-			fit = append(fit, measured([][]nostr.Filter{head})...)
-			left = append(measured([][]nostr.Filter{tail}), left[1:]...)
-		}
-		return fit, left
-	}
-	return fit, nil
-}
-
-// cutRequest splits filters so that the first part has at most size bytes.
-func cutRequest(fs []nostr.Filter, size int) (head, tail []nostr.Filter) {
-	for i, f := range fs {
-		first, rest, ok := cut(f, size-1)
-		if !ok {
-			return head, append(tail, fs[i:]...)
-		}
-		head, size = append(head, first), size-filters.Size(first)-1
-		if len(rest.Tags) > 0 {
-			return head, append([]nostr.Filter{rest}, fs[i+1:]...)
-		}
-	}
-	return head, tail
+	return reqs[:n], reqs[n:]
 }
 
 // squeeze moves filters of later requests into the free space of the first most ones, because a hub

@@ -339,9 +339,6 @@ func (p *Plan) disconnected(r *relayState, got map[BatchID][]Cursor, aliveAt tim
 	if r.live.poll != nil {
 		p.catchUp.missedSince(r, r.live.poll.oldest())
 	}
-	if !r.live.postponed.IsZero() { // missing items were not followed since then
-		p.catchUp.missedSince(r, r.live.postponed)
-	}
 	r.unparkAll()
 	r.history.queue, r.catchUp.queue, r.catchUp.running = nil, nil, 0
 	r.threads.lost(aliveAt)

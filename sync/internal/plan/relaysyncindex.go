@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -71,7 +70,7 @@ func (r *relayState) phase() Phase {
 		return Connecting
 	case !r.dial.connected:
 		return Disconnected
-	case len(r.history.parked)+len(r.catchUp.parked) > 0 || r.pending.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed:
+	case len(r.history.parked)+len(r.catchUp.parked) > 0 || r.pending.gaps > 0 || !r.deletions.retryAt.IsZero() || r.catchUp.missed && r.live.waitUntil.IsZero():
 		return LiveWithGaps
 	case r.busy() || len(r.catchUp.queue) > 0 || r.byID.ids != nil:
 		return Syncing
@@ -92,7 +91,7 @@ func (r *relayState) add(it Item, kind itemKind) {
 
 // remove removes an item from the targets. A batch continues without it, because the item may be
 // wanted again or reassigned by the end of the batch. Its subscription stays open until
-// [liveSync.dropIdle].
+// [liveState.tooIdle].
 func (r *relayState) remove(it Item, kind itemKind) {
 	was := r.history.remove(it, kind)
 	switch was {
@@ -105,7 +104,6 @@ func (r *relayState) remove(it Item, kind itemKind) {
 		r.live.missing.Remove(it)
 	} else if r.dial.connected {
 		r.live.idle++
-		r.live.unwanted++
 	}
 }
 
@@ -197,7 +195,7 @@ func (r *relayState) othersFollowed(now time.Time) bool {
 func (r *relayState) liveFull() bool {
 	const share = 16 // full if less than 1/16 of the bytes is left
 	most := r.limits.LiveBytes()
-	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-max(filters.RequestOverhead+leastCut*fullFilter/filters.MaxValues, most/share)
+	return len(r.live.subs) >= r.liveRoom() || most > 0 && r.live.size() > most-most/share
 }
 
 type relaySyncIndex struct {

@@ -444,28 +444,6 @@ func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}
 	}
 }
 
-// wantedValues returns a function that reports whether a tag value of a live filter is wanted from
-// a relay.
-func (w *repoSyncIndex) wantedValues(r *relayState) func(tag, value string) bool {
-	var states map[string]struct{} // identifiers
-	return func(tag, value string) bool {
-		if tag == "d" {
-			if states == nil {
-				states = make(map[string]struct{})
-				for it := range r.history.items.Keys() {
-					if in := &w.infos[it]; in.kind == itemStates {
-						states[in.repo.ref.Identifier] = struct{}{}
-					}
-				}
-			}
-			_, ok := states[value]
-			return ok
-		}
-		it, ok := w.itemOf(value)
-		return ok && r.history.items.Get(it) != 0
-	}
-}
-
 const maxExamples = 3
 
 // examples returns up to maxExamples repositories that list a relay. They are cached.

@@ -143,8 +143,8 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	if r.timer.index > 0 && !r.timer.at.After(w.now) {
 		return // its tick is due
 	}
-	if !r.live.postponed.IsZero() {
-		require.Less(t, w.now.Sub(r.live.postponed), 5*time.Minute+w.back)
+	if !r.live.waitUntil.IsZero() {
+		require.LessOrEqual(t, r.live.waitUntil.Sub(w.now), mostWait+w.back)
 		require.NotZero(t, r.history.todo.Len()+len(r.pending.open), "what is it put off for?")
 		return
 	}
