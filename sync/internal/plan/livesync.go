@@ -548,14 +548,6 @@ func (lv *liveSync) closed(r *relayState, in LiveClosed, now time.Time) {
 	lv.catchUp.missedSome(r, now)
 }
 
-func (lv *liveSync) refusedBelow(r *relayState, in LiveClosed, rests bool, now time.Time) {
-	if rests {
-		lv.leaveAlone(r, refusedFilters{below: true, since: now}, now)
-	}
-	lv.learnFrom(r, in)
-	r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
-}
-
 // learnFrom learns from the reason why a subscription was closed. The subscription must be removed
 // before.
 func (lv *liveSync) learnFrom(r *relayState, in LiveClosed) {
@@ -587,7 +579,6 @@ const (
 // refusedFilters are live filters that a relay refuses.
 type refusedFilters struct {
 	filters standing.Filters
-	below   bool // of layer 4; while such a filter rests, no descendant is followed live
 	until   time.Time
 	since   time.Time // later events are missed
 }
@@ -617,7 +608,6 @@ func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 		all := r.live.resting[0]
 		for _, k := range r.live.resting[1:] {
 			all.filters = append(all.filters, k.filters...)
-			all.below = all.below && k.below
 			if k.since.Before(all.since) {
 				all.since = k.since
 			}
@@ -635,10 +625,8 @@ func (lv *liveSync) resume(r *relayState, now time.Time) {
 			kept = append(kept, k)
 			continue
 		}
-		if !k.below { // descendants were requested by rotation
-			r.live.lost, r.live.waitUntil = append(r.live.lost, k.filters...), time.Time{}
-			lv.catchUp.missedSome(r, k.since)
-		}
+		r.live.lost, r.live.waitUntil = append(r.live.lost, k.filters...), time.Time{}
+		lv.catchUp.missedSome(r, k.since)
 	}
 	clear(r.live.resting[len(kept):])
 	r.live.resting = kept
@@ -720,7 +708,7 @@ func (l *liveState) refusedAlone(as filterRole) bool {
 		rest, tag := f.Form()
 		return roleAt(tag, rest.Kinds) != as
 	}
-	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !k.below && !slices.ContainsFunc(k.filters, other) })
+	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !slices.ContainsFunc(k.filters, other) })
 }
 
 func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {

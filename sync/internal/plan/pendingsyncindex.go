@@ -102,8 +102,7 @@ type batch struct {
 	poll  *pollGroup // Recent: a poll
 	chunk *rootChunk // History: of root events in rotation
 
-	desc   *threadGroup      // of descendants
-	behind map[Item]struct{} // of these, those that are followed live
+	group *threadGroup // of descendants
 
 	// Of a Recent batch: the progress of an earlier attempt, and the since of its filters.
 	resume *batchProgress
@@ -112,7 +111,7 @@ type batch struct {
 
 // background reports whether a batch recurs. A relay counts as complete without it.
 func (b *batch) background() bool {
-	return b.poll != nil || b.chunk != nil || b.desc != nil || b.kind == Audit
+	return b.poll != nil || b.chunk != nil || b.group != nil || b.kind == Audit
 }
 
 // pendingBatches are the batches in flight of one relay.
@@ -176,7 +175,7 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 // the relay refused the batch, it is the longest wait.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
-	if b.desc != nil {
+	if b.group != nil {
 		failures = &r.threads.failures
 	}
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {

@@ -418,10 +418,10 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 	if r == nil {
 		return
 	}
-	if d := r.threads; d != nil && d.subs[in.Live] != nil {
-		rests := p.threads.closed(r, in, now)
-		if !in.GaveWay {
-			p.live.refusedBelow(r, in, rests, now)
+	if g := r.threads.withLive(in.Live); g != nil {
+		if p.threads.closed(r, g, in, now); !in.GaveWay {
+			p.live.learnFrom(r, in)
+			r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 		}
 		return
 	}

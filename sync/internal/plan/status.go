@@ -68,7 +68,7 @@ func (p *Plan) Status() []RelayStatus {
 }
 
 func (p *Plan) status(r *relayState) RelayStatus {
-	descendants, apart, descFilters := r.threads.counts()
+	descendants, descLive, descFilters := r.threads.counts()
 	return RelayStatus{
 		Relay:       r.url,
 		Phase:       r.phase(),
@@ -79,7 +79,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Confirmed:   r.history.ofStatus[confirmed],
 		LiveSubs:    len(r.live.subs) + r.threads.liveSubs(),
 		LiveFilters: r.live.filters + descFilters,
-		Descendants: descendants, DescendantsLive: descendants - apart,
+		Descendants: descendants, DescendantsLive: descLive,
 		Unfollowed: r.live.unfollowed + r.live.tooLarge + r.live.restingFilters() + len(r.live.lost),
 		LiveMethod: r.live.method(),
 		Examples:   slices.Clone(p.repos.examples(r)),

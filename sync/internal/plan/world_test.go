@@ -331,7 +331,7 @@ func (w *world) closeLive() {
 	if u, c := w.connection(); c != nil && len(c.live) > 0 {
 		ids := slices.Sorted(maps.Keys(c.live))
 		in := LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()}
-		if d := w.plan.relays.byURL[u].threads; d != nil && d.subs[in.Live] != nil {
+		if w.plan.relays.byURL[u].threads.withLive(in.Live) != nil {
 			in.GaveWay = w.src.n(2) == 0
 		}
 		if w.src.n(3) == 0 {

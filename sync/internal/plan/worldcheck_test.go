@@ -78,7 +78,7 @@ func (w *world) checkFacts(r *relayState) {
 	flying := make(map[Item]int)
 	for _, b := range r.pending.open {
 		for _, it := range b.items {
-			if b.desc == nil && (b.kind == History || b.kind == DailyHistory) {
+			if b.group == nil && (b.kind == History || b.kind == DailyHistory) {
 				flying[it]++
 			}
 		}
@@ -117,7 +117,11 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.batches)), slices.Collect(maps.Keys(r.pending.open)))
 	subs := slices.Collect(maps.Keys(r.live.subs))
 	if r.threads != nil {
-		subs = slices.AppendSeq(subs, maps.Keys(r.threads.subs))
+		for _, g := range r.threads.groups {
+			if g.live != 0 {
+				subs = append(subs, g.live)
+			}
+		}
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(c.live)), subs)
 	if r.threads.liveSubs() > 0 {
@@ -259,70 +263,36 @@ func (w *world) checkBelow(r *relayState, c *worldConn) {
 		require.Empty(t, wanted)
 		return
 	}
-	require.Len(t, d.of, len(wanted))
-	seen := make(map[Item]bool)
-	for i, g := range d.groups {
-		apart := 0
-		require.LessOrEqual(t, len(g.items), filters.MaxValues)
-		w.must(len(g.items) > 0 || g.running, "an empty group")
-		for _, it := range g.items {
-			w.must(!seen[it] && d.of[it].group == g, "in two groups")
-			seen[it] = true
-			if d.of[it].sub == nil {
-				apart++
-			}
-		}
-		require.Equal(t, apart, g.apart, "group %d", i)
-		require.Equal(t, slices.Contains(d.urgent, g), g.queued)
-		w.must(!(g.first || len(g.behind) > 0) || g.queued || g.running, "nobody asks about it")
-		w.must(!g.running || d.running, "running alone")
-	}
-	daily := 0
+	require.Len(t, d.groupOf, len(wanted))
+	seen, live, running := make(map[Item]bool), true, 0
 	for _, g := range d.groups {
-		if g.daily {
-			daily++
+		require.LessOrEqual(t, len(g.items), filters.MaxValues)
+		w.must(len(g.items) > 0, "an empty group")
+		w.must(!g.first || g.due || g.running, "it is never requested")
+		if live = live && g.followed(); g.running {
+			running++
 		}
-	}
-	require.Equal(t, daily, d.daily)
-	require.LessOrEqual(t, d.next, len(d.groups))
-	for it, at := range d.of {
-		of := w.plan.repos.descendant(it)
-		w.must(wanted[of] != nil, "not wanted")
-		w.must(seen[it] == !has(d.fresh, it), "neither new nor in a group")
-		w.must((at.sub == nil) == has(d.apart, it), "neither live nor apart")
-		if at.sub == nil {
-			continue
-		}
-		w.must(d.subs[at.sub.id] == at.sub, "its subscription does not stand")
-		for _, key := range wanted[of] {
-			w.must(c.live[at.sub.id][key], "it is not followed")
-		}
-	}
-	fs := 0
-	for _, s := range d.subs {
-		fs += s.size
-		idle := 0
-		for _, it := range s.items {
-			if d.of[it].sub != s {
-				idle++
+		for _, it := range g.items {
+			w.must(!seen[it] && d.groupOf[it] == g, "in two groups")
+			seen[it] = true
+			of := w.plan.repos.descendant(it)
+			w.must(wanted[of] != nil, "not wanted")
+			for _, key := range wanted[of] {
+				w.must(!g.followed() || c.live[g.live][key], "it is not followed")
 			}
 		}
-		w.must(idle == s.idle, "idle")
 	}
-	require.Equal(t, fs, d.filters)
+	require.LessOrEqual(t, running, 1)
+	w.must(running == 0 || d.running, "running alone")
+	require.LessOrEqual(t, d.next, len(d.groups))
 	if c == nil || !c.connected {
-		require.Empty(t, d.subs)
+		require.Zero(t, d.liveSubs())
 		require.False(t, d.running)
 		return
 	}
-	if len(d.apart) == 0 {
+	if live {
 		w.alive++
 	} else {
 		w.rotated++
 	}
-}
-
-func has(m map[Item]struct{}, it Item) bool {
-	_, ok := m[it]
-	return ok
 }
