@@ -2,13 +2,6 @@ package main
 
 import "fmt"
 
-func changeRow() row {
-	return row{
-		name: "change", work: "One change at 10,000 repositories of 50 roots each, on 5 of 500 relays",
-		measure: measureChange,
-	}
-}
-
 // changes are the kinds of changes, by name in the benchmark.
 var changes = []struct{ name, what string }{
 	{"root", "a root event, with the batches that it leads to"},

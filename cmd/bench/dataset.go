@@ -17,7 +17,7 @@ import (
 )
 
 // datasetVersion must change when the events of a hub change.
-const datasetVersion = 1
+const datasetVersion = 2
 
 // dataset is a file with the events of a hub, one per line. Only ids are in memory, so that events
 // do not affect the measurement.

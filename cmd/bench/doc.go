@@ -12,7 +12,7 @@
 //
 // In a first catch-up an empty relay fetches and saves all events of another relay. The rows
 // catchup and canned measure it, and present and memory measure related costs. The events are
-// signed events of a hub: 50 people, 8 tags and about 1,159 bytes per event. There are
+// signed events of a hub: 50 people, 8 tags and about 1,200 bytes per event. There are
 // announcements, states, patches, pull requests, issues and comments. They are always the same and
 // cached in the folder -cache. The relay runs in another process, so that the CPU time of the
 // client is separate; both share the cores of the machine:

@@ -190,26 +190,8 @@ func (f *field) follow(ctx context.Context, net *relaytest.Network, wanted []gra
 			cancel()
 		}
 	})
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		here, err := store.Has(ctx, wanted)
-		if err != nil {
-			return 0, 0, errors.Join(err, context.Cause(ctx))
-		}
-		left := wanted[:0]
-		for i, is := range here {
-			if !is {
-				left = append(left, wanted[i])
-			}
-		}
-		if wanted = left; len(wanted) == 0 {
-			return cputime.Used() - used, time.Since(began), nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("%w: %d events", context.Cause(ctx), len(wanted))
-		}
+	if err := arrive(ctx, store, wanted); err != nil {
+		return 0, 0, err
 	}
+	return cputime.Used() - used, time.Since(began), nil
 }

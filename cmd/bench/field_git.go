@@ -292,7 +292,7 @@ func (f *gitField) sync(r *run) error {
 			cancel()
 		}
 	})
-	if err := f.arrives(ctx, server, wanted); err != nil {
+	if err := arrive(ctx, server.Sync().Store(), wanted); err != nil {
 		return err
 	}
 	own, git, took := cputime.Used()-own, cputime.Children()-git, time.Since(began)
@@ -331,14 +331,14 @@ func (f *gitField) wanted() (ids []graspsync.EventID, err error) {
 	return ids, nil
 }
 
-// arrives waits until all events are served. It checks a few events at a time.
-func (f *gitField) arrives(ctx context.Context, server *grasp.Server, missing []graspsync.EventID) error {
-	tick := time.NewTicker(200 * time.Millisecond)
+// arrive waits until a store contains all events. It checks a few events at a time.
+func arrive(ctx context.Context, store relaysync.Store, missing []graspsync.EventID) error {
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		for len(missing) > 0 {
 			some := missing[:min(len(missing), 100)]
-			here, err := server.Sync().Store().Has(ctx, some)
+			here, err := store.Has(ctx, some)
 			if err != nil {
 				return errors.Join(err, context.Cause(ctx))
 			}

@@ -107,6 +107,21 @@ func (w world) events(yield func(*nostr.Event) bool) {
 	}
 }
 
+// start starts a crowd and saves the world in a store.
+func (w *world) start(ctx context.Context) (c *crowdRemote, store *memstore.Store, identity nip34.Identity, err error) {
+	if c, err = startCrowd(ctx); err != nil {
+		return nil, nil, identity, err
+	}
+	w.url = c.url
+	if store, identity, err = newMemstore(); err == nil {
+		err = save(ctx, store, w.events)
+	}
+	if err != nil {
+		err = errors.Join(err, c.close())
+	}
+	return c, store, identity, err
+}
+
 type follower struct {
 	manager *relaysync.SyncManager
 	stop    func() // stops the manager and waits

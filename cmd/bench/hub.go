@@ -45,8 +45,8 @@ type person struct{ secret, pub, npub string }
 
 // repo is a repository as its events refer to it.
 type repo struct {
-	owner                   *person
-	name, address, earliest string
+	owner         *person
+	name, address string
 }
 
 // hubTime is fixed, so that the events are always the same.
@@ -76,28 +76,28 @@ func newHub(n int) ([]*nostr.Event, error) {
 	for i := range repos {
 		repos[i] = h.announce(i)
 	}
-	for i := range share(75) {
-		h.state(repos[i])
+	for _, r := range repos[:share(75)] {
+		tags := nostr.Tags{{"d", r.name}, {"HEAD", "ref: refs/heads/main"}, {"refs/heads/main", h.hash()}}
+		h.add(r.owner, graspsync.KindState, h.daysAgo(300, 1), "", tags...)
 	}
 	for range share(150) {
-		h.ci(h.anyOf(repos))
+		h.about(h.anyOf(repos), kindCI, 250, 1, 350)
 	}
 	var roots []*nostr.Event
-	for range share(perMillePatches) {
-		roots = append(roots, h.patch(h.anyOf(repos)))
-	}
-	for range share(perMillePulls) {
-		roots = append(roots, h.pullRequest(h.anyOf(repos)))
-	}
-	for range share(perMilleIssues) {
-		roots = append(roots, h.issue(h.anyOf(repos)))
+	for _, k := range []struct{ kind, perMille, words int }{
+		{graspsync.KindPatch, perMillePatches, 1300}, {graspsync.KindPullRequest, perMillePulls, 500}, {graspsync.KindIssue, perMilleIssues, 500},
+	} {
+		for range share(k.perMille) {
+			roots = append(roots, h.about(h.anyOf(repos), k.kind, 300, 100, k.words, nostr.Tag{"subject", h.words(50)}, nostr.Tag{"c", h.hash()}))
+		}
 	}
 	if err := h.sign(); err != nil { // the following events need ids
 		return nil, err
 	}
 
 	for range share(100) {
-		h.status(roots[h.rng.IntN(len(roots))])
+		root := roots[h.rng.IntN(len(roots))]
+		h.add(h.anyone(), kindOpen, h.daysAgo(100, 80), "", nostr.Tag{"e", root.ID, relayName, "root"}, root.Tags[0], nostr.Tag{"p", root.PubKey})
 	}
 	type thread struct{ root, comment *nostr.Event }
 	threads := make([]thread, share(160))
@@ -130,8 +130,11 @@ func (h *hub) hash() string {
 	return fmt.Sprintf("%016x%016x%08x", h.rng.Uint64(), h.rng.Uint64(), h.rng.Uint32())
 }
 
-// add adds an event. Until it is signed, its ID contains the author's secret key.
+// add adds an event of 8 tags. Until it is signed, its ID contains the author's secret key.
 func (h *hub) add(author *person, kind int, at nostr.Timestamp, content string, tags ...nostr.Tag) *nostr.Event {
+	for len(tags) < 8 {
+		tags = append(tags, nostr.Tag{"commit", h.hash()})
+	}
 	ev := &nostr.Event{ID: author.secret, PubKey: author.pub, Kind: kind, CreatedAt: at, Content: content, Tags: tags}
 	h.events = append(h.events, ev)
 	return ev
@@ -155,93 +158,21 @@ func (h *hub) sign() error {
 
 func (h *hub) announce(i int) repo {
 	owner := h.anyone()
-	r := repo{owner: owner, name: fmt.Sprintf("repository-%05d", i), earliest: h.hash()}
+	r := repo{owner: owner, name: fmt.Sprintf("repository-%05d", i)}
 	r.address = fmt.Sprintf("%d:%s:%s", graspsync.KindAnnouncement, owner.pub, r.name)
-	h.add(owner, graspsync.KindAnnouncement, h.daysAgo(360, 300), "",
+	h.add(owner, graspsync.KindAnnouncement, h.daysAgo(360, 300), h.words(120),
 		nostr.Tag{"d", r.name},
-		nostr.Tag{"name", r.name},
-		nostr.Tag{"description", h.words(120)},
-		nostr.Tag{"web", "https://browse.example/" + owner.npub + "/" + r.name},
 		nostr.Tag{"clone", "https://" + ourHost + "/" + owner.npub + "/" + r.name + ".git"},
 		nostr.Tag{"relays", "wss://" + ourHost, relayName},
-		nostr.Tag{"r", r.earliest, "euc"},
 		nostr.Tag{"maintainers", h.anyone().pub},
 	)
 	return r
 }
 
-func (h *hub) state(r repo) {
-	tags := nostr.Tags{{"d", r.name}, {"HEAD", "ref: refs/heads/main"}, {"refs/heads/main", h.hash()}}
-	for i := range 5 {
-		tags = append(tags, nostr.Tag{fmt.Sprintf("refs/tags/v1.%d.0", i), h.hash()})
-	}
-	h.add(r.owner, graspsync.KindState, h.daysAgo(300, 1), "", tags...)
-}
-
-func (h *hub) ci(r repo) {
-	h.add(h.anyone(), kindCI, h.daysAgo(250, 1), h.words(350),
-		nostr.Tag{"a", r.address, relayName},
-		nostr.Tag{"p", r.owner.pub},
-		nostr.Tag{"commit", h.hash()},
-		nostr.Tag{"workflow", "build and test"},
-		nostr.Tag{"status", "success"},
-		nostr.Tag{"r", r.earliest},
-		nostr.Tag{"log", "https://ci.example/" + h.hash()},
-		nostr.Tag{"alt", "result of a run"},
-	)
-}
-
-func (h *hub) patch(r repo) *nostr.Event {
-	return h.add(h.anyone(), graspsync.KindPatch, h.daysAgo(300, 100), h.words(1300),
-		nostr.Tag{"a", r.address, relayName},
-		nostr.Tag{"p", r.owner.pub},
-		nostr.Tag{"r", r.earliest},
-		nostr.Tag{"t", "root"},
-		nostr.Tag{"commit", h.hash()},
-		nostr.Tag{"parent-commit", h.hash()},
-		nostr.Tag{"commit-pgp-sig", ""},
-		nostr.Tag{"committer", "Somebody", "somebody@mail.example", "1750000000", "60"},
-	)
-}
-
-func (h *hub) pullRequest(r repo) *nostr.Event {
-	return h.add(h.anyone(), graspsync.KindPullRequest, h.daysAgo(300, 100), h.words(500),
-		nostr.Tag{"a", r.address, relayName},
-		nostr.Tag{"p", r.owner.pub},
-		nostr.Tag{"r", r.earliest},
-		nostr.Tag{"subject", h.words(50)},
-		nostr.Tag{"c", h.hash()},
-		nostr.Tag{"clone", "https://" + ourHost + "/" + r.owner.npub + "/" + r.name + ".git"},
-		nostr.Tag{"branch-name", "topic"},
-		nostr.Tag{"merge-base", h.hash()},
-	)
-}
-
-func (h *hub) issue(r repo) *nostr.Event {
-	return h.add(h.anyone(), graspsync.KindIssue, h.daysAgo(300, 100), h.words(500),
-		nostr.Tag{"a", r.address, relayName},
-		nostr.Tag{"p", r.owner.pub},
-		nostr.Tag{"r", r.earliest},
-		nostr.Tag{"subject", h.words(50)},
-		nostr.Tag{"t", "bug"},
-		nostr.Tag{"t", "help-wanted"},
-		nostr.Tag{"alt", "an issue of a repository"},
-		nostr.Tag{"client", "benchmark"},
-	)
-}
-
-// status adds an open status of a root event. It names the repository too.
-func (h *hub) status(root *nostr.Event) {
-	h.add(h.anyone(), kindOpen, h.daysAgo(100, 80), "",
-		nostr.Tag{"e", root.ID, relayName, "root"},
-		nostr.Tag{"a", root.Tags[0][1], relayName},
-		nostr.Tag{"p", root.PubKey},
-		nostr.Tag{"p", h.anyone().pub},
-		nostr.Tag{"r", root.Tags[2][1]},
-		nostr.Tag{"merge-commit", h.hash()},
-		nostr.Tag{"alt", "the status of an issue"},
-		nostr.Tag{"client", "benchmark"},
-	)
+// about adds an event that names a repository.
+func (h *hub) about(r repo, kind, from, to, words int, tags ...nostr.Tag) *nostr.Event {
+	tags = append(nostr.Tags{{"a", r.address, relayName}, {"p", r.owner.pub}}, tags...)
+	return h.add(h.anyone(), kind, h.daysAgo(from, to), h.words(words), tags...)
 }
 
 // comment adds a NIP-22 comment, which does not name the repository.
@@ -257,8 +188,6 @@ func (h *hub) comment(root, parent *nostr.Event) *nostr.Event {
 		nostr.Tag{"e", parent.ID, relayName, parent.PubKey},
 		nostr.Tag{"k", fmt.Sprint(parent.Kind)},
 		nostr.Tag{"p", parent.PubKey},
-		nostr.Tag{"alt", "a comment"},
-		nostr.Tag{"client", "benchmark"},
 	)
 }
 

@@ -7,28 +7,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-func hubMemoryRow() row {
-	return row{
-		name: "hubmemory", work: "Memory beyond the store with 10,000 repositories of 50 issues each on 5 of 500 relays, all followed",
-		measure: measureHubMemory,
-	}
-}
-
 func measureHubMemory(r *run) error {
 	w := world{repos: r.pick(10_000, 200), issues: 50, relays: r.pick(500, 10), listed: 5}
-	c, err := startCrowd(r.ctx)
+	c, store, identity, err := w.start(r.ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	w.url = c.url
-	store, identity, err := newMemstore()
-	if err != nil {
-		return err
-	}
-	if err := save(r.ctx, store, w.events); err != nil {
-		return err
-	}
 	before := inUse()
 	stop, err := r.profiles.start("hubmemory")
 	if err != nil {

@@ -8,28 +8,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-func idleRow() row {
-	return row{
-		name: "idle", work: "Idle: 500 connections for five minutes",
-		measure: measureIdle,
-	}
-}
-
 func measureIdle(r *run) error {
 	w := world{repos: r.pick(500, 12), issues: 1, relays: r.pick(500, 12), listed: 1}
-	c, err := startCrowd(r.ctx)
+	c, store, identity, err := w.start(r.ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	w.url = c.url
-	store, identity, err := newMemstore()
-	if err != nil {
-		return err
-	}
-	if err := save(r.ctx, store, w.events); err != nil {
-		return err
-	}
 	empty := inUse()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
 	if err != nil {

@@ -15,34 +15,19 @@ import (
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
-// liveRow measures the time until a live event that five relays send is stored.
-func liveRow() row {
-	return row{
-		name: "live", work: "Live: 100 connections, 100 events a second, each on 5 of them, signatures checked",
-		measure: measureLive,
-	}
-}
-
 const (
 	liveEvery = 10 * time.Millisecond // between two events
 	liveRepos = 200
 )
 
+// measureLive measures the time until a live event that five relays send is stored.
 func measureLive(r *run) error {
 	w := world{repos: liveRepos, issues: 20, relays: r.pick(100, 12), listed: 5}
-	c, err := startCrowd(r.ctx)
+	c, memory, identity, err := w.start(r.ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	w.url = c.url
-	memory, identity, err := newMemstore()
-	if err != nil {
-		return err
-	}
-	if err := save(r.ctx, memory, w.events); err != nil {
-		return err
-	}
 	store := newClockedStore(memory)
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
 	if err != nil {

@@ -2,15 +2,8 @@ package main
 
 import "fmt"
 
-// negentropyRow measures the reconciliation with a set that differs in 10,000 ids, on the asking
+// measureNegentropy measures the reconciliation with a set that differs in 10,000 ids, on the asking
 // side. The answers of the peer are recorded.
-func negentropyRow() row {
-	return row{
-		name: "negentropy", work: "Reconciling 1,000,000 ids with 10,000 differences, in memory",
-		measure: measureNegentropy,
-	}
-}
-
 func measureNegentropy(r *run) error {
 	n := r.pick(1_000_000, 100_000)
 	// One processor, so that the time includes garbage collection.

@@ -27,14 +27,6 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// pushRow measures a push of one commit to a repository with many commits, until its state is
-// served.
-var pushRow = row{
-	name:    "push",
-	work:    "push of 1 commit to a repository of 10,000, until its events are served",
-	measure: measurePush,
-}
-
 const (
 	pushRounds = 15
 	// pushMost is the maximum time of a push.

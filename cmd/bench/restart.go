@@ -11,28 +11,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-func restartRow() row {
-	return row{
-		name: "restart", work: "Restart with 500,000 stored events and 20,000 repositories on 5 of 100 relays each",
-		measure: measureRestart,
-	}
-}
-
 func measureRestart(r *run) error {
 	w := world{repos: r.pick(20_000, 1000), issues: 24, relays: r.pick(100, 10), listed: 5}
-	c, err := startCrowd(r.ctx)
+	c, store, identity, err := w.start(r.ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	w.url = c.url
-	store, identity, err := newMemstore()
-	if err != nil {
-		return err
-	}
-	if err := save(r.ctx, store, w.events); err != nil {
-		return err
-	}
 	news := make([]graspsync.Event, 1000) // submitted by clients at the same time, one after the other
 	for i := range news {
 		if news[i], err = graspsync.ParseEvent(w.issue(i%w.repos, w.issues+i/w.repos)); err != nil {
