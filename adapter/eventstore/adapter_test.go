@@ -51,19 +51,6 @@ func TestNew(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestBareD(t *testing.T) {
-	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(t, db, eventstoreadapter.Config{})
-			outcomes := save(t, s, event(alice, 30617, start, nostr.Tag{"d"}), event(alice, 30617, start+1, nostr.Tag{"d"}, nostr.Tag{}))
-			assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored}, results(outcomes))
-			deleted, err := s.Deleted(t.Context(), eventtest.Of(event(alice, 30617, start, nostr.Tag{"d"})))
-			require.NoError(t, err)
-			assert.False(t, deleted)
-		})
-	}
-}
-
 func TestUnstorable(t *testing.T) {
 	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{})
 	good := func(change func(e *nostr.Event)) *nostr.Event {
@@ -112,33 +99,6 @@ func TestSync(t *testing.T) {
 	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 	save(t, newStore(t, db, eventstoreadapter.Config{NoSync: true}), event(alice, 1, start))
 	assert.Equal(t, 2, n)
-}
-
-func TestSerialized(t *testing.T) {
-	db := newSlice(t, 0)
-	s := newStore(t, db, eventstoreadapter.Config{})
-	b := s.Backend()
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			for n := range 50 {
-				author := strings.Repeat(fmt.Sprintf("%02x", i), 32)
-				assert.NoError(t, b.SaveEvent(t.Context(), &nostr.Event{
-					ID: fmt.Sprintf("%064x", 1+i*1000+n), PubKey: author, Kind: 1, CreatedAt: start, Sig: strings.Repeat("0", 128),
-				}))
-				ch, err := b.QueryEvents(t.Context(), nostr.Filter{})
-				assert.NoError(t, err)
-				for range ch {
-				}
-				_, err = b.CountEvents(t.Context(), nostr.Filter{Since: new(nostr.Timestamp)})
-				assert.NoError(t, err)
-			}
-		})
-	}
-	wg.Wait()
-	ids, err := read(t.Context(), s, nostr.Filter{})
-	require.NoError(t, err)
-	assert.Len(t, ids, 200)
 }
 
 func TestReplaceIsAtomic(t *testing.T) {

@@ -1,7 +1,6 @@
 package eventstoreadapter_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -14,44 +13,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 )
-
-// A deletion of thousands of addresses causes few queries. Before, each address was a query, and
-// for a kind without addresses it read all events of the author.
-func TestThousandsOfAddresses(t *testing.T) {
-	const named, stored = 4000, 300
-	address := func(kind, i int) nostr.Tag { return nostr.Tag{"a", fmt.Sprintf("%d:%s:%d", kind, alice, i)} }
-	for name, c := range map[string]struct {
-		kind    func(i int) int // of the i-th address
-		found   int
-		queries int
-		given   int
-	}{
-		"of one kind":                     {func(int) int { return 30023 }, stored, 700, 2 * stored},
-		"of a kind that has none":         {func(int) int { return 1621 }, 0, 0, 0},
-		"each of another kind":            {func(i int) int { return 30000 + i }, 1, 700, 2 * stored},
-		"of a kind that has one for each": {func(int) int { return 10002 }, 0, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &fake{limit: 500}
-			s := newStore(t, b, eventstoreadapter.Config{})
-			for i := range stored {
-				kind := c.kind(0)
-				e := event(alice, kind, start, nostr.Tag{"d", fmt.Sprint(i)})
-				require.NoError(t, b.SaveEvent(t.Context(), e))
-			}
-			var tags []nostr.Tag
-			for i := range named {
-				tags = append(tags, address(c.kind(i), i))
-			}
-			b.queries, b.given = 0, 0
-			targets, err := s.Targets(t.Context(), eventtest.Of(event(alice, 5, start, tags...)))
-			require.NoError(t, err)
-			require.Len(t, targets, c.found)
-			require.LessOrEqual(t, b.queries, c.queries)
-			require.LessOrEqual(t, b.given, c.given)
-		})
-	}
-}
 
 // For any addresses and backend, exactly the events stored at them are found, each once.
 func TestTargetsAtAddresses(t *testing.T) {

@@ -3,7 +3,6 @@ package eventstoreadapter_test
 import (
 	"cmp"
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/fiatjaf/eventstore"
@@ -95,40 +94,4 @@ func TestTimesBeyond32Bits(t *testing.T) {
 			assert.EqualValues(t, len(c.want), n, name)
 		}
 	})
-}
-
-// An event with the requested value and a longer value with the same prefix does not hide newer
-// events, which are behind it in badger's index.
-func TestLookAlikesHideNothing(t *testing.T) {
-	addr := "30617:" + alice + ":repo"
-	for name, c := range map[string]struct{ tag, value, like string }{
-		"repository":                     {"a", addr, "30617:" + alice + ":repository"},
-		"a kind with a zero":             {"a", addr, "030617:" + alice + ":repository"},
-		"an author in capitals":          {"a", addr, "30617:" + strings.ToUpper(alice) + ":repository"},
-		"an author with a digit more":    {"a", addr, "30617:" + alice + "f:repository"},
-		"an author that begins alike":    {"a", addr, "30617:" + alice[:16] + bob[16:] + ":repository"},
-		"text that looks like addresses": {"t", "bug", "bugs:" + strings.Repeat("z", 64) + ":s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{NoSync: true})
-			var honest []string
-			for i := range 20 {
-				e := event(alice, 1621, start-nostr.Timestamp(i), nostr.Tag{c.tag, c.value})
-				honest = append(honest, e.ID)
-				save(t, s, e)
-			}
-			for i := range 70 {
-				save(t, s, event(bob, 1621, start-1000-nostr.Timestamp(i), nostr.Tag{c.tag, c.value}, nostr.Tag{c.tag, c.like}))
-			}
-			f := nostr.Filter{Kinds: []int{1621}, Tags: nostr.TagMap{c.tag: {c.value}}}
-			n := 0
-			for _, err := range s.Events(t.Context(), f) {
-				require.NoError(t, err)
-				n++
-			}
-			require.Equal(t, 90, n)
-			f.Limit = 20
-			require.Equal(t, honest, answer(t, s, f))
-		})
-	}
 }

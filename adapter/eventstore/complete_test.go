@@ -13,35 +13,6 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 )
 
-func TestFullSeconds(t *testing.T) {
-	for name, db := range map[string]eventstore.Store{
-		"neither": &fake{limit: 100}, "slicestore": newSlice(t, 500), "badger": newBadger(t, 500),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(t, db, eventstoreadapter.Config{})
-			var events []*nostr.Event
-			for range 600 {
-				events = append(events, event(alice, 1, start))
-			}
-			for i := range 300 { // before and after that second
-				events = append(events, event(alice, 1, start+nostr.Timestamp(i)-150+nostr.Timestamp(i/150)))
-			}
-			save(t, s, events...)
-			ids, err := read(t.Context(), s, nostr.Filter{})
-			if name == "neither" {
-				require.ErrorIs(t, err, eventstoreadapter.ErrIncomplete)
-				assert.Less(t, len(ids), 900)
-			} else {
-				require.NoError(t, err)
-				assert.Len(t, ids, 900)
-			}
-			for _, ev := range events[600:] {
-				assert.Contains(t, ids, ev.ID, "one second is too full, the others are not")
-			}
-		})
-	}
-}
-
 func TestTrapT11_ReadsBeyondTheDefaultLimit(t *testing.T) {
 	for name, db := range map[string]eventstore.Store{"slicestore": newSlice(t, 0), "badger": newBadger(t, 0)} {
 		s := newStore(t, db, eventstoreadapter.Config{})
@@ -50,24 +21,6 @@ func TestTrapT11_ReadsBeyondTheDefaultLimit(t *testing.T) {
 		ids, err := read(t.Context(), s, nostr.Filter{Kinds: []int{1621}})
 		require.NoError(t, err)
 		assert.Len(t, ids, 1200, name)
-	}
-}
-
-func TestSecondLargerThanBatch(t *testing.T) {
-	s := newStore(t, &metered{BadgerBackend: newBadger(t, 0), page: 100}, eventstoreadapter.Config{})
-	var events []*nostr.Event
-	for range 900 {
-		events = append(events, event(alice, 1, start, nostr.Tag{"t", "x"}))
-	}
-	save(t, s, append(events, event(alice, 1, start-1, nostr.Tag{"t", "x"}))...)
-	for _, f := range []nostr.Filter{{}, {Kinds: []int{1, 2}}, {Tags: nostr.TagMap{"t": {"x"}}}, {Since: ptr(start)}} {
-		ids, err := read(t.Context(), s, f)
-		require.NoError(t, err)
-		want := 901
-		if f.Since != nil {
-			want = 900
-		}
-		assert.Len(t, ids, want)
 	}
 }
 

@@ -208,15 +208,6 @@ func TestNothingIsLeftOfWhatIsRefused(t *testing.T) {
 	require.Len(t, s.relay.GetListeningFilters(), 1, "that is the gate's")
 }
 
-// A filter that a request has several times is asked once: each is read by itself.
-func TestFiltersOfARequestDiffer(t *testing.T) {
-	s := serve(t, gate.Config{})
-	c := s.dial()
-	c.says(`["REQ","x"` + strings.Repeat(`,{"kinds":[1]},{ "kinds" : [1] }`, 49) + `,{"kinds":[2]}]`)
-	require.Equal(t, `["EOSE","x"]`, c.hears())
-	require.Equal(t, 2, s.metric("gate_slots_in_use", "listening"))
-}
-
 // A backend may make a query for each author with each kind: one message of 400 kB ended the process.
 func TestWhatAFilterMayName(t *testing.T) {
 	s := serve(t, gate.Config{})

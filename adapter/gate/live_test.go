@@ -14,32 +14,6 @@ import (
 	"github.com/graspsync/graspsync/adapter/gate"
 )
 
-// khatru goes through its subscriptions without the lock under which they come and go: who opened and closed some
-// had others miss what was published.
-func TestNobodyMissesWhatIsPublished(t *testing.T) {
-	s := serve(t, gate.Config{})
-	honest, busy := s.dial(), s.dial()
-	honest.says(`["REQ","x",{"kinds":[1],"limit":0}]`)
-	require.Equal(t, `["EOSE","x"]`, honest.hears())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for n := 0; ctx.Err() == nil; n++ {
-			busy.says(fmt.Sprintf(`["REQ","%d",{"kinds":[2],"limit":0}]`, n))
-			busy.hears()
-			busy.says(fmt.Sprintf(`["CLOSE","%d"]`, n))
-		}
-	}()
-	for n := range 300 {
-		ev := note(n)
-		require.Equal(t, 1, s.relay.BroadcastEvent(ev))
-		require.Equal(t, ev.ID, eventOf(t, honest.hears()))
-	}
-	cancel()
-	<-done
-}
-
 // What is published comes once to a subscription, under each name that asks for it, unless a hook holds it back.
 func TestPublished(t *testing.T) {
 	s := serve(t, gate.Config{})

@@ -16,9 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/internal/traits"
 )
@@ -150,35 +148,6 @@ func TestExpiryOfOneThatStays(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.ElementsMatch(t, all, m.gone())
-		stop()
-	})
-}
-
-// unsynced is a backend that stores an event and then fails to sync it to disk.
-type unsynced struct {
-	*slicestore.SliceStore
-	err error
-}
-
-func (u *unsynced) Sync() error { return u.err }
-
-// An event stored by a failed attempt is later a duplicate in its backend, and must still expire.
-func TestExpiryOfWhatWasSavedInTwoAttempts(t *testing.T) {
-	relay := khatru.NewRelay()
-	synctest.Test(t, func(t *testing.T) {
-		db := &unsynced{SliceStore: newSlice(t)}
-		s, store, m := embed(t, relay, db, Config{})
-		stop := run(t, s)
-		synctest.Wait()
-		e := event(alice, 1, start, nostr.Tag{"expiration", fmt.Sprint(time.Now().Add(time.Minute).Unix())})
-		db.err = errors.New("input/output error")
-		_, err := store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(e)}})
-		require.ErrorIs(t, err, db.err)
-		db.err = nil
-		assert.Equal(t, []graspsync.Result{graspsync.Stored}, results(importEvents(t, store, e)))
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		assert.Equal(t, []string{e.ID}, m.gone())
 		stop()
 	})
 }

@@ -3,7 +3,6 @@ package khatruadapter
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http/httptest"
 	"testing"
 
@@ -141,20 +140,6 @@ func TestDeletionHooksAreCalledOnceForAnEvent(t *testing.T) {
 	importEvents(t, store, event(alice, 5, start+5, nostr.Tag{"e", issue.ID}, nostr.Tag{"e", elsewhere.ID}))
 	assert.ElementsMatch(t, []string{issue.ID, elsewhere.ID}, asked)
 	assert.ElementsMatch(t, []string{issue.ID, elsewhere.ID}, *deleted)
-}
-
-// A hook that fails or panics affects only one event and is called for the next.
-func TestFollowingHooksThatFail(t *testing.T) {
-	relay, db, second, _ := withTwo(t)
-	relay.StoreEvent = append(relay.StoreEvent,
-		func(context.Context, *nostr.Event) error { return errors.New("search is down") },
-		func(context.Context, *nostr.Event) error { panic("a hook of the embedder's") })
-	expectLog(t, "ERROR relay hook failed StoreEvent")
-	_, store, _ := embed(t, relay, db, Config{})
-	one, two := event(alice, 1, start), event(alice, 1, start)
-	outcomes := importEvents(t, store, one, two)
-	assert.Equal(t, []graspsync.Result{graspsync.Stored, graspsync.Stored}, results(outcomes))
-	assert.Len(t, in(t, second), 2)
 }
 
 // khatru executes a published deletion before its hooks decide: a refused deletion removed its

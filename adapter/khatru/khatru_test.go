@@ -185,37 +185,6 @@ func TestDirect(t *testing.T) {
 	assert.Equal(t, []string{one.ID}, m.gone())
 }
 
-// Existing hooks of the relay are kept and not duplicated.
-func TestExistingHooks(t *testing.T) {
-	relay, db := khatru.NewRelay(), newSlice(t)
-	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
-	s, _, m := embed(t, relay, db, Config{})
-	assert.Len(t, relay.StoreEvent, 1)
-	assert.Len(t, relay.QueryEvents, 1)
-	assert.Empty(t, relay.ReplaceEvent)
-	assert.Len(t, relay.DeleteEvent, 1)
-	one := event(alice, 1, start)
-	_, err := relay.AddEvent(t.Context(), one)
-	require.NoError(t, err)
-	assert.Equal(t, []string{one.ID}, m.stored)
-	assert.Equal(t, []string{one.ID}, content(t, s.Store()))
-}
-
-// khatru panics on such an event, which anybody can publish.
-func TestDirectBareD(t *testing.T) {
-	relay := khatru.NewRelay()
-	embed(t, relay, newSlice(t), Config{})
-	for _, tags := range []nostr.Tags{{{"d"}}, {{"e", "x"}, {"d"}, {"d", "x"}}} {
-		_, err := relay.AddEvent(t.Context(), event(alice, 30617, start, tags...))
-		require.ErrorContains(t, err, msgBareD)
-	}
-	_, err := relay.AddEvent(t.Context(), event(alice, 1, start, nostr.Tag{"d"}))
-	require.NoError(t, err)
-	_, err = relay.AddEvent(t.Context(), event(alice, 30617, start, nostr.Tag{}, nostr.Tag{"d", "x"}, nostr.Tag{"d"}))
-	require.NoError(t, err)
-}
-
 func TestApplyPolicyToClients(t *testing.T) {
 	relay := khatru.NewRelay()
 	expectLog(t, "ERROR judging an event failed")
@@ -262,25 +231,6 @@ func run(t testing.TB, s *Sync) (stop func()) {
 		cancel()
 		assert.ErrorIs(t, <-done, context.Canceled)
 	}
-}
-
-// khatru removes only one version for each a tag, and none that it cannot look up.
-func TestDirectDeletionIsExecuted(t *testing.T) {
-	relay := khatru.NewRelay()
-	synctest.Test(t, func(t *testing.T) {
-		db := newSlice(t)
-		s, _, _ := embed(t, relay, db, Config{})
-		for i := range 3 {
-			require.NoError(t, db.SaveEvent(t.Context(), event(alice, 30617, start-nostr.Timestamp(i), nostr.Tag{"d", "repo"})))
-		}
-		stop := run(t, s)
-		deletion := event(alice, 5, start, nostr.Tag{"a", "30617:" + alice + ":repo"})
-		_, err := relay.AddEvent(t.Context(), deletion)
-		require.NoError(t, err)
-		synctest.Wait()
-		assert.Equal(t, []string{deletion.ID}, content(t, s.Store()))
-		stop()
-	})
 }
 
 // khatru does not support requests to vanish (NIP-62).

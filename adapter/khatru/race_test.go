@@ -54,26 +54,6 @@ func TestDeletionBetweenTheHooksOfAnEvent(t *testing.T) {
 	}
 }
 
-// The same for a published deletion and a synced event.
-func TestDeletionBetweenTheHooksOfASyncedEvent(t *testing.T) {
-	relay, db, second, _ := withTwo(t)
-	e := event(alice, 1621, start)
-	deletion := event(alice, 5, start+5, nostr.Tag{"e", e.ID})
-	during := func(_ context.Context, stored *nostr.Event) error {
-		if stored.ID == e.ID {
-			_, err := relay.AddEvent(t.Context(), deletion)
-			require.NoError(t, err)
-		}
-		return nil
-	}
-	relay.StoreEvent = append([]func(context.Context, *nostr.Event) error{during}, relay.StoreEvent...)
-	_, store, m := embed(t, relay, db, Config{})
-	importEvents(t, store, e)
-	assert.Equal(t, []string{deletion.ID}, in(t, db))
-	assert.Equal(t, []string{deletion.ID}, in(t, second))
-	assert.Contains(t, m.gone(), e.ID)
-}
-
 // With concurrent published events and synced deletions of them, no deleted event is left and no
 // call blocks forever.
 func TestSavesAndDeletionsAtOnce(t *testing.T) {

@@ -354,29 +354,6 @@ func TestEventThatCutsTheConnectionIsAlone(t *testing.T) {
 	})
 }
 
-// The same in one call, for any order of the events.
-func TestEventThatCutsTheConnectionOfItsCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		own := net.Add(ownURL, relaytest.Behavior{MaxMessage: 131_072, Latency: 5 * time.Millisecond})
-		s := open(t, net, remoteadapter.Config{})
-		defer s.Close()
-		owner := relaytest.NewCheapKey("owner")
-		events := []*nostr.Event{owner.Event(at(time.Minute), 1621, strings.Repeat("x", 200_000), nostr.Tag{"a", owner.Ref("repo").String()})}
-		for i := range 63 {
-			events = append(events, owner.Issue(at(time.Hour+time.Duration(i)*time.Minute), owner.Ref("repo"), fmt.Sprint(i)))
-		}
-		for i, o := range save(t, s, events...) {
-			want := graspsync.Stored
-			if i == 0 {
-				want = graspsync.Failed
-			}
-			require.Equal(t, want, o.Result, i)
-		}
-		require.LessOrEqual(t, len(own.Dials()), 10)
-	})
-}
-
 // A relay that disconnects on every event is not reconnected to endlessly.
 func TestRelayThatCutsEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {

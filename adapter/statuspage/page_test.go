@@ -297,56 +297,6 @@ func TestHeadersAndAssets(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(t, page, "/assets/layout.html").Code)
 }
 
-// A page needs what whoever can't see it, or has no mouse, goes by.
-func TestPagesAreAccessible(t *testing.T) {
-	s := large(60, 60)
-	page := newPage(t, s, func(c *statuspage.Config) {
-		c.Explain = func(context.Context, string) (string, error) { return "because", nil }
-	})
-	for _, path := range paths(s) {
-		doc, err := html.Parse(get(t, page, path).Body)
-		require.NoError(t, err)
-		count, ids, labels := make(map[string]int), make(map[string]int), make(map[string]bool)
-		each(doc, func(n *html.Node) {
-			count[n.Data]++
-			a := attributes(n)
-			if a["id"] != "" {
-				ids[a["id"]]++
-			}
-			labels[a["for"]] = true
-			require.NotContains(t, a, "style", path)
-			switch n.Data {
-			case "table":
-				first := n.FirstChild
-				for first.Type == html.TextNode {
-					first = first.NextSibling
-				}
-				require.Equal(t, "caption", first.Data, "%s: a table has no caption", path)
-			case "th":
-				require.NotEmpty(t, a["scope"], path)
-			case "svg":
-				require.Equal(t, "img", a["role"])
-				require.NotEmpty(t, a["aria-label"])
-			case "time":
-				require.NotEmpty(t, a["datetime"])
-			}
-		})
-		require.Equal(t, 1, count["h1"], path)
-		require.Equal(t, 1, count["main"], path)
-		for id, n := range ids {
-			require.Equal(t, 1, n, "%s: id %s", path, id)
-		}
-		each(doc, func(n *html.Node) {
-			if n.Data == "input" || n.Data == "select" {
-				require.True(t, labels[attributes(n)["id"]], "%s: %s has no label", path, attributes(n)["id"])
-			}
-			if by := attributes(n)["aria-labelledby"]; by != "" {
-				require.Equal(t, 1, ids[by], "%s: %s", path, by)
-			}
-		})
-	}
-}
-
 func each(n *html.Node, f func(*html.Node)) {
 	if n.Type == html.ElementNode {
 		f(n)
@@ -354,12 +304,4 @@ func each(n *html.Node, f func(*html.Node)) {
 	for c := n.FirstChild; c != nil; c = c.NextSibling {
 		each(c, f)
 	}
-}
-
-func attributes(n *html.Node) map[string]string {
-	out := make(map[string]string)
-	for _, a := range n.Attr {
-		out[a.Key] = a.Val
-	}
-	return out
 }
