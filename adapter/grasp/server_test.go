@@ -6,10 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +20,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/grasp"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/internal/front"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/porttest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -99,24 +97,9 @@ func (r *rig) start() {
 	})
 }
 
-func (r *rig) git(dir string, args ...string) string {
-	r.t.Helper()
-	out, err := r.try(dir, args...)
-	require.NoError(r.t, err, "git %v: %s", args, out)
-	return out
-}
+func (r *rig) git(dir string, args ...string) string { return gittest.Run(r.t, dir, args...) }
 
-// try runs git and returns its output.
-func (r *rig) try(dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(r.t.Context(), "git", args...)
-	cmd.Dir = dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
-	}
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
+func (r *rig) try(dir string, args ...string) (string, error) { return gittest.Try(r.t, dir, args...) }
 
 // served returns the ids of the events that the relay serves.
 func (r *rig) served() (ids []string) {

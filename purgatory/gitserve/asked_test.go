@@ -106,28 +106,3 @@ func TestWhatIsHereIsToldAsGitDoes(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir(), "refs", "heads", "gone"), []byte(missing+"\n"), 0o600))
 	same(missing)
 }
-
-// A push without a report is applied. A push that git cannot apply gets an error status.
-func TestPushWithoutAReport(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	pack := git(t, r.work, "pack-objects", "-q", "--all", filepath.Join(t.TempDir(), "pack"))
-	require.NotEmpty(t, pack)
-	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "-q", "--all", "--stdout")
-	cmd.Dir, cmd.Stdin = r.work, strings.NewReader("")
-	data, err := cmd.Output()
-	require.NoError(t, err)
-	at := "/" + owner.Npub() + "/x.git/" + receivePack
-	resp, text := r.do(t, "POST", at, packet(null+" "+r.tip+" refs/heads/main\x00")+string(data))
-	require.Equal(t, 200, resp.StatusCode)
-	require.Empty(t, text)
-	require.Contains(t, r.has(t), r.tip)
-	require.Len(t, r.pushed, 1)
-
-	tip, _ := r.file(t, "f", "x")
-	r.says(map[string]string{"refs/heads/main": tip})
-	r.git.SetStarted(func(cmd *exec.Cmd) { cmd.Path = "/nonexistent" })
-	resp, text = r.do(t, "POST", at, packet(r.tip+" "+tip+" refs/heads/main\x00report-status")+string(data))
-	require.Equal(t, 200, resp.StatusCode)
-	require.Contains(t, text, "ng refs/heads/main internal error")
-}

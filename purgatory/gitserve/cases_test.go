@@ -3,39 +3,29 @@ package gitserve_test
 import (
 	"bytes"
 	"compress/gzip"
-	"compress/zlib"
 	"context"
-	"crypto/sha1"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// served is a server with one empty repository of owner, and a work tree of a client.
+// served is a rig for tests with one repository.
 type served struct {
-	*authority
+	*rig
 	t     *testing.T
-	dir   string // folder of the server
-	work  string
 	url   string // URL of the repository
 	log   *racetest.Buffer
 	about gitserve.Description
@@ -43,70 +33,33 @@ type served struct {
 
 func serve(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *served {
 	t.Helper()
-	s := &served{authority: &authority{tips: make(map[string]string)}, t: t, dir: t.TempDir(), work: t.TempDir(), log: &racetest.Buffer{}}
-	repos, err := gitserve.Open(s.dir, folder)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, repos.Close()) })
-	require.NoError(t, repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
+	s := &served{t: t, log: &racetest.Buffer{}}
 	cfg.Logger = slog.New(slog.NewTextHandler(s.log, nil))
 	cfg.Describe = func(context.Context, graspsync.RepoRef) (gitserve.Description, error) { return s.about, nil }
-	if cfg.MinFreeDisk == 0 {
-		cfg.MinFreeDisk = 1
-	}
-	h, err := gitserve.New(repos, s.authority, cfg)
-	require.NoError(t, err)
-	t.Cleanup(h.Close)
-	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
-	t.Cleanup(server.Close)
-	s.url = server.URL + "/" + owner.Npub() + "/x.git"
-	s.git("init", "-q", "-b", "main")
+	s.rig = rigWith(t, folder, cfg)
+	s.url = s.repo()
 	return s
 }
 
-func (s *served) says(refs map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refs = refs
-}
-
-// try runs the client's git in the C locale, with settings before its arguments.
-func (s *served) try(args ...string) (string, error) {
-	cmd := exec.CommandContext(s.t.Context(), "git", args...)
-	cmd.Dir = s.work
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + s.work, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
-	}
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
+func (s *served) try(args ...string) (string, error) { return try(s.t, s.work, args...) }
 
 func (s *served) git(args ...string) string {
 	s.t.Helper()
-	out, err := s.try(args...)
-	require.NoError(s.t, err, "git %v: %s", args, out)
-	return out
+	return git(s.t, s.work, args...)
 }
 
 // commit commits a file of size random bytes.
 func (s *served) commit(name string, size int) string {
 	s.t.Helper()
-	data := make([]byte, size)
-	_, _ = rand.NewChaCha8([32]byte{byte(size), byte(len(name))}).Read(data) // never fails
-	require.NoError(s.t, os.WriteFile(filepath.Join(s.work, name), data, 0o600))
-	s.git("add", name)
-	s.git("commit", "-q", "-m", name)
-	return s.git("rev-parse", "HEAD")
+	commit, _ := s.file(s.t, name, random(s.t, size))
+	return commit
 }
 
-func (s *served) remote() string {
-	s.t.Helper()
-	return s.git("ls-remote", s.url)
-}
+func (s *served) remote() string { return s.has(s.t) }
 
 // bytes returns the size of the folder of repositories.
 func (s *served) bytes() (n int64) {
-	require.NoError(s.t, filepath.WalkDir(s.dir, func(_ string, d os.DirEntry, err error) error {
+	require.NoError(s.t, filepath.WalkDir(s.repos.Dir(), func(_ string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			info, err := d.Info()
 			require.NoError(s.t, err)
@@ -117,14 +70,7 @@ func (s *served) bytes() (n int64) {
 	return n
 }
 
-// pack returns a pack of revisions, made by the client's git.
-func (s *served) pack(revisions ...string) string {
-	cmd := exec.CommandContext(s.t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
-	cmd.Dir, cmd.Stdin = s.work, strings.NewReader(strings.Join(revisions, "\n")+"\n")
-	out, err := cmd.Output()
-	require.NoError(s.t, err)
-	return string(out)
-}
+func (s *served) pack(revisions ...string) string { return gittest.Pack(s.t, s.work, revisions...) }
 
 func line(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
 
@@ -192,22 +138,6 @@ func TestCaseC22_WhatIsAllowedOfAMirrorIsTaken(t *testing.T) {
 			require.Equal(t, first+"\tHEAD\n"+first+"\trefs/heads/main\n"+first+"\trefs/tags/v1", s.remote())
 		})
 	}
-}
-
-// A push from a shallow clone with missing history reported a missing object.
-func TestCaseC22_PushOfShallowHistory(t *testing.T) {
-	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	s.commit("a", 100)
-	s.commit("b", 100)
-	from := s.work
-	s.work = t.TempDir()
-	s.git("clone", "-q", "--depth", "1", "file://"+from, ".")
-	tip := s.commit("c", 100)
-	s.says(map[string]string{"refs/heads/main": tip})
-	out, err := s.try("push", s.url, "main")
-	require.Error(t, err)
-	require.Contains(t, out, "shallow update not allowed", out)
-	require.Contains(t, out, "git fetch --unshallow")
 }
 
 // Every refusal is a report if the client reads reports.
@@ -361,83 +291,6 @@ func TestCaseC23_GzippedPushIsTakenUpToTheLimit(t *testing.T) {
 	status, text = s.post(&packed, "Content-Encoding", "gzip")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "unpack more than 20971520 bytes")
-}
-
-// Git needs long to index a small pack of many versions of a large file. It was killed after 20 s
-// of CPU time plus one second per MiB of the push.
-func TestCaseC23_SmallPackThatTakesGitLongIsTaken(t *testing.T) {
-	racetest.Amounts(t)
-	program, err := exec.LookPath("git")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	shim, log := filepath.Join(dir, "git"), filepath.Join(dir, "log")
-	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil, "#!/bin/sh\nulimit -t >> %s\nexec %s \"$@\"\n", log, program), 0o700))
-	s := serve(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
-	pack, tip := versions(90, 12<<20)
-	s.says(map[string]string{"refs/heads/main": tip})
-	status, text := s.post(strings.NewReader(line(null+" "+tip+" refs/heads/main\x00report-status side-band-64k") + "0000" + pack))
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, text[max(0, len(text)-300):], "ok refs/heads/main\n")
-	require.Contains(t, s.remote(), tip)
-	limits, err := os.ReadFile(log)
-	require.NoError(t, err)
-	for limit := range strings.Lines(string(limits)) {
-		seconds, err := strconv.Atoi(strings.TrimSpace(limit))
-		require.NoError(t, err)
-		require.Greater(t, seconds, 600, "of CPU time for a run of git")
-	}
-}
-
-// versions returns a pack of some KiB with a commit of n files of the given size. Each is a delta
-// of the first.
-func versions(n, size int) (pack, tip string) {
-	base := bytes.Repeat([]byte{'x'}, size)
-	id := func(kind string, parts ...[]byte) []byte {
-		h, length := sha1.New(), 0
-		for _, p := range parts {
-			length += len(p)
-		}
-		fmt.Fprintf(h, "%s %d\x00", kind, length)
-		for _, p := range parts {
-			_, _ = h.Write(p)
-		}
-		return h.Sum(nil)
-	}
-	var out bytes.Buffer
-	_, _ = out.WriteString("PACK\x00\x00\x00\x02")
-	_ = binary.Write(&out, binary.BigEndian, uint32(n+3))
-	add := func(kind byte, before, content []byte) {
-		rest := len(content) >> 4
-		head := []byte{kind<<4 | byte(len(content)&15)}
-		for ; rest > 0; rest >>= 7 {
-			head[len(head)-1] |= 0x80
-			head = append(head, byte(rest&0x7f))
-		}
-		_, _ = out.Write(append(head, before...))
-		z := zlib.NewWriter(&out)
-		_, _ = z.Write(content)
-		_ = z.Close()
-	}
-	add(3, nil, base)
-	first := id("blob", base)
-	tree := append([]byte("100644 base\x00"), first...)
-	const most = 0xffffff
-	for i := range n {
-		own := fmt.Appendf(nil, "%09d\n", i)
-		delta := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(size)), uint64(size+len(own)))
-		delta = append(append(delta, byte(len(own))), own...)
-		for at := 0; at < size; at += most {
-			n := min(most, size-at)
-			delta = append(delta, 0x80|0x7f, byte(at), byte(at>>8), byte(at>>16), byte(at>>24), byte(n), byte(n>>8), byte(n>>16))
-		}
-		add(7, first, delta)
-		tree = append(append(tree, fmt.Sprintf("100644 v%03d\x00", i)...), id("blob", own, base)...)
-	}
-	add(2, nil, tree)
-	commit := fmt.Appendf(nil, "tree %x\nauthor a <a@example.com> 1700000000 +0000\ncommitter a <a@example.com> 1700000000 +0000\n\nx\n", id("tree", tree))
-	add(1, nil, commit)
-	sum := sha1.Sum(out.Bytes())
-	return out.String() + string(sum[:]), hex.EncodeToString(id("commit", commit))
 }
 
 // A fetch request with more wants than git http-backend can store got an empty answer with status

@@ -23,15 +23,15 @@ func TestPushThatMovesNothingBringsNothing(t *testing.T) {
 		before := files(t, r.dir())
 		junk, blob := r.file(t, "junk", "junk")
 		for old, says := range map[string]string{null: "ok", one: "ok", first: "ok", junk: "ok"} {
-			text := r.rawPush(t, junk+"\n", old+" "+first+" refs/heads/main\x00report-status", old+" "+first+" refs/nostr/"+event)
+			text := r.rawPush(t, []string{junk}, old+" "+first+" refs/heads/main\x00report-status", old+" "+first+" refs/nostr/"+event)
 			require.Contains(t, text, says+" refs/heads/main\n")
 			require.Contains(t, text, says+" refs/nostr/"+event+"\n")
 		}
 		// The state has changed, and the client's old value is wrong.
 		r.says(map[string]string{"refs/heads/main": junk})
-		text := r.rawPush(t, junk+"\n", null+" "+junk+" refs/heads/main\x00report-status")
+		text := r.rawPush(t, []string{junk}, null+" "+junk+" refs/heads/main\x00report-status")
 		require.Contains(t, text, "ng refs/heads/main "+refusedStale)
-		text = r.rawPush(t, junk+"\n", one+" "+null+" refs/heads/gone\x00report-status atomic", null+" "+junk+" refs/heads/main")
+		text = r.rawPush(t, []string{junk}, one+" "+null+" refs/heads/gone\x00report-status atomic", null+" "+junk+" refs/heads/main")
 		require.Contains(t, text, "ng refs/heads/main "+refusedStale)
 		require.Equal(t, before, files(t, r.dir()))
 		require.False(t, r.downloads(t, blob))

@@ -3,11 +3,9 @@ package gitserve_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -73,65 +71,14 @@ func TestPushForAnEvent(t *testing.T) {
 	require.Contains(t, out, refusedDelete)
 }
 
-// gone is a client that disconnected before the answer.
-type gone struct{ *httptest.ResponseRecorder }
-
-func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-// rationer is an Authority that limits refs of events.
-type rationer struct {
-	*authority
-	over  map[string]string
-	asked []string
-	bytes int64
-}
-
-func (a *rationer) AdmitPullRefs(_ context.Context, _ graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
-	refused := make(map[graspsync.EventID]string)
-	for _, id := range ids {
-		a.asked = append(a.asked, id.String())
-		if why := a.over[id.String()]; why != "" {
-			refused[id] = why
-		}
-	}
-	a.bytes = bytes
-	_, err := os.Stat(filepath.Join(dir, "HEAD"))
-	return refused, err
-}
-
-// AdmitPullRefs was not called for a ref pushed after its event. It must be called in either order.
-func TestRefsOfEventsAreRationed(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	a := &rationer{authority: r.authority, over: map[string]string{event: "rate-limited: too many"}}
-	r.authorize(a)
-	out, err := try(t, r.work, "push", r.repo(), "main:refs/nostr/"+event)
-	require.Error(t, err)
-	require.Contains(t, out, "rate-limited: too many")
-	require.Empty(t, r.has(t))
-	require.Positive(t, a.bytes)
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	git(t, r.work, "push", "-q", r.repo(), "main")
-	require.Equal(t, []string{event}, a.asked)
-	a.over = nil
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-	require.Contains(t, r.has(t), "refs/nostr/"+event)
-	git(t, r.work, "push", "-q", r.repo(), "main:refs/nostr/"+event)
-	require.Len(t, a.asked, 2, "not of what is there")
-}
-
 // A newer state may arrive during a push. The state under the lock decides.
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	r.after = func(asked int) {
-		if asked == 2 {
-			r.refs = map[string]string{"refs/heads/main": two}
-		}
-	}
+	r.on("state", 2, func() { r.says(map[string]string{"refs/heads/main": two}) })
 	out, err := try(t, r.work, "push", r.repo(), "main")
 	require.Error(t, err)
 	require.Contains(t, out, refusedState)
-	require.Equal(t, 2, r.asked)
 	require.Empty(t, r.has(t))
 }
 
@@ -372,11 +319,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 func TestPanicUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: 3 * time.Second}))
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	r.after = func(asked int) {
-		if asked == 2 {
-			panic("a store that panics")
-		}
-	}
+	r.on("state", 2, func() { panic("a store that panics") })
 	_, _ = try(t, r.work, "push", r.repo(), "main") // git may retry
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)

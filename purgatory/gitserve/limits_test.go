@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,39 +147,6 @@ func TestPromiseP30b_PackBombIsPushed(t *testing.T) {
 	_, text = r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack",
 		packet(null+" "+tip+" refs/nostr/"+event+"\x00report-status side-band-64k")+string(pack))
 	require.Contains(t, text, "ok refs/nostr/"+event)
-}
-
-// The limit applies from git's start, and to its children. A shim in place of git records its
-// limit.
-func TestPromiseP30b_EveryChildIsLimited(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("no such limit")
-	}
-	real, err := exec.LookPath("git")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	log, cpu, shim := filepath.Join(dir, "log"), filepath.Join(dir, "cpu"), filepath.Join(dir, "git")
-	require.NoError(t, os.WriteFile(shim, fmt.Appendf(nil,
-		"#!/bin/sh\nulimit -d >> %s\nulimit -Hd >> %s\nulimit -Ht >> %s\nexec %s \"$@\"\n", log, log, cpu, real), 0o700))
-	r := rigWith(t, gitserve.RepositoriesConfig{Git: shim}, gitserve.Config{})
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	git(t, r.work, "push", "-q", r.repo(), "main")
-	git(t, t.TempDir(), "clone", "-q", r.repo(), "x")
-	seen, err := os.ReadFile(log)
-	require.NoError(t, err)
-	limits := strings.Fields(string(seen))
-	require.GreaterOrEqual(t, len(limits), 8)
-	for _, kib := range limits {
-		n, err := strconv.Atoi(kib)
-		require.NoError(t, err)
-		require.LessOrEqual(t, n, 256<<10)
-	}
-	seen, err = os.ReadFile(cpu)
-	require.NoError(t, err)
-	require.Len(t, strings.Fields(string(seen)), len(limits)/2)
-	for _, seconds := range strings.Fields(string(seen)) {
-		require.Equal(t, "1801", seconds, "of processor time: the 30 min of a push, and no child has more")
-	}
 }
 
 // A push without room on the disk is refused: before reading, while reading, before git runs, and

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -28,7 +27,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
-	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -220,34 +219,16 @@ func large(size int) func(*packed) string {
 
 // faulty is a server and a fetcher that allow some faults.
 type faulty struct {
-	*authority
-	repos   *gitserve.Repositories
+	*rig
 	fetcher *gitfetch.Fetcher
-	url     string
-	dir     string
-}
-
-// AuthorizedState returns the state of a repository.
-func (f *faulty) AuthorizedState(_ context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	return nip34.ParseState(eventtest.Of(owner.State(1, ref.Identifier, f.refs, "")))
 }
 
 func faultyServer(t *testing.T, allow ...string) *faulty {
 	t.Helper()
-	f := &faulty{authority: &authority{}, dir: t.TempDir()}
-	var err error
-	f.repos, err = gitserve.Open(f.dir, gitserve.RepositoriesConfig{AllowFaults: allow})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.repos.Close()) })
-	h, err := gitserve.New(f.repos, f, gitserve.Config{MinFreeDisk: 1})
-	require.NoError(t, err)
-	t.Cleanup(h.Close)
-	server := httptest.NewServer(h.Before(http.NotFoundHandler()))
-	t.Cleanup(server.Close)
-	f.url = server.URL
+	f := &faulty{rig: rigWith(t, gitserve.RepositoriesConfig{AllowFaults: allow}, gitserve.Config{})}
 	dialer, err := egress.NewDialer(egress.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPlaintext: true})
 	require.NoError(t, err)
-	f.fetcher, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1, AllowFaults: allow})
+	f.fetcher, err = gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, AllowFaults: allow})
 	require.NoError(t, err)
 	t.Cleanup(f.fetcher.Close)
 	return f
@@ -259,15 +240,6 @@ func (f *faulty) repository(t *testing.T, identifier string) (ref graspsync.Repo
 	ref = owner.Ref(identifier)
 	require.NoError(t, f.repos.Create(t.Context(), ref, nip34.SHA1))
 	return ref, f.url + "/" + owner.Npub() + "/" + identifier + ".git"
-}
-
-func run(t *testing.T, dir, stdin string, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", args...)
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
 }
 
 // post pushes one ref and returns the answer.
@@ -292,12 +264,7 @@ func postFrom(t *testing.T, url, name, from, tip, pack string) string {
 func plainServer(t *testing.T) (dir, url string) {
 	t.Helper()
 	dir = t.TempDir()
-	program, err := exec.LookPath("git")
-	require.NoError(t, err)
-	server := httptest.NewServer(&cgi.Handler{
-		Path: program, Args: []string{"http-backend"},
-		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1"},
-	})
+	server := httptest.NewServer(gittest.Backend(t, dir))
 	t.Cleanup(server.Close)
 	return dir, server.URL
 }
@@ -361,9 +328,9 @@ func (f *faulty) serves(t *testing.T, ref graspsync.RepoRef, url string, refs ma
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	clone := t.TempDir()
-	out, err := run(t, clone, "", "clone", "-q", "--mirror", url, "x.git")
+	out, err := gittest.Input(t, clone, "", "clone", "-q", "--mirror", url, "x.git")
 	require.NoError(t, err, out)
-	out, err = run(t, filepath.Join(clone, "x.git"), "", "for-each-ref", "--format=%(objectname) %(refname)")
+	out, err = gittest.Input(t, filepath.Join(clone, "x.git"), "", "for-each-ref", "--format=%(objectname) %(refname)")
 	require.NoError(t, err, out)
 	for _, line := range want {
 		require.Contains(t, out, line)
@@ -392,13 +359,13 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 			ours.refs = map[string]string{name: tip}
 			repo := func(kind string) (string, string) {
 				dir := fmt.Sprintf("%s%d.git", kind, i)
-				out, err := run(t, plain, "", "init", "-q", "--bare", "--template=", "-b", "main", dir)
+				out, err := gittest.Input(t, plain, "", "init", "-q", "--bare", "--template=", "-b", "main", dir)
 				require.NoError(t, err, out)
 				return filepath.Join(plain, dir), server + "/" + dir
 			}
 
 			pushed, pushURL := repo("push")
-			out, err := run(t, pushed, "", "config", "http.receivepack", "true")
+			out, err := gittest.Input(t, pushed, "", "config", "http.receivepack", "true")
 			require.NoError(t, err, out)
 			said := post(t, pushURL, name, tip, p.pack())
 			require.Equal(t, c.want != broken, strings.Contains(said, "ok "+name), "plain git: %s", said)
@@ -420,11 +387,11 @@ func TestCaseC21_FaultsOfObjectsAsPlainGit(t *testing.T) {
 
 			// Clients get the history unchanged.
 			from, fromURL := repo("from")
-			out, err = run(t, from, p.pack(), "index-pack", "--stdin", "--fix-thin")
+			out, err = gittest.Input(t, from, p.pack(), "index-pack", "--stdin", "--fix-thin")
 			require.NoError(t, err, out)
 			require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(tip+"\n"), 0o600))
 			fetched, _ := repo("fetch")
-			out, err = run(t, fetched, "", "fetch", "-q", fromURL, "+"+name+":"+name)
+			out, err = gittest.Input(t, fetched, "", "fetch", "-q", fromURL, "+"+name+":"+name)
 			require.Equal(t, c.want != broken, err == nil, "plain git: %s", out)
 			ref := fetchedAll
 			if c.want != taken {
@@ -552,9 +519,9 @@ func TestCaseC21_ModulesOfTheRepository(t *testing.T) {
 
 				// A fetch after the first commit was stored.
 				from := filepath.Join(root, identifier+".git")
-				out, err := run(t, root, "", "init", "-q", "--bare", "--template=", "-b", "main", from)
+				out, err := gittest.Input(t, root, "", "init", "-q", "--bare", "--template=", "-b", "main", from)
 				require.NoError(t, err, out)
-				out, err = run(t, from, both.pack(), "index-pack", "--stdin")
+				out, err = gittest.Input(t, from, both.pack(), "index-pack", "--stdin")
 				require.NoError(t, err, out)
 				require.NoError(t, os.WriteFile(filepath.Join(from, main), []byte(next+"\n"), 0o600))
 				ref, url := ours.repository(t, "fetch-"+identifier)
@@ -599,9 +566,9 @@ func TestCaseH1_CommitsAndTagsHaveABound(t *testing.T) {
 			require.Regexp(t, "object [0-9a-f]{40}: a (commit|tag) of 2097[0-9]+ bytes; at most 4194304", said)
 
 			from := filepath.Join(root, dir+".git")
-			out, err := run(t, root, "", "init", "-q", "--bare", "--template=", from)
+			out, err := gittest.Input(t, root, "", "init", "-q", "--bare", "--template=", from)
 			require.NoError(t, err, out)
-			out, err = run(t, from, p.pack(), "index-pack", "--stdin")
+			out, err = gittest.Input(t, from, p.pack(), "index-pack", "--stdin")
 			require.NoError(t, err, out)
 			require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(tip+"\n"), 0o600))
 			ref, _ := ours.repository(t, "fetch-"+dir)

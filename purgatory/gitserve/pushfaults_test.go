@@ -2,14 +2,12 @@ package gitserve_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -20,45 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
-
-// faultyAuthority fails when its folder fails.
-type faultyAuthority struct {
-	*rationer
-	f *faultyFolder
-}
-
-func (a faultyAuthority) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	if err := a.f.step("authorised", ref.Identifier); err != nil {
-		return nil, err
-	}
-	return a.rationer.AuthorizedState(ctx, ref)
-}
-
-func (a faultyAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
-	if err := a.f.step("tip", ref.Identifier); err != nil {
-		return nip34.ObjectID{}, false, err
-	}
-	return a.rationer.Tip(ctx, ref, id)
-}
-
-func (a faultyAuthority) AfterPush(ctx context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
-	if err := a.f.step("pushed", ref.Identifier); err != nil {
-		return err
-	}
-	return a.rationer.AfterPush(ctx, ref, names)
-}
-
-func (a faultyAuthority) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
-	if err := a.f.step("ration", ref.Identifier); err != nil {
-		return nil, err
-	}
-	return a.rationer.AdmitPullRefs(ctx, ref, dir, ids, bytes)
-}
 
 // pushed is a server that receives each kind of push.
 type pushed struct {
@@ -82,9 +46,10 @@ func newPushed(t *testing.T, only string, n int, known, state map[string]string)
 		p.f.Folder = root
 		return p.f
 	})
+	p.step = func(op string) error { return p.f.step(op, "") }
 	p.repos.SetFlush(func(file *os.File) error { return p.f.step("sync", filepath.Base(file.Name())) })
 	var err error
-	p.git, err = gitserve.New(p.repos, faultyAuthority{&rationer{authority: p.authority}, p.f}, gitserve.Config{MinFreeDisk: 1, Logger: log})
+	p.git, err = gitserve.New(p.repos, p.authority, gitserve.Config{MinFreeDisk: 1, Logger: log})
 	require.NoError(t, err)
 	p.git.SetDisk(func(string) (uint64, error) { return 1 << 40, p.f.step("free", "") })
 	p.git.SetStarted(p.f.child)
@@ -130,10 +95,7 @@ func (p *pushed) has(names ...string) (out []string) {
 func TestEachFaultOfAPushIsTold(t *testing.T) {
 	racetest.Amounts(t)
 	r := newRig(t, gitserve.Config{})
-	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
-	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
-	pack, err := cmd.Output()
-	require.NoError(t, err)
+	pack := gittest.Pack(t, r.work, r.tip)
 	const main = "refs/heads/main"
 	waits, comes := "refs/nostr/"+event, "refs/nostr/"+stranger(1)
 	add := func(names ...string) (body string) {
@@ -236,10 +198,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 // resource stays in use, and no error of the server is logged.
 func TestPushThatBreaksOff(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
-	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
-	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(r.tip+"\n")
-	pack, err := cmd.Output()
-	require.NoError(t, err)
+	pack := gittest.Pack(t, r.work, r.tip)
 	for _, names := range [][]string{{"refs/heads/main"}, {"refs/nostr/" + stranger(1)}, {"refs/heads/main", "refs/nostr/" + stranger(1)}} {
 		var lines []string
 		for _, name := range names {

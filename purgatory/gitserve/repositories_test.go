@@ -363,38 +363,6 @@ func TestDepart(t *testing.T) {
 	require.Equal(t, []graspsync.RepoRef{y}, owned(graspsync.PubKey{}))
 }
 
-// A push whose folders could not be synced was reported as successful. Its event was stored, and a
-// power failure could remove its refs.
-func TestPushThatMayNotBeOnTheDisk(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	r.says(map[string]string{"refs/heads/main": r.tip})
-	x := owner.Ref("x")
-	broken := true
-	var flushed []string
-	r.repos.SetFlush(func(f *os.File) error {
-		name, err := filepath.Rel(r.dir(), f.Name())
-		require.NoError(t, err)
-		if flushed = append(flushed, name); broken && name == "refs/heads" {
-			return os.ErrDeadlineExceeded
-		}
-		return nil
-	})
-	git(t, r.work, "push", "-q", r.repo(), "main")
-	require.Equal(t, r.tip, git(t, r.dir(), "rev-parse", "main"))
-	_, _, err := r.repos.Lock(t.Context(), x)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "whoever would release its event")
-	broken, flushed = false, nil
-	_, unlock, err := r.repos.Lock(t.Context(), x)
-	require.NoError(t, err)
-	unlock()
-	require.Subset(t, flushed, []string{"objects/pack", "refs", "refs/heads", "logs", "logs/refs", "logs/refs/heads", "."})
-	flushed = nil
-	_, unlock, err = r.repos.Lock(t.Context(), x)
-	require.NoError(t, err)
-	unlock()
-	require.Empty(t, flushed, "once")
-}
-
 // An invalid configuration opens nothing, and the error names each field.
 func TestOpenNamesWhatCanNotBeUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "git")

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
@@ -73,24 +72,7 @@ func mark(ref graspsync.RepoRef) string {
 	return filepath.Join(incoming, lockMark+strings.ReplaceAll(hashed(ref), "/", "-"))
 }
 
-func try(t testing.TB, dir string, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", args...)
-	cmd.Dir = dir
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
-	}
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
-
-func git(t testing.TB, dir string, args ...string) string {
-	t.Helper()
-	out, err := try(t, dir, args...)
-	require.NoError(t, err, "git %v: %s", args, out)
-	return out
-}
+var git, try = gittest.Run, gittest.Try
 
 // authority is an Authority in memory.
 type authority struct {
@@ -98,26 +80,38 @@ type authority struct {
 	refs   map[string]string // refs of the state; nil: no state
 	tips   map[string]string
 	pushed []string
-	told   int      // calls of AfterPush, with and without refs
 	before []string // arguments of BeforePush
-	asked  int
-	after  func(asked int)
+	// step, if not nil, is called before each operation "state", "tip", "pushed" and "admit". An error
+	// ends it.
+	step func(op string) error
 }
 
-func (a *authority) AuthorizedState(context.Context, graspsync.RepoRef) (*nip34.State, error) {
+func (a *authority) begin(op string) error {
+	a.mu.Lock()
+	step := a.step
+	a.mu.Unlock()
+	if step == nil {
+		return nil
+	}
+	return step(op)
+}
+
+func (a *authority) AuthorizedState(_ context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
+	if err := a.begin("state"); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked++
-	if a.after != nil {
-		a.after(a.asked)
-	}
 	if a.refs == nil {
 		return nil, nil
 	}
-	return nip34.ParseState(eventtest.Of(owner.State(1, "x", a.refs, "")))
+	return nip34.ParseState(eventtest.Of(owner.State(1, ref.Identifier, a.refs, "")))
 }
 
 func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
+	if err := a.begin("tip"); err != nil {
+		return nip34.ObjectID{}, false, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text, known := a.tips[id.String()]
@@ -126,9 +120,11 @@ func (a *authority) Tip(_ context.Context, _ graspsync.RepoRef, id graspsync.Eve
 }
 
 func (a *authority) AfterPush(_ context.Context, ref graspsync.RepoRef, names []nip34.RefName) error {
+	if err := a.begin("pushed"); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told++
 	for _, n := range names {
 		a.pushed = append(a.pushed, ref.Identifier+" "+n.String())
 	}
@@ -143,8 +139,8 @@ func (a *authority) BeforePush(ref graspsync.RepoRef, names []nip34.RefName) {
 	}
 }
 
-func (*authority) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
-	return nil, nil
+func (a *authority) AdmitPullRefs(context.Context, graspsync.RepoRef, string, []graspsync.EventID, int64) (map[graspsync.EventID]string, error) {
+	return nil, a.begin("admit")
 }
 
 func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
@@ -152,6 +148,24 @@ func (*authority) PullBytes(graspsync.PubKey) int64 { return 0 }
 func (*authority) Staged(graspsync.RepoRef, []graspsync.EventID) {}
 
 func (*authority) AwaitServed(context.Context, graspsync.RepoRef) error { return nil }
+
+// on calls do before the n-th operation of a kind.
+func (a *authority) on(kind string, n int, do func()) {
+	a.step = func(op string) error {
+		if op == kind {
+			if n--; n == 0 {
+				do()
+			}
+		}
+		return nil
+	}
+}
+
+func (a *authority) says(refs map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refs = refs
+}
 
 // rig is a server with one repository, and a client with commits.
 type rig struct {
@@ -161,52 +175,6 @@ type rig struct {
 	url   string // URL of the server
 	work  string
 	tip   string
-
-	set  sync.Mutex         // makes settings of the test visible to requests
-	auth gitserve.Authority // guarded by set
-}
-
-// replaceable is an Authority of a rig that a test may replace.
-type replaceable struct{ r *rig }
-
-func (a replaceable) of() gitserve.Authority {
-	a.r.set.Lock()
-	defer a.r.set.Unlock()
-	return a.r.auth
-}
-
-func (a replaceable) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	return a.of().AuthorizedState(ctx, ref)
-}
-
-func (a replaceable) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
-	return a.of().Tip(ctx, ref, id)
-}
-
-func (a replaceable) AdmitPullRefs(ctx context.Context, ref graspsync.RepoRef, dir string, ids []graspsync.EventID, bytes int64) (map[graspsync.EventID]string, error) {
-	return a.of().AdmitPullRefs(ctx, ref, dir, ids, bytes)
-}
-
-func (a replaceable) PullBytes(owner graspsync.PubKey) int64 { return a.of().PullBytes(owner) }
-
-func (a replaceable) BeforePush(ref graspsync.RepoRef, refs []nip34.RefName) {
-	a.of().BeforePush(ref, refs)
-}
-
-func (a replaceable) AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []nip34.RefName) error {
-	return a.of().AfterPush(ctx, ref, refs)
-}
-
-func (a replaceable) Staged(ref graspsync.RepoRef, ids []graspsync.EventID) { a.of().Staged(ref, ids) }
-
-func (a replaceable) AwaitServed(ctx context.Context, ref graspsync.RepoRef) error {
-	return a.of().AwaitServed(ctx, ref)
-}
-
-func (r *rig) authorize(a gitserve.Authority) {
-	r.set.Lock()
-	defer r.set.Unlock()
-	r.auth = a
 }
 
 func newRig(t *testing.T, cfg gitserve.Config) *rig {
@@ -217,7 +185,6 @@ func newRig(t *testing.T, cfg gitserve.Config) *rig {
 func rigWith(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *rig {
 	t.Helper()
 	r := &rig{authority: &authority{}, repos: repositoriesWith(t, folder), work: t.TempDir()}
-	r.auth = r.authority
 	require.NoError(t, r.repos.Create(t.Context(), owner.Ref("x"), nip34.SHA1))
 	r.serve(t, cfg)
 	git(t, r.work, "init", "-q", "-b", "main")
@@ -228,7 +195,7 @@ func rigWith(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Conf
 
 func (r *rig) serve(t *testing.T, cfg gitserve.Config) {
 	t.Helper()
-	h, err := gitserve.New(r.repos, replaceable{r}, cfg)
+	h, err := gitserve.New(r.repos, r.authority, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -249,18 +216,12 @@ func (r *rig) commit(t *testing.T, text string) string {
 // repo returns the URL of the repository. It takes the lock to make settings of the test visible to
 // later requests.
 func (r *rig) repo() string {
-	r.set.Lock()
-	defer r.set.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.url + "/" + owner.Npub() + "/x.git"
 }
 
 func (r *rig) has(t *testing.T) string { return git(t, r.work, "ls-remote", r.repo()) }
-
-func (r *rig) says(refs map[string]string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refs = refs
-}
 
 // metric returns the value of a metric with the given labels.
 func metric(t testing.TB, c prometheus.Collector, name string, values ...string) int {

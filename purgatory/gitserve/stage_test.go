@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
@@ -159,13 +160,9 @@ func TestMixedPush(t *testing.T) {
 }
 
 // rawPush sends a push with commands that git would not send.
-func (r *rig) rawPush(t *testing.T, revisions string, commands ...string) string {
+func (r *rig) rawPush(t *testing.T, revisions []string, commands ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
-	cmd.Dir, cmd.Stdin = r.work, strings.NewReader(revisions)
-	pack, err := cmd.Output()
-	require.NoError(t, err)
-	resp, text := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(commands...)+string(pack))
+	resp, text := r.do(t, http.MethodPost, "/"+owner.Npub()+"/x.git/git-receive-pack", packet(commands...)+gittest.Pack(t, r.work, revisions...))
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
 	reported(t, resp.Header)
 	return text
@@ -177,8 +174,8 @@ func TestUploadThatIsRefused(t *testing.T) {
 	first := r.tip
 	second, _ := r.file(t, "f", "text")
 	for name, text := range map[string]string{
-		"no objects":   r.rawPush(t, "", null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
-		"half of them": r.rawPush(t, second+"\n^"+first+"\n", null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
+		"no objects":   r.rawPush(t, nil, null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
+		"half of them": r.rawPush(t, []string{second, "^" + first}, null+" "+second+" refs/nostr/"+stranger(1)+"\x00report-status"),
 	} {
 		require.Contains(t, text, "ng refs/nostr/"+stranger(1), name)
 	}
@@ -196,14 +193,11 @@ func TestUploadThatIsRefused(t *testing.T) {
 func TestEventComesWhileItsDataDoes(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	id := stranger(1)
-	asked := 0
-	r.authorize(&lateAuthority{r.authority, func() {
-		if asked++; asked == 1 {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.tips[id] = r.tip
-		}
-	}})
+	r.on("tip", 2, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.tips[id] = r.tip
+	})
 	out, err := r.pushAs(t, "", "main:refs/nostr/"+id)
 	require.Error(t, err)
 	require.Contains(t, out, refusedMeanwhile)
@@ -211,17 +205,6 @@ func TestEventComesWhileItsDataDoes(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Contains(t, r.has(t), "refs/nostr/"+id)
 	require.Empty(t, lies(t, r.repos.Dir()))
-}
-
-// lateAuthority calls a function after a query for an event.
-type lateAuthority struct {
-	*authority
-	after func()
-}
-
-func (a *lateAuthority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.EventID) (nip34.ObjectID, bool, error) {
-	defer a.after()
-	return a.authority.Tip(ctx, ref, id)
 }
 
 // A user who saw an event elsewhere could push another commit for it and thereby block the author's
@@ -365,21 +348,6 @@ func random(t *testing.T, n int) string {
 	_, err = io.CopyN(&b, f, int64(n))
 	require.NoError(t, err)
 	return b.String()
-}
-
-// A small thin pack may expand to a large object of the repository. The expanded size is charged,
-// and git does not write beyond the quota.
-func TestThinPackIsChargedWithWhatItBecomes(t *testing.T) {
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxStaged: 1 << 20}, gitserve.Config{})
-	large := random(t, 4<<20)
-	tip, _ := r.file(t, "large", large)
-	r.says(map[string]string{"refs/heads/main": tip})
-	git(t, r.work, "push", "-q", r.repo(), "main")
-	r.file(t, "large", large+"x")
-	out, err := r.pushAs(t, "", "--thin", "main:refs/nostr/"+stranger(1))
-	require.Error(t, err, out)
-	require.Empty(t, lies(t, r.repos.Dir()))
-	require.Zero(t, stagedBytes(t, r.repos))
 }
 
 // copyTree copies a folder as a crash would leave it.
@@ -552,11 +520,7 @@ func (r *rig) strangers(t *testing.T) (bodies []string) {
 	t.Helper()
 	for range 30 {
 		commit, _ := r.file(t, "f", random(t, 2000))
-		cmd := exec.CommandContext(t.Context(), "git", "pack-objects", "--stdout", "--revs", "-q")
-		cmd.Dir, cmd.Stdin = r.work, strings.NewReader(commit+"\n")
-		pack, err := cmd.Output()
-		require.NoError(t, err)
-		bodies = append(bodies, commit+string(pack))
+		bodies = append(bodies, commit+gittest.Pack(t, r.work, commit))
 	}
 	return bodies
 }

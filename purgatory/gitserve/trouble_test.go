@@ -3,13 +3,9 @@ package gitserve_test
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,71 +13,6 @@ import (
 
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
-
-// unreadable is a folder with unreadable paths.
-type unreadable struct {
-	gitserve.Folder
-	fails func(name string) bool
-}
-
-func (u unreadable) broken(name string) error {
-	if u.fails(name) {
-		return &fs.PathError{Op: "read", Path: name, Err: syscall.EIO}
-	}
-	return nil
-}
-
-func (u unreadable) Stat(name string) (fs.FileInfo, error) {
-	if err := u.broken(name); err != nil {
-		return nil, err
-	}
-	return u.Folder.Stat(name)
-}
-
-func (u unreadable) ReadFile(name string) ([]byte, error) {
-	if err := u.broken(name); err != nil {
-		return nil, err
-	}
-	return u.Folder.ReadFile(name)
-}
-
-func (u unreadable) FS() fs.FS { return unreadableTree{u.Folder.FS(), u} }
-
-type unreadableTree struct {
-	fs.FS
-	u unreadable
-}
-
-func (t unreadableTree) ReadDir(name string) ([]fs.DirEntry, error) {
-	if err := t.u.broken(name); err != nil {
-		return nil, err
-	}
-	return fs.ReadDir(t.FS, name)
-}
-
-// openUnreadable opens a folder with unreadable paths.
-func openUnreadable(dir string, fails func(name string) bool) (*gitserve.Repositories, error) {
-	return gitserve.OpenAt(dir, func(root gitserve.Folder) gitserve.Folder { return unreadable{root, fails} })
-}
-
-// If Open fails, the marks of killed pushes stay, and the next Open removes their locks.
-func TestMarksStayUntilTheirLocksAreGone(t *testing.T) {
-	r := newRig(t, gitserve.Config{})
-	dir := copyTree(t, r.repos.Dir())
-	lock := filepath.Join(dir, hashed(owner.Ref("x")), "refs", "heads", "main.lock")
-	marked := filepath.Join(dir, mark(owner.Ref("x")))
-	for _, name := range []string{lock, marked} {
-		require.NoError(t, os.WriteFile(name, nil, 0o600))
-	}
-	_, err := openUnreadable(dir, func(p string) bool { return strings.HasPrefix(p, hashed(owner.Ref("x"))) })
-	require.ErrorIs(t, err, syscall.EIO)
-	require.FileExists(t, marked)
-	repos, err := gitserve.Open(dir, gitserve.RepositoriesConfig{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, repos.Close()) }()
-	require.NoFileExists(t, marked)
-	require.NoFileExists(t, lock)
-}
 
 // Without [gitserve.Config.Client], a public address, or a /64 of IPv6, is a client with limits.
 // Private addresses have no limits, because proxies have private addresses.
