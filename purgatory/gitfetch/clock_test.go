@@ -8,26 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
-
-// Waiting for local slots does not count as slowness of a server. Otherwise the server would not be
-// used until the next day.
-func TestWaitingForOthersIsNotAServersFault(t *testing.T) {
-	there := bare(t, nip34.SHA1)
-	tip := history(t, there, "main", 1)[0]
-	o := serve(t, there, nil)
-	f := fetcher(t, gitfetch.Config{MaxFetches: 1}.With(gitfetch.Fixed{Timeout: time.Second}))
-	release, err := f.HoldFetch(t.Context())
-	require.NoError(t, err)
-	here := bare(t, nip34.SHA1)
-	done := make(chan error, 1)
-	go func() { done <- attempt(t.Context(), f, here, o.clone(t), tip) }()
-	time.Sleep(1500 * time.Millisecond)
-	release()
-	require.NoError(t, <-done)
-}
 
 // A slow server is cut off. A repository that needs more than ten minutes gets more time with each
 // received byte. A server that sends single bytes gets no more time.

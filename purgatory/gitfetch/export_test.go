@@ -79,12 +79,6 @@ func (f *Fetcher) HoldChild(ctx context.Context, dir string) (release func(), er
 	return f.git.acquire(ctx, dir, false)
 }
 
-// HoldFetch takes a slot of a fetch until release is called.
-func (f *Fetcher) HoldFetch(ctx context.Context) (release func(), err error) {
-	place, err := f.quarantines.receiver.fetching.Acquire(ctx, limit.Stranger{}, 1)
-	return func() { place.Release() }, err
-}
-
 // Watch returns a context that ends like that of a fetch measured by the meter.
 func Watch(ctx context.Context) (context.Context, upload.Meter, func()) {
 	r := &receiver{cfg: Config{}.withDefaults(), disk: &storage{free: func(string) (uint64, error) { return 1 << 40, nil }}}

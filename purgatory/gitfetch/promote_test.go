@@ -67,25 +67,6 @@ func keeps(t testing.TB, dir string) []string {
 	return list
 }
 
-// Needed objects of the repository without a ref are promoted too, because garbage collection may
-// remove them.
-func TestPromiseP33_UnheldObjectsArePromoted(t *testing.T) {
-	g, commits := chain(t)
-	here := g.loose(t, commits[4].id) // all objects except the wanted one, without refs
-	f := fetcher(t)
-	o := serve(t, here, nil)
-	q, err := f.Open(here)
-	require.NoError(t, err)
-	// A server that assumes that we have the other objects.
-	o.Config.Handler = sendPack(packOf(object(1, commits[4].body)))
-	_, err = q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{commits[4].id})
-	require.NoError(t, err)
-	wholly(t, q, []nip34.ObjectID{commits[4].id})
-	require.NoError(t, q.Promote(t.Context()))
-	git(t, here, "gc", "--quiet", "--prune=now")
-	complete(t, f, here, []nip34.ObjectID{commits[4].id})
-}
-
 // A file appears in the repository only after its sync. The index appears last, after everything
 // else is durable.
 func TestPromiseP33_OrderOfPromotion(t *testing.T) {

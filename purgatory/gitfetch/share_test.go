@@ -1,22 +1,16 @@
 package gitfetch_test
 
 import (
-	"bytes"
-	"compress/zlib"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
@@ -97,55 +91,6 @@ func TestShareTakesNoRoom(t *testing.T) {
 	require.Less(t, after-before, int64(1<<20))
 	require.NoError(t, os.RemoveAll(from)) // it does not depend on the source
 	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")
-}
-
-// Packs are shared if they contain at most twice the needed objects plus a thousand. Otherwise one
-// pack is made of the needed objects that the other repository lacks, including loose objects.
-func TestWhichPacksAreShared(t *testing.T) {
-	racetest.Amounts(t)
-	f := fetcher(t)
-	for name, c := range map[string]struct {
-		more, both int // other objects in the pack, and whether two ids share all objects
-	}{"as they are": {2 + 1000 - 1, 2 + 1000 + 1}, "made anew": {2 + 1000, 2}} {
-		t.Run(name, func(t *testing.T) {
-			dir := bare(t, nip34.SHA1)
-			o, loose := blobs("needed", 1)[0], blobs("in no pack", 1)[0]
-			base := place(t, dir, append(blobs("else", c.more), o)...)
-			loosen(t, dir, loose)
-			ids := []nip34.ObjectID{oid(t, fmt.Sprintf("%x", o.id())), oid(t, fmt.Sprintf("%x", loose.id()))}
-			one, both := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-			require.NoError(t, f.CopyObjects(t.Context(), dir, one, ids[:1]))
-			require.Equal(t, c.both > 2, slices.Contains(bases(t, one), base))
-			require.NoError(t, f.CopyObjects(t.Context(), dir, both, ids))
-			complete(t, f, both, ids)
-			require.Empty(t, leftovers(t, both))
-		})
-	}
-}
-
-// blobs returns n different objects.
-func blobs(name string, n int) (out []thing) {
-	for i := range n {
-		out = append(out, thing{packedBlob, fmt.Append(nil, name, " ", i)})
-	}
-	return out
-}
-
-// loosen adds loose objects to a repository.
-func loosen(t *testing.T, dir string, things ...thing) (paths []string) {
-	t.Helper()
-	for _, o := range things {
-		id := fmt.Sprintf("%x", o.id())
-		path := filepath.Join(dir, "objects", id[:2], id[2:])
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		var b bytes.Buffer
-		z := zlib.NewWriter(&b)
-		_, err := fmt.Fprintf(z, "blob %d\x00%s", len(o.body), o.body)
-		require.NoError(t, errors.Join(err, z.Close()))
-		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
-		paths = append(paths, path)
-	}
-	return paths
 }
 
 func bases(t *testing.T, dir string) (out []string) {

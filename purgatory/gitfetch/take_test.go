@@ -55,18 +55,6 @@ func TestTake(t *testing.T) {
 	complete(t, f, here, ids)
 }
 
-// A pusher needs to push only new objects, even if the others are in the repository without a ref.
-func TestTakeWhatBuildsOnTheRepository(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	f := fetcher(t)
-	ids := history(t, there, "main", 5)
-	require.NoError(t, f.ImportPacks(t.Context(), here, folder(t, there, here, ids[3].String()+"\n"), ids[3:4]))
-	from := folder(t, there, here, ids[4].String()+"\n^"+ids[3].String()+"\n")
-	require.NoError(t, f.ImportPacks(t.Context(), here, from, ids[4:]))
-	git(t, here, "gc", "--quiet", "--prune=now")
-	complete(t, f, here, ids[4:])
-}
-
 // Incomplete and removed objects are not imported, and the attempt leaves nothing.
 func TestTakeOfWhatIsNotWhole(t *testing.T) {
 	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
