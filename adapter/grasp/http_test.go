@@ -1,7 +1,6 @@
 package grasp_test
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -59,28 +56,6 @@ func TestPagesOfAllSitesMayAsk(t *testing.T) {
 					require.Equal(t, http.StatusNoContent, resp.StatusCode, "%s %v", path, header)
 				}
 			}
-		}
-	}
-}
-
-// Several clients name the branch of HEAD without refs/heads/. It did not become the default
-// branch, so that clones got another branch or none.
-func TestDefaultBranchInBothSpellings(t *testing.T) {
-	r := unstarted(t)
-	r.start()
-	defer r.stop()
-	owner := relaytest.NewKey("owner")
-	work, commit := r.work()
-	r.serve(work, commit, owner)
-	url := owner.CloneURL("ws://"+r.addr, "repo")
-	for i, spelt := range []string{"refs/heads/develop", "ref: refs/heads/main", "refs/heads/other", "ref: refs/heads/develop"} {
-		branch := strings.TrimPrefix(spelt, "ref: ")
-		st := owner.Event(nostr.Now()+nostr.Timestamp(i), graspsync.KindState, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", spelt},
-			nostr.Tag{"refs/heads/main", commit}, nostr.Tag{"refs/heads/develop", commit}, nostr.Tag{"refs/heads/other", commit})
-		require.Empty(t, r.publish(st))
-		r.eventually("served", func() bool { return r.serves(st) })
-		for _, version := range []string{"0", "1", "2"} {
-			require.Contains(t, r.git(work, "-c", "protocol.version="+version, "ls-remote", "--symref", url, "HEAD"), branch+"\tHEAD", "protocol %s", version)
 		}
 	}
 }
@@ -216,44 +191,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The NIP-11 document named no limits, operator or curation.
-func TestWhatAServerSaysOfItself(t *testing.T) {
-	r := unstarted(t)
-	r.configure = func(relay *khatru.Relay, cfg *grasp.Config) {
-		relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon, relay.Info.Version = strings.Repeat("a", 64), "a@example.com", "https://a.example/icon.png", "v1"
-		cfg.Curation = "No mirrors."
-	}
-	r.start()
-	resp, text := r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")
-	require.Equal(t, "application/nostr+json", resp.Header.Get("Content-Type"))
-	var said map[string]any
-	require.NoError(t, json.Unmarshal([]byte(text), &said))
-	for name, want := range map[string]any{
-		"pubkey": strings.Repeat("a", 64), "contact": "a@example.com", "icon": "https://a.example/icon.png", "version": "v1", "curation": "No mirrors.",
-		"supported_grasps": []any{"GRASP-01", "GRASP-02"},
-	} {
-		require.Equal(t, want, said[name], name)
-	}
-	limitation, ok := said["limitation"].(map[string]any)
-	require.True(t, ok)
-	require.EqualValues(t, 500, limitation["max_subscriptions"])
-	require.EqualValues(t, 250, limitation["max_subid_length"])
-	require.EqualValues(t, 512000, limitation["max_message_length"])
-	require.EqualValues(t, 500, limitation["max_limit"])
-	require.EqualValues(t, true, limitation["restricted_writes"])
-	head, text := r.ask(http.MethodHead, "/", "Accept", "application/nostr+json")
-	require.Equal(t, http.StatusOK, head.StatusCode)
-	require.Empty(t, text)
-	require.Equal(t, "application/nostr+json", head.Header.Get("Content-Type"))
-	r.stop()
-
-	r.configure = nil
-	r.start()
-	defer r.stop()
-	_, text = r.ask(http.MethodGet, "/", "Accept", "application/nostr+json")
-	require.NotContains(t, text, "curation", "only who curates says so")
-}
-
 // The server did not serve its operator's key as NIP-05 name "_".
 func TestNIP05(t *testing.T) {
 	const path = "/.well-known/nostr.json"
@@ -341,23 +278,6 @@ func TestNothingOutsideOfAPath(t *testing.T) {
 	for path, status := range map[string]int{"/git": http.StatusOK, "/git/": http.StatusOK, "/git" + repo: http.StatusOK, "/git/other": http.StatusNotFound} {
 		answer := httptest.NewRecorder()
 		stripped.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		require.Equal(t, status, answer.Code, path)
-	}
-}
-
-// One path of the identity can be inside another.
-func TestPathWithinAPath(t *testing.T) {
-	r := unstarted(t)
-	r.start()
-	r.stop()
-	identity, err := nip34.ParseIdentity("https://a.example/git", "https://b.example/git/more")
-	require.NoError(t, err)
-	server, err := grasp.New(t.Context(), khatru.NewRelay(), r.db, identity, grasp.Config{Dir: t.TempDir(), State: state.NewMemory()})
-	require.NoError(t, err)
-	defer server.Close()
-	for path, status := range map[string]int{"/git": http.StatusOK, "/git/more": http.StatusOK, "/git/mor": http.StatusNotFound, "/": http.StatusNotFound} {
-		answer := httptest.NewRecorder()
-		server.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		require.Equal(t, status, answer.Code, path)
 	}
 }

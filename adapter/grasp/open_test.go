@@ -7,7 +7,6 @@ package grasp_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -20,7 +19,6 @@ import (
 	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/adapter/gate"
@@ -144,41 +142,4 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	for _, want := range []string{"domain", "folder", "bootstrap"} {
 		require.ErrorContains(t, err, want)
 	}
-}
-
-// ListenAndServe fails if the address is in use or the server ends. Otherwise only users would
-// notice that the process does not serve.
-func TestListenAndServeFails(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer taken.Close()
-	forever := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	require.ErrorContains(t, gate.ListenAndServe(t.Context(), taken.Addr().String(), http.NotFoundHandler(), forever), "address already in use")
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	require.NoError(t, gate.ListenAndServe(ctx, "127.0.0.1:0", http.NotFoundHandler(), forever))
-	flush := func(ctx context.Context) error { <-ctx.Done(); return errors.New("could not be flushed") }
-	require.ErrorContains(t, gate.ListenAndServe(ctx, "127.0.0.1:0", http.NotFoundHandler(), flush), "could not be flushed", "that is not why it ended")
-	broken := func(context.Context) error { return context.DeadlineExceeded }
-	require.ErrorIs(t, gate.ListenAndServe(t.Context(), "127.0.0.1:0", http.NotFoundHandler(), broken), context.DeadlineExceeded)
-	lost, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	time.AfterFunc(50*time.Millisecond, func() { lost.Close() })
-	require.ErrorContains(t, gate.Serve(t.Context(), lost, http.NotFoundHandler(), forever), "serving")
-}
-
-// After Open the collector includes the metrics of the records, which alerts use.
-func TestOpenHasMetricsOfRecords(t *testing.T) {
-	o := open(t, t.TempDir())
-	defer o.stop()
-	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(o.server.Collector("ngit")))
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	var names []string
-	for _, f := range families {
-		names = append(names, f.GetName())
-	}
-	require.Contains(t, names, "ngit_state_failures_total")
-	require.Contains(t, names, "ngit_rules_state_failures_total")
 }

@@ -32,26 +32,6 @@ func TestRefOfAnEventThatIsGoneIsRemoved(t *testing.T) {
 	}
 }
 
-// A retired repository was kept for a week although its owner was purged, and returned with its
-// announcement.
-func TestAuthorIsRemovedWithWhatHasLeft(t *testing.T) {
-	c := newCommanded(t)
-	work, commit := c.work()
-	mallory, owner := relaytest.NewKey("mallory"), relaytest.NewKey("owner")
-	for _, k := range []*relaytest.Key{mallory, owner} {
-		require.Empty(t, c.publish(k.Hosted(nostr.Now()-100, "repo", "ws://"+c.addr), k.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")))
-		c.git(work, "push", "-q", k.CloneURL("ws://"+c.addr, "repo"), "main")
-		c.eventually("served", func() bool { return c.clonable(k) })
-		require.Empty(t, c.publish(k.Event(nostr.Now(), nostr.KindDeletion, "", nostr.Tag{"a", k.Ref("repo").String()})))
-		c.eventually("out of service", func() bool { return !c.clonable(k) && len(c.folders(k)) == 1 })
-		require.Contains(t, c.folders(k)[0], "departed")
-	}
-	require.Contains(t, c.must("remove", "author", mallory.Npub()), mallory.Ref("repo").String())
-	require.Empty(t, c.folders(mallory))
-	require.Len(t, c.folders(owner), 1)
-	require.JSONEq(t, `{"events":0,"waiting":0,"withheld":1}`, c.must("purge", "author", mallory.Npub()), "there is nothing else any more")
-}
-
 // If an author had more events in one second than a page of the store, the purge removed none of
 // the author's events.
 func TestAuthorOfManyEventsInOneSecondIsRemoved(t *testing.T) {

@@ -127,29 +127,6 @@ func TestBannedAuthorStaysOutOfSync(t *testing.T) {
 	}
 }
 
-// If a hook that was added after New refused a client's event, the client was told so, but the
-// event was held and served after a push.
-func TestBannedAuthorStaysOutOfPurgatory(t *testing.T) {
-	r := unstarted(t)
-	var banned ban
-	r.later = func(relay *khatru.Relay) { relay.RejectEvent = append(relay.RejectEvent, banned.hook) }
-	r.start()
-	defer r.stop()
-	bad := relaytest.NewKey("bad")
-	banned.add(bad)
-	work, commit := r.work()
-	ann := bad.Hosted(nostr.Now()-100, "repo", "ws://"+r.addr)
-	st := bad.State(nostr.Now()-90, "repo", map[string]string{"refs/heads/main": commit}, "main")
-	refused := r.publish(ann, st)
-	require.Len(t, refused, 2)
-	require.ErrorContains(t, refused[0], "banned")
-	_, err := r.try(work, "push", "-q", bad.CloneURL("ws://"+r.addr, "repo"), "main")
-	require.Error(t, err)
-	require.False(t, r.waits(ann))
-	require.Empty(t, r.served())
-	require.Empty(t, r.folders(bad))
-}
-
 // Held events of an author who is banned later are not served when the git data arrives.
 func TestBannedWhileWaiting(t *testing.T) {
 	r := unstarted(t)

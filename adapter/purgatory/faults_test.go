@@ -83,20 +83,6 @@ func TestEachFaultOfTheStoreIsTold(t *testing.T) {
 	})
 }
 
-// oddStore returns one result too few.
-type oddStore struct{ relaysync.Store }
-
-func (oddStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	return nil, nil
-}
-
-// A wrong number of results from a store is an error.
-func TestOddAnswersOfAStore(t *testing.T) {
-	store := oddStore{}
-	relay := purgatoryadapter.Host{Store: store, Release: purgatoryadapter.Save(store)}.Relay()
-	require.ErrorContains(t, relay.Save(t.Context(), eventtest.Of(stranger.PullRequest(1, owner.Ref("repo"), "x", commit))), "0 outcomes of one event")
-}
-
 // The tip of a held or served pull request is known for its repository only.
 func TestTips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
