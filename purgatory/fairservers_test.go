@@ -134,29 +134,6 @@ func TestStrangersServersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A few keys do not use up the daily bytes of a host. Before, other owners were not served from the
-// host until the next day.
-func TestFewKeysDoNotUseUpAHost(t *testing.T) {
-	// 100 bytes come for an object: a host's day of 1,600 stands for 16 GiB, an object for a GiB.
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHostDay: 1600, MaxRepoDay: 400}}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("hub.example/alice.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
-		w.held(announce(alice, now(), "hub.example/alice.git"))
-		w.servedWithin(t, 1, 10*time.Second)
-		s := &strangers{w: w}
-		for i := range 4 {
-			at := fmt.Sprintf("hub.example/big%d.git", i)
-			w.git.Serve(clone(at), fetchtest.Server{Objects: []nip34.ObjectID{s.come(at)}, Bytes: 300})
-		}
-		wait(2 * time.Minute)
-		mallory := relaytest.NewCheapKey("mallory1")
-		w.git.Serve(clone("hub.example/big0.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(3)}, Bytes: 300})
-		w.held(says(mallory, now(), "main", 3))
-		wait(time.Minute)
-		require.Positive(t, w.p.Status().Dropped["host_day"], "who had more than others has had enough")
-		w.servedWithin(t, 2, 10*time.Second)
-	})
-}
-
 // The number of servers of pull requests is bounded. The first ones of each author are used.
 func TestServersOfPullRequestsAreBounded(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {

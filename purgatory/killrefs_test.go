@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/gittest"
 )
 
 // killRefs is a server that is killed while refs move.
@@ -54,15 +53,13 @@ exec %[3]s "$@"
 	return false
 }
 
+func (k killRefs) dir() string { return folderOf(filepath.Join(k.folder, "repos"), alice) }
+
 // refs returns the refs of alice's repository after an integrity check.
 func (k killRefs) refs(t *testing.T) string {
 	t.Helper()
-	dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
-	out, err := userGit(dir, "fsck", "--strict", "--connectivity-only").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	out, err = userGit(dir, "for-each-ref", "--format=%(refname) %(objectname)").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return strings.TrimSpace(string(out))
+	gittest.Run(t, k.dir(), "fsck", "--strict", "--connectivity-only")
+	return gittest.Run(t, k.dir(), "for-each-ref", "--format=%(refname) %(objectname)")
 }
 
 // Replacing a ref by refs below its name takes two transactions. After a kill before each of them,
@@ -70,23 +67,7 @@ func (k killRefs) refs(t *testing.T) string {
 // and that state is served. Garbage collection in between deletes no needed object, even if its
 // server is gone.
 func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
-	there := filepath.Join(t.TempDir(), "r.git")
-	must := func(cmd *exec.Cmd, stdin string) string {
-		cmd.Stdin = strings.NewReader(stdin)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return strings.TrimSpace(string(out))
-	}
-	must(userGit(t.TempDir(), "init", "-q", "--bare", "-b", "main", there), "")
-	var tips []string
-	for _, branch := range []string{"main", "other"} {
-		must(userGit(there, "fast-import", "--quiet"), "commit refs/heads/"+branch+"\ncommitter c <c@example.com> 1700000000 +0000\ndata 2\nhi\nM 100644 inline a/"+branch+"\ndata 2\nhi\n")
-		tips = append(tips, must(userGit(there, "rev-parse", branch), ""))
-	}
-	backend := &cgi.Handler{
-		Path: filepath.Join(must(userGit(there, "--exec-path"), ""), "git-http-backend"), Dir: there,
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(there), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
-	}
+	backend, tips := originOf(t, "main", "other")
 	const at = 1_700_000_000
 	d := nostrTag{"d", "r"}
 	old := "refs/heads/a " + tips[0]
@@ -114,8 +95,7 @@ func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, served.has(after))
 				server.Close()
-				dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(alice.Ref("r"))
-				must(userGit(dir, "gc", "--quiet", "--prune=now"), "")
+				gittest.Run(t, k.dir(), "gc", "--quiet", "--prune=now")
 
 				// Transactions of the repair: back to the old state if necessary, then to the new
 				// one.
@@ -126,17 +106,17 @@ func TestPromiseP34_KilledBetweenTransactions(t *testing.T) {
 					if second == first {
 						require.Equal(t, old, k.refs(t), "all of it was taken back")
 					}
-					must(userGit(dir, "gc", "--quiet", "--prune=now"), "")
+					gittest.Run(t, k.dir(), "gc", "--quiet", "--prune=now")
 				}
 				require.False(t, k.run(t, 0))
 				require.Equal(t, made, k.refs(t))
 				served, err = openRelay(filepath.Join(k.folder, "events"))
 				require.NoError(t, err)
 				require.True(t, served.has(after))
-				head, err := os.ReadFile(filepath.Join(dir, "HEAD"))
+				head, err := os.ReadFile(filepath.Join(k.dir(), "HEAD"))
 				require.NoError(t, err)
 				require.Equal(t, "ref: refs/heads/a/b\n", string(head))
-				locks, err := filepath.Glob(filepath.Join(dir, "*.lock"))
+				locks, err := filepath.Glob(filepath.Join(k.dir(), "*.lock"))
 				require.NoError(t, err)
 				require.Empty(t, locks)
 			})

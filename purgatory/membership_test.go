@@ -185,15 +185,3 @@ func TestWhatWasTakenFromUsGoesAfterACrash(t *testing.T) {
 		w.stop()
 	})
 }
-
-// A resubmitted older announcement is refused after its owner has left. Before, its sender was told
-// that it is held.
-func TestAnnouncementsThatWereTakenBack(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		began := now()
-		left := announce(alice, began-100)
-		w.relay.relatives = []*nostr.Event{left, announce(bob, began)}
-		require.Equal(t, purgatory.Refused, w.submit(announce(alice, began-200, "good.example/r.git"), true))
-		w.held(announce(alice, began, "good.example/r.git"))
-	})
-}

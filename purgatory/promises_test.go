@@ -60,24 +60,3 @@ func TestTrapP1_NotBeforeItsAnnouncement(t *testing.T) {
 		require.True(t, w.relay.has(s))
 	})
 }
-
-// The newest state decides, not the last one to arrive. A state that was held does not undo a newer
-// state of another maintainer.
-func TestPromiseP34_OlderOfAnotherMaintainer(t *testing.T) {
-	run(t, purgatory.Config{Membership: unanswered()}, func(t *testing.T, w *world) {
-		w.relay.put(
-			alice.Event(now()-500, graspsync.KindAnnouncement, "", nostrTag{"d", "r"}, nostrTag{"maintainers", bob.Hex()}),
-			says(bob, now()-100, "main", 2),
-		)
-		w.git.Put(repoOf(alice), object(1), object(2))
-		w.p.Pushed(t.Context(), repoOf(alice), nil)
-		wait(time.Second)
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
-
-		older := says(alice, now()-200, "main", 1)
-		w.held(older)
-		wait(time.Minute)
-		require.True(t, w.relay.has(older), "it is alice's newest")
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[branch("main")])
-	})
-}

@@ -76,22 +76,6 @@ func TestGathered(t *testing.T) {
 	})
 }
 
-// With one dead, one slow and one good server, the data of the good one is released within one
-// attempt.
-func TestOneGoodServer(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("dead.example/r.git"), fetchtest.Server{Err: errors.New("no")})
-		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Err: errors.New("too slow"), Delay: time.Minute})
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.relay.put(announce(alice, now(), "dead.example/r.git", "slow.example/r.git", "good.example/r.git"))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(62 * time.Second)
-		require.True(t, w.relay.has(s))
-		require.Len(t, w.git.Calls(), 3)
-	})
-}
-
 // A fetch for a client's event waits for a push, which releases the event.
 func TestPushReleases(t *testing.T) {
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
@@ -189,36 +173,5 @@ func TestBeyondExpiry(t *testing.T) {
 		w.git.Serve(clone("a.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
 		wait(3 * time.Hour)
 		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
-	})
-}
-
-// A state with an abbreviated object id is held until it expires. It is not served, and it decides nothing.
-func TestStateWithAbbreviatedObjectID(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		at := now()
-		abbreviated := func(at nostrTime, more ...nostrTag) *nostrEvent {
-			tags := append([]nostrTag{{"d", "r"}, {"refs/heads/main", "abc123"}, {"HEAD", "ref: refs/heads/main"}}, more...)
-			return alice.Event(at, graspsync.KindState, "", tags...)
-		}
-		w.held(announce(alice, at))
-		first, older := abbreviated(at), says(alice, at-10, "main", 1)
-		w.held(first)
-		w.held(older)
-		wait(time.Second)
-		s, err := w.p.AuthorizedState(t.Context(), repoOf(alice))
-		require.NoError(t, err)
-		require.Equal(t, older.ID, s.ID.String(), "no push can match the other one")
-		w.pushed(repoOf(alice), branch("main"), object(1))
-		wait(time.Second)
-		require.True(t, w.relay.has(older))
-		second := abbreviated(at+20, nostrTag{"refs/heads/dev", object(1).String()})
-		w.held(second)
-		wait(20 * time.Minute)
-		require.False(t, w.relay.has(first))
-		require.False(t, w.relay.has(second))
-		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(1)}, w.git.RefsOf(repoOf(alice)))
-		wait(time.Hour)
-		require.Empty(t, w.p.Held(nostrFilter{}))
-		require.Empty(t, w.git.Calls())
 	})
 }

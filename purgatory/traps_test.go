@@ -173,24 +173,6 @@ func TestTrapP10_Quotas(t *testing.T) {
 	})
 }
 
-// The end of a throttle wakes the queue without any other input.
-func TestTrapP9_WindowReopens(t *testing.T) {
-	cfg := purgatory.Config{ // no attempt is due at that time
-		Limits: purgatory.Limits{DomainLimit: purgatory.Limit{Concurrent: 1, PerMinute: 1}}, Times: purgatory.Times{Backoff: 10 * time.Minute},
-	}.With(purgatory.Fixed{MaxBackoff: 10 * time.Minute})
-	run(t, cfg, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500, "a.example/1.git", "a.example/2.git"))
-		w.git.Serve(clone("a.example/1.git"), fetchtest.Server{})
-		w.git.Serve(clone("a.example/2.git"), serving(1))
-		s := says(alice, now(), "main", 1)
-		w.held(s)
-		wait(59 * time.Second)
-		require.Len(t, w.git.Calls(), 1)
-		wait(2 * time.Second)
-		require.True(t, w.relay.has(s))
-	})
-}
-
 // A stranger who announces the victim's identifier adds nothing to the victim's repository, and
 // causes no more requests to the victim's servers.
 func TestTrapG2_OwnerAndIdentifier(t *testing.T) {
