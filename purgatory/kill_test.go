@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"iter"
-	"net/http/cgi"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -27,11 +25,13 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/racetest"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // Environment variables of the process that TestPromiseKill9 runs: the step at which it kills
@@ -91,89 +91,13 @@ func (r *fileRelay) Save(ctx context.Context, ev graspsync.Event) error {
 	return errors.Join(err, r.relay.Save(ctx, ev))
 }
 
-// folders are bare repositories in a folder.
-type folders struct {
-	dir string
-	mu  sync.Mutex
-	one map[graspsync.RepoRef]chan struct{} // one slot each
+// openFolders opens a folder of repositories.
+func openFolders(dir string) (*gitserve.Repositories, error) {
+	return gitserve.Open(dir, gitserve.RepositoriesConfig{PlainNames: true})
 }
 
-func (f *folders) Owned(_ context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error] {
-	return func(yield func(graspsync.RepoRef, error) bool) {
-		entries, err := os.ReadDir(f.dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			yield(graspsync.RepoRef{}, err)
-			return
-		}
-		for _, e := range entries {
-			hex, is := strings.CutSuffix(e.Name(), ".git")
-			who, err := graspsync.ParsePubKey(hex)
-			if is && err == nil && (owner == who || owner == graspsync.PubKey{}) && !yield(graspsync.RepoRef{Owner: who, Identifier: "r"}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Retire is atomic: after a kill, an incomplete repository counts as missing.
-func (f *folders) Retire(_ context.Context, ref graspsync.RepoRef, _ time.Duration) (bool, error) {
-	out, err := userGit(f.dir, "--git-dir="+f.path(ref), "for-each-ref").CombinedOutput()
-	if err == nil && len(out) > 0 {
-		return true, os.Rename(f.path(ref), f.path(ref)+".departed")
-	}
-	if err := os.Remove(filepath.Join(f.path(ref), "ready")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	return false, os.RemoveAll(f.path(ref))
-}
-
-func (f *folders) Staged(graspsync.RepoRef, graspsync.EventID) []purgatory.Upload { return nil }
-
-func (f *folders) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error) {
-	return func() {}, nil
-}
-
-func (f *folders) path(ref graspsync.RepoRef) string {
-	return filepath.Join(f.dir, ref.Owner.String()+".git")
-}
-
-func (f *folders) Lock(ctx context.Context, ref graspsync.RepoRef) (string, func(), error) {
-	f.mu.Lock()
-	if f.one[ref] == nil {
-		f.one[ref] = make(chan struct{}, 1)
-	}
-	slot := f.one[ref]
-	f.mu.Unlock()
-	select {
-	case slot <- struct{}{}:
-	case <-ctx.Done():
-		return "", nil, ctx.Err()
-	}
-	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err != nil {
-		<-slot
-		return "", nil, purgatory.ErrNoRepository
-	}
-	return f.path(ref), func() { <-slot }, nil
-}
-
-func (f *folders) Create(_ context.Context, ref graspsync.RepoRef, _ nip34.ObjectFormat) error {
-	if _, err := os.Stat(filepath.Join(f.path(ref), "ready")); err == nil {
-		return nil
-	}
-	out, err := userGit(f.dir, "init", "-q", "--bare", "-b", "main", f.path(ref)).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return durably(filepath.Join(f.path(ref), "ready"), nil)
-}
-
-func userGit(dir string, args ...string) *exec.Cmd {
-	cmd := exec.Command("git", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=/nonexistent",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=c", "GIT_COMMITTER_EMAIL=c@example.com")
-	return cmd
-}
+// folderOf returns the folder of a key's repository "r".
+func folderOf(dir string, k *relaytest.Key) string { return filepath.Join(dir, k.Hex(), "r") }
 
 // victim is the process that is killed. It continues with the state in its folder, and ends when no
 // event is held.
@@ -230,7 +154,11 @@ func victim() error {
 		return err
 	}
 	defer store.Close()
-	repos := &folders{dir: filepath.Join(folder, "repos"), one: make(map[graspsync.RepoRef]chan struct{})}
+	repos, err := openFolders(filepath.Join(folder, "repos"))
+	if err != nil {
+		return err
+	}
+	defer repos.Close()
 	var reached int
 	p, err := purgatory.OpenWithStep(ctx, relay, repos, fetcher, fetcher, store, cfg, func(name string) {
 		mu.Lock()
@@ -304,25 +232,31 @@ func killEvents(origin, tip string) []*nostr.Event {
 	}
 }
 
+// originOf serves a repository r.git with a commit for each branch.
+func originOf(t *testing.T, branches ...string) (backend http.Handler, tips []string) {
+	t.Helper()
+	dir := t.TempDir()
+	there := filepath.Join(dir, "r.git")
+	gittest.Run(t, dir, "init", "-q", "--bare", "-b", "main", there)
+	for _, branch := range branches {
+		out, err := gittest.Input(t, there, "commit refs/heads/"+branch+"\ncommitter c <c@example.com> 1700000000 +0000\ndata 2\nhi\nM 100644 inline a/"+branch+"\ndata 2\nhi\n",
+			"fast-import", "--quiet")
+		require.NoError(t, err, out)
+		tips = append(tips, gittest.Run(t, there, "rev-parse", branch))
+	}
+	return gittest.Backend(t, dir), tips
+}
+
 // TestPromiseKill9 kills the process with SIGKILL at every durable step, with real git and a real
 // server, and restarts it.
 func TestPromiseKill9(t *testing.T) {
 	racetest.Amounts(t)
-	there := filepath.Join(t.TempDir(), "r.git")
-	must := func(cmd *exec.Cmd, stdin string) string {
-		cmd.Stdin = strings.NewReader(stdin)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return strings.TrimSpace(string(out))
-	}
-	must(userGit(t.TempDir(), "init", "-q", "--bare", "-b", "main", there), "")
-	must(userGit(there, "fast-import", "--quiet"), "commit refs/heads/main\ncommitter c <c@example.com> 1700000000 +0000\ndata 2\nhi\nM 100644 inline a/b\ndata 2\nhi\n")
-	tip := must(userGit(there, "rev-parse", "main"), "")
-	server := httptest.NewServer(&cgi.Handler{
-		Path: filepath.Join(must(userGit(there, "--exec-path"), ""), "git-http-backend"), Dir: there,
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(there), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
-	})
+	backend, tips := originOf(t, "main")
+	server := httptest.NewServer(backend)
 	t.Cleanup(server.Close)
+	slots := make(chan struct{}, 8) // processes mostly wait
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	most := 2
 	if testing.Short() {
 		most = 1
@@ -332,10 +266,13 @@ func TestPromiseKill9(t *testing.T) {
 			"created", "held", "fetched", "promoted", "shared", "journalled", "aligned", "stored", "struck off",
 			"removed", "expired softly", "remembered", "expired",
 		} {
-			t.Run(fmt.Sprintf("%s %d", step, nth), func(t *testing.T) {
-				t.Parallel()
-				k := kill9{folder: t.TempDir(), origin: server.URL + "/r.git", tip: tip}
-				k.run(t, step, nth)
+			wg.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				t.Run(fmt.Sprintf("%s %d", step, nth), func(t *testing.T) {
+					k := kill9{folder: t.TempDir(), origin: server.URL + "/r.git", tip: tips[0]}
+					k.run(t, step, nth)
+				})
 			})
 		}
 	}
@@ -380,21 +317,17 @@ func (k kill9) check(t *testing.T) {
 	served, err := openRelay(filepath.Join(k.folder, "events"))
 	require.NoError(t, err)
 	for _, ev := range served.events {
-		ref := alice.Ref("r")
+		owner := alice
 		if ev.PubKey == bob.Hex() {
-			ref = bob.Ref("r")
+			owner = bob
 		}
 		require.NotEqual(t, carol.Hex(), ev.PubKey, "served without data")
-		dir := (&folders{dir: filepath.Join(k.folder, "repos")}).path(ref)
+		dir := folderOf(filepath.Join(k.folder, "repos"), owner)
 		for _, name := range []string{"refs/heads/main", "refs/tags/v1"} {
-			out, err := userGit(dir, "rev-parse", name).CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			require.Equal(t, k.tip, strings.TrimSpace(string(out)))
+			require.Equal(t, k.tip, gittest.Run(t, dir, "rev-parse", name))
 		}
-		out, err := userGit(dir, "rev-list", "--objects", "--all").CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		out, err = userGit(dir, "fsck", "--strict").CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		gittest.Run(t, dir, "rev-list", "--objects", "--all")
+		gittest.Run(t, dir, "fsck", "--strict")
 	}
 }
 

@@ -14,16 +14,18 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
 	"github.com/graspsync/graspsync/state"
 )
 
 // halfway is a repository with real git in which a transaction was killed half-way.
 type halfway struct {
 	relay    *relay
-	repos    *folders
+	repos    *gitserve.Repositories
 	git      *gitfetch.Fetcher
 	store    state.Store
 	dir      string
@@ -32,9 +34,7 @@ type halfway struct {
 
 func (h *halfway) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := userGit(h.dir, args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return strings.TrimSpace(string(out))
+	return gittest.Run(t, h.dir, args...)
 }
 
 // refs returns the refs according to git.
@@ -58,11 +58,11 @@ func newHalfway(t *testing.T) *halfway {
 	require.NoError(t, err)
 	fetcher, err := gitfetch.New(t.Context(), gitfetch.Config{Dialer: dialer, MinFreeDisk: 1 << 20})
 	require.NoError(t, err)
-	h := &halfway{
-		relay: &relay{}, git: fetcher, store: state.NewMemory(),
-		repos: &folders{dir: t.TempDir(), one: make(map[graspsync.RepoRef]chan struct{})},
-	}
-	h.dir = h.repos.path(repoOf(alice))
+	dir := t.TempDir()
+	repos, err := openFolders(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, repos.Close()) })
+	h := &halfway{relay: &relay{}, git: fetcher, store: state.NewMemory(), repos: repos, dir: folderOf(dir, alice)}
 	require.NoError(t, h.repos.Create(t.Context(), repoOf(alice), nip34.SHA1))
 	tree := h.run(t, "mktree")
 	h.old = h.run(t, "commit-tree", "-m", "old", tree)
@@ -146,13 +146,14 @@ func TestPromiseP34_HalfDoneByGit(t *testing.T) {
 			for _, name := range []string{"refs/heads/main.lock", "refs/tags/v1.lock", "HEAD.lock", "packed-refs.lock", "packed-refs.new"} {
 				require.NoError(t, os.WriteFile(filepath.Join(h.dir, name), nil, 0o600))
 			}
-			require.Error(t, userGit(h.dir, "update-ref", "refs/heads/main", h.new).Run(), "it is locked")
+			_, err := gittest.Try(t, h.dir, "update-ref", "refs/heads/main", h.new)
+			require.Error(t, err, "it is locked")
 
 			if c.deleted {
 				h.relay.put(alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", s.ID}))
 			}
 			r := newDoubtful(h.relay, c.unreadable)
-			_, err := purgatory.Open(t.Context(), r, h.repos, h.git, h.git, h.store, purgatory.Config{})
+			_, err = purgatory.Open(t.Context(), r, h.repos, h.git, h.git, h.store, purgatory.Config{})
 			require.NoError(t, err)
 			if c.deleted || c.unreadable {
 				require.Equal(t, before, h.refs(t))

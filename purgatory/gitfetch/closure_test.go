@@ -17,8 +17,6 @@ import (
 
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
-	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
 // node is an object with the objects that it needs.
@@ -269,29 +267,6 @@ func TestTrapG6_ShallowIsNotComplete(t *testing.T) {
 		require.NoError(t, err, c.name)
 		require.Equal(t, []nip34.ObjectID{commits[4].id}, missing, c.name)
 	}
-}
-
-// A text that is no id of the repository's format is no object, even if a branch has that name, or
-// an object id begins with it.
-func TestTrapG10_NamesAreNotIDs(t *testing.T) {
-	f := fetcher(t)
-	here := sample(t)
-	long := strings.Repeat("ab", 32)
-	git(t, here, "branch", long, "main")
-	missing, err := f.Missing(t.Context(), here, []nip34.ObjectID{oid(t, long)})
-	require.NoError(t, err)
-	require.Len(t, missing, 1)
-	main := ref(t, "refs/heads/x")
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: oid(t, long)}}, nip34.RefName{}), gitfetch.ErrFormat)
-	zero := oid(t, strings.Repeat("0", 40))
-	require.ErrorIs(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: main, New: zero}}, nip34.RefName{}), gitfetch.ErrFormat)
-
-	there := bare(t, nip34.SHA256)
-	ids := history(t, there, "main", 1)
-	short := oid(t, ids[0].String()[:40])
-	missing, err = f.Missing(t.Context(), there, []nip34.ObjectID{short})
-	require.NoError(t, err)
-	require.Equal(t, []nip34.ObjectID{short}, missing)
 }
 
 // If a server lacks most of many objects, the others arrive in four requests.

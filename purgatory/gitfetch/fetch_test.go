@@ -6,8 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
@@ -48,29 +46,4 @@ func TestFetchAndAlign(t *testing.T) {
 			require.Empty(t, leftovers(t, here))
 		})
 	}
-}
-
-// A missing object does not prevent the fetch of other objects.
-func TestTrapG7_OneMissingObject(t *testing.T) {
-	there, here := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	ids := history(t, there, "main", 3)
-	o := serve(t, there, nil)
-	f := fetcher(t)
-	lost := oid(t, "1234567890123456789012345678901234567890")
-	q, err := f.Open(here)
-	require.NoError(t, err)
-	n, err := q.Fetch(t.Context(), o.clone(t), []nip34.ObjectID{lost, ids[2]})
-	require.NoError(t, err)
-	require.Positive(t, n)
-	missing, err := q.Missing(t.Context(), []nip34.ObjectID{lost, ids[2]})
-	require.NoError(t, err)
-	require.Equal(t, []nip34.ObjectID{lost}, missing)
-	require.NoError(t, q.Promote(t.Context()))
-	require.LessOrEqual(t, len(o.seen()), 4)
-
-	err = attempt(t.Context(), f, here, o.clone(t), lost)
-	require.ErrorIs(t, err, purgatory.ErrNotServed)
-	var not *gitfetch.MissingError
-	require.ErrorAs(t, err, &not)
-	require.Equal(t, lost, not.ID)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/adler32"
@@ -388,29 +387,6 @@ func refuse(t *testing.T, h hostile, name string, rows io.Writer) {
 	said := strings.ReplaceAll(err.Error(), "\n", " ")
 	fmt.Fprintf(rows, "%s\t%.70s\t%d\t%d\t%d\t%d\t%d\t%d\n", name, said, took.Milliseconds(), len(o.seen()), n>>10,
 		memory.children, memory.resident>>10, memory.all>>10)
-}
-
-// The received bytes are known during a fetch, because the fetch with fewest bytes yields its slot.
-func TestReceivedWhileItComes(t *testing.T) {
-	here, sent := sample(t), make([]byte, 60_000)
-	serves := stalling(v2(func(w io.Writer) { fmt.Fprint(w, pkt("packfile\n")); _ = band(w, sent) }))
-	o := serve(t, here, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { serves(w, r) })
-	f := fetcher(t)
-	q, err := f.Open(here)
-	require.NoError(t, err)
-	var received atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		ended <- f.Fetch(ctx, purgatory.FetchRequest{
-			From: o.clone(t), Want: []nip34.ObjectID{oid(t, strings.Repeat("a", 40))}, Dir: here, Quarantine: q.Folder(), Received: &received,
-		})
-	}()
-	require.Eventually(t, func() bool { return received.Load() > int64(len(sent)) }, 10*time.Second, time.Millisecond)
-	stop()
-	require.Error(t, <-ended)
-	require.Greater(t, received.Load(), int64(len(sent)))
-	require.NoError(t, q.Discard())
 }
 
 // sample returns a copy of a repository with some history.

@@ -30,27 +30,6 @@ func readFile(t testing.TB, path string) string {
 	return string(data)
 }
 
-// A ref whose name is a folder of another is deleted first, and vice versa. The reflog contains its
-// value.
-func TestPromiseP34_NamesInTheWay(t *testing.T) {
-	here := bare(t, nip34.SHA1)
-	ids := history(t, here, "main", 2)
-	f := fetcher(t)
-	a, ab, abc := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b"), ref(t, "refs/heads/a/b/c")
-	other := ref(t, "refs/heads/ab")
-	set := func(changes ...refplan.RefChange) error {
-		return f.UpdateRefs(t.Context(), here, changes, nip34.RefName{})
-	}
-	require.NoError(t, set(refplan.RefChange{Name: a, New: ids[0]}, refplan.RefChange{Name: other, New: ids[0]}))
-	git(t, here, "pack-refs", "--all")
-	require.NoError(t, set(refplan.RefChange{Name: a, Old: ids[0]}, refplan.RefChange{Name: abc, New: ids[1]}, refplan.RefChange{Name: other, Old: ids[0]}))
-	require.NoError(t, set(refplan.RefChange{Name: abc, Old: ids[1]}, refplan.RefChange{Name: ab, New: ids[0]}))
-	require.NoError(t, set(refplan.RefChange{Name: ab, Old: ids[0]}, refplan.RefChange{Name: a, New: ids[1]}))
-	require.Equal(t, fmt.Sprintf("refs/heads/a %s\nrefs/heads/main %s\nref: refs/heads/main\n", ids[1], ids[1]), refsOf(t, here))
-	require.ErrorIs(t, set(refplan.RefChange{Name: ab, New: ids[0]}), gitops.ErrChanged, "somebody else made what is in the way")
-	require.Contains(t, readFile(t, here+"/logs/HEAD"), "deleted refs/heads/a/b/c")
-}
-
 // Old values of moved and deleted refs are protected for at least 30 days, with any garbage
 // collection.
 func TestPromiseP34_OldValuesAreKept(t *testing.T) {
