@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,4 +14,16 @@ func TestBenchmarked(t *testing.T) {
 	require.Equal(t, map[string]values{"A/n=5": {"ns/op": 110, "rounds": 7.5}, "B": {"ns/op": 3}}, got)
 	_, err = benchmarked("PASS\n")
 	require.Error(t, err, "a benchmark that is not there any more is no result")
+}
+
+// The benchmarks that rows run are in the source.
+func TestBenchmarksExist(t *testing.T) {
+	for file, name := range map[string]string{
+		"sync/internal/plan/change_test.go": "BenchmarkChange", "sync/internal/negentropy/bench_test.go": "BenchmarkOurSide",
+		"sync/negentropysets_internal_test.go": "BenchmarkSetOfManyRelays",
+	} {
+		text, err := os.ReadFile("../../" + file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "func "+name+"(", "cmd/bench runs it")
+	}
 }
