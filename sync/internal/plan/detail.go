@@ -28,7 +28,7 @@ func (p *Plan) Detail(u graspsync.RelayURL) (Detail, bool) {
 	}
 	d := Detail{RelayStatus: p.status(r), NoRoom: r.live.unfollowed, TooLarge: r.live.tooLarge}
 	for _, k := range r.live.resting {
-		for _, f := range k.filters.Spell() {
+		for _, f := range k.filters {
 			d.Resting = append(d.Resting, Resting{Filter: f.String(), Until: k.until})
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -51,20 +50,20 @@ type liveSync struct {
 
 // liveSub is an open subscription.
 type liveSub struct {
-	filters standing.Filters // shared with the session
-	size    int              // of its request in bytes
-	since   time.Time        // when it was opened
+	filters []nostr.Filter // shared with the session, immutable
+	size    int            // of its request in bytes
+	since   time.Time      // when it was opened
 }
 
 // liveState is the live state of a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int              // number of filters of all
-	missing dense.Set[Item]  // items without a subscription
-	lost    standing.Filters // filters of subscriptions that the relay closed
-	stale   bool             // all subscriptions must be consolidated
-	retryAt time.Time        // no subscription is opened before, because the relay closed one
-	refused int              // consecutive subscriptions that the relay closed
+	filters int             // number of filters of all
+	missing dense.Set[Item] // items without a subscription
+	lost    []nostr.Filter  // filters of subscriptions that the relay closed
+	stale   bool            // all subscriptions must be consolidated
+	retryAt time.Time       // no subscription is opened before, because the relay closed one
+	refused int             // consecutive subscriptions that the relay closed
 	// waitUntil is the end of the delay of a consolidation, or zero.
 	waitUntil time.Time
 	// idle is the number of items that have become unwanted since the last consolidation and may
@@ -115,7 +114,7 @@ type subscriptions struct {
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
 // open opens a subscription. last means that the subscription gives way to all other requests.
-func (s *subscriptions) open(r *relayState, fs standing.Filters, last bool) LiveID {
+func (s *subscriptions) open(r *relayState, fs []nostr.Filter, last bool) LiveID {
 	s.last++
 	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
 	return s.last
@@ -160,7 +159,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 	}
 	fresh := lv.filters(r, slices.Collect(l.missing.All()))
 	if len(l.lost) > 0 {
-		fresh = joined(r, slices.Concat(l.lost.Spell(), fresh))
+		fresh = joined(r, slices.Concat(l.lost, fresh))
 	}
 	by := lv.packed(r, fresh)
 	total := l.filters + by.filters(r)
@@ -243,7 +242,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	if overlaps {
 		lv.open(r, c.reqs)
 	}
-	var closed standing.Filters
+	var closed []nostr.Filter
 	for _, id := range c.old {
 		closed = append(closed, r.live.remove(id).filters...)
 		lv.subscriptions.close(r, id)
@@ -251,7 +250,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 	if !overlaps {
 		lv.open(r, c.reqs)
 		lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed.Spell()))
+		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, closed))
 	}
 	r.live.tooLarge += c.tooLarge
 }
@@ -260,7 +259,7 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Time) {
 	l := &r.live
 	items := slices.Collect(l.missing.All())
-	items = append(items, lv.repos.itemsOfAll(r, l.lost.Spell())...)
+	items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
 	l.missing.Clear()
 	l.lost = nil
 	lv.apply(r, c, now)
@@ -298,7 +297,7 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 	size := measured([][]nostr.Filter{fresh}).size()
 	fs := slices.Clone(fresh)
 	for i, id := range bySize {
-		fs = append(fs, l.subs[id].filters.Spell()...)
+		fs = append(fs, l.subs[id].filters...)
 		size += l.subs[id].size
 		if i+1 < len(bySize) {
 			if next := l.subs[bySize[i+1]].size; next <= size && size+next <= r.limits.MaxMessage {
@@ -485,9 +484,8 @@ func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 
 func (lv *liveSync) open(r *relayState, reqs requests) {
 	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size())
-	sealer := lv.repos.sealer()
 	for _, one := range reqs {
-		s := &liveSub{filters: sealer.Seal(one.filters), size: one.size, since: lv.now}
+		s := &liveSub{filters: one.filters, size: one.size, since: lv.now}
 		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s
 		r.live.filters += len(s.filters)
 	}
@@ -578,7 +576,7 @@ const (
 
 // refusedFilters are live filters that a relay refuses.
 type refusedFilters struct {
-	filters standing.Filters
+	filters []nostr.Filter
 	until   time.Time
 	since   time.Time // later events are missed
 }
@@ -586,12 +584,12 @@ type refusedFilters struct {
 // refused handles the refusal of a subscription. Filters that were refused together are tried
 // separately once.
 func (lv *liveSync) refused(r *relayState, s *liveSub, now time.Time) {
-	parts := byRole(s.filters.Spell())
+	parts := byRole(s.filters)
 	unknown := slices.ContainsFunc(parts, func(fs []nostr.Filter) bool { return !r.live.refusedAlone(roleOf(fs[0])) })
 	if c := (subscriptionChange{reqs: measured(parts)}); len(parts) > 1 && unknown && c.fits(r) {
 		lv.apply(r, c, now)
 		lv.catchUp.lookSince(r, now)
-		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters.Spell()))
+		lv.catchUp.queueItems(r, lv.repos.itemsOfAll(r, s.filters))
 		return
 	}
 	lv.leaveAlone(r, refusedFilters{filters: s.filters, since: now}, now)
@@ -612,7 +610,7 @@ func (lv *liveSync) leaveAlone(r *relayState, k refusedFilters, now time.Time) {
 				all.since = k.since
 			}
 		}
-		all.filters = lv.repos.sealer().Seal(joined(r, all.filters.Spell()))
+		all.filters = joined(r, all.filters)
 		r.live.resting = []refusedFilters{all}
 	}
 }
@@ -704,10 +702,7 @@ func (l *liveState) method() LiveMethod {
 }
 
 func (l *liveState) refusedAlone(as filterRole) bool {
-	other := func(f standing.Filter) bool {
-		rest, tag := f.Form()
-		return roleAt(tag, rest.Kinds) != as
-	}
+	other := func(f nostr.Filter) bool { return roleOf(f) != as }
 	return slices.ContainsFunc(l.resting, func(k refusedFilters) bool { return !slices.ContainsFunc(k.filters, other) })
 }
 
@@ -721,7 +716,7 @@ func (l *liveState) withoutResting(fs []nostr.Filter) []nostr.Filter {
 	}
 	rests := make(map[value]struct{})
 	for _, k := range l.resting {
-		for _, f := range k.filters.Spell() {
+		for _, f := range k.filters {
 			as := roleOf(f)
 			if as.tag == "" {
 				rests[value{as, ""}] = struct{}{}

@@ -24,7 +24,7 @@ func hubOf(t *testing.T, n int) (p *Plan, u graspsync.RelayURL) {
 func followed(p *Plan, u graspsync.RelayURL) map[graspsync.EventID]bool {
 	out := make(map[graspsync.EventID]bool)
 	for _, s := range p.relays.byURL[u].live.subs {
-		for _, f := range s.filters.Spell() {
+		for _, f := range s.filters {
 			for _, v := range f.Tags["E"] {
 				if id, err := graspsync.ParseEventID(v); err == nil {
 					out[id] = true

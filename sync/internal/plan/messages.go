@@ -8,7 +8,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -206,7 +205,7 @@ type (
 		Relay   graspsync.RelayURL
 		Epoch   uint64
 		Live    LiveID
-		Filters standing.Filters
+		Filters []nostr.Filter
 		// Last marks a subscription of layer 4. It is opened only if the relay has a free slot, and
 		// gives way to other requests.
 		Last bool `json:",omitempty"`

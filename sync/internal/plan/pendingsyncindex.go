@@ -271,17 +271,11 @@ type filterRole struct {
 	deletion bool
 }
 
-func roleOf(f nostr.Filter) filterRole {
-	of := ""
-	for tag := range f.Tags {
-		of = tag
+func roleOf(f nostr.Filter) (r filterRole) {
+	for r.tag = range f.Tags {
 	}
-	return roleAt(of, f.Kinds)
-}
-
-// roleAt returns the role of a filter with a tag and kinds. An empty tag means none.
-func roleAt(tag string, kinds []int) filterRole {
-	return filterRole{tag: tag, deletion: len(kinds) == 1 && kinds[0] == graspsync.KindDeletion}
+	r.deletion = len(f.Kinds) == 1 && f.Kinds[0] == graspsync.KindDeletion
+	return r
 }
 
 // compare orders roles like filters: states, repositories, root events.

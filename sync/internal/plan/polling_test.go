@@ -41,15 +41,15 @@ func TestPromiseP28_HubFits(t *testing.T) {
 	bytes, values := 0, make(map[string]bool)
 	for _, l := range lives {
 		size := 0
-		for _, f := range l.Filters.Spell() {
+		for _, f := range l.Filters {
 			size += filters.Size(f)
 		}
-		request, err := json.Marshal(l.Filters.Spell())
+		request, err := json.Marshal(l.Filters)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(request)+len(`["REQ","",`)+64, 128<<10)
 		assert.LessOrEqual(t, len(l.Filters), 20)
 		bytes += size
-		for key := range keysOf(l.Filters.Spell()...) {
+		for key := range keysOf(l.Filters...) {
 			values[key] = true
 		}
 	}
@@ -87,7 +87,7 @@ func TestPromiseP28_HubThatTakesFew(t *testing.T) {
 	assert.Equal(t, LiveKinds, st.LiveMethod)
 	assert.Greater(t, st.LiveFilters, 65)
 	assert.Greater(t, st.Unfollowed, 150)
-	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2].Spell()))
+	assert.Equal(t, "kinds(20) layer1", showFilters(lives[0].Filters[:2]))
 	settle(p, now, u, effects)
 
 	// Later items are followed too, without a new subscription.

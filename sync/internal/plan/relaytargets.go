@@ -454,7 +454,7 @@ func (t *relayTargets) setDescendant(c DescendantChange) {
 	}
 	if !known {
 		id := c.Of.ID
-		it = w.intern(itemInfo{kind: itemDescendant, root: &id})
+		it = w.intern(itemInfo{kind: itemDescendant, root: &id, hex: id.String()})
 		w.descendants[c.Of] = it
 		if c.Of.Address != "" {
 			w.addresses[it] = c.Of.Address

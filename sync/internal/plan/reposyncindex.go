@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/dense"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // Level is the part of a repository that is wanted.
@@ -53,7 +52,8 @@ const (
 type itemInfo struct {
 	kind itemKind
 	at   uint32             // created_at of a root event
-	root *graspsync.EventID // or descendant; shared with live filters, immutable
+	root *graspsync.EventID // or descendant
+	hex  string             // of root, shared by the filters of all relays
 	repo *repo
 }
 
@@ -209,7 +209,7 @@ func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
 	it, ok := w.rootItem(id)
 	if !ok {
-		it = w.intern(itemInfo{kind: itemRoot, root: &id, at: at, repo: r})
+		it = w.intern(itemInfo{kind: itemRoot, root: &id, hex: id.String(), at: at, repo: r})
 		w.roots.Add(uint32(it))
 	} else {
 		w.other[it] = append(w.other[it], r)
@@ -259,19 +259,6 @@ func (w *repoSyncIndex) descendant(it Item) filters.Descendant {
 		return filters.Descendant{Address: at}
 	}
 	return filters.Descendant{ID: *w.infos[it].root}
-}
-
-// sealer returns a Sealer whose live filters share the stored ids.
-func (w *repoSyncIndex) sealer() *standing.Sealer {
-	return standing.NewSealer(func(id graspsync.EventID) *graspsync.EventID {
-		if it, ok := w.rootItem(id); ok {
-			return w.infos[it].root
-		}
-		if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
-			return w.infos[it].root
-		}
-		return nil
-	})
 }
 
 // grown returns a slice with at least n elements.
@@ -335,7 +322,25 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 	out = append(out, filters.States(states)...)
 	out = append(out, filters.Repos(refs)...)
 	out = append(out, filters.Roots(ids)...)
-	return append(out, filters.Descendants(below)...)
+	out = append(out, filters.Descendants(below)...)
+	for _, f := range out {
+		for i, v := range f.Tags["e"] { // E and q share the list
+			f.Tags["e"][i] = w.shared(v)
+		}
+	}
+	return out
+}
+
+// shared returns the stored text of an id, so that a root event takes little memory per relay.
+func (w *repoSyncIndex) shared(text string) string {
+	id, _ := graspsync.ParseEventID(text)
+	if it, ok := w.rootItem(id); ok {
+		return w.infos[it].hex
+	}
+	if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
+		return w.infos[it].hex
+	}
+	return text
 }
 
 // itemGroup is a chunk of items for one batch.

@@ -18,7 +18,7 @@ func show(e Effect) string {
 	case Forget:
 		return "forget " + short(e.Relay)
 	case OpenLive:
-		return fmt.Sprintf("live %s l%d %s", short(e.Relay), e.Live, showFilters(e.Filters.Spell()))
+		return fmt.Sprintf("live %s l%d %s", short(e.Relay), e.Live, showFilters(e.Filters))
 	case CloseLive:
 		return fmt.Sprintf("unlive %s l%d", short(e.Relay), e.Live)
 	case Start:

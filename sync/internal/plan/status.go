@@ -117,7 +117,7 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	for it := range rel.live.missing.All() {
 		s.Live = s.Live && !r.wants(it)
 	}
-	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOfAll(rel, rel.live.lost.Spell()), r.wants)
+	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
 		switch rel.history.items.Get(it) {
 		case todo:

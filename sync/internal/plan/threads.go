@@ -244,7 +244,7 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 			return
 		}
 		old := g.live
-		g.live = ds.subscriptions.open(r, ds.repos.sealer().Seal(fs), true)
+		g.live = ds.subscriptions.open(r, fs, true)
 		g.filters, g.bytes, g.outdated = len(fs), size, false
 		if old != 0 {
 			ds.subscriptions.close(r, old)

@@ -473,7 +473,7 @@ func (w *world) checkRepos() {
 					s.Live = false
 				}
 			}
-			lost := keysOf(r.live.lost.Spell()...)
+			lost := keysOf(r.live.lost...)
 			for it := range r.history.items.Keys() {
 				if belongs(it) {
 					for key := range keysOf(p.repos.itemFilters([]Item{it})...) {

@@ -168,7 +168,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	}
 	for _, k := range r.live.resting {
 		w.must(w.now.Before(k.until) && k.until.Before(w.now.Add(27*time.Hour+w.back)), "what is refused rests for a day")
-		maps.Copy(covered, keysOf(k.filters.Spell()...))
+		maps.Copy(covered, keysOf(k.filters...))
 	}
 	if r.live.unfollowed > 0 {
 		w.crowded[r.url] = true
@@ -241,7 +241,7 @@ func (w *world) finish() {
 		}
 		keys := w.wanted(u)
 		for _, k := range r.live.resting { // these filters rest until their time is over
-			for key := range keysOf(k.filters.Spell()...) {
+			for key := range keysOf(k.filters...) {
 				delete(keys, key)
 			}
 		}

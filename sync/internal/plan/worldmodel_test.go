@@ -332,11 +332,11 @@ func (w *world) perform(e Effect) {
 		require.Greater(t, e.Live, w.lastLive)
 		w.lastLive = e.Live
 		require.LessOrEqual(t, len(e.Filters), c.limits.MaxFilters)
-		for _, f := range e.Filters.Spell() {
+		for _, f := range e.Filters {
 			require.False(t, filters.Empty(f))
 			require.True(t, f.LimitZero)
 		}
-		c.live[e.Live] = keysOf(e.Filters.Spell()...)
+		c.live[e.Live] = keysOf(e.Filters...)
 		w.missNothingLive(e.Relay)
 	case CloseLive:
 		delete(conn(e.Relay, e.Epoch).live, e.Live)

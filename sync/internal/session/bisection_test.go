@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -118,7 +117,7 @@ func TestTrialFindsThePoison(t *testing.T) {
 		r := newRefuser(refuseValues)
 		live := rng.IntN(2) == 0
 		if live {
-			r.play(t, r.s.Follow(start, 1, standing.Of(filters.Live(filters.Layer1()), filters.Live(f))))
+			r.play(t, r.s.Follow(start, 1, []nostr.Filter{filters.Live(filters.Layer1()), filters.Live(f)}))
 		} else {
 			r.play(t, r.s.Fetch(start, batchOf(1, plan.History, f)))
 			assert.Equal(t, plan.Gaps, one[Done](t, r.other).Result)
@@ -170,7 +169,7 @@ func TestTrialLeavesOutFilters(t *testing.T) {
 			fs = append(fs, f)
 		}
 		r := newRefuser(refuse)
-		r.play(t, r.s.Follow(start, 1, standing.Of(fs...)))
+		r.play(t, r.s.Follow(start, 1, fs))
 		require.Empty(t, r.s.terms.aside)
 		require.Nil(t, r.s.requests.bisected)
 		if len(want) == 0 {

@@ -98,7 +98,7 @@ func (f *fruitless) over(now, again time.Time) bool {
 // shape returns the field names of a request's filters without their values.
 func shape(x *request) string {
 	var b strings.Builder
-	for _, f := range x.spell() {
+	for _, f := range x.filters {
 		b.WriteByte('{')
 		for _, list := range []struct {
 			name string

@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -91,12 +90,12 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 				if stand()+parts < most-1 {
 					id++
 					lives[id] = parts
-					take(s.Follow(now, id, standing.Of(fs...)))
+					take(s.Follow(now, id, fs))
 				}
 			case 1:
 				id++
 				last[id] = true
-				take(s.FollowLast(now, id, standing.Of(fs...)))
+				take(s.FollowLast(now, id, fs))
 			case 2:
 				for l := range lives {
 					delete(lives, l)

@@ -8,7 +8,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 type lives struct {
@@ -71,9 +70,8 @@ func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	if l.from == 0 || at < l.from+least || at > now.Unix()-least {
 		return false
 	}
-	tags := standing.TagsOf(ev)
 	for x := range l.all() {
-		if x.openAt != 0 && at >= x.openAt+least && x.standing.Match(ev, tags) {
+		if x.openAt != 0 && at >= x.openAt+least && x.match.Match(ev) {
 			return true
 		}
 	}

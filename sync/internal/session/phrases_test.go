@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -122,9 +123,9 @@ func (p phrase) say(t *testing.T) (wire.Refusal, []Action) {
 	var req wire.Request
 	switch p.to {
 	case "live REQ":
-		s.Follow(start, 1, standing.Of(filters.Live(tagging("x"))))
+		s.Follow(start, 1, []nostr.Filter{filters.Live(tagging("x"))})
 		s.Receive(start, eose("l2"))
-		req = sent(t, s.Follow(start, 2, standing.Of(filters.Live(f), filters.Live(filters.Layer1()))))
+		req = sent(t, s.Follow(start, 2, []nostr.Filter{filters.Live(f), filters.Live(filters.Layer1())}))
 	case "REQ":
 		open := sent(t, s.Fetch(start, batchOf(1, plan.Recent, tagging("x"))))
 		s.Receive(start, eventMsg(open.Sub, event(1, 0, "x")))

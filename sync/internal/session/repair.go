@@ -199,7 +199,7 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 	switch why {
 	case wire.RefusalTooManyFilters:
-		n := x.count()
+		n := len(x.filters)
 		most := n / 2
 		if said := wire.SaidMost(text); said > 0 && said < n {
 			most = said
@@ -252,8 +252,8 @@ func (p *repair) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:
 		return p.terms.NoLimitZero && (x.limitZero || x.size() > p.terms.MaxMessage) ||
-			p.terms.MaxFilters > 0 && x.count() > p.terms.MaxFilters ||
-			slices.ContainsFunc(x.spell(), func(f nostr.Filter) bool { return p.terms.mustReshape(f, p.terms.liveBounds()) })
+			p.terms.MaxFilters > 0 && len(x.filters) > p.terms.MaxFilters ||
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.terms.mustReshape(f, p.terms.liveBounds()) })
 	case x.kind == reqPage && x.q.unbegun(), x.kind == reqNeg:
 		return p.terms.mustReshape(x.q.filter, p.terms.queryBounds())
 	}
@@ -387,12 +387,12 @@ func (p *repair) conclude() {
 	x := b.origin
 	if x.kind == reqLive && len(b.badFilters) > 0 {
 		// The other filters can be followed.
-		x.standing = x.standing.Sealer().Seal(slices.DeleteFunc(x.spell(), func(f nostr.Filter) bool {
+		x.filters = slices.DeleteFunc(slices.Clone(x.filters), func(f nostr.Filter) bool {
 			return slices.ContainsFunc(b.badFilters, func(g nostr.Filter) bool { return nostr.FilterEqual(f, g) })
-		}))
-		x.forms = nil
+		})
+		x.match, x.forms = filters.CompileShared(x.filters), nil
 	}
-	changed := x.kind == reqLive && len(b.badFilters) > 0 && x.count() > 0 || b.learned || p.outdated(x)
+	changed := x.kind == reqLive && len(b.badFilters) > 0 && len(x.filters) > 0 || b.learned || p.outdated(x)
 	switch {
 	case !b.over(), changed && x.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)

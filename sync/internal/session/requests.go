@@ -14,7 +14,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -32,10 +31,8 @@ type request struct {
 	kind      requestKind
 	id        string           // subscription id, set when sent
 	number    uint64           // number in id
-	filters   []nostr.Filter   // empty for reqLive
+	filters   []nostr.Filter   // immutable
 	match     *filters.Matcher // of filters
-	standing  standing.Filters // filters of reqLive
-	spelled   []nostr.Filter   // reqLive: its filters while they are being sent
 	live      plan.LiveID
 	last      bool   // live: it gives way to all other requests
 	order     uint64 // live: number of the Follow call
@@ -71,25 +68,12 @@ type request struct {
 func (x *request) size() int {
 	if x.bytes == 0 {
 		x.bytes = requestOverhead
-		for _, f := range x.spell() {
+		for _, f := range x.filters {
 			x.bytes += filters.Size(f) + 1
 		}
 	}
 	return x.bytes
 }
-
-// spell returns the filters. The caller must not change their lists.
-func (x *request) spell() []nostr.Filter {
-	switch {
-	case x.kind != reqLive:
-		return x.filters
-	case x.spelled != nil:
-		return x.spelled
-	}
-	return x.standing.Spell()
-}
-
-func (x *request) count() int { return len(x.filters) + len(x.standing) }
 
 // requestOverhead is the size of a REQ without its filters and their commas, in bytes.
 const requestOverhead = len(`["REQ","r18446744073709551615"]`)
@@ -102,29 +86,20 @@ func (x *request) asks() []nostr.Filter {
 	if x.q != nil {
 		return []nostr.Filter{x.q.filter}
 	}
-	return x.spell()
+	return x.filters
 }
 
 // suits reports whether an event matches or resembles the filters. It ignores tag filters for a
 // known event, whose tags were not read.
 func (x *request) suits(m wire.Message) (matches, similar bool) {
 	ev := m.Event.Event
-	switch {
-	case !m.Known && x.kind == reqLive:
-		tags := standing.TagsOf(ev)
-		matches = x.standing.Match(ev, tags)
-		return matches, matches || x.standing.Resembles(tags, func(f nostr.Filter) bool { return resembles(f, ev) })
-	case !m.Known:
+	if !m.Known {
 		matches = x.match.Match(ev)
-		return matches, matches || slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return resembles(f, ev) })
+		return matches, matches || resembles(x.filters, ev)
 	}
-	forms := slices.Values(x.filters)
-	if x.kind == reqLive {
-		forms = x.standing.Forms()
-	}
-	for f := range forms {
+	for _, f := range x.filters {
 		f.Tags = nil
-		matches, similar = matches || f.Matches(ev), similar || resembles(f, ev)
+		matches, similar = matches || f.Matches(ev), similar || resembles([]nostr.Filter{f}, ev)
 	}
 	return matches, matches || similar
 }
@@ -230,9 +205,9 @@ func (r *requests) unfollow(live plan.LiveID) {
 // are tighter than planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
-	for _, part := range r.terms.pack(x.standing) {
+	for _, part := range r.terms.pack(x.filters) {
 		out = append(out, &request{
-			kind: reqLive, standing: part.filters, bytes: part.size, live: x.live, last: x.last, order: x.order,
+			kind: reqLive, filters: part.filters, match: filters.CompileShared(part.filters), bytes: part.size, live: x.live, last: x.last, order: x.order,
 		})
 	}
 	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
@@ -283,10 +258,6 @@ func (r *requests) send(now time.Time, x *request) {
 	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
 	r.opening = x
-	if x.kind == reqLive {
-		x.spelled = x.standing.Spell()
-		defer func() { x.spelled = nil }()
-	}
 	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
 	prefix := "r"
 	switch x.kind {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -55,7 +54,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 	opened(s, take)
 	assert.Len(t, open, 4)
 	for i := range 3 {
-		take(s.Follow(start, plan.LiveID(i+1), standing.Of(filters.Live(tagging(fmt.Sprint(i))))))
+		take(s.Follow(start, plan.LiveID(i+1), []nostr.Filter{filters.Live(tagging(fmt.Sprint(i)))}))
 		opened(s, take)
 	}
 	assert.Len(t, open, 5, "one live subscription found room, two wait for pages to end")
@@ -101,7 +100,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 	require.Len(t, reqs, 1, "it is planned as one")
 	require.Empty(t, tooLarge)
 	require.Greater(t, filters.Size(fs[0]), c.Limits.MaxMessage/2)
-	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, standing.Of(fs...))).Request.Filters)
+	assert.Equal(t, fs, one[Send](t, s.Follow(start, 1, fs)).Request.Filters)
 
 	// A subscription that exceeds one message is still split.
 	c.Limits.MaxMessage = 6000
@@ -112,7 +111,7 @@ func TestFullLiveSubscriptionStaysWhole(t *testing.T) {
 			n += len(a.Request.Filters)
 		}
 		if n == 0 {
-			for _, a := range only[Send](s.Follow(start, 1, standing.Of(fs[:1]...))) {
+			for _, a := range only[Send](s.Follow(start, 1, fs[:1])) {
 				n += len(a.Request.Filters)
 			}
 		}

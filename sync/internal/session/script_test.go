@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync/internal/goldentest"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -175,7 +174,7 @@ func (p *player) input(now time.Time, verb string, args []string) ([]Action, err
 		for _, root := range args[1:] {
 			fs = append(fs, filters.Live(taggingAny(root)))
 		}
-		return p.s.Follow(now, plan.LiveID(p.num(args[0])), standing.Of(fs...)), nil
+		return p.s.Follow(now, plan.LiveID(p.num(args[0])), fs), nil
 	case "unfollow":
 		return p.s.Unfollow(now, plan.LiveID(p.num(args[0]))), nil
 	case "fetch":

@@ -10,7 +10,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -120,15 +119,15 @@ func (s *Session) Room(ids int) { s.history.room = ids }
 func (s *Session) Granted() int { return s.history.reconciling.granted + s.history.reconciling.left }
 
 // Follow opens a live subscription.
-func (s *Session) Follow(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, standing: fs})
+func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
+	s.requests.follow(&request{kind: reqLive, live: live, filters: fs})
 	return s.flush(now)
 }
 
 // FollowLast opens a live subscription with the lowest priority. It is closed when another request
 // needs its slot.
-func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs standing.Filters) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, standing: fs, last: true})
+func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
+	s.requests.follow(&request{kind: reqLive, live: live, filters: fs, last: true})
 	return s.flush(now)
 }
 

@@ -93,7 +93,7 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 		own(relaylimits.FormOfReq, s.sum(x, nostr.Filter{Kinds: f.Kinds, Authors: f.Authors})+uint64(len(f.IDs)))
 		return x.forms
 	}
-	shape, fs := uint64(0), x.spell()
+	shape, fs := uint64(0), x.filters
 	for _, f := range fs {
 		one := s.sum(x, placeholder(f))
 		x.forms.Filters = append(x.forms.Filters, relaylimits.Form{Of: relaylimits.FormOfProbe, Sum: one})

@@ -9,7 +9,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 )
 
 // sqlValues is the usual maximum length of a list at relays with SQL databases.
@@ -154,28 +153,21 @@ func (t *terms) liveBounds() bounds {
 }
 
 type livePart struct {
-	filters standing.Filters
+	filters []nostr.Filter
 	size    int // bytes
 }
 
-// pack distributes the filters of a live subscription over as few requests as the relay allows. An
-// unchanged subscription keeps its filters.
-func (t *terms) pack(live standing.Filters) []livePart {
-	fs := live.Spell()
-	out, same := make([]nostr.Filter, 0, len(fs)), true
+// pack distributes the filters of a live subscription over as few requests as the relay allows.
+func (t *terms) pack(fs []nostr.Filter) []livePart {
+	var out []nostr.Filter
 	for _, f := range fs {
-		part, less := t.reshape(f, t.liveBounds())
-		same = same && !less && len(part) == 1 && len(part[0].Kinds) == len(f.Kinds)
+		part, _ := t.reshape(f, t.liveBounds())
 		out = append(out, part...)
 	}
 	reqs, sizes, _ := filters.PackSized(out, t.MaxMessage, t.MaxFilters)
-	parts, sealer := make([]livePart, len(reqs)), live.Sealer()
-	same = same && len(reqs) == 1 && len(reqs[0]) == len(fs)
+	parts := make([]livePart, len(reqs))
 	for i, req := range reqs {
-		parts[i] = livePart{live, sizes[i] - filters.RequestOverhead + requestOverhead}
-		if !same {
-			parts[i].filters = sealer.Seal(req)
-		}
+		parts[i] = livePart{req, sizes[i] - filters.RequestOverhead + requestOverhead}
 	}
 	return parts
 }
@@ -227,7 +219,7 @@ func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 
 // form returns the filters of a request as they are sent. A probe with since has no limit 0.
 func (t *terms) form(x *request, now time.Time) []nostr.Filter {
-	fs := x.spell()
+	fs := x.filters
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
 		return fs
 	}

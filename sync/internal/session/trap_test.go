@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/sync/internal/plan"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -108,7 +107,7 @@ func TestNoBusyLoopInCooldown(t *testing.T) {
 // never fetched.
 func TestLiveEndedByRateLimitIsReported(t *testing.T) {
 	s := New(defaults())
-	r := sent(t, s.Follow(start, 7, standing.Of(tagging("x"))))
+	r := sent(t, s.Follow(start, 7, []nostr.Filter{tagging("x")}))
 	s.Receive(start, eose(r.Sub))
 	actions := s.Receive(start, closed(r.Sub, "rate-limited: slow down"))
 	assert.Equal(t, plan.LiveID(7), one[LiveClosed](t, actions).Live)

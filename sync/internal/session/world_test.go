@@ -18,7 +18,6 @@ import (
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
-	"github.com/graspsync/graspsync/sync/internal/standing"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -230,7 +229,7 @@ func (w *world) ended() {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.terms.pack(standing.Of(fs...))) > 0, len(s.requests.lives.parts[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.terms.pack(fs)) > 0, len(s.requests.lives.parts[id]) > 0, "followed, unless nothing is left of it")
 	}
 	for _, x := range s.requests.subs {
 		require.Equal(t, reqLive, x.kind)
@@ -306,7 +305,7 @@ func (w *world) follow() {
 			fs[i] = filters.Live(w.someFilter())
 		}
 		w.lives[id] = fs
-		w.do("follow", w.s.Follow(w.now, id, standing.Of(fs...)))
+		w.do("follow", w.s.Follow(w.now, id, fs))
 		return
 	}
 	if ids := slices.Sorted(maps.Keys(w.lives)); len(ids) > 0 {
