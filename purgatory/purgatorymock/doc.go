@@ -2,9 +2,11 @@
 // that check calls and arguments. Package fetchtest contains working fakes of repositories and git
 // servers.
 //
-//	ctrl := gomock.NewController(t)
-//	relay := purgatorymock.NewMockRelay(ctrl)
+//	relay := purgatorymock.NewQuietRelay(t) // answers every call
 //	relay.EXPECT().Save(gomock.Any(), event).Return(nil)
+//
+// A mock of NewMockRelay fails the test on each unexpected call. A mock of NewQuietRelay answers all
+// calls, and a test states only the calls that matter to it.
 //
 // The mocks are generated. Run go generate after a change of an interface.
 package purgatorymock

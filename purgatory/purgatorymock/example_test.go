@@ -17,26 +17,21 @@ import (
 
 // In a test file its name is TestAnnounced.
 func testAnnounced(t *testing.T) {
-	ctrl := gomock.NewController(t)
-	relay, repos := purgatorymock.NewMockRelay(ctrl), purgatorymock.NewMockRepositories(ctrl)
+	repos := purgatorymock.NewQuietRepositories(t)
 	alice := relaytest.NewKey("alice")
 	ev, err := graspsync.ParseEvent(alice.Hosted(1_700_000_000, "repo", "grasp.example"))
 	require.NoError(t, err)
-	nothing := func(func(graspsync.Event, error) bool) {}
-	relay.EXPECT().Lists(gomock.Any()).Return(true).AnyTimes()
-	relay.EXPECT().Events(gomock.Any(), gomock.Any()).Return(nothing).AnyTimes()
-	relay.EXPECT().Deleted(gomock.Any(), gomock.Any()).Return(false, nil).AnyTimes()
 	repos.EXPECT().Create(gomock.Any(), alice.Ref("repo"), nip34.SHA1).Return(nil)
 
-	p, err := purgatory.Open(t.Context(), relay, repos, fetchtest.New(), purgatorymock.NewMockGitFetcher(ctrl), state.NewMemory(), purgatory.Config{})
+	p, err := purgatory.Open(t.Context(), purgatorymock.NewQuietRelay(t), repos, fetchtest.New(), purgatorymock.NewQuietGitFetcher(t), state.NewMemory(), purgatory.Config{})
 	require.NoError(t, err)
 	answer, err := p.Submit(t.Context(), ev, graspsync.Source{Kind: graspsync.Direct})
 	require.NoError(t, err)
 	require.Equal(t, purgatory.Held, answer.Decision)
 }
 
-// An announced repository is created once and can be pushed to immediately. Nothing is fetched or
-// saved.
+// An announced repository is created once and can be pushed to immediately. The quiet mocks answer
+// all other calls.
 func Example() {
 	_ = testing.InternalTest{Name: "TestAnnounced", F: testAnnounced}
 }
