@@ -70,6 +70,7 @@
 //	               missing and which events may be served (internal/refplan)
 //	syncqueue      decides which server is asked next (internal/syncqueue)
 //	servers        bytes received from git servers, objects they lack, and waits
+//	               (internal/servers)
 //	fetchSessions  data of incomplete fetches
 //	refUpdater     moves refs and owns the journal
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/servers"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
 )
@@ -52,7 +53,7 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	limits := func(l Limit) syncqueue.Limit { return syncqueue.Limit(l) }
 	cfg := syncqueue.Config{
 		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
-		BrokenMin: brokenMin, BrokenMax: brokenMost,
+		BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
 		MaxHunts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
 	}
@@ -195,7 +196,7 @@ func (msg fetchEnd) handle(ctx context.Context, e *engine) {
 	delete(e.asking, msg.fetched.ID)
 	e.stepQueue(ctx, time.Now(), msg.fetched)
 	failures, until := e.queue.Broken(msg.server)
-	e.p.servers.broke(msg.server, backoff.Streak{Times: failures, Until: until})
+	e.p.servers.Broke(msg.server, backoff.Streak{Times: failures, Until: until})
 }
 
 // handle surveys the identifiers that a stored or deleted event concerns.
@@ -233,7 +234,7 @@ func (msg deletedPull) handle(_ context.Context, e *engine) {
 
 // handle fetches the missing data of a repository as if the repository were new.
 func (msg refetchRequest) handle(ctx context.Context, e *engine) {
-	e.p.servers.renewed(msg.ref)
+	e.p.servers.Renew(msg.ref)
 	e.p.table.setHopeless(msg.ref, false)
 	e.stepQueue(ctx, time.Now(), syncqueue.Renew{Repo: msg.ref, URLs: msg.urls})
 	e.survey(msg.ref.Identifier, refplan.Reasons{Check: true, Owners: map[graspsync.PubKey]bool{msg.ref.Owner: false}})
@@ -331,7 +332,7 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 // wholes ends the fetches for complete repositories.
 func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.RepoRef) {
 	for _, ref := range refs {
-		e.p.servers.forget(ref)
+		e.p.servers.Complete(ref)
 		e.wg.Go(func() { e.p.sessions.forget(ref) })
 		e.stepQueue(ctx, now, syncqueue.Whole{Repo: ref})
 	}
@@ -342,14 +343,14 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
-		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.vain(ref).Waits(now) {
+		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.Futile(ref).Waits(now) {
 			if e.queue.Due(ref).IsZero() {
 				e.p.table.setHopeless(ref, true)
 			}
 			return
 		}
 		by = syncqueue.BySync
-		e.p.servers.inVain(ref)
+		e.p.servers.NoteFutile(ref)
 	}
 	e.p.table.setHopeless(ref, false)
 	e.stepQueue(ctx, now, syncqueue.Wanted{Repo: ref, URLs: n.Own, Strangers: n.Strangers, Origin: by})
@@ -364,7 +365,7 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 	for _, x := range effects {
 		switch x := x.(type) {
 		case syncqueue.Fetch:
-			e.p.servers.started(x)
+			e.p.servers.Started(x)
 			asking, stop := context.WithCancelCause(ctx)
 			r := &request{Fetch: x, stop: stop}
 			e.asking[x.ID] = r
@@ -521,7 +522,7 @@ func (e *engine) left(author graspsync.PubKey, deletion *nostr.Event) {
 // recall restores the records of earlier fetches. [Open] calls it first.
 func (e *engine) recall(ctx context.Context) error {
 	now := time.Now()
-	repos, domains, err := e.p.servers.recall(ctx, now)
+	repos, domains, err := e.p.servers.Load(ctx, now)
 	if err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	if out.Running {
 		out.Next = time.Time{}
 	}
-	if patient := p.servers.vain(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
+	if patient := p.servers.Futile(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
 		out.Next = patient.Until
 	}
 	urls := need.URLs()

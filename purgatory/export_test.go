@@ -44,16 +44,10 @@ func (p *Purgatory) Sizes() map[string]int {
 	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
-	p.servers.mu.Lock()
-	defer p.servers.mu.Unlock()
-	lacks := 0
-	for _, h := range p.servers.hunted.All() {
-		lacks += len(h.lacks)
-	}
 	return map[string]int{
 		"needs": needs, "touched": touched, "doubted": doubted, "pushed": pushed, "served": served,
 		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
-		"places": len(p.sessions.all), "lacks": lacks,
+		"places": len(p.sessions.all),
 	}
 }
 
@@ -94,11 +88,7 @@ func (p *Purgatory) Left() (out []string) {
 	wrong(counted != len(p.pending.events), "%d events count as %d", len(p.pending.events), counted)
 	p.table.mu.Unlock()
 	p.pending.mu.Unlock()
-	p.servers.mu.Lock()
 	p.sessions.mu.Lock()
-	for ref, h := range p.servers.hunted.All() {
-		wrong(h.own.requests+h.strange.requests > 0, "servers are asked for %s", ref)
-	}
 	for ref, n := range p.sessions.fetching {
 		wrong(true, "%d fetch for %s", n, ref)
 	}
@@ -106,7 +96,6 @@ func (p *Purgatory) Left() (out []string) {
 		wrong(s.inUse || s.cancel != nil || s.quarantine == nil, "a session of %s is nobody's", s.repo)
 	}
 	p.sessions.mu.Unlock()
-	p.servers.mu.Unlock()
 	return out
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/servers"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -36,19 +37,19 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 		return end
 	}
 	defer leave()
-	ask := p.servers.question(ref, from, p.table.lacked(ref))
-	if len(ask.ids) == 0 && !ask.roomless {
+	ask := p.servers.Next(ref, from, p.table.lacked(ref))
+	if len(ask.IDs) == 0 && !ask.Roomless {
 		done.Outcome = syncqueue.Complete
 		return end
 	}
-	if reason := p.servers.refuses(ask); reason != "" {
+	if reason := p.servers.Refuses(ask); reason != "" {
 		p.report.drop(reason)
 		p.report.addSkipped(ref, from, reason)
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
 	into := p.sessions.open(ask)
-	seen := FetchEnded{Repo: ref, URL: from, Wanted: len(ask.ids), Missing: len(ask.ids)}
+	seen := FetchEnded{Repo: ref, URL: from, Wanted: len(ask.IDs), Missing: len(ask.IDs)}
 	defer func() { p.sessions.done(into, seen.Bytes, done.Outcome) }()
 	had := into.quarantine != nil
 	if err := p.prepare(ctx, into, ask); err != nil {
@@ -61,7 +62,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 		done.Outcome = syncqueue.Unasked
 		return end
 	}
-	written, err := p.servers.begin(ctx, ask, x.Wait)
+	written, err := p.servers.Begin(ctx, ask, x.Wait)
 	if err != nil {
 		if !had {
 			p.sessions.discard(into)
@@ -76,13 +77,13 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	defer written()
 	told := p.report.request(from.HostPort().String())
 	p.sessions.began(into, time.Now())
-	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.ids, had)
-	if ask.several { // the data cannot be told apart by author
+	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.IDs, had)
+	if ask.Several { // the data cannot be told apart by author
 		p.sessions.discard(into)
 	}
 	p.sessions.began(into, time.Time{})
 	seen.Err = err
-	p.servers.charge(ask, seen, done.Outcome == syncqueue.Complete)
+	p.servers.Learn(ask, servers.Reply{Bytes: seen.Bytes, Wanted: seen.Wanted, Missing: seen.Missing, Failure: failureOf(err)}, done.Outcome == syncqueue.Complete)
 	if errors.Is(err, errHere) {
 		seen.Err, seen.Local = nil, err
 		end.fault = p.failedHere(ctx, ref, from, err)
@@ -98,6 +99,25 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	}
 	done.More = done.Outcome != syncqueue.Complete && (err == nil || errors.Is(err, ErrNotServed)) && p.more(ask, seen)
 	return end
+}
+
+// failureOf returns the kind of an error of a request.
+func failureOf(err error) servers.Failure {
+	switch {
+	case err == nil:
+		return servers.None
+	case errors.Is(err, ErrFull):
+		return servers.Full
+	case errors.Is(err, ErrSlow):
+		return servers.Slow
+	case errors.Is(err, ErrLimit) && errors.Is(err, errNoRoom):
+		return servers.NoRoom
+	case errors.Is(err, ErrLimit):
+		return servers.Limit
+	case errors.Is(err, ErrNotServed):
+		return servers.NotServed
+	}
+	return servers.Other
 }
 
 // failingLong is the time without a reply of a server after which failures are logged as warnings.
@@ -143,18 +163,18 @@ func (p *Purgatory) failedHere(ctx context.Context, ref graspsync.RepoRef, from 
 
 // more reports whether the server is asked again immediately for other missing data. If the server
 // sent nothing, the answer is false if it lacked that data before.
-func (p *Purgatory) more(asked fetchRequest, seen FetchEnded) bool {
-	next := p.servers.question(asked.repo, asked.from, p.table.lacked(asked.repo))
+func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
+	next := p.servers.Next(asked.Repo, asked.From, p.table.lacked(asked.Repo))
 	brought := seen.Err == nil && seen.Missing < seen.Wanted
-	return next.beyond(asked) && (brought || !next.lacked) && p.servers.refuses(next) == ""
+	return next.Beyond(asked) && (brought || !next.Lacked) && p.servers.Refuses(next) == ""
 }
 
 // prepare creates the quarantine of a session. The error wraps ErrFull if the repository has no
 // room.
-func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest) error {
+func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q servers.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := p.repos.Reserve(ctx, q.repo, q.pulls, p.servers.full(q), p.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.quota.ofOwner)
 	if err != nil {
 		return err
 	}
@@ -162,7 +182,7 @@ func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q fetchRequest
 	if s.quarantine != nil {
 		return nil
 	}
-	dir, unlock, err := p.repos.Lock(ctx, q.repo)
+	dir, unlock, err := p.repos.Lock(ctx, q.Repo)
 	if err != nil {
 		return fmt.Errorf("locking repository: %w", err)
 	}
@@ -241,7 +261,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // s.bytes does not include this request yet
-	done, err := p.repos.Reserve(ctx, ref, s.whose != (fetchOwner{}), bytes, p.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, ref, s.whose != (servers.Owner{}), bytes, p.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -256,7 +276,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	}
 	defer unlock()
 	q := s.quarantine
-	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (fetchOwner{})); {
+	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (servers.Owner{})); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errHere, err)
 	case !room && soon:
@@ -278,7 +298,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	}
 	p.step("promoted")
 	p.maintenance.brought(ref)
-	if s.whose != (fetchOwner{}) {
+	if s.whose != (servers.Owner{}) {
 		p.quota.brought(ref, bytes)
 	}
 	return nil

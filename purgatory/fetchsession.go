@@ -11,6 +11,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/servers"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
@@ -23,7 +24,7 @@ import (
 type fetchSession struct {
 	repo     graspsync.RepoRef
 	stranger bool // for servers that only pull requests name
-	whose    fetchOwner
+	whose    servers.Owner
 	// owned by the user of the session
 	quarantine gitops.Quarantine // nil if there is no data
 	dir        string            // folder of the repository
@@ -128,16 +129,16 @@ func (fs *fetchSessions) remove(which func(*fetchSession) bool) (gone []*fetchSe
 }
 
 // open returns a session for a request. The caller has called enter, and calls done before leave.
-func (fs *fetchSessions) open(q fetchRequest) *fetchSession {
+func (fs *fetchSessions) open(q servers.Request) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, s := range fs.all {
-		if s.repo == q.repo && s.whose == q.whose && s.stranger == q.stranger && !s.inUse && !q.several {
+		if s.repo == q.Repo && s.whose == q.Whose && s.stranger == q.Stranger && !s.inUse && !q.Several {
 			s.inUse = true
 			return s
 		}
 	}
-	s := &fetchSession{repo: q.repo, whose: q.whose, stranger: q.stranger, inUse: true}
+	s := &fetchSession{repo: q.Repo, whose: q.Whose, stranger: q.Stranger, inUse: true}
 	fs.all = append(fs.all, s)
 	return s
 }
@@ -179,7 +180,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	part, total := fs.cfg.Limits.MaxRepoDay/sessionShare, fs.cfg.Limits.MaxRepoDay*maxSessionDays
 	type authorOf struct {
 		owner graspsync.PubKey
-		of    fetchOwner
+		of    servers.Owner
 	}
 	for {
 		all, of, count, by := int64(0), make(map[graspsync.PubKey]int64), make(map[graspsync.PubKey]int), make(map[authorOf]int64)
@@ -219,7 +220,7 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 // pullsLast sorts sessions of states before sessions of pull requests.
 func pullsLast(a, b *fetchSession) int {
 	pulls := func(s *fetchSession) int {
-		if s.whose == (fetchOwner{}) {
+		if s.whose == (servers.Owner{}) {
 			return 0
 		}
 		return 1

@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/servers"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
 )
@@ -57,7 +58,7 @@ type Purgatory struct {
 	table       *repoTable
 	departures  *departures
 	sessions    *fetchSessions
-	servers     *servers
+	servers     *servers.Book
 	pending     *pendingEvents
 	reader      *reader
 	refUpdater  *refUpdater
@@ -114,7 +115,11 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 		maintenance: newMaintenance(r, f),
 	}
 	p.departures = &departures{store: p.keep}
-	p.servers = newServers(&cfg, r, p.keep)
+	p.servers = servers.New(p.keep, servers.Config{
+		MaxRepoDay: cfg.Limits.MaxRepoDay, MaxHostDay: cfg.Limits.MaxHostDay, MaxFetch: cfg.fixed.MaxFetch, MaxKept: cfg.fixed.MaxKept,
+		Backoff: cfg.Times.Backoff, MaxBackoff: cfg.fixed.MaxBackoff, Check: cfg.fixed.Check, Timeout: cfg.fixed.Timeout,
+		Logger: cfg.Logger, Dropped: r.dropSome, Unreadable: func() { r.unreadable.Add(1) },
+	})
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
 	p.reader = &reader{cfg: &cfg, relay: p.relay, pending: p.pending}
 	p.refUpdater = newRefUpdater(&cfg, f, p.repos, p.git, p.keep, step)
@@ -289,10 +294,9 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := p.engine
-	end := p.servers.start(ctx)
+	end := p.servers.Start(ctx)
 	e.resume()
 	e.wg.Go(func() { p.check(ctx) })
-	e.wg.Go(func() { p.servers.sweep(ctx) })
 	e.wg.Go(func() { p.runMaintenance(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()

@@ -434,8 +434,8 @@ var exhibits = []exhibit{
 		"took >= r.cfg.earned(bytes)", "took >= r.cfg.earned(0*bytes)", "./purgatory/gitfetch", "TestPromiseP30_Rate", nil, "time limit exceeded",
 	},
 	{
-		"what is large never comes", "purgatory/fetchrequest.go",
-		"case tooMuch && len(q.ids) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
+		"what is large never comes", "purgatory/internal/servers/request.go",
+		"case tooMuch && len(q.IDs) > 1:", "case false:", "./purgatory", "TestALargeRepositoryComesInParts", nil, "TestALargeRepositoryComesInParts/3",
 	},
 	{
 		"one slow server holds a repository", "purgatory/internal/syncqueue/syncqueue.go",

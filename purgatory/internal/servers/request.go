@@ -1,9 +1,8 @@
-package purgatory
+package servers
 
 import (
 	"cmp"
 	"crypto/sha256"
-	"errors"
 	"slices"
 	"time"
 
@@ -13,42 +12,65 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// fetchRequest is a request to one server, either for objects of states or for objects that only
+// Request is a request to one server, either for objects of states or for objects that only
 // pull requests name. The two kinds do not share a request, because anyone can write a pull request
 // and a server refuses the whole request for one missing object.
-type fetchRequest struct {
-	repo     graspsync.RepoRef
-	from     graspsync.CloneURL
-	pulls    bool // for objects that only pull requests name
-	stranger bool // only pull requests name the server or the objects
-	ids      []nip34.ObjectID
-	hash     [32]byte   // of all objects that may be requested
-	next     int        // position after ids among them
-	last     bool       // ids contains the last one of them
-	roomless bool       // objects without room were left out
-	whose    fetchOwner // author of the objects, unless several
-	several  bool       // the objects have several authors
-	apart    bool       // objects of one author of several are requested
-	lacked   bool       // the last request for the same objects brought nothing
+type Request struct {
+	Repo     graspsync.RepoRef
+	From     graspsync.CloneURL
+	Pulls    bool // for objects that only pull requests name
+	Stranger bool // only pull requests name the server or the objects
+	IDs      []nip34.ObjectID
+	Roomless bool  // objects without room were left out
+	Whose    Owner // author of the objects, unless Several
+	Several  bool  // the objects have several authors
+	Lacked   bool  // the last request for the same objects brought nothing
+
+	hash  [32]byte // of all objects that may be requested
+	next  int      // position after IDs among them
+	last  bool     // IDs contains the last one of them
+	apart bool     // objects of one author of several are requested
 }
 
-// fetchOwner is the author for whom objects are fetched, or the commit that pull requests of
+// Owner is the author for whom objects are fetched, or the commit that pull requests of
 // several authors name. It is zero for objects of states.
-type fetchOwner struct {
+type Owner struct {
 	author graspsync.PubKey
 	id     nip34.ObjectID
 }
 
-func whoseOf(n refplan.Need, id nip34.ObjectID) fetchOwner {
+func whoseOf(n refplan.Need, id nip34.ObjectID) Owner {
 	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
-		return fetchOwner{author: by}
+		return Owner{author: by}
 	}
-	return fetchOwner{id: id}
+	return Owner{id: id}
 }
 
-func (w fetchOwner) compare(o fetchOwner) int {
+func (w Owner) compare(o Owner) int {
 	return cmp.Or(w.author.Compare(o.author), refplan.CompareIDs(w.id, o.id))
 }
+
+// Reply is the result of a request.
+type Reply struct {
+	Bytes   int64 // received
+	Wanted  int   // requested objects
+	Missing int   // of Wanted, after the request
+	Failure Failure
+}
+
+// Failure is the reason why a request failed.
+type Failure uint8
+
+// The reasons. From Limit on, the reply exceeded a limit.
+const (
+	None      Failure = iota
+	Other             // for example a lost connection
+	NotServed         // the server has none of the objects
+	Limit
+	NoRoom // a pull request may have no ref
+	Full   // the repositories are full
+	Slow   // the time limit was exceeded
+)
 
 // lackKey is the hash of a URL and the kind or id of the requested objects.
 type lackKey [12]byte
@@ -62,11 +84,11 @@ func keyOfRoomless(from graspsync.CloneURL, id nip34.ObjectID) lackKey {
 	return keyOf(from, " "+id.String())
 }
 
-func (q fetchRequest) key() lackKey {
-	if q.pulls {
-		return keyOf(q.from, " pulls")
+func (q Request) key() lackKey {
+	if q.Pulls {
+		return keyOf(q.From, " pulls")
 	}
-	return keyOf(q.from, "")
+	return keyOf(q.From, "")
 }
 
 // lack records that a server did not have the requested objects.
@@ -104,14 +126,14 @@ func (h *repoFetches) put(k lackKey, l lack) {
 	}
 }
 
-func (h *repoFetches) lacking(now time.Time, q fetchRequest) bool {
+func (h *repoFetches) lacking(now time.Time, q Request) bool {
 	l, _ := h.lackOf(q.key())
 	return l.Waits(now) && (l.hash == q.hash || l.whatever)
 }
 
 // full returns the number of bytes for which there must be room before the server is asked again,
 // or 0.
-func (h *repoFetches) full(q fetchRequest) int64 {
+func (h *repoFetches) full(q Request) int64 {
 	if l, _ := h.lackOf(q.key()); l.hash == q.hash {
 		return l.full
 	}
@@ -119,8 +141,8 @@ func (h *repoFetches) full(q fetchRequest) int64 {
 }
 
 // all returns the request for all objects of one kind.
-func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) fetchRequest {
-	q := fetchRequest{repo: ref, from: from, pulls: pulls, stranger: pulls || !slices.Contains(n.Own, from)}
+func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) Request {
+	q := Request{Repo: ref, From: from, Pulls: pulls, Stranger: pulls || !slices.Contains(n.Own, from)}
 	sum := sha256.New()
 	for _, id := range n.IDs {
 		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
@@ -128,11 +150,11 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 		}
 		if pulls {
 			if l, _ := h.lackOf(keyOfRoomless(from, id)); l.Waits(now) {
-				q.roomless = true
+				q.Roomless = true
 				continue
 			}
 		}
-		q.ids = append(q.ids, id)
+		q.IDs = append(q.IDs, id)
 		sum.Write([]byte(id.String()))
 	}
 	sum.Sum(q.hash[:0])
@@ -142,15 +164,15 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 // prefer returns the request for objects of states, or for objects of pull requests if only pull
 // requests name the server. While the server lacks these objects, every second request is for the
 // other kind.
-func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
+func (h *repoFetches) prefer(sv *Book, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
 		first, rest = rest, first
 	}
 	switch {
-	case len(first.ids) == 0 && (len(rest.ids) > 0 || rest.roomless):
+	case len(first.IDs) == 0 && (len(rest.IDs) > 0 || rest.Roomless):
 		return rest
-	case len(first.ids) == 0 || len(rest.ids) == 0:
+	case len(first.IDs) == 0 || len(rest.IDs) == 0:
 		return first
 	case h.lacking(now, first):
 		return rest
@@ -162,53 +184,52 @@ func (h *repoFetches) prefer(sv *servers, now time.Time, ref graspsync.RepoRef, 
 	return first
 }
 
-func (h *repoFetches) choose(sv *servers, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) fetchRequest {
+func (h *repoFetches) choose(sv *Book, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
-	all, at := q.ids, 0
+	all, at := q.IDs, 0
 	if l.halved > 0 || l.apart {
 		at = l.from % max(1, len(all))
 	}
-	q.lacked = l.Times > 0 && l.hash == q.hash
-	if q.apart = l.apart && q.pulls; q.apart {
+	q.Lacked = l.Times > 0 && l.hash == q.hash
+	if q.apart = l.apart && q.Pulls; q.apart {
 		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
 		end := at
 		for end < len(all) && whoseOf(n, all[end]) == whoseOf(n, all[at]) {
 			end++
 		}
-		q.ids = all[at:end]
+		q.IDs = all[at:end]
 	} else {
-		q.ids = slices.Concat(all[at:], all[:at])
+		q.IDs = slices.Concat(all[at:], all[:at])
 	}
-	if len(q.ids) > 1 {
-		q.ids = q.ids[:min(len(q.ids), max(1, len(all)>>l.halved))]
+	if len(q.IDs) > 1 {
+		q.IDs = q.IDs[:min(len(q.IDs), max(1, len(all)>>l.halved))]
 	}
-	q.next = at + len(q.ids)
+	q.next = at + len(q.IDs)
 	q.last = q.next >= len(all)
-	if q.pulls && len(q.ids) > 0 {
-		q.whose = whoseOf(n, q.ids[0])
-		q.several = slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { return whoseOf(n, id) != q.whose })
+	if q.Pulls && len(q.IDs) > 0 {
+		q.Whose = whoseOf(n, q.IDs[0])
+		q.Several = slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return whoseOf(n, id) != q.Whose })
 	}
 	return q
 }
 
-// beyond reports whether a request is for objects that were not in asked, or for one author after a
+// Beyond reports whether a request is for objects that were not in asked, or for one author after a
 // reply for several authors.
-func (q fetchRequest) beyond(asked fetchRequest) bool {
-	if q.pulls != asked.pulls || q.apart && asked.several {
-		return len(q.ids) > 0
+func (q Request) Beyond(asked Request) bool {
+	if q.Pulls != asked.Pulls || q.apart && asked.Several {
+		return len(q.IDs) > 0
 	}
-	had := setOf(asked.ids)
-	return slices.ContainsFunc(q.ids, func(id nip34.ObjectID) bool { _, again := had[id]; return !again })
+	return slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return !slices.Contains(asked.IDs, id) })
 }
 
 // learn records a reply. A server that lacks the objects is asked again after doubling waits, or
 // when other objects are missing. After a reply beyond a limit, half of the objects is requested.
 // If it was one object, the wait is 24 h for the server, 24 h for this object if its pull request
 // has no room, or minutes if the time limit was exceeded.
-func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, seen FetchEnded) {
+func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen Reply) {
 	other := q
-	other.pulls = !q.pulls
+	other.Pulls = !q.Pulls
 	if l, known := h.lackOf(other.key()); known {
 		l.passed = true
 		h.put(other.key(), l)
@@ -218,26 +239,26 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q fetchRequest, s
 		l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
 	}
 	tomorrow := backoff.Streak{Until: now.Add(day)}
-	tooMuch := errors.Is(seen.Err, ErrLimit)
+	tooMuch := seen.Failure >= Limit
 	switch {
-	case tooMuch && len(q.ids) > 1:
+	case tooMuch && len(q.IDs) > 1:
 		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from, apart: l.apart, passed: true}
-	case tooMuch && errors.Is(seen.Err, errNoRoom):
-		h.put(keyOfRoomless(q.from, q.ids[0]), lack{whatever: true, Streak: tomorrow})
+	case tooMuch && seen.Failure == NoRoom:
+		h.put(keyOfRoomless(q.From, q.IDs[0]), lack{whatever: true, Streak: tomorrow})
 		if l.halved == 0 {
 			return
 		}
 		l.halved-- // halve less, because one object is gone
-	case errors.Is(seen.Err, ErrFull):
+	case seen.Failure == Full:
 		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart}
-	case errors.Is(seen.Err, ErrSlow):
+	case seen.Failure == Slow:
 		l.Again(now, wait, lackMost)
 	case tooMuch:
 		l = lack{whatever: true, Streak: tomorrow}
-	case errors.Is(seen.Err, ErrNotServed), seen.Err == nil && seen.Missing == seen.Wanted:
+	case seen.Failure == NotServed, seen.Failure == None && seen.Missing == seen.Wanted:
 		l.from, l.passed, l.full = q.next, false, 0
 		switch {
-		case q.several && seen.Err == nil: // it has objects of some author
+		case q.Several && seen.Failure == None: // it has objects of some author
 			l.apart, l.from = true, 0
 		case !l.apart || q.last:
 			l.Again(now, wait, lackMost)

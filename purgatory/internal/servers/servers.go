@@ -1,0 +1,405 @@
+// Package servers records what is known about git servers and about repositories that need them:
+// received bytes, missing objects, and waits. It decides which objects the next request to a server
+// is for.
+package servers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
+	"github.com/graspsync/graspsync/internal/writebehind"
+	"github.com/graspsync/graspsync/limit"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
+	"github.com/graspsync/graspsync/state"
+)
+
+const (
+	day = 24 * time.Hour
+	// BrokenMin and BrokenMax bound the pause of a broken server. The first pause is short, because
+	// a single DNS failure must not outlast the events that wait for the server.
+	BrokenMin, BrokenMax = time.Minute, day
+	futileMost           = day
+	// lackMost is the longest pause of a server that lacks objects, because it may get them.
+	lackMost = 10 * time.Minute
+	// maxLacks is the maximum number of lacks of one repository in memory, savedLacks in its
+	// record.
+	maxLacks, savedLacks = 1000, 64
+	// hostHardly is the divisor of the daily bytes of a host that every owner may use.
+	hostHardly = 1024
+	// maxOwners is the maximum number of owners whose bytes from one host are counted per day.
+	maxOwners = 10_000
+	// keepDelay is the time from a change to its write. It is short, because until the end of a
+	// request is on the disk, the record charges the maximum size of the request.
+	keepDelay = time.Second
+	keepSweep = time.Hour       // period of the search for empty records
+	lastWords = 2 * time.Second // maximum time of the last write
+	maxRecord = 1 << 20         // bytes
+	// maxChanges is the maximum number of unwritten records while the disk fails.
+	maxChanges = 100_000
+)
+
+// Config are the limits of a [Book].
+type Config struct {
+	// MaxRepoDay and MaxHostDay are the maximum bytes of a repository and of a server in 24 h. Half
+	// of MaxRepoDay is for servers or objects that only pull requests name.
+	MaxRepoDay, MaxHostDay int64
+	MaxFetch               int64         // bytes charged for a request that a crash cut short
+	MaxKept                int           // records of servers, and of repositories
+	Backoff                time.Duration // wait after the first incomplete attempt
+	MaxBackoff             time.Duration // longest wait between two attempts
+	Check                  time.Duration // period of the checks of all repositories
+	Timeout                time.Duration // of a write
+	Logger                 *slog.Logger
+	Dropped                func(reason string, n int)
+	Unreadable             func() // called for each unreadable record
+}
+
+// Book holds the records. It is safe for concurrent use. Records are written in the background, but
+// a request is durable before it is sent.
+type Book struct {
+	// set by New, read-only
+	cfg    Config
+	keep   state.Store
+	buffer *writebehind.Buffer // Put may be called with mu held, Save and Flush must not
+
+	mu sync.Mutex
+	// guarded by mu
+	hosts  *limit.Table[graspsync.HostPort, *server]
+	hunted *limit.Table[graspsync.RepoRef, *repoFetches]
+}
+
+// usage counts the bytes of a day and the requests in flight.
+type usage struct {
+	limit.Day
+	requests int
+}
+
+// today returns the bytes of the current day. A day starts with its first bytes.
+func (u *usage) today(now time.Time) int64 {
+	if u.Units == 0 || now.Sub(u.Since) >= day {
+		u.Day = limit.Day{Since: now}
+	}
+	return u.Units
+}
+
+type server struct {
+	usage
+	last   time.Time // last request
+	recent int       // requests in the minute before last
+	broken backoff.Streak
+	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not on the disk
+}
+
+type repoFetches struct {
+	attempts backoff.Streak // incomplete attempts
+	vain     backoff.Streak // attempts for data that no held event needs
+	own      usage          // bytes from servers of maintainers
+	strange  usage          // bytes of requests whose server or objects only pull requests name
+	lacks    map[lackKey]lack
+}
+
+func (h *repoFetches) usage(q Request) *usage {
+	if q.Stranger {
+		return &h.strange
+	}
+	return &h.own
+}
+
+// New returns a Book without records. [Book.Load] reads those of the store.
+func New(keep state.Store, cfg Config) *Book {
+	return &Book{
+		cfg: cfg, keep: keep,
+		buffer: writebehind.New(keep, writebehind.Config{
+			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
+			Logger: cfg.Logger, Dropped: func(_ string, n int) { cfg.Dropped("server_memory", n) },
+		}),
+		hosts:  limit.NewTable[graspsync.HostPort, *server](cfg.MaxKept, 0),
+		hunted: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.MaxKept, 0),
+	}
+}
+
+// Next returns the next request to a URL for the missing objects of a repository.
+func (sv *Book) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	h, _ := sv.hunted.Get(ref)
+	return h.choose(sv, time.Now(), ref, from, n)
+}
+
+// Refuses returns the reason why a request may not be sent now, or "".
+func (sv *Book) Refuses(q Request) string {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	return sv.refusesAt(time.Now(), q)
+}
+
+func (sv *Book) refusesAt(now time.Time, q Request) string {
+	h, known := sv.hunted.Get(q.Repo)
+	if known {
+		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay
+		if own+strangers >= most || q.Stranger && strangers >= most/2 {
+			return "repo_day"
+		}
+	}
+	switch {
+	case sv.hostSpent(now, q):
+		return "host_day"
+	case len(q.IDs) == 0 || h.lacking(now, q) && h.full(q) == 0:
+		return "server_lacks"
+	}
+	return ""
+}
+
+// hostSpent reports whether an owner has used its share of a host today. The second half of a day
+// is reserved for owners below the mean or below 1/hostHardly, because otherwise a few keys could
+// use up the day.
+func (sv *Book) hostSpent(now time.Time, q Request) bool {
+	s, known := sv.hosts.Get(q.From.HostPort())
+	if !known {
+		return false
+	}
+	all, most := s.today(now), sv.cfg.MaxHostDay
+	return all >= most || all >= most/2 && s.owners[q.Repo.Owner] > max(all/int64(max(1, len(s.owners))), most/hostHardly)
+}
+
+// Learn records the reply to a request. complete means that the repository lacks nothing any more.
+func (sv *Book) Learn(q Request, seen Reply, complete bool) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	now := time.Now()
+	h, s := sv.repository(q.Repo), sv.server(q.From.HostPort())
+	if seen.Bytes > 0 {
+		for _, u := range []*usage{h.usage(q), &s.usage} {
+			u.Units = u.today(now) + seen.Bytes
+		}
+		if s.Units == seen.Bytes || s.owners == nil {
+			s.owners = make(map[graspsync.PubKey]int64)
+		}
+		if _, known := s.owners[q.Repo.Owner]; known || len(s.owners) < maxOwners {
+			s.owners[q.Repo.Owner] += seen.Bytes
+		}
+	}
+	h.learn(now, sv.cfg.Backoff/2, q, seen)
+	if complete {
+		sv.rest(q.Repo)
+	}
+}
+
+// Full returns the number of bytes for which there must be room before a server is asked again.
+func (sv *Book) Full(q Request) int64 {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	h, _ := sv.hunted.Get(q.Repo)
+	return h.full(q)
+}
+
+// Complete records that a repository lacks nothing.
+func (sv *Book) Complete(ref graspsync.RepoRef) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	sv.rest(ref)
+}
+
+// rest is Complete with mu held. It keeps records that last until the next day.
+func (sv *Book) rest(ref graspsync.RepoRef) {
+	if h, known := sv.hunted.Get(ref); known {
+		for u, l := range h.lacks {
+			if !l.whatever {
+				delete(h.lacks, u)
+			}
+		}
+		h.attempts, h.vain = backoff.Streak{}, backoff.Streak{}
+		sv.soonHunted(ref)
+	}
+}
+
+// Started records a request of the queue in memory. Begin writes it.
+func (sv *Book) Started(x syncqueue.Fetch) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	now := time.Now()
+	s, h := sv.server(x.URL.HostPort()), sv.repository(x.Repo)
+	s.last, s.recent = now, x.Recent
+	h.attempts = backoff.Streak{Times: x.Attempt, Until: now.Add(x.Wait)}
+}
+
+// Broke records the pause of a broken server.
+func (sv *Book) Broke(a graspsync.HostPort, broken backoff.Streak) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if s, known := sv.hosts.Get(a); known && s.broken != broken {
+		s.broken = broken
+		sv.soonServer(a)
+	}
+}
+
+// Futile returns the pause before the next fetch of data that no held event needs.
+func (sv *Book) Futile(ref graspsync.RepoRef) backoff.Streak {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if h, known := sv.hunted.Get(ref); known {
+		return h.vain
+	}
+	return backoff.Streak{}
+}
+
+// NoteFutile records an attempt for data that no held event needs.
+func (sv *Book) NoteFutile(ref graspsync.RepoRef) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	sv.repository(ref).vain.Again(time.Now(), sv.cfg.Check*9/10, futileMost)
+	sv.soonHunted(ref)
+}
+
+// Renew ends the pause of a repository.
+func (sv *Book) Renew(ref graspsync.RepoRef) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if h, known := sv.hunted.Get(ref); known {
+		h.vain = backoff.Streak{}
+	}
+}
+
+// Begin writes a request to the disk before it is sent. end must be called after the request.
+func (sv *Book) Begin(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
+	a := q.From.HostPort()
+	count := func(n int) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		s, h := sv.server(a), sv.repository(q.Repo)
+		s.requests = max(0, s.requests+n)
+		u := h.usage(q)
+		u.requests = max(0, u.requests+n)
+		if n < 0 {
+			if h.attempts.Times > 0 {
+				h.attempts.Until = time.Now().Add(wait)
+			}
+			sv.soonServer(a)
+			sv.soonHunted(q.Repo)
+		}
+	}
+	count(1)
+	ctx, cancel := context.WithTimeout(ctx, sv.cfg.Timeout)
+	defer cancel()
+	err = sv.buffer.Save(ctx, writebehind.Change{Key: serverKey(a), Value: sv.serverValue(a)},
+		writebehind.Change{Key: huntedKey(q.Repo), Value: sv.huntedValue(q.Repo)})
+	if err != nil {
+		count(-1)
+		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
+	}
+	return func() { count(-1) }, nil
+}
+
+// server returns the record of a server, and evicts another record if the table is full. An evicted
+// server may be asked again sooner. mu is held.
+func (sv *Book) server(a graspsync.HostPort) *server {
+	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
+}
+
+func (sv *Book) repository(ref graspsync.RepoRef) *repoFetches {
+	return obtain(sv, sv.hunted, ref, &repoFetches{lacks: make(map[lackKey]lack)},
+		func(h *repoFetches) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
+}
+
+func obtain[K comparable, V any](sv *Book, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
+	v, known := of.Get(k)
+	if !known {
+		v = fresh
+		gone, _ := of.PutKeeping(k, limit.Stranger{}, 0, v, func(k K) bool { v, _ := of.Get(k); return inUse(v) })
+		for _, e := range gone {
+			soon(e.Key)
+			sv.cfg.Dropped("server_memory", 1)
+		}
+	}
+	of.Touch(k)
+	return v
+}
+
+// soonServer queues a record for writing, which includes later changes until the write.
+func (sv *Book) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
+
+func (sv *Book) soonHunted(ref graspsync.RepoRef) {
+	sv.buffer.Put(huntedKey(ref), sv.huntedValue(ref))
+}
+
+func (sv *Book) serverValue(a graspsync.HostPort) writebehind.Value {
+	return func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		return written(sv.hosts, a, sv.serverRecord)
+	}
+}
+
+func (sv *Book) huntedValue(ref graspsync.RepoRef) writebehind.Value {
+	return func() ([]byte, bool) {
+		sv.mu.Lock()
+		defer sv.mu.Unlock()
+		return written(sv.hunted, ref, sv.huntedRecord)
+	}
+}
+
+// written returns the JSON of a record. It returns false for an empty record, which is deleted.
+func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, V, time.Time) (R, bool)) ([]byte, bool) {
+	v, known := of.Get(k)
+	if !known {
+		return nil, false
+	}
+	r, worth := record(k, v, time.Now())
+	if !worth {
+		of.Delete(k)
+		return nil, false
+	}
+	data, err := json.Marshal(r)
+	return data, err == nil
+}
+
+// sweep deletes empty records until ctx ends.
+func (sv *Book) sweep(ctx context.Context) {
+	ticks := time.NewTicker(keepSweep)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+		sv.mu.Lock()
+		now := time.Now()
+		for a, s := range sv.hosts.All() {
+			if _, worth := sv.serverRecord(a, s, now); !worth {
+				sv.soonServer(a)
+			}
+		}
+		for ref, h := range sv.hunted.All() {
+			if _, worth := sv.huntedRecord(ref, h, now); !worth {
+				sv.soonHunted(ref)
+			}
+		}
+		sv.mu.Unlock()
+	}
+}
+
+// Start starts the writer. end is called after all requests, and returns when the records are
+// durable.
+func (sv *Book) Start(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { sv.buffer.Run(ctx) })
+	wg.Go(func() { sv.sweep(ctx) })
+	return func() {
+		last, stop := context.WithTimeout(ctx, lastWords)
+		defer stop()
+		if err := sv.buffer.Flush(last); err != nil {
+			sv.cfg.Logger.Warn("saving records of git servers failed", "error", graspsync.Printable(err.Error()))
+		}
+		cancel()
+		wg.Wait()
+	}
+}
