@@ -18,7 +18,7 @@ type journal struct {
 	Was     string          `json:"was,omitempty"`  // target of HEAD before
 	Head    string          `json:"head,omitempty"` // target of HEAD afterwards
 	Changes []journalChange `json:"changes"`
-	Others  string          `json:"others,omitempty"` // hash of the unchanged branches and tags; empty in records of earlier versions
+	Others  string          `json:"others,omitempty"` // hash of the unchanged branches and tags
 }
 
 type journalChange struct {

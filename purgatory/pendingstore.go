@@ -32,9 +32,6 @@ func (p *pendingEvents) load(ctx context.Context) error {
 		if err == nil {
 			e, err = decode(id, value)
 		}
-		if errors.Is(err, errObsolete) {
-			return p.keep.Delete(ctx, keyEntry+key)
-		}
 		if err != nil {
 			p.report.unreadable.Add(1)
 			p.cfg.Logger.Error("reading held events failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))

@@ -58,7 +58,7 @@ type Purgatory struct {
 	table       *repoTable
 	departures  *departures
 	sessions    *fetchSessions
-	servers     *servers.Book
+	servers     *servers.Records
 	pending     *pendingEvents
 	reader      *reader
 	refUpdater  *refUpdater

@@ -54,15 +54,7 @@ func encode(e refplan.Entry) ([]byte, error) {
 	return data, nil
 }
 
-var (
-	errRecord = errors.New("not an entry of ours")
-	// errObsolete is returned for a record of data that was pushed before its event. Such data is
-	// staged today.
-	errObsolete = errors.New("a record of an earlier version")
-)
-
-// obsoleteClass is the class of records with errObsolete.
-const obsoleteClass = 4
+var errRecord = errors.New("not an entry of ours")
 
 // decode parses a record written by encode. It returns an error for any record that encode cannot
 // have written.
@@ -73,8 +65,6 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 	}
 	var e refplan.Entry
 	switch {
-	case r.Class == obsoleteClass:
-		return e, errObsolete
 	case r.Event == nil || !r.Event.CheckID():
 		return e, fmt.Errorf("%w: event does not match its id", errRecord)
 	case !isSignature(r.Event.Sig): // the id does not cover it
@@ -145,11 +135,8 @@ func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
 	return data, nil
 }
 
-// decodeExpired parses a record written by encodeExpired. Earlier versions wrote only Until.
+// decodeExpired parses a record written by encodeExpired.
 func decodeExpired(data []byte) (r expiredRecord, err error) {
-	if r.Until.UnmarshalText(data) == nil {
-		return r, nil
-	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return expiredRecord{}, fmt.Errorf("decoding an expired event: %w", err)
 	}

@@ -88,6 +88,6 @@ func TestUnreadable(t *testing.T) {
 	w := newWorld(t, purgatory.Config{})
 	p, err := purgatory.Open(t.Context(), w.relay, w.git, w.git, w.git, store, purgatory.Config{})
 	require.NoError(t, err)
-	require.Equal(t, uint64(5), p.Status().Unreadable)
+	require.Equal(t, uint64(6), p.Status().Unreadable)
 	require.Empty(t, p.Held(nostrFilter{}))
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Load reads the records of earlier processes. Unreadable records are counted and deleted.
-func (sv *Book) Load(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
+func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.PastRepo, domains []syncqueue.PastDomain, err error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	err = errors.Join(
@@ -40,7 +40,7 @@ func (sv *Book) Load(ctx context.Context, now time.Time) (repos []syncqueue.Past
 }
 
 // recallEach reads the records with a prefix, and deletes unreadable and empty ones.
-func recallEach[K comparable, V, R any](ctx context.Context, sv *Book, prefix string, into *limit.Table[K, V],
+func recallEach[K comparable, V, R any](ctx context.Context, sv *Records, prefix string, into *limit.Table[K, V],
 	read func(*R) (K, V, error), record func(K, V, time.Time) (R, bool),
 ) error {
 	return sv.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
@@ -112,7 +112,7 @@ type lackRecord struct {
 }
 
 // serverRecord returns the record of a server. worth is false if the record is empty.
-func (sv *Book) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
+func (sv *Records) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r serverRecord, worth bool) {
 	r = serverRecord{
 		Server: a.String(), Last: saved(s.last), Recent: s.recent, Failures: s.broken.Times, BrokenUntil: saved(s.broken.Until),
 		Day: sv.day(&s.usage, now),
@@ -120,7 +120,7 @@ func (sv *Book) serverRecord(a graspsync.HostPort, s *server, now time.Time) (r 
 	return r, r.Day.Bytes > 0 || now.Before(s.broken.Until.Add(BrokenMax)) || now.Sub(s.last) < time.Minute
 }
 
-func (sv *Book) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
+func (sv *Records) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
 	r = repoFetchesRecord{
 		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Vain: h.vain.Times, VainUntil: saved(h.vain.Until),
 		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),
@@ -144,7 +144,7 @@ func (sv *Book) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Tim
 
 // day returns the bytes of a day. A request in flight counts as MaxFetch bytes, because they may
 // have arrived when the process ends.
-func (sv *Book) day(u *usage, now time.Time) (r dayRecord) {
+func (sv *Records) day(u *usage, now time.Time) (r dayRecord) {
 	if bytes := u.today(now) + int64(u.requests)*sv.cfg.MaxFetch; bytes > 0 {
 		r = dayRecord{Since: saved(u.Since), Bytes: bytes}
 	}

@@ -164,7 +164,7 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 // prefer returns the request for objects of states, or for objects of pull requests if only pull
 // requests name the server. While the server lacks these objects, every second request is for the
 // other kind.
-func (h *repoFetches) prefer(sv *Book, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+func (h *repoFetches) prefer(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
 		first, rest = rest, first
@@ -184,7 +184,7 @@ func (h *repoFetches) prefer(sv *Book, now time.Time, ref graspsync.RepoRef, fro
 	return first
 }
 
-func (h *repoFetches) choose(sv *Book, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+func (h *repoFetches) choose(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
 	all, at := q.IDs, 0

@@ -45,7 +45,7 @@ const (
 	maxChanges = 100_000
 )
 
-// Config are the limits of a [Book].
+// Config are the limits of a [Records].
 type Config struct {
 	// MaxRepoDay and MaxHostDay are the maximum bytes of a repository and of a server in 24 h. Half
 	// of MaxRepoDay is for servers or objects that only pull requests name.
@@ -61,9 +61,9 @@ type Config struct {
 	Unreadable             func() // called for each unreadable record
 }
 
-// Book holds the records. It is safe for concurrent use. Records are written in the background, but
+// Records are the records. They are safe for concurrent use. A change is written in the background, but
 // a request is durable before it is sent.
-type Book struct {
+type Records struct {
 	// set by New, read-only
 	cfg    Config
 	keep   state.Store
@@ -112,9 +112,9 @@ func (h *repoFetches) usage(q Request) *usage {
 	return &h.own
 }
 
-// New returns a Book without records. [Book.Load] reads those of the store.
-func New(keep state.Store, cfg Config) *Book {
-	return &Book{
+// New returns Records without any record. [Records.Load] reads those of the store.
+func New(keep state.Store, cfg Config) *Records {
+	return &Records{
 		cfg: cfg, keep: keep,
 		buffer: writebehind.New(keep, writebehind.Config{
 			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
@@ -126,7 +126,7 @@ func New(keep state.Store, cfg Config) *Book {
 }
 
 // Next returns the next request to a URL for the missing objects of a repository.
-func (sv *Book) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
+func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.hunted.Get(ref)
@@ -134,13 +134,13 @@ func (sv *Book) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.N
 }
 
 // Refuses returns the reason why a request may not be sent now, or "".
-func (sv *Book) Refuses(q Request) string {
+func (sv *Records) Refuses(q Request) string {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	return sv.refusesAt(time.Now(), q)
 }
 
-func (sv *Book) refusesAt(now time.Time, q Request) string {
+func (sv *Records) refusesAt(now time.Time, q Request) string {
 	h, known := sv.hunted.Get(q.Repo)
 	if known {
 		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay
@@ -160,7 +160,7 @@ func (sv *Book) refusesAt(now time.Time, q Request) string {
 // hostSpent reports whether an owner has used its share of a host today. The second half of a day
 // is reserved for owners below the mean or below 1/hostHardly, because otherwise a few keys could
 // use up the day.
-func (sv *Book) hostSpent(now time.Time, q Request) bool {
+func (sv *Records) hostSpent(now time.Time, q Request) bool {
 	s, known := sv.hosts.Get(q.From.HostPort())
 	if !known {
 		return false
@@ -170,7 +170,7 @@ func (sv *Book) hostSpent(now time.Time, q Request) bool {
 }
 
 // Learn records the reply to a request. complete means that the repository lacks nothing any more.
-func (sv *Book) Learn(q Request, seen Reply, complete bool) {
+func (sv *Records) Learn(q Request, seen Reply, complete bool) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
@@ -193,7 +193,7 @@ func (sv *Book) Learn(q Request, seen Reply, complete bool) {
 }
 
 // Full returns the number of bytes for which there must be room before a server is asked again.
-func (sv *Book) Full(q Request) int64 {
+func (sv *Records) Full(q Request) int64 {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	h, _ := sv.hunted.Get(q.Repo)
@@ -201,14 +201,14 @@ func (sv *Book) Full(q Request) int64 {
 }
 
 // Complete records that a repository lacks nothing.
-func (sv *Book) Complete(ref graspsync.RepoRef) {
+func (sv *Records) Complete(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.rest(ref)
 }
 
 // rest is Complete with mu held. It keeps records that last until the next day.
-func (sv *Book) rest(ref graspsync.RepoRef) {
+func (sv *Records) rest(ref graspsync.RepoRef) {
 	if h, known := sv.hunted.Get(ref); known {
 		for u, l := range h.lacks {
 			if !l.whatever {
@@ -221,7 +221,7 @@ func (sv *Book) rest(ref graspsync.RepoRef) {
 }
 
 // Started records a request of the queue in memory. Begin writes it.
-func (sv *Book) Started(x syncqueue.Fetch) {
+func (sv *Records) Started(x syncqueue.Fetch) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	now := time.Now()
@@ -231,7 +231,7 @@ func (sv *Book) Started(x syncqueue.Fetch) {
 }
 
 // Broke records the pause of a broken server.
-func (sv *Book) Broke(a graspsync.HostPort, broken backoff.Streak) {
+func (sv *Records) Broke(a graspsync.HostPort, broken backoff.Streak) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if s, known := sv.hosts.Get(a); known && s.broken != broken {
@@ -241,7 +241,7 @@ func (sv *Book) Broke(a graspsync.HostPort, broken backoff.Streak) {
 }
 
 // Futile returns the pause before the next fetch of data that no held event needs.
-func (sv *Book) Futile(ref graspsync.RepoRef) backoff.Streak {
+func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if h, known := sv.hunted.Get(ref); known {
@@ -251,7 +251,7 @@ func (sv *Book) Futile(ref graspsync.RepoRef) backoff.Streak {
 }
 
 // NoteFutile records an attempt for data that no held event needs.
-func (sv *Book) NoteFutile(ref graspsync.RepoRef) {
+func (sv *Records) NoteFutile(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.repository(ref).vain.Again(time.Now(), sv.cfg.Check*9/10, futileMost)
@@ -259,7 +259,7 @@ func (sv *Book) NoteFutile(ref graspsync.RepoRef) {
 }
 
 // Renew ends the pause of a repository.
-func (sv *Book) Renew(ref graspsync.RepoRef) {
+func (sv *Records) Renew(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if h, known := sv.hunted.Get(ref); known {
@@ -268,7 +268,7 @@ func (sv *Book) Renew(ref graspsync.RepoRef) {
 }
 
 // Begin writes a request to the disk before it is sent. end must be called after the request.
-func (sv *Book) Begin(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
+func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (end func(), err error) {
 	a := q.From.HostPort()
 	count := func(n int) {
 		sv.mu.Lock()
@@ -299,16 +299,16 @@ func (sv *Book) Begin(ctx context.Context, q Request, wait time.Duration) (end f
 
 // server returns the record of a server, and evicts another record if the table is full. An evicted
 // server may be asked again sooner. mu is held.
-func (sv *Book) server(a graspsync.HostPort) *server {
+func (sv *Records) server(a graspsync.HostPort) *server {
 	return obtain(sv, sv.hosts, a, &server{}, func(s *server) bool { return s.requests > 0 }, sv.soonServer)
 }
 
-func (sv *Book) repository(ref graspsync.RepoRef) *repoFetches {
+func (sv *Records) repository(ref graspsync.RepoRef) *repoFetches {
 	return obtain(sv, sv.hunted, ref, &repoFetches{lacks: make(map[lackKey]lack)},
 		func(h *repoFetches) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
 }
 
-func obtain[K comparable, V any](sv *Book, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
+func obtain[K comparable, V any](sv *Records, of *limit.Table[K, V], k K, fresh V, inUse func(V) bool, soon func(K)) V {
 	v, known := of.Get(k)
 	if !known {
 		v = fresh
@@ -323,13 +323,13 @@ func obtain[K comparable, V any](sv *Book, of *limit.Table[K, V], k K, fresh V, 
 }
 
 // soonServer queues a record for writing, which includes later changes until the write.
-func (sv *Book) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
+func (sv *Records) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
 
-func (sv *Book) soonHunted(ref graspsync.RepoRef) {
+func (sv *Records) soonHunted(ref graspsync.RepoRef) {
 	sv.buffer.Put(huntedKey(ref), sv.huntedValue(ref))
 }
 
-func (sv *Book) serverValue(a graspsync.HostPort) writebehind.Value {
+func (sv *Records) serverValue(a graspsync.HostPort) writebehind.Value {
 	return func() ([]byte, bool) {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
@@ -337,7 +337,7 @@ func (sv *Book) serverValue(a graspsync.HostPort) writebehind.Value {
 	}
 }
 
-func (sv *Book) huntedValue(ref graspsync.RepoRef) writebehind.Value {
+func (sv *Records) huntedValue(ref graspsync.RepoRef) writebehind.Value {
 	return func() ([]byte, bool) {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
@@ -361,7 +361,7 @@ func written[K comparable, V, R any](of *limit.Table[K, V], k K, record func(K, 
 }
 
 // sweep deletes empty records until ctx ends.
-func (sv *Book) sweep(ctx context.Context) {
+func (sv *Records) sweep(ctx context.Context) {
 	ticks := time.NewTicker(keepSweep)
 	defer ticks.Stop()
 	for {
@@ -388,7 +388,7 @@ func (sv *Book) sweep(ctx context.Context) {
 
 // Start starts the writer. end is called after all requests, and returns when the records are
 // durable.
-func (sv *Book) Start(ctx context.Context) (end func()) {
+func (sv *Records) Start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { sv.buffer.Run(ctx) })
