@@ -72,7 +72,7 @@
 //	servers        bytes received from git servers, objects they lack, and waits
 //	               (internal/servers)
 //	fetchSessions  data of incomplete fetches
-//	refUpdater     moves refs and owns the journal
+//	refupdate      moves refs and owns the journal (internal/refupdate)
 //
 // # Life cycle and concurrency
 //

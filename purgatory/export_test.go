@@ -28,7 +28,7 @@ func (p *Purgatory) Sizes() map[string]int {
 	}
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
-	needs, touched, doubted, pushed := 0, 0, 0, 0
+	needs, touched, pushed := 0, 0, 0
 	count := func(n *int, is bool) {
 		if is {
 			*n++
@@ -38,14 +38,13 @@ func (p *Purgatory) Sizes() map[string]int {
 		for _, s := range of {
 			count(&needs, len(s.need.IDs) > 0)
 			count(&touched, s.touched != 0)
-			count(&doubted, s.journal != nil)
 			count(&pushed, len(s.pushed) > 0)
 		}
 	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
 	return map[string]int{
-		"needs": needs, "touched": touched, "doubted": doubted, "pushed": pushed, "served": served,
+		"needs": needs, "touched": touched, "pushed": pushed, "served": served,
 		"pinned": len(p.pending.pinned), "ending": len(p.pending.ending),
 		"places": len(p.sessions.all),
 	}

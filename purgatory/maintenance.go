@@ -237,7 +237,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	came := p.table.usage(ref).came
 	how := gitops.Maintenance{
 		Lock: func(ctx context.Context) (string, func(), error) {
-			return p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
+			return p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)
 		},
 		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.reader.namedBy(ctx, ref) },
 		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,

@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 	"github.com/graspsync/graspsync/purgatory/internal/stopwatch"
 )
 
@@ -38,7 +39,7 @@ type prQuota struct {
 	pending     *pendingEvents
 	table       *repoTable
 	reader      *reader
-	refUpdater  *refUpdater
+	refUpdater  *refupdate.Updater
 	maintenance *maintenance
 }
 
@@ -52,7 +53,7 @@ type prUsage struct {
 	took       time.Duration // duration of the last prune
 }
 
-func newPRQuota(cfg *Config, report *report, git safeGit, pending *pendingEvents, table *repoTable, reader *reader, refUpdater *refUpdater, maintenance *maintenance) *prQuota {
+func newPRQuota(cfg *Config, report *report, git safeGit, pending *pendingEvents, table *repoTable, reader *reader, refUpdater *refupdate.Updater, maintenance *maintenance) *prQuota {
 	return &prQuota{
 		cfg: cfg, report: report, git: git, pending: pending, table: table, reader: reader, refUpdater: refUpdater, maintenance: maintenance,
 	}
@@ -495,7 +496,7 @@ func (x *prQuota) hasRoomFor(ctx context.Context, ref graspsync.RepoRef, dir str
 func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string, pulls []*nip34.PullRequest, bytes int64) (map[graspsync.EventID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.fixed.Timeout)
 	defer cancel()
-	if err := x.refUpdater.mend(ctx, ref, dir); err != nil { // the push has locked it without refUpdater
+	if err := x.refUpdater.Mend(ctx, ref, dir); err != nil { // the push has locked it without refUpdater
 		return nil, fmt.Errorf("mending a repository: %w", err)
 	}
 	if len(pulls) == 0 {
@@ -511,7 +512,7 @@ func (x *prQuota) forPush(ctx context.Context, ref graspsync.RepoRef, dir string
 		return nil, err
 	}
 	if len(p.gone) > 0 {
-		if err := x.refUpdater.remove(ctx, ref, dir, p.gone); err != nil {
+		if err := x.refUpdater.Remove(ctx, ref, dir, p.gone); err != nil {
 			return nil, fmt.Errorf("removing refs: %w", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/refupdate"
 	"github.com/graspsync/graspsync/purgatory/internal/servers"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/state"
@@ -61,7 +62,7 @@ type Purgatory struct {
 	servers     *servers.Records
 	pending     *pendingEvents
 	reader      *reader
-	refUpdater  *refUpdater
+	refUpdater  *refupdate.Updater
 	quota       *prQuota
 	maintenance *maintenance
 }
@@ -122,7 +123,9 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	})
 	p.pending = newPendingEvents(&cfg, r, p.inbox, f, p.sessions, p.relay, p.keep, step)
 	p.reader = &reader{cfg: &cfg, relay: p.relay, pending: p.pending}
-	p.refUpdater = newRefUpdater(&cfg, f, p.repos, p.git, p.keep, step)
+	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
+		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
+	})
 	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.refUpdater, p.maintenance)
 	p.engine = newEngine(p, seed)
 	return p
@@ -272,7 +275,7 @@ func (p *Purgatory) Announced(ctx context.Context, ref graspsync.RepoRef) (a *ni
 // The error wraps [ErrInUse] if a change of refs has failed half-way. No push may move refs before
 // the repair, which follows soon.
 func (p *Purgatory) AuthorizedState(ctx context.Context, ref graspsync.RepoRef) (*nip34.State, error) {
-	if p.refUpdater.doubts(ref) {
+	if p.refUpdater.Doubts(ref) {
 		p.touch(ref)
 		return nil, fmt.Errorf("repository %s is to be mended: %w", graspsync.Printable(ref.String()), ErrInUse)
 	}

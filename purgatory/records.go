@@ -20,11 +20,10 @@ import (
 
 // Key prefixes in the store.
 const (
-	keyEntry    = "purgatory/entry/"
-	keyExpired  = "purgatory/expired/"
-	keyLeft     = "purgatory/left/"
-	keyKept     = "purgatory/kept/" // the value is the repository
-	keyAligning = "purgatory/aligning/"
+	keyEntry   = "purgatory/entry/"
+	keyExpired = "purgatory/expired/"
+	keyLeft    = "purgatory/left/"
+	keyKept    = "purgatory/kept/" // the value is the repository
 )
 
 // record is the stored form of an entry. A JSON field name never changes its meaning.
@@ -168,9 +167,7 @@ func readEach(ctx context.Context, store state.Store, prefix string, f func(key 
 }
 
 // hashed returns a store key for a repository. The name is hashed because strangers choose it.
-func hashed(ref graspsync.RepoRef) string { return hashedText(ref.String()) }
-
-func hashedText(s string) string {
-	sum := sha256.Sum256([]byte(s))
+func hashed(ref graspsync.RepoRef) string {
+	sum := sha256.Sum256([]byte(ref.String()))
 	return hex.EncodeToString(sum[:16])
 }

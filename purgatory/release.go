@@ -3,7 +3,6 @@ package purgatory
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -124,7 +123,7 @@ func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repo
 // hosted. Until unpin, only the caller may end the holds of the events.
 func (p *Purgatory) openRepository(ctx context.Context, ref graspsync.RepoRef, late bool) (*refplan.Group, *repository, error) {
 	for range 3 {
-		dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+		dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 		absent := errors.Is(err, ErrNoRepository)
 		if err != nil && !absent {
 			return nil, nil, err
@@ -232,7 +231,7 @@ func (p *Purgatory) dropHere(ctx context.Context, r *repository, e refplan.Entry
 		return nil
 	}
 	change := refplan.RefChange{Name: name, Old: at}
-	if err := p.refUpdater.remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
+	if err := p.refUpdater.Remove(ctx, r.Ref, r.dir, []refplan.RefChange{change}); err != nil {
 		return fmt.Errorf("removing a ref: %w", err)
 	}
 	r.Refs = r.Refs.Apply([]refplan.RefChange{change}, nip34.RefName{})
@@ -432,10 +431,10 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 			return fmt.Errorf("moving %d refs: %w", len(changes), errLong)
 		}
 		if len(changes) > 0 || !head.IsZero() {
-			err := p.refUpdater.move(ctx, r, changes, head)
+			err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, head)
 			if errors.Is(err, gitops.ErrInvalidRefs) && r.Decides != nil {
 				r.Unfit[r.Decides.ID] = struct{}{}
-				if err = p.refUpdater.mend(ctx, r.Ref, r.dir); err == nil {
+				if err = p.refUpdater.Mend(ctx, r.Ref, r.dir); err == nil {
 					r.Refs, err = p.git.Refs(ctx, r.dir)
 				}
 				if err == nil {
@@ -448,7 +447,7 @@ func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repositor
 			r.Refs = r.Refs.Apply(changes, head)
 		}
 		if head := g.Unborn(r.Repository); !head.IsZero() {
-			if err := p.refUpdater.point(ctx, r, head); err != nil {
+			if err := p.refUpdater.Point(ctx, r.Ref, r.dir, head); err != nil {
 				return fmt.Errorf("setting the unborn branch: %w", err)
 			}
 			r.Refs = r.Refs.Apply(nil, head)
@@ -491,7 +490,7 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 
 // alignOther aligns another repository, with objects of r.
 func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
-	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
 	}
@@ -580,7 +579,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	if len(ids) == 0 {
 		return false, nil
 	}
-	dir, unlock, err := p.refUpdater.enter(ctx, from, leastLockWait)
+	dir, unlock, err := p.refUpdater.Enter(ctx, from, leastLockWait)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -856,7 +855,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.refUpdater.move(ctx, r, changes, nip34.RefName{}); err != nil {
+	if err := p.refUpdater.Move(ctx, r.Ref, r.dir, r.Refs, changes, nip34.RefName{}); err != nil {
 		return err
 	}
 	r.Refs = r.Refs.Apply(changes, nip34.RefName{})
@@ -865,7 +864,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 
 // takeBackOther is takeBackHere for another repository.
 func (p *Purgatory) takeBackOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, refused []refplan.Entry, moves int) error {
-	dir, unlock, err := p.refUpdater.enter(ctx, ref, othersLockWait())
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -970,12 +969,18 @@ func (p *Purgatory) lacking(g *refplan.Group, r *repository) refplan.Need {
 // repository that cannot be repaired does not delay the others. It keeps its journal, is repaired
 // before any other use, and is released by the engine.
 func (p *Purgatory) recoverAll(ctx context.Context) error {
-	refs, err := p.doubtful(ctx)
+	refs, err := p.refUpdater.Load(ctx, func(key string, err error) {
+		p.report.unreadable.Add(1)
+		p.cfg.Logger.Error("reading a release journal failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
+	})
 	if err != nil {
 		return err
 	}
 	for _, ref := range refs {
-		err := p.refUpdater.repair(ctx, ref)
+		p.table.touch(ref)
+	}
+	for _, ref := range refs {
+		err := p.refUpdater.Repair(ctx, ref)
 		if err == nil {
 			_, err = p.release(ctx, ref, refplan.Reasons{Late: true}, budgetOf(workqueue.Slow, p.cfg.fixed.Timeout))
 		}
@@ -989,24 +994,4 @@ func (p *Purgatory) recoverAll(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// doubtful reads all journals. They must all be known before the first release, because a release
-// also moves refs of other repositories.
-func (p *Purgatory) doubtful(ctx context.Context) (refs []graspsync.RepoRef, _ error) {
-	err := readEach(ctx, p.keep, keyAligning, func(key string, value []byte) error {
-		var j journal
-		err := json.Unmarshal(value, &j)
-		ref, rerr := graspsync.ParseRepoRef(j.Repo)
-		if err = errors.Join(err, rerr); err != nil {
-			p.report.unreadable.Add(1)
-			p.cfg.Logger.Error("reading a release journal failed", "key", graspsync.Printable(key), keyError, graspsync.Printable(err.Error()))
-			return p.keep.Delete(ctx, keyAligning+key)
-		}
-		p.refUpdater.doubt(ref, j)
-		p.table.touch(ref)
-		refs = append(refs, ref)
-		return nil
-	})
-	return refs, err
 }

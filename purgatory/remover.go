@@ -58,7 +58,7 @@ func (p *Purgatory) removeRepository(ctx context.Context, ref graspsync.RepoRef)
 // hasState reports whether a repository has branches or tags. Refs of pull requests do not keep an
 // announcement from expiring.
 func (p *Purgatory) hasState(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout/lockShare)
 	if errors.Is(err, ErrNoRepository) {
 		return false, nil
 	}
@@ -75,7 +75,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(ids) == 0 {
 		return nil
 	}
-	dir, unlock, err := p.refUpdater.enter(ctx, ref, p.cfg.fixed.Timeout)
+	dir, unlock, err := p.refUpdater.Enter(ctx, ref, p.cfg.fixed.Timeout)
 	if errors.Is(err, ErrNoRepository) {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (p *Purgatory) dropRefs(ctx context.Context, ref graspsync.RepoRef, ids ...
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := p.refUpdater.remove(ctx, ref, dir, changes); err != nil {
+	if err := p.refUpdater.Remove(ctx, ref, dir, changes); err != nil {
 		return fmt.Errorf("removing refs: %w", err)
 	}
 	return nil

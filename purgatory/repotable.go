@@ -21,8 +21,7 @@ const maxWalked = 10_000
 // orphanHold is the minimum time for which the ref of a pull request without event stays.
 const orphanHold = 20 * time.Minute
 
-// repoTable holds one record per repository with known state. Records are in memory. Only the
-// journal is also on the disk. All methods may be called concurrently.
+// repoTable holds one record per repository with known state. Records are in memory. All methods may be called concurrently.
 type repoTable struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -40,14 +39,13 @@ type repoState struct {
 	pushed    map[nip34.RefName]struct{}      // branches and tags moved by pushes while a state was held
 	unfit     map[graspsync.EventID]struct{}  // states that git refused
 	orphans   map[graspsync.EventID]time.Time // refs of pull requests without event, with the time of discovery
-	journal   *journal                        // of a failed change of refs, which must be repaired first
 	pulls     *prUsage                        // nil: not measured
 	pushes    int                             // number of pushes and fetches since the last maintenance
 }
 
 func (s *repoState) isEmpty() bool {
 	return len(s.need.IDs) == 0 && s.touched == 0 && len(s.waiters) == 0 && !s.releasing && len(s.pushed) == 0 &&
-		len(s.unfit) == 0 && len(s.orphans) == 0 && s.journal == nil && s.pulls == nil && s.pushes == 0
+		len(s.unfit) == 0 && len(s.orphans) == 0 && s.pulls == nil && s.pushes == 0
 }
 
 func newRepoTable() *repoTable {
@@ -348,17 +346,6 @@ func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, 
 		s.orphans = found
 	})
 	return old
-}
-
-// journal returns the journal of a failed change of refs, or nil.
-func (t *repoTable) journal(ref graspsync.RepoRef) (j *journal) {
-	t.change(ref, func(s *repoState) { j = s.journal })
-	return j
-}
-
-// setJournal sets the journal. A repository with a journal is repaired before any other use.
-func (t *repoTable) setJournal(ref graspsync.RepoRef, j *journal) {
-	t.change(ref, func(s *repoState) { s.journal = j })
 }
 
 // usage returns the usage of pull requests in a repository.

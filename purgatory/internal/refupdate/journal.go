@@ -1,4 +1,4 @@
-package purgatory
+package refupdate
 
 import (
 	"slices"
@@ -49,7 +49,7 @@ func (j journal) others(now refplan.Refs) string {
 		}
 	}
 	slices.Sort(lines)
-	return hashedText(strings.Join(lines, ""))
+	return hashed(strings.Join(lines, ""))
 }
 
 // movedSince reports whether another writer has moved refs since the journal was written. Then HEAD

@@ -1,0 +1,246 @@
+// Package refupdate moves the refs of repositories. No reader sees a partial change, not even after a
+// crash.
+package refupdate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/state"
+)
+
+// Updater locks repositories and moves their refs. It is safe for concurrent use.
+type Updater struct {
+	// set by New, read-only
+	cfg  Config
+	keep state.Store
+
+	mu       sync.Mutex
+	journals map[graspsync.RepoRef]journal // of failed changes, which must be repaired first; guarded by mu
+}
+
+// Config are the collaborators of an [Updater].
+type Config struct {
+	Git gitops.Operations
+	// Lock locks a repository. The error wraps Absent if the repository does not exist.
+	Lock    func(ctx context.Context, ref graspsync.RepoRef) (dir string, unlock func(), err error)
+	Absent  error
+	Timeout time.Duration     // of the repair after a crash
+	Step    func(name string) // called after each durable step
+}
+
+// New returns an Updater without journals. [Updater.Load] reads those of the store.
+func New(keep state.Store, cfg Config) *Updater {
+	return &Updater{cfg: cfg, keep: keep, journals: make(map[graspsync.RepoRef]journal)}
+}
+
+// prefix is the prefix of keys in the store.
+const prefix = "purgatory/aligning/"
+
+func keyOf(ref graspsync.RepoRef) string { return prefix + hashed(ref.String()) }
+
+// hashed returns a store key for a text that strangers choose.
+func hashed(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Load reads all journals, and returns their repositories. They must all be known before the first
+// release, because a release also moves refs of other repositories. An unreadable journal is
+// reported and deleted.
+func (m *Updater) Load(ctx context.Context, unreadable func(key string, err error)) (refs []graspsync.RepoRef, _ error) {
+	for r, err := range m.keep.Each(ctx, prefix) {
+		if err != nil {
+			return refs, err
+		}
+		var j journal
+		err = json.Unmarshal(r.Value, &j)
+		ref, rerr := graspsync.ParseRepoRef(j.Repo)
+		if err = errors.Join(err, rerr); err != nil {
+			unreadable(strings.TrimPrefix(r.Key, prefix), err)
+			if err := m.keep.Delete(ctx, r.Key); err != nil {
+				return refs, err
+			}
+			continue
+		}
+		m.doubt(ref, j)
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+// Enter locks a repository, and repairs it if its last change of refs failed. It waits at most
+// patience for the lock.
+func (m *Updater) Enter(ctx context.Context, ref graspsync.RepoRef, patience time.Duration) (dir string, unlock func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	dir, unlock, err = m.cfg.Lock(waiting, ref)
+	cancel()
+	if errors.Is(err, m.cfg.Absent) && m.Doubts(ref) { // there is nothing left to undo
+		if err := m.strikeOff(ctx, ref); err != nil {
+			return "", nil, err
+		}
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("locking repository: %w", err)
+	}
+	if err := m.Mend(ctx, ref, dir); err != nil {
+		unlock()
+		return "", nil, fmt.Errorf("mending a repository: %w", err)
+	}
+	return dir, unlock, nil
+}
+
+// Move changes refs. It writes a journal first, because git may leave a partial transaction if it
+// is killed. If the repository has an older journal, move repairs it first, so that no journal is
+// overwritten and no later start undoes a finished change.
+func (m *Updater) Move(ctx context.Context, ref graspsync.RepoRef, dir string, now refplan.Refs, changes []refplan.RefChange, head nip34.RefName) error {
+	if err := m.Mend(ctx, ref, dir); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
+	j := newJournal(ref, now, changes, head)
+	data, err := json.Marshal(j)
+	if err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	key := keyOf(ref)
+	if err := m.keep.Put(ctx, state.Record{Key: key, Value: data}); err != nil {
+		m.doubt(ref, journal{}) // the record may have been written
+		return err
+	}
+	m.cfg.Step("journalled")
+	if err := m.cfg.Git.UpdateRefs(ctx, dir, changes, head); err != nil {
+		m.doubt(ref, j)
+		return fmt.Errorf("moving refs: %w", err)
+	}
+	m.cfg.Step("aligned")
+	if err := m.keep.Delete(ctx, key); err != nil {
+		m.doubt(ref, journal{}) // the change is complete, only its record is left
+		return err
+	}
+	return nil
+}
+
+// Point sets HEAD to a branch that does not exist yet.
+func (m *Updater) Point(ctx context.Context, ref graspsync.RepoRef, dir string, head nip34.RefName) error {
+	return m.simply(ctx, ref, dir, nil, head)
+}
+
+// Remove deletes refs that no state decides about.
+func (m *Updater) Remove(ctx context.Context, ref graspsync.RepoRef, dir string, gone []refplan.RefChange) error {
+	return m.simply(ctx, ref, dir, gone, nip34.RefName{})
+}
+
+// simply makes changes that need no journal, because any subset of them is valid. A crash leaves at
+// most stale locks. A repository with a journal is repaired first.
+func (m *Updater) simply(ctx context.Context, ref graspsync.RepoRef, dir string, changes []refplan.RefChange, head nip34.RefName) error {
+	if err := m.Mend(ctx, ref, dir); err != nil {
+		return fmt.Errorf("mending a repository: %w", err)
+	}
+	err := m.cfg.Git.UpdateRefs(ctx, dir, changes, head)
+	if err != nil {
+		m.doubt(ref, journal{})
+	}
+	return err
+}
+
+// doubt sets the journal of a repository, which is then repaired before any other use. The caller
+// has repaired the repository before, so no other journal is lost.
+func (m *Updater) doubt(ref graspsync.RepoRef, j journal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.journals[ref] = j
+}
+
+func (m *Updater) journal(ref graspsync.RepoRef) (j journal, exists bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, exists = m.journals[ref]
+	return j, exists
+}
+
+// Doubts reports whether a repository has a journal and must be repaired.
+func (m *Updater) Doubts(ref graspsync.RepoRef) bool {
+	_, exists := m.journal(ref)
+	return exists
+}
+
+// Mend repairs a repository with a journal. It removes stale locks, undoes a partial transaction,
+// and deletes the journal. After a failure the next call repeats all of that. The next release
+// moves the refs again.
+func (m *Updater) Mend(ctx context.Context, ref graspsync.RepoRef, dir string) error {
+	j, exists := m.journal(ref)
+	if !exists {
+		return nil
+	}
+	if err := m.cfg.Git.Repair(ctx, dir); err != nil {
+		return err
+	}
+	if err := m.takeBack(ctx, dir, j); err != nil {
+		return err
+	}
+	return m.strikeOff(ctx, ref)
+}
+
+// takeBack undoes a partial transaction. If the old objects no longer exist, the journal is old and
+// its deletion had failed.
+func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
+	refs, err := m.cfg.Git.Refs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	back, head := j.undo(refs)
+	var ids []nip34.ObjectID
+	for _, c := range back {
+		if !c.New.IsZero() {
+			ids = append(ids, c.New)
+		}
+	}
+	if len(ids) > 0 {
+		kinds, _, err := m.cfg.Git.Stat(ctx, dir, ids)
+		if err != nil || slices.ContainsFunc(ids, func(id nip34.ObjectID) bool { return kinds[id] == 0 }) {
+			return err
+		}
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	return m.cfg.Git.UpdateRefs(ctx, dir, back, head)
+}
+
+// strikeOff deletes a journal, first on the disk and then in memory.
+func (m *Updater) strikeOff(ctx context.Context, ref graspsync.RepoRef) error {
+	if err := m.keep.Delete(ctx, keyOf(ref)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.journals, ref)
+	return nil
+}
+
+// Repair repairs a repository after a crash, if it exists.
+func (m *Updater) Repair(ctx context.Context, ref graspsync.RepoRef) error {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	_, unlock, err := m.Enter(ctx, ref, m.cfg.Timeout)
+	if errors.Is(err, m.cfg.Absent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
+}
