@@ -53,7 +53,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.descs[name], typ, v, labels...)
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	send("sync_queue_size", gauge, float64(c.report.queue.Load()))
+	send("sync_queue_size", gauge, float64(st.Queue))
 	send("sync_attempts_total", counter, float64(st.Fetches-st.Failed), "success")
 	send("sync_attempts_total", counter, float64(st.Failed), "failure")
 	send("sync_oids_fetched_total", counter, float64(st.Objects))
@@ -87,8 +87,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for of, n := range c.report.failing.Totals() {
 		send("dependency_failures_total", counter, float64(n), of)
 	}
-	for domain, d := range c.report.domains() {
-		send("domain_in_flight", gauge, float64(d.inFlight), domain)
-		send("domain_requests_total", counter, float64(d.requests), domain)
+	for _, d := range st.Domains {
+		send("domain_in_flight", gauge, float64(d.InFlight), d.Domain)
+		send("domain_requests_total", counter, float64(d.Requests), d.Domain)
 	}
 }

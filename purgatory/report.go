@@ -55,7 +55,7 @@ type report struct {
 	// guarded by mu
 	dropped  map[string]uint64 // by reason
 	panics   map[string]uint64 // contained panics by component
-	byDomain map[string]*domainStats
+	byDomain map[string]*DomainStatus
 	endings  *limit.Table[graspsync.EventID, EventState]
 	replies  *limit.Table[replyKey, ServerState]
 }
@@ -235,7 +235,7 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byDomain == nil {
-		s.byDomain = make(map[string]*domainStats)
+		s.byDomain = make(map[string]*DomainStatus)
 	}
 	d := s.byDomain[domain]
 	if d == nil && len(s.byDomain) >= maxDomains {
@@ -243,12 +243,12 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 		d = s.byDomain[domain]
 	}
 	if d == nil {
-		d = &domainStats{}
-		s.byDomain[strings.Clone(domain)] = d
+		d = &DomainStatus{Domain: strings.Clone(domain)}
+		s.byDomain[d.Domain] = d
 	}
-	d.inFlight++
-	d.requests++
-	d.last = time.Now()
+	d.InFlight++
+	d.Requests++
+	d.LastRequest = time.Now()
 	return func(err error) (failing time.Duration) {
 		said := ""
 		if err != nil {
@@ -256,11 +256,11 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		d.inFlight--
+		d.InFlight--
 		now := time.Now()
 		if err != nil {
-			d.failed++
-			d.failedAt, d.lastError = now, said
+			d.Failed++
+			d.LastFailure, d.LastError = now, said
 		}
 		if err == nil || errors.Is(err, ErrNotServed) { // a server without the objects works
 			d.failing = time.Time{}
@@ -274,14 +274,13 @@ func (s *report) request(domain string) (end func(err error) (failing time.Durat
 	}
 }
 
-// domainStatuses returns the servers by name. The shared label is last.
-func (s *report) domainStatuses() []DomainStatus {
-	out := []DomainStatus{}
-	for domain, d := range s.domains() {
-		out = append(out, DomainStatus{
-			Domain: domain, InFlight: d.inFlight, Requests: d.requests, Failed: d.failed,
-			LastRequest: d.last, LastFailure: d.failedAt, LastError: d.lastError,
-		})
+// domains returns the servers by name. The shared label is last.
+func (s *report) domains() []DomainStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]DomainStatus, 0, len(s.byDomain))
+	for _, d := range s.byDomain {
+		out = append(out, *d)
 	}
 	slices.SortFunc(out, func(a, b DomainStatus) int {
 		if shared := a.Domain == otherDomains; shared != (b.Domain == otherDomains) {
@@ -295,29 +294,11 @@ func (s *report) domainStatuses() []DomainStatus {
 	return out
 }
 
-func (s *report) domains() map[string]domainStats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(map[string]domainStats, len(s.byDomain))
-	for domain, d := range s.byDomain {
-		out[domain] = *d
-	}
-	return out
-}
-
 func increase(m *map[string]uint64, key string, n int) {
 	if *m == nil {
 		*m = make(map[string]uint64)
 	}
 	(*m)[key] += uint64(n)
-}
-
-type domainStats struct {
-	inFlight         int
-	requests, failed uint64
-	last, failedAt   time.Time
-	failing          time.Time // start of the failures; zero: the last request succeeded
-	lastError        string
 }
 
 // maxDomains is the maximum number of servers with their own metrics. The others share a label.
@@ -333,5 +314,5 @@ func (s *report) count(st *Status) {
 	st.Fetches, st.Failed, st.Objects, st.Fetched = s.fetches.Load(), s.failed.Load(), s.objects.Load(), s.bytes.Load()
 	st.Dropped, st.Panics = s.byName()
 	st.Failures = s.failing.All()
-	st.Domains, st.Queue = s.domainStatuses(), int(s.queue.Load())
+	st.Domains, st.Queue = s.domains(), int(s.queue.Load())
 }
