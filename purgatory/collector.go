@@ -63,7 +63,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send("maintenance_due", gauge, float64(m.Due))
 	send("maintenance_runs_total", counter, float64(m.Runs-m.Failed), "success")
 	send("maintenance_runs_total", counter, float64(m.Failed), "failure")
-	send("maintenance_seconds_total", counter, m.Took.Seconds())
+	send("maintenance_seconds_total", counter, m.Took)
 	send("maintenance_freed_bytes", gauge, float64(m.Freed))
 	send("maintenance_packs_removed_total", counter, float64(m.Removed))
 	send("packs", gauge, float64(m.Packs))

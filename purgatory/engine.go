@@ -395,7 +395,6 @@ func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	}
 	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,
 		"next", time.Until(x.Next).Round(time.Millisecond))
-	e.p.report.observe(AttemptEnded{Repo: x.Repo, Attempt: x.Number, Next: x.Next})
 	since := time.Time{}.Add(1)
 	for _, w := range e.p.pending.of(x.Repo) {
 		since = backoff.Later(since, w.Seen)

@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/seconds"
 	"github.com/graspsync/graspsync/internal/seldom"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
@@ -111,43 +109,17 @@ func (m *maintenance) begin() {
 
 // MaintenanceStatus counts the maintenance since the start.
 type MaintenanceStatus struct {
-	Due     int           `json:"due"` // repositories that wait for maintenance
-	Runs    uint64        `json:"runs"`
-	Failed  uint64        `json:"failed"` // failed runs
-	Pruned  uint64        `json:"pruned"` // runs that searched unnamed objects
-	Took    time.Duration `json:"-"`      // took_seconds
-	Locked  time.Duration `json:"-"`      // locked_seconds: the longest time for which a repository was locked
-	Removed uint64        `json:"packs_removed"`
-	Freed   int64         `json:"freed_bytes"`
+	Due     int     `json:"due"` // repositories that wait for maintenance
+	Runs    uint64  `json:"runs"`
+	Failed  uint64  `json:"failed"` // failed runs
+	Pruned  uint64  `json:"pruned"` // runs that searched unnamed objects
+	Took    float64 `json:"took_seconds"`
+	Locked  float64 `json:"locked_seconds"` // longest time for which a repository was locked
+	Removed uint64  `json:"packs_removed"`
+	Freed   int64   `json:"freed_bytes"`
 	// Packs and LooseRefs are the sums over all repositories in the last complete pass.
 	Packs     int `json:"packs"`
 	LooseRefs int `json:"loose_refs"`
-}
-
-// MarshalJSON writes durations in seconds.
-func (m MaintenanceStatus) MarshalJSON() ([]byte, error) {
-	type plain MaintenanceStatus // without methods
-	return json.Marshal(struct {
-		plain
-		Took   seconds.Seconds `json:"took_seconds"`
-		Locked seconds.Seconds `json:"locked_seconds"`
-	}{plain(m), seconds.Seconds(m.Took), seconds.Seconds(m.Locked)})
-}
-
-// UnmarshalJSON parses the output of MarshalJSON.
-func (m *MaintenanceStatus) UnmarshalJSON(text []byte) error {
-	type plain MaintenanceStatus
-	var t struct {
-		plain
-		Took   seconds.Seconds `json:"took_seconds"`
-		Locked seconds.Seconds `json:"locked_seconds"`
-	}
-	if err := json.Unmarshal(text, &t); err != nil {
-		return err
-	}
-	*m = MaintenanceStatus(t.plain)
-	m.Took, m.Locked = time.Duration(t.Took), time.Duration(t.Locked)
-	return nil
 }
 
 func (m *maintenance) snapshot() MaintenanceStatus {
@@ -169,8 +141,8 @@ func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	if done.Pruned {
 		st.Pruned++
 	}
-	st.Took += took
-	st.Locked = max(st.Locked, done.Locked)
+	st.Took += took.Seconds()
+	st.Locked = max(st.Locked, done.Locked.Seconds())
 	st.Removed += uint64(done.Removed)
 	st.Freed += done.Freed
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// Observation is [HoldStarted], [HoldEnded], [RevivalEnded], [FetchEnded] or [AttemptEnded].
+// Observation is [HoldStarted], [HoldEnded], [RevivalEnded] or [FetchEnded].
 type Observation interface{ observation() }
 
 // The observations.
@@ -42,12 +42,6 @@ type (
 		Err     error // nil if the server replied correctly
 		Local   error // a failure of our git or disk; the received data is not part of the repository
 	}
-	// AttemptEnded reports an attempt that has asked every available server and left data missing.
-	AttemptEnded struct {
-		Repo    graspsync.RepoRef
-		Attempt int // consecutive attempts, from 1
-		Next    time.Time
-	}
 )
 
 func (HoldStarted) observation() {}
@@ -57,8 +51,6 @@ func (HoldEnded) observation() {}
 func (RevivalEnded) observation() {}
 
 func (FetchEnded) observation() {}
-
-func (AttemptEnded) observation() {}
 
 // EndReason is the reason why a hold ended.
 type EndReason uint8
