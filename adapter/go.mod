@@ -12,7 +12,6 @@ require (
 	github.com/stretchr/testify v1.11.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.50.0
-	golang.org/x/sync v0.19.0
 	golang.org/x/time v0.14.0
 )
 

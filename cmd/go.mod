@@ -20,7 +20,6 @@ require (
 	github.com/consensys/gnark-crypto v0.20.0 // indirect
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.0 // indirect
 	go.etcd.io/bbolt v1.4.3 // indirect
-	golang.org/x/sync v0.19.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
 )
 

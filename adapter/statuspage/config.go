@@ -18,8 +18,8 @@ type Config struct {
 	Sync Sync
 	// Purgatory holds events until their git data arrives. Without it the page has no git section.
 	Purgatory Purgatory
-	// Ready returns the reason for which the server cannot work. It is called at most once in 5 s,
-	// and only while the page is viewed. Without it the page does not show the readiness.
+	// Ready returns the reason for which the server cannot work. It is called for each view of the
+	// overview. Without it the page does not show the readiness.
 	Ready func(ctx context.Context) error
 	// Explain answers a question about an event, repository or relay with lines of text. The
 	// question has at most 1,000 bytes and may come from a stranger. At most 4 questions are

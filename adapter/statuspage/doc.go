@@ -9,7 +9,7 @@
 // no password, so serve it only to operators, for example on loopback. Below a path it needs an
 // [http.StripPrefix] and a trailing slash.
 //
-// Without viewers the page costs nothing. With viewers it costs one snapshot per second in all.
+// Without viewers the page costs nothing. Views of one second share a snapshot.
 // Text of strangers is escaped, reduced to one line of printable characters, and isolated in
 // direction.
 package statuspage

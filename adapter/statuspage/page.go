@@ -21,7 +21,6 @@ type Page struct {
 	cfg    Config
 	mux    *http.ServeMux
 	asking chan struct{} // a token for each question in progress
-	shared *shared
 
 	mu sync.Mutex
 	// guarded by mu
@@ -33,7 +32,7 @@ func New(cfg Config) (*Page, error) {
 	if cfg.Sync == nil {
 		return nil, errors.New("status page: Config.Sync is nil")
 	}
-	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), shared: newShared()}
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions)}
 	for name, v := range views {
 		if name == home {
 			name = "{$}"
@@ -112,6 +111,8 @@ type fragment struct {
 }
 
 func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
+	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	defer cancel()
 	data, err := v.data(p, ctx, p.snapshot(time.Now()), q)
 	f := fragment{status: http.StatusOK}
 	name := v.name

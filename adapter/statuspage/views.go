@@ -48,7 +48,7 @@ const (
 	rowsShown    = 50
 	maxParam     = 1000 // bytes
 	maxQuestions = 4    // under way
-	questionTime = 10 * time.Second
+	viewTime     = 10 * time.Second
 )
 
 // query returns the known parameters of a URL.
@@ -126,9 +126,7 @@ type notice struct{ Text, Href string }
 func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
 	d := overviewData{At: s.at, Status: s.sync, Git: s.git}
 	if p.cfg.Ready != nil {
-		if _, err := ask(ctx, p.shared, "ready", askTimeout, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, p.cfg.Ready(ctx)
-		}); err != nil {
+		if err := p.cfg.Ready(ctx); err != nil {
 			d.Ready = err.Error()
 		}
 	}
@@ -281,14 +279,8 @@ type repositoryRow struct {
 	Connected, Live, Missed, Lacks int
 }
 
-// Time that answers about repositories are cached.
-const (
-	holdList = 5 * time.Second
-	holdRepo = 10 * time.Second
-)
-
 func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any, error) {
-	all, err := ask(ctx, p.shared, "refs", holdList, p.cfg.Sync.RepoRefs)
+	all, err := p.cfg.Sync.RepoRefs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -304,9 +296,7 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 		}
 	}
 	refs, d.Paging = pageOf(refs, len(all), q)
-	rows, err := ask(ctx, p.shared, "outlines?"+q.Encode(), holdList, func(ctx context.Context) ([]relaysync.RepoStatus, error) {
-		return p.cfg.Sync.RepoSummaries(ctx, refs...)
-	})
+	rows, err := p.cfg.Sync.RepoSummaries(ctx, refs...)
 	if err != nil {
 		return nil, err
 	}
@@ -340,9 +330,7 @@ func (p *Page) repository(ctx context.Context, s *snapshot, q url.Values) (any, 
 		return nil, errUnknown
 	}
 	d := repositoryData{At: s.at, Asks: p.cfg.Explain != nil}
-	d.R, err = ask(ctx, p.shared, "repository?"+ref.String(), holdRepo, func(ctx context.Context) (relaysync.RepoStatus, error) {
-		return p.cfg.Sync.RepoStatus(ctx, ref)
-	})
+	d.R, err = p.cfg.Sync.RepoStatus(ctx, ref)
 	if err == nil && s.git != nil {
 		for _, e := range s.git.Waiting {
 			if slices.Contains(e.Repos, ref.String()) {
@@ -461,8 +449,6 @@ func (p *Page) explain(ctx context.Context, _ *snapshot, q url.Values) (any, err
 	default:
 		return nil, errBusy
 	}
-	ctx, cancel := context.WithTimeout(ctx, questionTime)
-	defer cancel()
 	var err error
 	if d.Answer, err = p.cfg.Explain(ctx, d.Question); err != nil {
 		d.Error = err.Error()
