@@ -2,6 +2,7 @@
 package gittest
 
 import (
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"os"
@@ -56,7 +57,7 @@ func Backend(t testing.TB, dir string) http.Handler {
 	require.NoError(t, err)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(&cgi.Handler{
-			Path: git, Args: []string{"http-backend"}, Dir: dir,
+			Path: git, Args: []string{"http-backend"}, Dir: dir, Stderr: io.Discard,
 			Env: []string{
 				"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 				"GIT_PROTOCOL=" + r.Header.Get("Git-Protocol"), "HOME=" + dir,

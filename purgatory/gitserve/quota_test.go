@@ -19,8 +19,8 @@ import (
 // Repositories of one owner, or of all owners together, could fill the disk. There was no limit.
 func TestRepositoriesHaveACeiling(t *testing.T) {
 	racetest.Amounts(t)
-	const mib = 1 << 20
-	for name, cfg := range map[string]gitserve.RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * mib}, "all": {MaxBytes: 4 * mib}} {
+	const unit = 1 << 18
+	for name, cfg := range map[string]gitserve.RepositoriesConfig{"owner": {MaxOwnerBytes: 4 * unit}, "all": {MaxBytes: 4 * unit}} {
 		t.Run(name, func(t *testing.T) {
 			want := map[string]string{"owner": refusedOwner, "all": refusedFull}[name]
 			r := rigWith(t, cfg, gitserve.Config{})
@@ -31,10 +31,10 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 				r.says(map[string]string{"refs/heads/main": tip})
 				return try(t, r.work, "push", "-f", url, "main")
 			}
-			out, err := push(r.repo(), random(t, 3*mib))
+			out, err := push(r.repo(), random(t, 3*unit))
 			require.NoError(t, err, out)
 			before := files(t, r.dir())
-			out, err = push(r.repo(), random(t, 2*mib))
+			out, err = push(r.repo(), random(t, 2*unit))
 			require.Error(t, err)
 			require.Contains(t, out, want)
 			require.Equal(t, before, files(t, r.dir()))
@@ -44,13 +44,13 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 			git(t, r.work, "reset", "-q", "--hard", "HEAD~2")
 			out, err = push(r.repo(), "what fits is taken")
 			require.NoError(t, err, out)
-			out, err = push(r.url+"/"+other.Npub()+"/x.git", "with 3 MiB of history")
+			out, err = push(r.url+"/"+other.Npub()+"/x.git", "with a large history")
 			require.Equal(t, name == "owner", err == nil, out)
 
 			// Removed data is free.
 			require.NoError(t, os.RemoveAll(filepath.Join(r.dir(), "objects", "pack")))
 			require.NoError(t, os.Mkdir(filepath.Join(r.dir(), "objects", "pack"), 0o700))
-			done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, mib, nothing)
+			done, err := r.repos.Reserve(t.Context(), owner.Ref("x"), false, unit, nothing)
 			require.NoError(t, err)
 			done()
 		})
@@ -60,11 +60,11 @@ func TestRepositoriesHaveACeiling(t *testing.T) {
 // Pull requests of other users counted for the owner, so they could make the owner's pushes fail.
 // They have a separate limit of the same size, and merged data counts for the owner.
 func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
-	const mib = 1 << 20
-	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * mib}, gitserve.Config{})
+	const unit = 1 << 18
+	r := rigWith(t, gitserve.RepositoriesConfig{MaxOwnerBytes: 4 * unit}, gitserve.Config{})
 	pull := func(n int) (string, error) {
 		git(t, r.work, "switch", "-q", "-C", "theirs", r.tip)
-		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 1500<<10))
+		tip, _ := r.file(t, fmt.Sprint("theirs", n), random(t, 375<<10))
 		r.tips[stranger(n)] = tip
 		return try(t, r.work, "push", r.repo(), "theirs:refs/nostr/"+stranger(n))
 	}
@@ -84,9 +84,9 @@ func TestPullRequestsLeaveTheOwnersRoom(t *testing.T) {
 		r.says(map[string]string{"refs/heads/main": tip})
 		return try(t, r.work, "push", "-f", r.repo(), "main")
 	}
-	out, err = push(3 * mib)
+	out, err = push(3 * unit)
 	require.NoError(t, err, out)
-	out, err = push(3 * mib)
+	out, err = push(3 * unit)
 	require.Error(t, err, "but no more than that")
 	require.Contains(t, out, refusedOwner)
 }

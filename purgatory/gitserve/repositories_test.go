@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,35 +113,6 @@ func TestTrapP2_InUse(t *testing.T) {
 	require.NoError(t, r.repos.Remove(t.Context(), ref))
 	resp, _ := r.do(t, "POST", "/"+owner.Npub()+"/x.git/"+uploadPack, "0000")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-}
-
-func TestLock(t *testing.T) {
-	r := newRepositories(t)
-	ref := owner.Ref("x")
-	require.NoError(t, r.Create(t.Context(), ref, nip34.SHA1))
-	var wg sync.WaitGroup
-	var inside, most atomic.Int64
-	for range 20 {
-		wg.Go(func() {
-			_, unlock, err := r.Lock(t.Context(), ref)
-			if err != nil {
-				return
-			}
-			most.Store(max(most.Load(), inside.Add(1)))
-			inside.Add(-1)
-			unlock()
-		})
-	}
-	wg.Wait()
-	require.Equal(t, int64(1), most.Load())
-	_, unlock, err := r.Lock(t.Context(), ref)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, _, err = r.Lock(ctx, ref)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	unlock()
-	require.Zero(t, r.InUse())
 }
 
 // Paths contain no text of users, and no two repositories share a path, for any case folding and
@@ -284,7 +253,7 @@ func TestRepositoryLeavesBeforeItsTurn(t *testing.T) {
 		_, text := r.do(t, "POST", "/"+owner.Npub()+"/x.git/git-receive-pack", r.allowed()+string(packOf()))
 		ended <- text
 	}()
-	require.Eventually(t, func() bool { return r.count(t, "waiting", "run", "push") == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.count(t, "waiting", "push", "run") == 1 }, 10*time.Second, time.Millisecond)
 	require.NoError(t, r.repos.Leave(t.Context(), owner.Ref("x")))
 	empty()
 	require.Contains(t, <-ended, "unpack no such repository: ")

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -569,35 +568,4 @@ func TestUploadsLeaveNothing(t *testing.T) {
 	require.NoError(t, later.Close())
 	require.Empty(t, r.has(t))
 	require.Equal(t, before, files(t, r.dir()))
-}
-
-// Clients who constantly push for unknown events do not delay authorized pushes, even to the same
-// repository.
-func TestHonestPushBesideUploads(t *testing.T) {
-	racetest.Amounts(t)
-	r := newRig(t, gitserve.Config{Client: byHeader})
-	bodies := r.strangers(t)
-	push := func() {
-		r.tip = r.commit(t, "next")
-		r.says(map[string]string{"refs/heads/main": r.tip})
-		out, err := r.pushAs(t, "alice", "main")
-		require.NoError(t, err, out)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	var done atomic.Int64
-	beside(t, "30 who upload", push, func() {
-		for i, body := range bodies {
-			wg.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					r.upload(ctx, body, i, 1000*i+n)
-					done.Add(1)
-				}
-			})
-		}
-		require.Eventually(t, func() bool { return done.Load() > 30 }, 20*time.Second, time.Millisecond)
-	})
-	t.Logf("%d uploads meanwhile", done.Load())
 }
