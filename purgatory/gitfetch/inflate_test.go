@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory"
 )
 
 // film returns a repository with a large blob.
@@ -94,24 +93,4 @@ func TestTakeDoesNotInflateDeltas(t *testing.T) {
 	require.Empty(t, leftovers(t, here))
 	git(t, here, "update-ref", "refs/heads/variants", tip.String())
 	git(t, here, "fsck", "--strict")
-}
-
-// Objects of the repository without a ref are copied within the limit.
-func TestCopyOfUnheldObjectsIsBounded(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		return // children have no file size limit
-	}
-	f := fetcher(t)
-	here, blob, base, data := film(t)
-	pack, tip := variants(t, blob, base, data, 20, 0)
-	from := indexed(t, here, pack)
-	packs, err := filepath.Glob(from + "/pack/*")
-	require.NoError(t, err)
-	for _, p := range packs {
-		require.NoError(t, os.Rename(p, filepath.Join(here, "objects", "pack", filepath.Base(p))))
-	}
-	before := onDisk(t, here)
-	_, err = f.Missing(t.Context(), here, []nip34.ObjectID{tip})
-	require.ErrorIs(t, err, purgatory.ErrLimit)
-	require.Equal(t, before, onDisk(t, here))
 }

@@ -50,34 +50,6 @@ func TestPromiseP34_OldValuesAreKept(t *testing.T) {
 	git(t, here, "cat-file", "-e", tips[2].String())
 }
 
-// Old values of a ref that was moved and then deleted were lost, because git deletes its reflog.
-func TestPromiseP34_MovedThenDeleted(t *testing.T) {
-	here := bare(t, nip34.SHA1)
-	f := fetcher(t)
-	tips := []nip34.ObjectID{history(t, here, "one", 1)[0], history(t, here, "two", 1)[0], history(t, here, "three", 1)[0]}
-	one, two, three := ref(t, "refs/heads/one"), ref(t, "refs/heads/two"), ref(t, "refs/heads/three")
-	git(t, here, "symbolic-ref", "HEAD", "refs/heads/three")
-	kept := func(when string) {
-		t.Helper()
-		git(t, here, "gc", "--quiet", "--prune=now")
-		for _, id := range tips {
-			git(t, here, "cat-file", "-e", id.String())
-		}
-		git(t, here, "fsck", "--strict")
-		require.Empty(t, leftovers(t, here), when)
-	}
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{
-		{Name: one, Old: tips[0], New: tips[2]}, {Name: two, Old: tips[1], New: tips[2]},
-	}, three))
-	kept("moved")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: one, Old: tips[2]}, {Name: two, Old: tips[2]}}, three))
-	kept("deleted")
-	// A conflicting ref is deleted first, with its reflog.
-	below := ref(t, "refs/heads/three/below")
-	require.NoError(t, f.UpdateRefs(t.Context(), here, []refplan.RefChange{{Name: three, Old: tips[2]}, {Name: below, New: tips[0]}}, below))
-	kept("in the way")
-}
-
 // killer returns a git that stops its transaction at a step and dies like by kill -9.
 func killer(t testing.TB, at string) string {
 	path := filepath.Join(t.TempDir(), "git")

@@ -15,26 +15,6 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
 
-// Objects of one repository are shared with another, and common objects stay.
-func TestShare(t *testing.T) {
-	from, to := bare(t, nip34.SHA1), bare(t, nip34.SHA1)
-	ids := history(t, from, "main", 5)
-	f := fetcher(t)
-	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[2:3]))
-	missing, err := f.Missing(t.Context(), to, ids)
-	require.NoError(t, err)
-	require.NotContains(t, missing, ids[2])
-	main := ref(t, "refs/heads/main")
-	require.NoError(t, f.UpdateRefs(t.Context(), to, []refplan.RefChange{{Name: main, New: ids[2]}}, main))
-	require.NoError(t, f.CopyObjects(t.Context(), from, to, ids[4:]))
-	complete(t, f, to, ids)
-	require.NoError(t, f.Cleanup(t.Context(), to))
-	git(t, to, "fsck", "--strict")
-	require.Empty(t, leftovers(t, to))
-	require.NoError(t, f.CopyObjects(t.Context(), to, from, []nip34.ObjectID{oid(t, "1234567890123456789012345678901234567890")}))
-	require.Empty(t, leftovers(t, from))
-}
-
 // onDisk returns the size of folders, each file counted once.
 func onDisk(t *testing.T, dirs ...string) (n int64) {
 	seen := make(map[uint64]bool)

@@ -159,30 +159,6 @@ func (p *player) asked() (out []string) {
 	return out
 }
 
-// If an event arrives during a request, its outcome Complete does not remove the repository. An
-// outcome of an older request does not remove a repository that was added again.
-func TestCompleteTooEarly(t *testing.T) {
-	p := play(t, config())
-	p.want(1, BySync, "a.example/x.git", "b.example/x.git")
-	p.wait(time.Second)
-	p.want(1, BySync, "a.example/x.git", "b.example/x.git")
-	p.answer(Complete)
-	require.Len(t, p.open, 1)
-	p.answer(Complete)
-	require.Zero(t, p.q.Len())
-	_, ok := p.q.NextWake()
-	require.False(t, ok)
-
-	p.want(1, BySync, "a.example/x.git")
-	p.wait(time.Second)
-	p.step(Whole{repoOf(1, 1)})
-	p.want(1, BySync, "a.example/x.git")
-	p.answer(Complete)
-	require.Equal(t, 1, p.q.Len())
-	p.step(Fetched{ID: 99, Outcome: Complete})
-	require.Equal(t, 1, p.q.Len())
-}
-
 // Above MaxDomains, the least recently used domains are removed.
 func TestBounds(t *testing.T) {
 	cfg := config()

@@ -2,12 +2,10 @@ package upload
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -154,42 +152,6 @@ func TestAnswersThatAreNone(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
-// The URL of the POST follows from the final URL of the GET, with its escaping.
-func TestBase(t *testing.T) {
-	for from, want := range map[string]string{
-		"https://a/b.git/info/refs?service=git-upload-pack": "https://a/b.git/git-upload-pack",
-		"https://a/%2Fx%20y/info/refs":                      "https://a/%2Fx%20y/git-upload-pack",
-		"https://a/info/refs":                               "https://a/git-upload-pack",
-		"https://a/login?next=/info/refs":                   "",
-	} {
-		u, err := url.Parse(from)
-		require.NoError(t, err)
-		s := &Server{}
-		err = s.setBase(u)
-		require.Equal(t, want == "", err != nil, from)
-		require.Equal(t, want, s.base)
-	}
-}
-
-func TestRequestsThatFail(t *testing.T) {
-	c, u, _ := answers(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.Discover(ended, u, &count{})
-	require.ErrorIs(t, err, context.Canceled)
-	s := &Server{Version: 2, base: u.String()}
-	require.ErrorIs(t, c.Fetch(ended, s, nil, nil, io.Discard, &count{}), context.Canceled)
-	require.ErrorIs(t, c.ListTips(ended, s, &count{}), context.Canceled)
-	s.base = "://"
-	require.Error(t, c.Fetch(t.Context(), s, nil, nil, io.Discard, &count{}))
-	asking, err := graspsync.ParseCloneURL(u.String() + "?a=b")
-	require.NoError(t, err)
-	_, err = c.Discover(t.Context(), asking, &count{})
-	require.ErrorIs(t, err, ErrProtocol)
-	long := graspsync.Printable(strings.Repeat("x", 2*graspsync.MaxText))
-	require.Len(t, long, graspsync.MaxText)
-}
 
 // A list of tips never causes a panic, and is limited.
 func FuzzTips(f *testing.F) {
