@@ -89,22 +89,6 @@ func TestExplain(t *testing.T) {
 	require.ErrorContains(t, err, "/nowhere.git")
 	require.Contains(t, explain(issue.ID).String(), "/nowhere.git")
 
-	// An unusable clone URL is named with the cause while its repository is held.
-	odd := alice.Hosted(nostr.Now(), "odd", "ws://"+r.addr)
-	odd.Tags = append(odd.Tags, nostr.Tag{"clone", "http://127.0.0.1:9/odd.git"})
-	alice.Sign(odd)
-	require.NoError(t, client.Publish(t.Context(), *odd))
-	require.NoError(t, client.Publish(t.Context(), *alice.State(nostr.Now(), "odd", map[string]string{"refs/heads/main": tip}, "main")))
-	require.Eventually(t, func() bool {
-		return strings.Contains(explain(alice.Npub()+"/odd").String(), "has to be pushed to this server")
-	}, time.Minute, 20*time.Millisecond)
-	x = explain(alice.Npub() + "/odd")
-	require.Contains(t, x.String(), "Left out: clone http://127.0.0.1:9/odd.git: unusable URL: port 9 is never dialed: below 1024 only 80 and 443 are.")
-	require.Len(t, x.Repository.LeftOut, 1)
-	dropped := r.server.Purgatory().Status().Dropped
-	require.EqualValues(t, 1, dropped["clones_unusable"])
-	require.Zero(t, dropped["clones"])
-
 	// A client that is too early is told that the announcement is valid and when to submit again.
 	early := alice.Issue(nostr.Now(), alice.Ref("repo"), "early")
 	err = client.Publish(t.Context(), *early)

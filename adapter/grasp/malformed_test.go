@@ -53,20 +53,3 @@ func TestCaseC14_RefusalNamesItsCause(t *testing.T) {
 		require.ErrorContains(t, refused[0], c.reason)
 	}
 }
-
-// A state with an unreadable ref deleted this ref. Tags that are not branches or tags are ignored.
-func TestCaseC14_NoRefDisappearsUnread(t *testing.T) {
-	r, work, commit := newRig(t)
-	owner := relaytest.NewKey("owner")
-	r.serve(work, commit, owner)
-	refs := func() string { return r.git(work, "ls-remote", owner.CloneURL("ws://"+r.addr, "repo")) }
-	before := refs()
-	require.Contains(t, before, "refs/heads/main")
-	refused := r.publish(owner.Event(nostr.Now()+1, 30618, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", "ref: refs/heads/main"}, nostr.Tag{"refs/heads/main"}))
-	require.Len(t, refused, 1)
-	require.Equal(t, before, refs())
-	require.Empty(t, r.publish(owner.Event(nostr.Now()+2, 30618, "", nostr.Tag{"d", "repo"}, nostr.Tag{"HEAD", "ref: refs/heads/unlisted"},
-		nostr.Tag{"refs/heads/main", commit, commit, "more"}, nostr.Tag{"refs/tags/v1^{}", "x"}, nostr.Tag{"refs/notes/commits", "x"},
-		nostr.Tag{"refs/pull/1/head"}, nostr.Tag{"refs/heads/sym", "ref: refs/heads/main"})))
-	require.Equal(t, before, refs())
-}
