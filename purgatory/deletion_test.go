@@ -13,7 +13,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/fetchtest"
 )
 
 // The repository of a held announcement is removed when the announcement is deleted or its NIP-40
@@ -34,25 +33,6 @@ func TestDeletedAnnouncement(t *testing.T) {
 		w.held(says(bob, now(), "main", 1))
 		wait(time.Second)
 		require.Empty(t, w.p.Announcements("r"))
-	})
-}
-
-// If a fetch is under way, the repository of a deleted announcement is removed after the fetch.
-func TestDeletedWhileFetched(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.git.Serve(clone("slow.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}, Delay: 5 * time.Minute})
-		a := announce(alice, now(), "slow.example/r.git")
-		w.held(a)
-		w.held(says(alice, now(), "main", 1))
-		wait(time.Minute)
-		require.Len(t, w.git.Calls(), 1)
-		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", a.ID})
-		w.relay.put(d)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(30 * time.Minute)
-		require.Empty(t, w.p.Held(nostrFilter{}))
-		require.False(t, w.relay.has(a))
-		require.False(t, w.git.Has(repoOf(alice)))
 	})
 }
 

@@ -16,41 +16,6 @@ import (
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
-// A newcomer waits for one turn of each of sixty keys with slow git servers: a minute at one of ten
-// slots.
-func TestFreshSlowServersKeepNobodyOut(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		strangers := 0
-		come := func(n int) {
-			for range n {
-				strangers++
-				mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", strangers))
-				at := fmt.Sprintf("slow.example:%d/r.git", 2000+strangers)
-				w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 10 * time.Minute})
-				w.held(announce(mallory, now(), at))
-				w.held(says(mallory, now(), "main", 100_000+strangers))
-			}
-		}
-		come(60)
-		wait(10 * time.Second)
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1)}})
-		w.held(announce(alice, now(), "good.example/r.git"))
-		first := says(alice, now(), "main", 1)
-		w.held(first)
-		wait(7 * time.Minute)
-		require.True(t, w.relay.has(first), "a newcomer waits for strangers")
-		require.Positive(t, w.p.Status().Dropped["gave_way"])
-
-		come(20)
-		wait(10 * time.Minute)
-		w.git.Serve(clone("good.example/r.git"), fetchtest.Server{Objects: []nip34.ObjectID{object(1), object(2)}})
-		second := says(alice, now(), "main", 2)
-		w.held(second)
-		wait(9 * time.Minute) // there are eighty keys
-		require.True(t, w.relay.has(second), "who is served waits for strangers")
-	})
-}
-
 // A pull request with 16 slow clone URLs does not delay other pull requests, even if it names their
 // servers as well. Slow pull requests to five repositories do not delay the owner's other
 // repositories. Before, both took hours.

@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 )
@@ -64,15 +62,7 @@ func TestPartialPush(t *testing.T) {
 		require.Equal(t, served, w.git.RefsOf(repoOf(alice)), "it has expired: what is served decides again")
 		require.Zero(t, w.p.Sizes()["pushed"])
 	})
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		young := partial(t, w)
-		d := alice.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", young.ID})
-		w.relay.put(d)
-		w.p.NotifyStored(eventtest.Of(d))
-		wait(time.Second)
-		require.Equal(t, served, w.git.RefsOf(repoOf(alice)), "it is deleted: what is served decides again")
-		require.Zero(t, w.p.Sizes()["pushed"])
-	}) // Whoever gets the lock after the push, before it is told that the push is over.
+	// Whoever gets the lock after the push, before it is told that the push is over.
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 		w.relay.put(announce(alice, now()-500))
 		w.git.Put(repoOf(alice))
@@ -92,22 +82,6 @@ func TestPartialPush(t *testing.T) {
 		wait(time.Second)
 		require.True(t, w.relay.has(old))
 		require.Equal(t, map[nip34.RefName]nip34.ObjectID{branch("main"): object(2)}, w.git.RefsOf(repoOf(alice)))
-	}) // What nobody has pushed is what the older state says, though the newer one would
-	// have it as it is.
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500), says(alice, now()-400, "main", 2))
-		w.git.Put(repoOf(alice), object(1))
-		w.pushRefs(repoOf(alice), map[nip34.RefName]nip34.ObjectID{branch("main"): object(2)})
-		w.held(says(alice, now(), "main", 2, "dev", 3))
-		w.p.Pushing(repoOf(dave), []nip34.RefName{branch("main")}) // an unknown repository
-		require.NotZero(t, w.p.Sizes()["pushed"])
-		middle := says(alice, now()-100, "main", 1)
-		w.held(middle)
-		wait(time.Second)
-		require.True(t, w.relay.has(middle))
-		require.Equal(t, object(1), w.git.RefsOf(repoOf(alice))[branch("main")])
-		wait(time.Hour)
-		require.Zero(t, w.p.Sizes()["pushed"])
 	})
 	// HEAD does not point to a branch that a push has deleted.
 	run(t, purgatory.Config{}, func(t *testing.T, w *world) {

@@ -50,45 +50,6 @@ func TestPullRequestToSeveral(t *testing.T) {
 			require.Equal(t, object(5), w.git.RefsOf(at(bob, "s"))[refOf(p)])
 		})
 	})
-	t.Run("never any data", func(t *testing.T) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"))
-			w.git.Serve(clone("a.example/r.git"), serving(5))
-			p := several(5, at(bob, "s"), at(alice, "r"))
-			w.held(p)
-			wait(3 * time.Hour)
-			require.True(t, w.relay.has(p))
-			require.Equal(t, object(5), w.git.RefsOf(at(alice, "r"))[refOf(p)])
-			require.Zero(t, w.p.Status().PullRequests, "its time is over")
-			require.Equal(t, uint64(1), w.p.Status().Released)
-			require.Zero(t, w.p.Status().Expired)
-			require.Zero(t, w.p.Sizes()["served"])
-		})
-	})
-	t.Run("a repository that fails", func(t *testing.T) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "r", "b.example/r.git"))
-			w.git.Put(at(alice, "r"), object(5))
-			w.git.Put(at(bob, "r"), object(5))
-			failures := 0
-			w.git.FailWith(func(op string) error {
-				if op == "align" && failures == 0 {
-					failures++
-					return errDisk
-				}
-				return nil
-			})
-			p := several(5, at(alice, "r"), at(bob, "r"))
-			w.held(p)
-			wait(500 * time.Millisecond)
-			require.True(t, w.relay.has(p))
-			require.Equal(t, 1, len(w.git.RefsOf(at(alice, "r")))+len(w.git.RefsOf(at(bob, "r"))))
-			wait(time.Minute)
-			require.Equal(t, object(5), w.git.RefsOf(at(alice, "r"))[refOf(p)])
-			require.Equal(t, object(5), w.git.RefsOf(at(bob, "r"))[refOf(p)])
-			require.Zero(t, w.p.Status().PullRequests)
-		})
-	})
 	t.Run("restart and deletion", func(t *testing.T) {
 		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
 			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"))
@@ -109,25 +70,6 @@ func TestPullRequestToSeveral(t *testing.T) {
 			require.Empty(t, w.git.RefsOf(at(alice, "r")))
 			require.Zero(t, w.p.Status().PullRequests)
 			require.Zero(t, w.p.Sizes()["served"])
-		})
-	})
-	t.Run("deleted everywhere", func(t *testing.T) {
-		run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-			w.relay.put(named(alice, "r", "a.example/r.git"), named(bob, "s", "b.example/s.git"), named(carol, "t", "c.example/t.git"))
-			w.git.Serve(clone("a.example/r.git"), serving(5))
-			w.git.Serve(clone("b.example/s.git"), serving(5))
-			p := several(5, at(alice, "r"), at(bob, "s"), at(carol, "t"))
-			w.held(p)
-			wait(time.Second)
-			require.Len(t, w.git.RefsOf(at(alice, "r")), 1)
-			require.Len(t, w.git.RefsOf(at(bob, "s")), 1)
-			d := carol.Event(now(), graspsync.KindDeletion, "", nostrTag{"e", p.ID})
-			w.relay.put(d)
-			w.relay.remove(p.ID)
-			w.p.NotifyStored(eventtest.Of(d))
-			wait(time.Second)
-			require.Empty(t, w.git.RefsOf(at(alice, "r")))
-			require.Empty(t, w.git.RefsOf(at(bob, "s")))
 		})
 	})
 }

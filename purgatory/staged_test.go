@@ -146,25 +146,6 @@ func TestStagedDataAfterARestart(t *testing.T) {
 	})
 }
 
-// A pull request to several repositories: the data is imported where it was pushed, and copied to
-// the others with the same identifier.
-func TestStagedDataOfAPullRequestToSeveral(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(alice, now()-500), announce(bob, now()-500))
-		w.git.Put(repoOf(alice))
-		w.git.Put(repoOf(bob))
-		p := carol.Event(now(), graspsync.KindPullRequest, "", nostrTag{"c", object(2).String()},
-			nostrTag{"a", repoOf(alice).String()}, nostrTag{"a", repoOf(bob).String()})
-		w.git.Stage(repoOf(bob), idOf(p), object(2), object(2))
-		w.held(p)
-		wait(3 * time.Second) // locks may collide, and the releases are repeated
-		require.True(t, w.relay.has(p))
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(alice))[refOf(p)])
-		require.Equal(t, object(2), w.git.RefsOf(repoOf(bob))[refOf(p)])
-		require.Zero(t, w.p.Status().PullRequests)
-	})
-}
-
 // lateRepos makes alice's release read bob's repository before bob's release starts, and end after
 // bob's release has ended.
 type lateRepos struct {

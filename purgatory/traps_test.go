@@ -101,33 +101,6 @@ func TestTrapP4_Replacements(t *testing.T) {
 	})
 }
 
-// After a restart, the data of all held events is fetched, and repositories are recreated for
-// pushes.
-func TestTrapP7_EverythingIsHunted(t *testing.T) {
-	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-		w.relay.put(announce(bob, now()-500, "b.example/r.git"))
-		w.held(announce(alice, now(), "a.example/r.git"))
-		w.held(says(alice, now(), "main", 1))
-		w.held(announce(carol, now()))
-		w.held(pull(carol, repoOf(bob), 7, graspsync.KindPullRequest))
-		w.held(pull(carol, repoOf(bob), 8, graspsync.KindPullRequestUpdate))
-		w.stop()
-		_, err := w.git.Retire(t.Context(), repoOf(carol), 0)
-		require.NoError(t, err)
-		before := len(w.git.Calls())
-		w.start()
-		wait(time.Second)
-		require.True(t, w.git.Has(repoOf(carol)))
-		want := make(map[nip34.ObjectID]bool)
-		for _, c := range w.git.Calls()[before:] {
-			for _, id := range c.Want {
-				want[id] = true
-			}
-		}
-		require.Equal(t, map[nip34.ObjectID]bool{object(1): true, object(7): true, object(8): true}, want)
-	})
-}
-
 // A pull request update is held, fetched for, released, staged and expired like a pull request.
 func TestTrapP8_Updates(t *testing.T) {
 	for _, kind := range []int{graspsync.KindPullRequest, graspsync.KindPullRequestUpdate} {
