@@ -88,8 +88,6 @@ type options struct {
 	logLevel       slog.Level
 	admins         []graspsync.PubKey
 	rules          string
-	once           bool
-	onceWait       time.Duration
 	reload         <-chan os.Signal // signals to read -rules again; not a flag
 	debug          bool
 	version        bool
@@ -119,17 +117,6 @@ func main() {
 	adopt(log)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if opt.once {
-		complete, err := once(ctx, opt, log, os.Stdout)
-		if err != nil {
-			log.Error("graspserver ended", "error", err)
-		}
-		if !complete {
-			stop()
-			os.Exit(1)
-		}
-		return
-	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	opt.reload = hangups
@@ -235,8 +222,6 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.BoolVar(&opt.version, "version", false, "print the version and exit")
 	fs.Func("admin", "`npub` or hex key that may send commands (repeat, or separate by commas)", owners(&opt.admins))
 	fs.StringVar(&opt.rules, "rules", "", "`file` of rules, read again on SIGHUP")
-	fs.BoolVar(&opt.once, "once", false, "sync, print a report and exit, with 0 if complete, otherwise 1")
-	fs.Var(positive(&opt.onceWait, 2*time.Minute, parseDuration), "once-wait", "with -once, `time` to wait for git data without progress")
 	if slices.ContainsFunc(args, isSecret) {
 		return opt, errSecret
 	}

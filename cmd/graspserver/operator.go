@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,6 +150,3 @@ func owners(to *[]graspsync.PubKey) func(string) error {
 		return k, nil
 	})
 }
-
-// named returns s, or "-" if s is empty.
-func named(s string) string { return cmp.Or(s, "-") }

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"flag"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,7 +121,4 @@ func TestReload(t *testing.T) {
 	hangups <- syscall.SIGHUP
 	eventually(t, "left", func() bool { return !strings.Contains(get(t, "http://"+addr+"/status.json"), `"bootstrap": true`) })
 	hangups <- syscall.SIGHUP
-
-	_, err := once(t.Context(), options{data: t.TempDir(), rules: "/none", domain: addr}, slog.New(slog.DiscardHandler), &bytes.Buffer{})
-	require.ErrorContains(t, err, "-rules")
 }

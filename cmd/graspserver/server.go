@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
 	"github.com/fiatjaf/khatru"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ import (
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/internal/front"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -95,6 +97,32 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		started(listener.Addr())
 	}
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
+}
+
+// databaseRoom is the number of free bytes that are required to open the database. Badger maps a
+// sparse file of this size for its newest events. A write to a block that the full disk cannot
+// provide would end the process by a signal.
+const databaseRoom = 128 << 20
+
+// openDatabase opens the event database in the data folder.
+func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
+	free, err := disk.Free(opt.data)
+	if err == nil && free < databaseRoom {
+		err = fmt.Errorf("no room on the disk: %d MiB are free at %s, %d MiB are needed", free>>20, opt.data, databaseRoom>>20)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	db := &eventbadger.BadgerBackend{
+		Path: filepath.Join(opt.data, "events"),
+		BadgerOptionsModifier: func(o badger.Options) badger.Options {
+			return o.WithLogger(nil).WithSyncWrites(true)
+		},
+	}
+	if err := db.Init(); err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	return db, nil
 }
 
 // newServer makes a khatru relay into a GRASP server.
