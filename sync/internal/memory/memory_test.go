@@ -218,41 +218,6 @@ func TestSaveHealthIsDurable(t *testing.T) {
 	})
 }
 
-func TestStoreThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newNotebook()
-		dropped := make(map[string]int)
-		m, _, stop := running(t, store, Config{
-			MaxQueue: 5, MaxValue: 100, Dropped: func(reason string, n int) { dropped[reason] += n },
-		})
-		defer stop()
-		full := errors.New("no space left on device")
-		store.fail(full)
-		now := time.Now().UTC()
-		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 1), health.Record{LastAttempt: now})), full)
-		m.Kept(Kept{Relay: relay(t, 1), Mark: now, Items: []uint64{1}})
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		require.Zero(t, store.count())
-		store.fail(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, 3, store.count(), "all of it was written later")
-
-		m.Kept(Kept{Relay: relay(t, 2), Mark: now, Items: make([]uint64, 100)})
-		require.ErrorIs(t, m.Flush(t.Context()), writebehind.ErrTooLong)
-		require.Equal(t, map[string]int{"memory_size": 1}, dropped)
-		for i := range 7 {
-			m.Facts(relay(t, i), relaylimits.Facts{})
-		}
-		require.Equal(t, 2, dropped["memory_queue"])
-		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), writebehind.ErrFull)
-		require.NoError(t, m.Flush(t.Context()))
-		store.fail(state.ErrFull)
-		require.ErrorIs(t, m.SaveHealth(t.Context(), of(relay(t, 8), health.Record{})), state.ErrFull)
-	})
-}
-
 // After any interruption and any failed writes, the loaded mark is a time at which exactly the
 // loaded items were confirmed.
 func TestMarkNeverMeetsOtherItems(t *testing.T) {

@@ -1,7 +1,6 @@
 package negentropy
 
 import (
-	"math"
 	"slices"
 	"testing"
 
@@ -33,47 +32,6 @@ func numbered(n int, at func(int) uint64) []Item {
 		items[i].ID = [32]byte{0: 0xaa, 30: byte(i >> 8), 31: byte(i)}
 	}
 	return items
-}
-
-func TestDifferenceOfOddSets(t *testing.T) {
-	always := func(at uint64) func(int) uint64 { return func(int) uint64 { return at } }
-	r := newRand(1)
-	var random []Item
-	for range 5000 {
-		random = append(random, Item{1_700_000_000, randomID(r)})
-	}
-	zero, top := numbered(700, always(0)), numbered(700, always(math.MaxUint64-1))
-	half := numbered(700, always(1<<63))
-	span := numbered(700, func(i int) uint64 { return uint64(i) * (math.MaxUint64 / 701) })
-	zeroID := []Item{{}, {CreatedAt: 1}}
-
-	tests := []struct {
-		name         string
-		ours, theirs []Item
-	}{
-		{"both empty", nil, nil},
-		{"ours empty", nil, random},
-		{"theirs empty", random, nil},
-		{"the same", random, random},
-		{"one second", random[:4000], random[1000:]},
-		{"one second, one missing", append(slices.Clone(random[:2500]), random[2501:]...), random},
-		{"long common prefixes", numbered(900, always(5)), numbered(1000, always(5))[50:]},
-		{"created_at 0", zero[:500], zero[100:]},
-		{"created_at 2^63", half[:500], half[100:]},
-		{"the last created_at", top[:500], top[100:]},
-		{"all of time", span[:500], span[100:]},
-		{"0 against 2^63", zero[:100], half[600:]},
-		{"an id of zeros at 0", zeroID[:1], zeroID[1:]},
-		{"everything twice", slices.Repeat(random[:900], 2), slices.Repeat(random[300:1200], 2)},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, frame := range []int{-1, 0, minFrame} {
-				l := Limits{FrameSize: frame, MaxRounds: 1000}
-				requireExact(t, tt.ours, tt.theirs, l, ourPeer(NewSet(tt.theirs), frame))
-			}
-		})
-	}
 }
 
 // Another implementation began each reconciliation with an empty local set, so that every sync

@@ -32,24 +32,6 @@ func requireTruthful(t *testing.T, s *Set, msg []byte) {
 	}
 }
 
-// A full frame ends with the fingerprint of exactly the omitted items. A wrong fingerprint would
-// only cost rounds, which no other test would detect.
-func TestFramesTellTheTruth(t *testing.T) {
-	for seed := range uint64(25) {
-		r := newRand(seed)
-		a, b := randomPair(r, 4000)
-		ours, theirs := NewSet(a), NewSet(b)
-		s := NewSession(ours, Limits{FrameSize: minFrame, MaxRounds: 1000})
-		_, err := reconcile(s, func(msg []byte) ([]byte, error) {
-			requireTruthful(t, ours, msg)
-			reply, err := Answer(theirs, msg, minFrame)
-			requireTruthful(t, theirs, reply)
-			return reply, err
-		})
-		require.NoError(t, err)
-	}
-}
-
 // The same for lists, with frames of any size.
 func TestFrameHoldsWithLists(t *testing.T) {
 	s := NewSet(numbered(1000, func(int) uint64 { return 1 << 63 }))

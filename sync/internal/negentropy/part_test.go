@@ -2,7 +2,6 @@ package negentropy
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,30 +45,6 @@ func TestBetweenAgainstNaive(t *testing.T) {
 			mid := part.Time(part.Len() / 2)
 			require.Equal(t, NewSet(between(items, max(since, mid), until)).ids, part.Between(mid, until).ids)
 		}
-	}
-}
-
-func TestPartsReconcile(t *testing.T) {
-	for seed := range uint64(100) {
-		r := newRand(seed)
-		ours, theirs := randomPair(r, 1_000)
-		since := 1_700_000_000 + r.Uint64N(1_000)
-		until := since + r.Uint64N(2_000)
-		s := NewSession(NewSet(ours).Between(since, until), Limits{})
-		_, err := reconcile(s, ourPeer(NewSet(theirs).Between(since, until), 0))
-		require.NoError(t, err)
-		a, b := between(ours, since, until), between(theirs, since, until)
-		require.Equal(t, without(b, a), nilIfEmpty(sortIDs(s.Need())))
-		require.Equal(t, NewSet(b).Len(), s.TheirLen())
-		oldest, shared := uint64(math.MaxUint64), false
-		for _, it := range a {
-			if slices.Contains(b, it) {
-				oldest, shared = min(oldest, it.CreatedAt), true
-			}
-		}
-		at, ok := s.OldestShared()
-		require.Equal(t, shared, ok)
-		require.True(t, !ok || at == oldest)
 	}
 }
 

@@ -78,30 +78,3 @@ func TestMaxIDs(t *testing.T) {
 		})
 	}
 }
-
-// A peer that repeats itself in every round is counted once, and memory does not grow.
-func TestRepeatedRounds(t *testing.T) {
-	items := numbered(1000, func(i int) uint64 { return uint64(i) })
-	s := opened(t, items, Limits{})
-	// Every second item is missing at the peer. A difference follows so that the session continues.
-	var msg []byte
-	msg = append(msg, version)
-	for i := range 400 {
-		mode := byte(i % 2 * int(modeIDs))
-		msg = append(msg, 2, 0, mode)
-		if mode == byte(modeIDs) {
-			msg = append(msg, 0)
-		}
-	}
-	msg = append(append(msg, 0, 0, byte(modeFingerprint)), make([]byte, 16)...)
-	for range 63 {
-		_, done, err := s.Step(msg)
-		require.NoError(t, err)
-		require.False(t, done)
-		require.LessOrEqual(t, len(s.have.spans), s.set.Len()+2)
-	}
-	have := s.Have()
-	require.Len(t, have, 200)
-	require.Equal(t, items[1].ID, have[0])
-	require.Equal(t, items[399].ID, have[199])
-}

@@ -2,9 +2,7 @@ package pending_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -73,88 +71,4 @@ func TestRelayHostsShare(t *testing.T) {
 		r.Forget(id(i))
 	}
 	require.LessOrEqual(t, r.Len(), 30)
-}
-
-// An event without room is judged again in turn. If only the id is left, it is requested after an
-// hour.
-func TestWithoutRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := index(100, 2)
-		for i := range 3 {
-			n := note(t, i, 1)
-			n.Later = true
-			r.Add(n)
-			time.Sleep(time.Second)
-		}
-		require.Equal(t, pending.Held{Later: 2}, r.Held())
-		time.Sleep(time.Minute)
-		turn, _ := r.InTurn(1, time.Now(), time.Time{}, time.Time{})
-		require.Equal(t, id(1), turn[0].ID)
-		time.Sleep(time.Second)
-		turn, next := r.InTurn(2, time.Now(), time.Time{}, time.Time{})
-		require.Equal(t, id(2), turn[0].ID)
-		require.Len(t, turn, 1)
-		require.Equal(t, time.Now().Add(59*time.Second), next)
-		turn, _ = r.InTurn(2, time.Now(), time.Now().Add(-time.Second/2), time.Time{})
-		require.Equal(t, id(1), turn[0].ID, "there may be room")
-		ask, _, any := r.Overdue(10)
-		require.True(t, any)
-		require.Empty(t, ask)
-		time.Sleep(2 * time.Hour)
-		require.False(t, r.Has(id(0)))
-		ask, _, _ = r.Overdue(10)
-		require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 1): {id(0)}}, ask)
-		ask, _, _ = r.Overdue(10)
-		require.Empty(t, ask)
-	})
-}
-
-// Ids survive a restart with all their data. A damaged chunk is skipped.
-func TestRestart(t *testing.T) {
-	r := index(1_000, 10)
-	on := graspsync.OnEvent(id(999))
-	for i := range 500 {
-		n := note(t, i, i%3, on, graspsync.OnEvent(id(600+i)))
-		n.Accepted, n.Later = i%2 == 0, i == 7
-		r.Add(n)
-	}
-	r.Want(note(t, 8, 2))
-	n := note(t, 9, 2)
-	n.Unsaved, n.Due = true, time.Now()
-	r.Add(n)
-	before := r.Export()
-	r.Add(note(t, 500, 1))
-	changed := 0
-	for i, c := range r.Export() {
-		if !slices.Equal(c, before[i]) {
-			changed++
-		}
-	}
-	require.Equal(t, 1, changed, "chunks that are written for one id")
-	next := index(1_000, 10)
-	d, err := next.Restore(r.Export())
-	require.NoError(t, err)
-	require.Zero(t, d)
-	for i := range 501 {
-		a, _ := r.Look(id(i))
-		b, known := next.Look(id(i))
-		require.True(t, known)
-		a.Whole, a.Later = nil, false
-		if i == 7 || i == 9 {
-			a.Seen, b.Seen = time.Time{}, time.Time{} // it is due now
-		}
-		require.Equal(t, a, b)
-		require.Equal(t, r.Dependencies(id(i)), next.Dependencies(id(i)))
-	}
-	require.Equal(t, map[graspsync.RelayURL][]graspsync.EventID{relay(t, 2): {id(8)}}, next.Wanted())
-
-	chunk := slices.MaxFunc(before, func(a, b []byte) int { return len(a) - len(b) })
-	for n := range chunk {
-		some := index(1_000, 10)
-		_, err := some.Restore([][]byte{chunk[:n], nil, {1, 2}})
-		require.Error(t, err, "the last one")
-		flipped := slices.Clone(chunk)
-		flipped[n] ^= 0xff
-		_, _ = some.Restore([][]byte{flipped})
-	}
 }

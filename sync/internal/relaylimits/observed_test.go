@@ -8,43 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Facts narrow the declared limits until they expire, never below the minimum of every relay.
-func TestNarrowedByWhatWasLearned(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	said := Requests{MaxMessage: 65_536, MaxFilters: 20, MaxSubscriptions: 10}
-	for _, c := range []struct {
-		kind  Kind
-		value int
-		want  func(l *Limits)
-	}{
-		{MaxMessage, 1_023, func(l *Limits) { l.MaxMessage = 1_024 }},
-		{MaxMessage, 1_025, func(l *Limits) { l.MaxMessage = 1_025 }},
-		{MaxMessage, 70_000, func(*Limits) {}},
-		{MaxFilters, 1, func(l *Limits) { l.MaxFilters = 1 }},
-		{MaxFilters, 21, func(*Limits) {}},
-		{MaxSubscriptions, 1, func(l *Limits) { l.MaxSubscriptions = 2 }},
-		{MaxSubscriptions, 3, func(l *Limits) { l.MaxSubscriptions = 3 }},
-		{MaxValues, 1, func(l *Limits) { l.MaxValues = 1 }},
-		{MaxRetained, 100_000, func(l *Limits) { l.MaxRetained, l.MaxMessage = 100_000, 25_000 }},
-		{MaxRetained, 1_000, func(l *Limits) { l.MaxRetained, l.MaxMessage = 1_000, 1_024 }},
-		{NeedsKinds, 1, func(l *Limits) { l.NeedsKinds = true }},
-		{NoNegentropy, 1, func(l *Limits) { l.NoNegentropy = true }},
-		{NoNotes, 1, func(l *Limits) { l.NoNotes = true }},
-		{NoLimitZero, 1, func(l *Limits) { l.NoLimitZero, l.MaxMessage = true, 65_536-20*9 }},
-		{NegentropyMax, 7, func(l *Limits) { l.NegentropyMax = 7 }},
-		{Pace, 1_500, func(l *Limits) { l.Pace = 1_500 * time.Millisecond }},
-		{PageSize, 1_500, func(*Limits) {}},
-	} {
-		var o Observed
-		o.Learn(c.kind, c.value, now.Add(time.Hour))
-		require.Empty(t, o.Aside(now))
-		want := Limits{Requests: said}
-		c.want(&want)
-		require.Equal(t, want, o.Effective(said, now), c.kind.String())
-		require.Equal(t, Limits{Requests: said}, o.Effective(said, now.Add(time.Hour)), "it is believed no more")
-	}
-}
-
 // Checks which cuts count against the size of requests, for random histories.
 func TestCutsAgainstTheirTwin(t *testing.T) {
 	believedOnes := 0
