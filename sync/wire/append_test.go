@@ -2,12 +2,10 @@ package wire_test
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/nbd-wtf/go-nostr/nip77"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -81,34 +79,5 @@ func TestAppendRefuses(t *testing.T) {
 		got, err := wire.Append([]byte("before"), request)
 		assert.ErrorIs(t, err, wire.ErrRequest, name)
 		assert.Equal(t, "before", string(got), name)
-	}
-}
-
-// What we write, go-nostr (and so khatru) reads as it was meant.
-func TestAppendIsReadByOthers(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	parser := nostr.NewMessageParser()
-	for range 300 {
-		f := nostr.Filter{
-			IDs: []string{randomHex(r, 64)}, Kinds: []int{1617}, Until: stamp(9), Limit: 3,
-			Tags: nostr.TagMap{"a": {randomText(r, 20), "\u2028"}, "q": {"x"}},
-		}
-		frame, err := wire.Append(nil, wire.Request{Type: wire.TypeReq, Sub: "7", Filters: []nostr.Filter{f, f}})
-		require.NoError(t, err)
-		envelope, err := parser.ParseMessage(string(frame))
-		require.NoError(t, err)
-		require.Equal(t, &nostr.ReqEnvelope{SubscriptionID: "7", Filters: nostr.Filters{f, f}}, envelope)
-
-		frame, err = wire.Append(nil, wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{f}, Payload: []byte{0x61, 1}})
-		require.NoError(t, err)
-		require.Equal(t, &nip77.OpenEnvelope{SubscriptionID: "n", Filter: f, Message: "6101"}, nip77.ParseNegMessage(string(frame)))
-
-		ev := randomEvent(r)
-		ev.ID, ev.PubKey, ev.Sig = randomHex(r, 64), randomHex(r, 64), randomHex(r, 128)
-		frame, err = wire.Append(nil, wire.Request{Type: wire.TypePublish, Event: &ev})
-		require.NoError(t, err)
-		envelope, err = parser.ParseMessage(string(frame))
-		require.NoError(t, err)
-		require.Equal(t, &nostr.EventEnvelope{Event: ev}, envelope)
 	}
 }

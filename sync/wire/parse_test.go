@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -137,26 +136,4 @@ func TestField23_ShortAndOddFrames(t *testing.T) {
 			assert.ErrorIs(t, err, wire.ErrMalformed, "%s", frame[:end])
 		}
 	}
-}
-
-func TestParseDepth(t *testing.T) {
-	nested := func(n int) []byte { // the message is one of n levels
-		return fmt.Appendf(nil, `["EOSE","1",0,%s%s]`, strings.Repeat("[", n-1), strings.Repeat("]", n-1))
-	}
-	_, err := wire.Parse(nested(8))
-	assert.NoError(t, err)
-	_, err = wire.Parse(nested(9))
-	assert.ErrorIs(t, err, wire.ErrMalformed)
-	objects := []byte(`["EOSE","1",0,` + strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat("}", 9) + `]`)
-	_, err = wire.Parse(objects)
-	assert.ErrorIs(t, err, wire.ErrMalformed)
-
-	_, err = wire.ParseWithin(wire.Limits{Depth: 3}, []byte(sample()))
-	assert.ErrorIs(t, err, wire.ErrMalformed, "an event needs 4 levels")
-	_, err = wire.ParseWithin(wire.Limits{Depth: 4}, []byte(sample()))
-	assert.NoError(t, err)
-
-	// However deep a caller allows, a stack of a million frames is not built.
-	_, err = wire.ParseWithin(wire.Limits{Depth: 1 << 40}, nested(1<<20))
-	assert.ErrorIs(t, err, wire.ErrMalformed)
 }
