@@ -197,7 +197,6 @@ const (
 	opContinuation = 0
 	opText         = 1
 	opBinary       = 2
-	opClose        = 8
 	opPing         = 9
 	opPong         = 10
 	fin            = 0x80

@@ -142,20 +142,6 @@ func TestHostileProtocolErrors(t *testing.T) {
 	}
 }
 
-func TestClosedByTheRelay(t *testing.T) {
-	u := rawServer(t, func(p peer) {
-		_ = p.frame(fin|opText, `["NOTICE","the last words"]`)
-		_ = p.frame(fin|opClose, "\x03\xf0going \x1b[1maway")
-		p.wait()
-	})
-	c := dial(t, newTransport(t), u)
-	assert.Equal(t, "the last words", receive(t, c).Text, "what came before the end is delivered")
-	err := receiveError(t, c)
-	assert.ErrorContains(t, err, "closed by the relay")
-	assert.ErrorContains(t, err, "StatusPolicyViolation")
-	assert.NotContains(t, err.Error(), "\x1b")
-}
-
 func TestMalformedAreDroppedAndCounted(t *testing.T) {
 	u := rawServer(t, func(p peer) {
 		for i := range 5 { // never three in a row
@@ -217,18 +203,6 @@ func TestHostileDrip(t *testing.T) {
 			// At a byte per millisecond, no 16 KiB come within the 150 ms.
 			assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t, quick), u)), "silent")
 		})
-	}
-}
-
-// Pings cost work and never reach Receive.
-func TestHostilePingFlood(t *testing.T) {
-	for _, op := range []byte{opPing, opPong} {
-		u := rawServer(t, func(p peer) {
-			go p.wait() // read our pongs
-			for p.frame(fin|op, "x") == nil {
-			}
-		})
-		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "pings without end")
 	}
 }
 
@@ -359,4 +333,16 @@ func TestUnknownLabels(t *testing.T) {
 		receiveError(t, dial(t, transport, u))
 		assert.Equal(t, uint64(101), transport.Stats().Unknown)
 	})
+}
+
+// Pings cost work and never reach Receive.
+func TestHostilePingFlood(t *testing.T) {
+	for _, op := range []byte{opPing, opPong} {
+		u := rawServer(t, func(p peer) {
+			go p.wait() // read our pongs
+			for p.frame(fin|op, "x") == nil {
+			}
+		})
+		assert.ErrorContains(t, receiveError(t, dial(t, newTransport(t), u)), "pings without end")
+	}
 }

@@ -75,28 +75,6 @@ func TestBusyOwnerIsNotCutOff(t *testing.T) {
 	require.NoError(t, c.Send(testContext(t), closeRequest))
 }
 
-// A large message over a slow link takes longer than the relay has to answer a
-// ping, and the answer can only come after it.
-func TestSlowMessageIsASignOfLife(t *testing.T) {
-	const parts = 20
-	u := rawServer(t, func(p peer) {
-		text := `["NEG-MSG","n","` + strings.Repeat("00", parts*20<<9) + `"]`
-		_, _ = p.Write(header(fin|opText, uint64(len(text))))
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for ; len(text) > 20<<10; text = text[20<<10:] { // 400 ms in all
-			_ = p.frame2(text[:20<<10])
-			<-tick.C
-		}
-		_ = p.frame2(text)
-		p.wait()
-	})
-	transport := newTransport(t, func(c *wstransport.Config) {
-		c.Fixed().PingInterval, c.Fixed().PingTimeout = 50*time.Millisecond, 200*time.Millisecond
-	})
-	assert.Len(t, receive(t, dial(t, transport, u)).Payload, parts*20<<9)
-}
-
 // Pings and pongs go beneath the websocket library: they must never end up inside
 // a message, nor messages inside each other.
 func TestControlFramesDoNotMixWithMessages(t *testing.T) {

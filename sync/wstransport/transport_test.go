@@ -3,7 +3,6 @@ package wstransport_test
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -129,19 +128,6 @@ func TestDialFollowsNoRedirect(t *testing.T) {
 	assert.Empty(t, reached)
 }
 
-func TestDialStatus(t *testing.T) {
-	u := httpServer(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "300")
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = io.WriteString(w, strings.Repeat("go away ", 1000))
-	})
-	_, err := newTransport(t).Dial(testContext(t), u)
-	var status *wstransport.StatusError
-	require.ErrorAs(t, err, &status)
-	assert.Equal(t, wstransport.StatusError{Status: 429, RetryAfter: 5 * time.Minute}, *status)
-	assert.Less(t, len(err.Error()), 400)
-}
-
 // A relay that takes the connection and never answers.
 func TestDialNeverAnswered(t *testing.T) {
 	release := make(chan struct{})
@@ -190,23 +176,4 @@ func TestTLS(t *testing.T) {
 	}), u)
 	assert.Equal(t, "over TLS", receive(t, c).Text)
 	require.Eventually(t, func() bool { return c.Info().Name == "over TLS" }, patience, time.Millisecond)
-}
-
-// A host that is no relay sees one connection per attempt, not a second one for
-// its NIP-11 document.
-func TestNoInfoFromWhatIsNoRelay(t *testing.T) {
-	var mu sync.Mutex
-	paths := []string{}
-	u := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		paths = append(paths, r.Header.Get("Accept"))
-		http.NotFound(w, r)
-	})
-	_, err := newTransport(t).Dial(testContext(t), u)
-	var status *wstransport.StatusError
-	assert.True(t, errors.As(err, &status) && status.Status == 404)
-	mu.Lock()
-	defer mu.Unlock()
-	assert.Equal(t, []string{""}, paths)
 }
