@@ -3,7 +3,6 @@ package relaytest_test
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -36,30 +35,6 @@ func TestStoredEventsNewestFirst(t *testing.T) {
 		a, b := got[i], got[i+1]
 		ordered := a.CreatedAt > b.CreatedAt || a.CreatedAt == b.CreatedAt && a.ID < b.ID
 		assert.True(t, ordered, "%d", i)
-	}
-}
-
-func TestSinceUntilInclusiveAndLimit(t *testing.T) {
-	r := relay(relaytest.Behavior{})
-	r.Publish(notes(alice, 1, 9)...)
-	for _, test := range []struct {
-		name string
-		f    nostr.Filter
-		want []string
-	}{
-		{"since", nostr.Filter{Since: ts(8)}, []string{"s1 9", "s1 8", "s1 EOSE"}},
-		{"until", nostr.Filter{Until: ts(2)}, []string{"s1 2", "s1 1", "s1 EOSE"}},
-		{"both", nostr.Filter{Since: ts(4), Until: ts(4)}, []string{"s1 4", "s1 EOSE"}},
-		{"limit", limit(2), []string{"s1 9", "s1 8", "s1 EOSE"}},
-		{"limit 0", limit(0), []string{"s1 EOSE"}},
-		{"empty list", nostr.Filter{Kinds: []int{}}, []string{"s1 EOSE"}},
-		{"ids", nostr.Filter{IDs: []string{alice.Event(3, 1, "3").ID}}, []string{"s1 3", "s1 EOSE"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := connect(t, r)
-			c.req(test.f)
-			assert.Equal(t, test.want, c.script(len(test.want)))
-		})
 	}
 }
 
@@ -141,50 +116,4 @@ func TestDeletion(t *testing.T) {
 	r.Remove(issue.ID, "unknown")
 	assert.Len(t, r.Events(), 2)
 	assert.Equal(t, 1, r.Publish(issue), "what is merely lost may come back")
-}
-
-func TestInspection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		info := wire.Info{Name: "a", NIPs: []int{1, 77}, MaxMessageLength: 1000}
-		r := relay(relaytest.Behavior{Info: info})
-		r.Publish(notes(alice, 1, 2)...)
-		start := time.Now()
-		one, two := connect(t, r), connect(t, r)
-		assert.Equal(t, info, one.Info())
-		one.Info().NIPs[0] = 99
-		assert.Equal(t, info, one.Info())
-		time.Sleep(time.Second)
-		mine := nostr.Filter{Kinds: []int{1}}
-		two.req(mine)
-		mine.Kinds[0] = 2 // the client may change it now
-		one.req(limit(0))
-		subs := r.Subscriptions()
-		require.Len(t, subs, 2)
-		assert.Equal(t, 1, subs[0].Conn)
-		assert.Equal(t, relaytest.Subscription{
-			Conn: 2, ID: "s1", Filters: []nostr.Filter{kind1}, Opened: start.Add(time.Second), Stored: true,
-		}, subs[1])
-		m := two.receive()
-		two.script(2)
-		assert.False(t, r.Subscriptions()[1].Stored)
-		seen := r.Requests()
-		require.Len(t, seen, 2)
-		assert.Equal(t, 2, seen[0].Conn)
-		assert.Equal(t, start.Add(time.Second), seen[0].At)
-		assert.Equal(t, len(`["REQ","s1",{"kinds":[1]}]`), seen[0].Size)
-		assert.Empty(t, r.Requests(wire.TypeClose))
-		assert.Len(t, r.Requests(wire.TypeReq, wire.TypeClose), 2)
-		sent := r.Traffic()
-		assert.Equal(t, 3, sent.MessagesSent)
-		assert.Equal(t, 2, sent.EventsSent)
-		assert.Equal(t, 2, sent.MessagesReceived)
-		assert.Equal(t, int64(2*m.Size+len(`["EOSE","s1"]`)), sent.BytesSent)
-		assert.Equal(t, int64(seen[0].Size+seen[1].Size), sent.BytesReceived)
-		assert.Equal(t, len(`["EVENT","s1",`+m.Event.String()+`]`), m.Size)
-		require.NoError(t, one.Close())
-		require.NoError(t, two.Close())
-		assert.Empty(t, r.Subscriptions())
-		assert.Equal(t, relaytest.Connections{Dials: 2}, r.Connections())
-		assert.Empty(t, r.Violations())
-	})
 }

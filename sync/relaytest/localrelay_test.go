@@ -1,7 +1,6 @@
 package relaytest_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,104 +96,6 @@ func TestLocalRelayRetainedBytes(t *testing.T) {
 	}
 }
 
-// Each quota is per minute and returns by whole seconds without an attempt.
-func TestLocalRelayQuotas(t *testing.T) {
-	query := func(c *client) string {
-		id := c.req(limit(0))
-		answer := render(c.receive())
-		c.send(wire.Request{Type: wire.TypeClose, Sub: id})
-		return answer
-	}
-	publish := alice.Event(1, 1, "hello")
-	auth := alice.Event(1, 22242, "")
-	for _, test := range []struct {
-		name   string
-		change func(b *relaytest.Behavior)
-		most   int
-		ask    func(c *client) string
-		words  string
-	}{
-		{"queries", nil, 1200, query, "CLOSED rate-limited: too many queries"},
-		{"queries of before 0.45.2", func(b *relaytest.Behavior) { b.RateLimit = 120 }, 120, query, "CLOSED rate-limited: too many queries"},
-		{"NEG-OPEN", nil, 1200, func(c *client) string {
-			c.neg("n")
-			return render(c.receive())
-		}, "NEG-ERR rate-limited: too many queries 0"},
-		{"NEG-MSG", nil, 1200, func(c *client) string {
-			c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}})
-			return render(c.receive())
-		}, "NEG-ERR rate-limited: too many queries 0"},
-		{"EVENT", nil, 60, func(c *client) string {
-			c.send(wire.Request{Type: wire.TypePublish, Event: publish})
-			return render(c.receive())
-		}, "OK false rate-limited: slow down"},
-		{"AUTH", nil, 30, func(c *client) string {
-			c.send(wire.Request{Type: wire.TypeAnswer, Event: auth})
-			return render(c.receive())
-		}, "OK false rate-limited: too many authentication attempts"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := relaytest.LocalRelay()
-				b.MessageRate = 0
-				if test.change != nil {
-					test.change(&b)
-				}
-				c := connect(t, relay(b))
-				if test.name == "NEG-MSG" {
-					c.neg("n")
-					c.receive()
-				}
-				// once returns the message if it is a refusal.
-				once := func() string {
-					if m := test.ask(c); strings.Contains(m, "rate-limited") {
-						return m
-					}
-					return ""
-				}
-				for i := range test.most {
-					require.Empty(t, once(), i)
-				}
-				assert.Contains(t, once(), test.words)
-				for range 100 { // more than once a second returns no quota
-					time.Sleep(999 * time.Millisecond)
-					require.Contains(t, once(), test.words)
-				}
-				time.Sleep(30*time.Second + time.Second/2)
-				for i := range test.most / 2 {
-					require.Empty(t, once(), i)
-				}
-				assert.Contains(t, once(), test.words)
-				time.Sleep(time.Hour)
-				for i := range test.most {
-					require.Empty(t, once(), i)
-				}
-				assert.Contains(t, once(), test.words)
-			})
-		})
-	}
-}
-
-func TestLocalRelayNegSessions(t *testing.T) {
-	r := relay(relaytest.LocalRelay())
-	r.Publish(notes(alice, 1, 3)...)
-	c := connect(t, r)
-	for i := range 10 {
-		c.neg(fmt.Sprint(i))
-		require.Contains(t, render(c.receive()), "NEG-MSG")
-	}
-	c.neg("10")
-	assert.Equal(t, "10 NEG-ERR rate-limited: too many negentropy subscriptions 0", render(c.receive()))
-	c.neg("9")
-	assert.Contains(t, render(c.receive()), "9 NEG-MSG", "the same id again")
-	c.send(wire.Request{Type: wire.TypeNegSend, Sub: "x", Payload: []byte{0x61}})
-	assert.Equal(t, "x NEG-ERR error: subscription not found 0", render(c.receive()))
-	c.send(wire.Request{Type: wire.TypeNegSend, Sub: "1", Payload: []byte{0x61, 0xff}})
-	assert.Equal(t, "1 NEG-ERR error: invalid negentropy message 0", render(c.receive()))
-	c.neg("10")
-	assert.Contains(t, render(c.receive()), "10 NEG-MSG", "the failed one is gone")
-}
-
 func TestLocalRelayAuth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := relaytest.LocalRelay()
@@ -225,29 +126,6 @@ func TestLocalRelayAuth(t *testing.T) {
 		c.req(kind1)
 		assert.Equal(t, "s2 EOSE", render(c.receive()))
 	})
-}
-
-// A slow reader loses waiting live events and all subscriptions.
-func TestLocalRelayLiveOverflow(t *testing.T) {
-	key := relaytest.NewCheapKey("author")
-	for _, n := range []int{1024, 1025} {
-		r := relay(relaytest.LocalRelay())
-		c := connect(t, r)
-		c.open(2)
-		r.Publish(notes(key, 1, n)...)
-		if n == 1024 {
-			assert.Equal(t, "s2 1024", c.last(2048))
-			continue
-		}
-		assert.Equal(t, []string{
-			"s1 CLOSED error: live event buffer overflow; resubscribe to recover stored events",
-			"s2 CLOSED error: live event buffer overflow; resubscribe to recover stored events",
-		}, c.script(2))
-		assert.Empty(t, r.Subscriptions())
-		c.open(1)
-		r.Publish(notes(key, 2000, 1)...)
-		assert.Equal(t, "s3 2000", render(c.receive()))
-	}
 }
 
 func at(ago time.Duration) nostr.Timestamp { return nostr.Timestamp(time.Now().Add(-ago).Unix()) }

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -74,38 +73,6 @@ func TestNegentropy(t *testing.T) {
 	assert.Equal(t, []string{theirs[3].ID}, reconcile(c, "b", nostr.Filter{Kinds: []int{1}, Since: ts(4), Until: ts(5)}, items(theirs[4])))
 	assert.Empty(t, reconcile(c, "c", kind1, items(theirs...)))
 	assert.Empty(t, r.Violations())
-}
-
-func TestNegentropyRefused(t *testing.T) {
-	endless := "n NEG-MSG 610000019caadec79615b2ac6eb10c7351cc42fe"
-	for _, test := range []struct {
-		name string
-		b    relaytest.Behavior
-		want []string
-	}{
-		{"notice", relaytest.Behavior{Negentropy: relaytest.NegNotice}, []string{"NOTICE ERROR: bad msg: negentropy disabled"}},
-		{"own text", relaytest.Behavior{Negentropy: relaytest.NegNotice, Reconciling: relaytest.Reconciling{NegText: "what?"}}, []string{"NOTICE what?"}},
-		{"NEG-ERR", relaytest.Behavior{Negentropy: relaytest.NegErr}, []string{"n NEG-ERR error: negentropy disabled 0"}},
-		{"NEG-ERROR", relaytest.Behavior{Negentropy: relaytest.NegError}, []string{"n NEG-ERR negentropy is not supported here 0"}},
-		{"CLOSED", relaytest.Behavior{Negentropy: relaytest.NegClosed}, []string{"n CLOSED unsupported: NIP-77"}},
-		{"silent", relaytest.Behavior{Negentropy: relaytest.NegSilent}, nil},
-		{"garbage", relaytest.Behavior{Negentropy: relaytest.NegGarbage}, []string{"n NEG-MSG 61ffffffffffffffffffffff7f"}},
-		{"huge list", relaytest.Behavior{Negentropy: relaytest.NegHugeList}, []string{"n NEG-MSG 61000002c0808000"}},
-		{"endless", relaytest.Behavior{Negentropy: relaytest.NegEndless}, []string{endless}},
-		{"blocked", relaytest.Behavior{Reconciling: relaytest.Reconciling{NegMax: 2}}, []string{"n NEG-ERR blocked: too many query results 2"}},
-		{"not blocked", relaytest.Behavior{Reconciling: relaytest.Reconciling{NegMax: 3}}, []string{"n NEG-MSG 61"}},
-		{"auth", relaytest.Behavior{Auth: relaytest.AuthRequired}, []string{"AUTH challenge-1", "n NEG-ERR auth-required: all requests must be authenticated 0"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := relay(test.b)
-				r.Publish(notes(alice, 1, 3)...)
-				c := connect(t, r)
-				c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
-				assert.Equal(t, test.want, c.rest())
-			})
-		})
-	}
 }
 
 // The client side must detect the answers of a hostile relay.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
@@ -122,61 +121,4 @@ func TestViolations(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestViolationHurry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{Latency: 5 * time.Second})
-		c := connect(t, r)
-		c.req(kind1)
-		time.Sleep(2 * time.Second)
-		c.req(kind1)
-		assert.Empty(t, r.Violations())
-		time.Sleep(time.Second)
-		c.req(kind1)
-		require.Len(t, r.Violations(), 1)
-		v := r.Violations()[0]
-		assert.Equal(t, relaytest.ViolationHurry, v.Kind)
-		assert.Equal(t, `connection 1, "s3": REQ before an answer to the last one: 1s after "s2"`, v.String())
-		c.script(3)
-		c.req(kind1)
-		c.send(wire.Request{Type: wire.TypeClose, Sub: "s4"})
-		c.req(kind1)
-		r.Broadcast(wire.Message{Type: wire.TypeNotice, Text: "it may be about s5"})
-		c.receive()
-		c.req(kind1)
-		assert.Len(t, r.Violations(), 1)
-	})
-}
-
-func TestViolationCoolDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := relay(relaytest.Behavior{RateLimit: 1, Latency: time.Second})
-		c := connect(t, r)
-		c.req(kind1)
-		c.receive()
-		c.req(kind1)
-		c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}})
-		c.receive()
-		c.receive()
-		assert.Empty(t, r.Violations(), "sent before the refusal arrived")
-		time.Sleep(time.Minute)
-		c.req(kind1)
-		assert.Equal(t, "s3 EOSE", render(c.receive()))
-		assert.Empty(t, r.Violations())
-		c.req(kind1)
-		c.receive()
-		c.req(limit(0))
-		require.Len(t, r.Violations(), 1)
-		assert.Equal(t, relaytest.ViolationCoolDown, r.Violations()[0].Kind)
-	})
-}
-
-func TestViolationNegOverlap(t *testing.T) {
-	r := relay(relaytest.Behavior{})
-	c := connect(t, r)
-	c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "n", Filters: []nostr.Filter{kind1}, Payload: []byte{0x61}})
-	c.send(wire.Request{Type: wire.TypeNegSend, Sub: "n", Payload: []byte{0x61}})
-	require.Len(t, r.Violations(), 1)
-	assert.Equal(t, relaytest.ViolationNegOverlap, r.Violations()[0].Kind)
 }

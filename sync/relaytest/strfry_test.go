@@ -7,10 +7,8 @@ import (
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync/sync/relaytest"
-	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func TestStrfryRequests(t *testing.T) {
@@ -88,37 +86,4 @@ func TestStrfryRequests(t *testing.T) {
 	c.req(same(20, limit(0))...)
 	c.req(same(21, limit(0))...)
 	assert.Equal(t, []string{"s1 EOSE", "NOTICE ERROR: bad req: arr too big"}, c.script(2))
-}
-
-func TestStrfryNegentropy(t *testing.T) {
-	r := relay(relaytest.StrfryNosLol())
-	r.Publish(notes(alice, 1, 3)...)
-	c := connect(t, r)
-	c.open(20)
-	for i := range 20 {
-		c.neg(fmt.Sprint(i))
-		require.Contains(t, render(c.receive()), "NEG-MSG", "counted apart from subscriptions")
-	}
-	c.neg("20")
-	assert.Equal(t, "NOTICE ERROR: too many concurrent NEG requests", render(c.receive()))
-	c.send(wire.Request{Type: wire.TypeNegSend, Sub: "x", Payload: []byte{0x61}})
-	assert.Equal(t, "x NEG-ERR closed: unknown subscription handle 0", render(c.receive()))
-	c.send(wire.Request{Type: wire.TypeNegSend, Sub: "1", Payload: []byte{0x61, 0xff}})
-	assert.Equal(t, "1 NEG-ERR PROTOCOL-ERROR 0", render(c.receive()))
-	bad := nostr.Filter{Tags: nostr.TagMap{"a": {strings.Repeat("x", 256)}}}
-	c.send(wire.Request{Type: wire.TypeNegOpen, Sub: "b", Filters: []nostr.Filter{bad}, Payload: []byte{0x61}})
-	assert.Equal(t, "NOTICE ERROR: negentropy error: error parsing #a: filter item too large", render(c.receive()))
-
-	assert.Equal(t, 1_000_000, relaytest.Strfry().NegMax)
-	r.Update(func(b *relaytest.Behavior) { b.NegMax = 3 })
-	c.neg("1")
-	assert.Contains(t, render(c.receive()), "1 NEG-MSG")
-	r.Publish(notes(alice, 4, 1)...)
-	c.send(wire.Request{Type: wire.TypeNegClose, Sub: "2"})
-	c.neg("30")
-	assert.Equal(t, "30 NEG-ERR blocked: too many query results 3", c.last(21), "behind the live events")
-
-	c = connect(t, relay(relaytest.StrfryPrimal()))
-	c.neg("n")
-	assert.Equal(t, "NOTICE ERROR: bad msg: negentropy disabled", render(c.receive()))
 }
