@@ -56,28 +56,6 @@ func TestSuite(t *testing.T) {
 	storetest.RunAs(t, identity, func(*testing.T) relaysync.Store { return memstore.New(memstore.WithIdentity(identity)) })
 }
 
-func TestRemove(t *testing.T) {
-	s := memstore.New()
-	one, two := event(1, start, nostr.Tag{"t", "x"}), event(30617, start, nostr.Tag{"d", "repo"})
-	deletion := event(5, start, nostr.Tag{"e", one.ID})
-	other := event(5, start, nostr.Tag{"e", two.ID})
-	save(t, s, one, deletion, other)
-	require.NoError(t, s.Remove(t.Context(), eventtest.Of(one)), "deleted already")
-	require.NoError(t, s.Remove(t.Context(), eventtest.Of(event(1, start-1))), "never here")
-	assert.Equal(t, 2, s.Len())
-	require.NoError(t, s.Remove(t.Context(), eventtest.Of(deletion)))
-	outcomes := save(t, s, one, two)
-	assert.Equal(t, graspsync.Stored, outcomes[0].Result, "without its event a deletion covers nothing")
-	assert.Equal(t, graspsync.Deleted, outcomes[1].Result)
-	require.NoError(t, s.Remove(t.Context(), eventtest.Of(one)))
-	assert.Equal(t, graspsync.Stored, save(t, s, one)[0].Result, "no tombstone")
-	assert.Equal(t, 2, s.Len())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, s.Remove(ctx, eventtest.Of(one)), context.Canceled)
-	assert.Equal(t, 2, s.Len())
-}
-
 // D4: an identifier was cut at its first colon, and a deletion of its address removed another
 // repository.
 func TestTrapD4_ColonsInIdentifiers(t *testing.T) {
