@@ -148,18 +148,6 @@ func importAll(tr *health.RelayHealthTracker, t *testing.T, urls []graspsync.Rel
 	}
 }
 
-func TestHostsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := tracker(t, health.Config{MaxRecords: 1000}.With(health.Fixed{MaxHosts: 10}))
-		for i := range 100 {
-			tr.Attempt(relay(t, fmt.Sprintf("wss://h%d.example", i)))
-		}
-		assert.Len(t, tr.Hosts(), 10)
-		assert.EqualValues(t, 90, tr.Dropped())
-		assert.True(t, tr.HostNext("h0.example").IsZero())
-	})
-}
-
 // Every wait is extended randomly, also a wait that the relay requested.
 func TestPromiseP19_EveryWaitIsLengthened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

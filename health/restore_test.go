@@ -3,10 +3,8 @@ package health
 import (
 	"encoding/json"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -20,68 +18,6 @@ const fullJSON = `{"failures":1,"failing_since":"2030-01-01T00:01:00Z","last_fai
 	"next_attempt":"2030-01-01T00:06:00Z","stopped_at":"2030-01-01T00:17:00Z","restarts":18,"restarts_since":"2030-01-01T00:19:00Z","rate_limited_until":"2030-01-01T00:07:00Z","connected_at":"2030-01-01T00:08:00Z",
 	"held":true,"dialing":true,"proven":true,"last_error":"refused","attempts":9,"connections":10,"failed_attempts":11,
 	"disconnects":12,"reconnects":13,"was_lost":true,"up_ns":14,"down_ns":15,"counted_to":"2030-01-01T00:16:00Z"}`
-
-func TestExportImport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u, err := graspsync.ParseRelayURL("wss://relay.example.com")
-		require.NoError(t, err)
-		none := func() float64 { return 0 }
-		first, err := NewTracker(Config{fixed: constants{Rand: none}})
-		require.NoError(t, err)
-		_, ok := first.Export(u)
-		assert.False(t, ok)
-		for range 4 {
-			first.Attempt(u)
-			first.Failed(u, nil)
-		}
-		first.Attempt(u)
-		first.Connected(u)
-		time.Sleep(time.Minute)
-
-		exported, ok := first.Export(u)
-		require.True(t, ok)
-		assert.True(t, exported.Proven && exported.Held, "an exported record knows that the connection has held")
-		assert.Zero(t, exported.Failures)
-		time.Sleep(time.Hour)
-
-		second, err := NewTracker(Config{fixed: constants{Rand: none}})
-		require.NoError(t, err)
-		second.Import(u, exported)
-		s := second.Status(u)
-		assert.Equal(t, Disconnected, s.State)
-		assert.True(t, s.KnownGood)
-		assert.Zero(t, s.Failures)
-		assert.False(t, s.NextAttempt.After(time.Now()), "due at once")
-		assert.EqualValues(t, 5, s.Attempts)
-		assert.Equal(t, time.Minute, s.Uptime)
-		assert.Zero(t, s.Downtime, "the time without a process is not counted")
-
-		second.Attempt(u)
-		second.Failed(u, nil)
-		second.Import(u, exported)
-		assert.Equal(t, 1, second.Status(u).Failures, "what a tracker knows is newer than what was saved")
-	})
-}
-
-// Up to three clean stops in ten minutes allow an immediate attempt. Then the count starts again.
-func TestCleanRestartsWithinTenMinutes(t *testing.T) {
-	c := Config{}.withDefaults()
-	for _, tc := range []struct {
-		since    time.Duration
-		restarts int
-		clean    bool
-		counted  int
-	}{
-		{10*time.Minute - 1, 2, true, 3},
-		{10*time.Minute - 1, 3, false, 4},
-		{10 * time.Minute, 3, true, 1},
-	} {
-		r, clean := c.restart(Record{StoppedAt: start, RestartsSince: start.Add(-tc.since), Restarts: tc.restarts}, start)
-		assert.Equal(t, tc.clean, clean)
-		assert.Equal(t, tc.counted, r.Restarts)
-		assert.True(t, r.StoppedAt.IsZero())
-	}
-}
 
 // FuzzImport checks that for any saved record, the relay is tried again within the rules, and the
 // record can be saved again.
