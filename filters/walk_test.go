@@ -1,7 +1,6 @@
 package filters_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,66 +12,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 )
-
-func TestWalkPages(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		relay  *modelRelay
-		filter nostr.Filter
-		opt    filters.WalkStart
-		// untils of the pages asked for; -1 where there is none
-		want []int64
-		gaps []nostr.Timestamp
-	}{
-		{"nothing there", newModel(10), nostr.Filter{}, filters.WalkStart{}, []int64{-1}, nil},
-		{"one page", newModel(10, seconds(1, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 1, 0}, nil},
-		{"one page, and the epoch", newModel(10, seconds(0, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 0}, nil},
-		{"exactly a page", newModel(5, seconds(1, 5)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 1, 0}, nil},
-		{"pages overlap in one second", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 17, 14, 11, 10}, nil},
-		{"limit below the cap", newModel(100, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{Limit: 4}, []int64{-1, 17, 14, 11, 10}, nil},
-		{"since", newModel(4, seconds(1, 20)...), nostr.Filter{Since: ts(14)}, filters.WalkStart{}, []int64{-1, 17, 14}, nil},
-		{"since is never passed", newModel(4, 14, 20), nostr.Filter{Since: ts(13)}, filters.WalkStart{}, []int64{-1, 14, 13}, nil},
-		{"until of the filter", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkStart{}, []int64{13, 11, 10}, nil},
-		{"resumed", newModel(4, seconds(11, 20)...), nostr.Filter{}, filters.WalkStart{Until: 13}, []int64{13, 11, 10}, nil},
-		{"resumed above until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(13)}, filters.WalkStart{Until: 15}, []int64{13, 11, 10}, nil},
-		{"resumed below until", newModel(4, seconds(11, 20)...), nostr.Filter{Until: ts(15)}, filters.WalkStart{Until: 13}, []int64{13, 11, 10}, nil},
-		{"since above until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6), Until: ts(5)}, filters.WalkStart{}, nil, nil},
-		{"since equals until", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(5), Until: ts(5)}, filters.WalkStart{PageSize: 4}, []int64{5, 5}, nil},
-		{"resumed below since", newModel(4, seconds(1, 9)...), nostr.Filter{Since: ts(6)}, filters.WalkStart{Until: 5}, nil, nil},
-		{"full second", newModel(3, 9, 5, 5, 5, 5, 2), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 5, 5, 4, 2, 1}, []nostr.Timestamp{5}},
-		{"full second at the end", newModel(3, 9, 8, 7, 5, 5, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 7, 5, 5, 4}, []nostr.Timestamp{5}},
-		{"two full seconds in a row", newModel(2, 6, 6, 6, 5, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 6, 5, 5, 4}, []nostr.Timestamp{6, 5}},
-		{"full second at since", newModel(2, 6, 5, 5, 5), nostr.Filter{Since: ts(5)}, filters.WalkStart{}, []int64{-1, 5, 5}, []nostr.Timestamp{5}},
-		{"a crowded second in mid-page", newModel(200, slices.Concat(seconds(300, 310), slices.Repeat([]nostr.Timestamp{250}, 100), seconds(1, 200))...), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 112, 1, 0}, nil},
-		{"one less than a page in a second", newModel(3, 9, 8, 7, 5, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 7, 5, 4}, nil},
-		{"size of this relay unknown", newModel(3, 5), nostr.Filter{}, filters.WalkStart{}, []int64{-1, 5, 4}, []nostr.Timestamp{5}},
-		{"size of this relay known", newModel(3, 5), nostr.Filter{}, filters.WalkStart{PageSize: 3}, []int64{-1, 5, 4}, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := filters.NewWalk(tt.filter, tt.opt)
-			var asked []int64
-			for step := filters.StepMore; step == filters.StepMore && !w.Done(); {
-				f := w.Next()
-				assert.Equal(t, cmp.Or(tt.opt.Limit, filters.DefaultLimit), f.Limit)
-				if f.Until == nil {
-					asked = append(asked, -1)
-				} else {
-					asked = append(asked, int64(*f.Until))
-				}
-				page, complete, more := tt.relay.answer(f)
-				for _, ev := range page {
-					w.Saw(ev.id, ev.at)
-				}
-				step = w.End(complete, more)
-				require.Less(t, w.Pages(), 50)
-			}
-			assert.Equal(t, tt.want, asked)
-			assert.Equal(t, tt.gaps, w.Gaps())
-			assert.Equal(t, len(tt.want), w.Pages())
-			assert.Equal(t, len(tt.gaps) == 0, w.Complete())
-		})
-	}
-}
 
 // Elsewhere paging stopped at a page that looked short, because only events that
 // were new and wanted had been counted.
