@@ -1,7 +1,6 @@
 package nip34_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -62,24 +61,4 @@ func TestOmits(t *testing.T) {
 			require.Equal(t, us.Lists(a), why == nip34.OmitsNothing)
 		})
 	}
-}
-
-// What is listed in place of us comes in the order in which somebody looks for the mistake.
-func TestNearest(t *testing.T) {
-	us, err := nip34.ParseIdentity("grasp.example.com:3334")
-	require.NoError(t, err)
-	owner, err := graspsync.ParsePubKey(someKey)
-	require.NoError(t, err)
-	path := "/" + nip34.NPub(owner) + "/demo.git"
-	a := announced(t, "demo",
-		[]string{"wss://a.example", "ws://192.0.2.7:3334", "wss://grasp.example.com"},
-		[]string{"https://github.com/me/demo", "https://a.example" + path, "http://192.0.2.7:3334/x.git", "http://192.0.2.7:3334" + path, "https://grasp.example.com" + path})
-	relays, clones := us.Nearest(a)
-	require.Equal(t, "[wss://grasp.example.com ws://192.0.2.7:3334 wss://a.example]", fmt.Sprint(relays))
-	require.Equal(t, fmt.Sprint([]string{
-		"https://grasp.example.com" + path, "http://192.0.2.7:3334" + path, "http://192.0.2.7:3334/x.git", "https://a.example" + path, "https://github.com/me/demo",
-	}), fmt.Sprint(clones))
-	why, found := us.Omits(announced(t, "demo", nil, nil))
-	require.Equal(t, nip34.OmitsService, why)
-	require.Empty(t, found)
 }

@@ -1,7 +1,6 @@
 package nip34
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 func repo(n int, identifier string) graspsync.RepoRef {
@@ -87,46 +85,6 @@ func TestParseDeletion(t *testing.T) {
 	ids, addresses = ParseDeletion(ev)
 	assert.Empty(t, ids)
 	assert.Empty(t, addresses)
-}
-
-func TestMarks(t *testing.T) {
-	assert.False(t, IsProtected(event(1, key(1), nostr.Tag{}, nostr.Tag{"--"}, nostr.Tag{"x", "-"})))
-	assert.True(t, IsProtected(event(1, key(1), nostr.Tag{"x"}, nostr.Tag{"-"})))
-	assert.True(t, IsProtected(event(1, key(1), nostr.Tag{"-", "x"})))
-
-	for value, want := range map[string]nostr.Timestamp{
-		"0": 0, "1700000000": 1700000000, "9223372036854775807": 1<<63 - 1,
-	} {
-		at, ok := Expiration(event(1, key(1), nostr.Tag{"expiration", value}))
-		assert.True(t, ok)
-		assert.Equal(t, want, at)
-	}
-	for _, value := range []string{"", "x", "-1", "1.5", "1e9", "9223372036854775808", " 1"} {
-		_, ok := Expiration(event(1, key(1), nostr.Tag{"expiration", value}))
-		assert.False(t, ok, "%q", value)
-	}
-	_, ok := Expiration(event(1, key(1), nostr.Tag{"expiration"}))
-	assert.False(t, ok)
-	_, ok = Expiration(event(1, key(1)))
-	assert.False(t, ok)
-}
-
-// 10,000 tags are what one event may bring; nothing here is more than one pass.
-func TestHostileTags(t *testing.T) {
-	ev := event(graspsync.KindIssue, key(1))
-	for i := range 10_000 {
-		ev.Tags = append(ev.Tags, []nostr.Tag{
-			{}, nil, {""}, {"a"}, {"d"}, {"e", ""}, {"q", repo(i, "x").String()}, {"e", eventID(i).String()},
-			{"a", "30617:" + key(i).String() + ":"}, {"E", fmt.Sprint(i)},
-		}[i%10])
-	}
-	assert.Len(t, RepoRefs(ev), 1000)
-	assert.Len(t, EventRefs(ev), 1000)
-	assert.Empty(t, RootRefs(ev))
-	assert.False(t, IsProtected(ev))
-	ev.Kind = graspsync.KindAnnouncement
-	_, err := ParseAnnouncement(eventtest.Of(ev))
-	require.ErrorIs(t, err, ErrInvalid)
 }
 
 // naiveRefs is references without its set.

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/nbd-wtf/go-nostr"
-	"github.com/stretchr/testify/assert"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
@@ -14,34 +13,6 @@ import (
 func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
 	ev.CreatedAt = t
 	return ev
-}
-
-func TestTombstones(t *testing.T) {
-	a := key(1)
-	repo := func(author graspsync.PubKey, when nostr.Timestamp) *nostr.Event {
-		return at(event(30617, author, nostr.Tag{"d", "x"}), when)
-	}
-	stones := NewTombstones(Identity{})
-	stones.Add(eventtest.Of(event(1, a, nostr.Tag{"e", eventID(7).String()})))
-	assert.False(t, stones.Cover(eventtest.Of(event(1, a))), "not a deletion")
-	address := nostr.Tag{"a", "30617:" + a.String() + ":x"}
-	stones.Add(eventtest.Of(at(event(5, a, address), 50)))
-	stones.Add(eventtest.Of(at(event(5, a, address), 40)))
-	assert.True(t, stones.Cover(eventtest.Of(repo(a, 50))))
-	assert.False(t, stones.Cover(eventtest.Of(repo(a, 51))))
-	assert.False(t, stones.Cover(eventtest.Of(repo(key(2), 1))))
-	assert.False(t, stones.Cover(eventtest.Of(event(1, a))))
-	stones.Add(eventtest.Of(event(5, a, nostr.Tag{"e", eventID(7).String()})))
-	assert.True(t, stones.Cover(eventtest.Of(event(1, a))))
-	assert.False(t, stones.Cover(eventtest.Of(event(1, key(2)))), "somebody else's")
-	assert.False(t, stones.Cover(eventtest.Of(event(5, a))), "a deletion is not deleted")
-
-	stones.Add(eventtest.Of(at(event(62, key(3), nostr.Tag{"relay", "wss://x.example"}), 90)))
-	assert.False(t, stones.Cover(eventtest.Of(at(event(1, key(3)), 1))))
-	stones.Add(eventtest.Of(at(event(62, key(3), nostr.Tag{"relay", "ALL_RELAYS"}), 90)))
-	assert.True(t, stones.Cover(eventtest.Of(at(event(5, key(3)), 90))))
-	assert.False(t, stones.Cover(eventtest.Of(at(event(5, key(3)), 91))))
-	assert.False(t, stones.Cover(eventtest.Of(at(event(62, key(3)), 1))))
 }
 
 func FuzzTombstones(f *testing.F) {
