@@ -242,27 +242,6 @@ func TestPromiseP15_BudgetOverRestarts(t *testing.T) {
 	})
 }
 
-// The backoff goes on where it was, and does not begin anew: twenty restarts, one after
-// each wait, are no more attempts than none.
-func TestPromiseP15_BackoffGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, egress.BudgetConfig{})
-		want := 5 * time.Second
-		for range 20 {
-			w.fails["9.9.9.9"] = syscall.ECONNREFUSED
-			w.fail("9.9.9.9")
-			assert.Equal(t, want, w.refused("9.9.9.9"))
-			state := w.b.Export()
-			w = newWorld(t, egress.BudgetConfig{})
-			w.b.Import(state)
-			time.Sleep(max(w.refused("9.9.9.9"), time.Minute))
-			if want = min(2*want, time.Hour); state.Addresses[0].LastFailure.Sub(state.Addresses[0].FailingSince) >= 22*time.Hour {
-				break // dead soon
-			}
-		}
-	})
-}
-
 func TestBudgetIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, egress.BudgetConfig{PerMinute: 100_000}.With(egress.FixedBudget{MaxAddresses: 10, MaxHosts: 10, Rand: math.NaN}))

@@ -125,22 +125,6 @@ func TestHostAddressesAreRefused(t *testing.T) {
 	assert.Zero(t, begun.Load())
 }
 
-func TestUnknownHostAddressesStopEverything(t *testing.T) {
-	broken := errors.New("netlink is gone")
-	resolver := &answers{names: map[string][]string{"relay.test": {"127.0.0.2"}}}
-	d := newDialer(t, egress.Config{
-		Allow: prefixes("127.0.0.0/8"), Resolver: resolver,
-	}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, broken }}))
-	ctx, begun := attempted(t)
-	for _, addr := range []string{"127.0.0.2:8080", "relay.test:8080"} {
-		_, err := d.DialContext(ctx, "tcp", addr)
-		assert.ErrorIs(t, err, broken)
-		assert.NotErrorIs(t, err, egress.ErrAddress, "this may pass")
-	}
-	assert.ErrorIs(t, egress.JudgeSocket(d, "127.0.0.2:8080"), broken)
-	assert.Zero(t, begun.Load())
-}
-
 func TestAllowOpensOnlyItsPrefix(t *testing.T) {
 	check := func(d *egress.Dialer, host string) error {
 		u, err := graspsync.ParseURL("https://"+host+":8080", graspsync.HTTPSchemes)
@@ -170,4 +154,20 @@ func TestAllowOpensOnlyItsPrefix(t *testing.T) {
 			assert.ErrorIs(t, check(d, host), egress.ErrAddress, "allow %s, %s", row.allow, host)
 		}
 	}
+}
+
+func TestUnknownHostAddressesStopEverything(t *testing.T) {
+	broken := errors.New("netlink is gone")
+	resolver := &answers{names: map[string][]string{"relay.test": {"127.0.0.2"}}}
+	d := newDialer(t, egress.Config{
+		Allow: prefixes("127.0.0.0/8"), Resolver: resolver,
+	}.With(egress.Fixed{HostAddrs: func() ([]netip.Addr, error) { return nil, broken }}))
+	ctx, begun := attempted(t)
+	for _, addr := range []string{"127.0.0.2:8080", "relay.test:8080"} {
+		_, err := d.DialContext(ctx, "tcp", addr)
+		assert.ErrorIs(t, err, broken)
+		assert.NotErrorIs(t, err, egress.ErrAddress, "this may pass")
+	}
+	assert.ErrorIs(t, egress.JudgeSocket(d, "127.0.0.2:8080"), broken)
+	assert.Zero(t, begun.Load())
 }
