@@ -27,14 +27,6 @@ func of(b []byte) Value { return func() ([]byte, bool) { return b, b != nil } }
 
 func one(key string, value ...byte) Change { return Change{key, of(value)} }
 
-// many returns n changes, each with a value.
-func many(prefix string, n int) (out []Change) {
-	for i := range n {
-		out = append(out, one(fmt.Sprintf("%s/%04d", prefix, i), 1))
-	}
-	return out
-}
-
 // complete sets defaults for a test.
 func complete(cfg Config) Config {
 	if cfg.Delay == 0 {
@@ -131,46 +123,10 @@ func (s *timed) take() []string {
 	return out
 }
 
-// timing returns a Buffer with a timed store.
-func timing(t *testing.T, slow time.Duration, cfg Config) (*Buffer, *timed, func()) {
-	t.Helper()
-	s := &timed{Memory: state.NewMemory(), slow: slow, began: time.Now()}
-	b, stop := running(t, s, cfg)
-	synctest.Wait()
-	return b, s, stop
-}
-
 func after(t *testing.T, d time.Duration) {
 	t.Helper()
 	time.Sleep(d)
 	synctest.Wait()
-}
-
-// Save and Flush return the error of their changes. Values of the maximum length are written.
-func TestWhatIsToldWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, s, stop := timing(t, 0, Config{MaxValue: 100})
-		disk := errors.New("disk")
-		s.set(map[string]error{"x/0002": disk})
-		changes := many("x", 4)
-		require.ErrorIs(t, b.Save(t.Context(), changes...), disk)
-		require.ErrorIs(t, b.Flush(t.Context()), disk)
-		s.set(nil)
-		require.NoError(t, b.Save(t.Context(), Change{"y", of(make([]byte, 100))}))
-		err := b.Save(t.Context(), Change{"y", of(make([]byte, 101))})
-		require.ErrorIs(t, err, ErrTooLong)
-		require.ErrorContains(t, err, "101 bytes")
-		require.NoError(t, b.Save(t.Context()), "nothing is saved immediately")
-		stop()
-		b.Put("x", of([]byte{1}))
-		require.ErrorIs(t, b.Flush(t.Context()), ErrEnded)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(disk)
-		b = New(s, complete(Config{}))
-		err = b.Save(ctx, changes...)
-		require.ErrorIs(t, err, disk)
-		require.ErrorContains(t, err, "saving records: ")
-	})
 }
 
 // A call of a store that hangs ends at the timeout.
@@ -314,20 +270,6 @@ func TestNewestIsWritten(t *testing.T) {
 		}
 		require.Equal(t, map[string]byte{"a": 7, "b": 1, "gone": 1}, has)
 	})
-}
-
-// A read error, and an error of the callback, end Load.
-func TestLoadThatFails(t *testing.T) {
-	store := state.NewMemory()
-	require.NoError(t, store.Put(t.Context(), state.Record{Key: "a"}))
-	b := New(store, complete(Config{}))
-	require.Equal(t, errDisk, b.Load(t.Context(), "", func(string, []byte) (bool, error) { return true, errDisk }))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := b.Load(ctx, "", func(string, []byte) (bool, error) { return true, nil })
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "loading records: ")
-	require.NoError(t, b.Load(t.Context(), "b", func(string, []byte) (bool, error) { return true, errDisk }))
 }
 
 // A panic of the store ended the process.
