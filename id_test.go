@@ -1,7 +1,6 @@
 package graspsync_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -41,27 +40,6 @@ func TestParseEventID(t *testing.T) {
 			require.ErrorIs(t, err, graspsync.ErrID)
 			assert.Zero(t, key)
 		})
-	}
-}
-
-func TestCompareAsStrings(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	sign := func(n int) int { return min(max(n, -1), 1) }
-	for range 500 {
-		// A small alphabet makes common prefixes likely.
-		var a, b graspsync.EventID
-		for i := range a {
-			a[i], b[i] = byte(rng.IntN(2)), byte(rng.IntN(2))
-			if i > 5 {
-				b[i] = a[i]
-			}
-		}
-		want := strings.Compare(a.String(), b.String())
-		assert.Equal(t, want, sign(a.Compare(b)))
-		assert.Equal(t, want, sign(graspsync.PubKey(a).Compare(graspsync.PubKey(b))))
-		ra := graspsync.RepoRef{Owner: graspsync.PubKey(a), Identifier: string(rune('a' + rng.IntN(3)))}
-		rb := graspsync.RepoRef{Owner: graspsync.PubKey(b), Identifier: string(rune('a' + rng.IntN(3)))}
-		assert.Equal(t, strings.Compare(ra.String(), rb.String()), sign(ra.Compare(rb)))
 	}
 }
 

@@ -1,7 +1,6 @@
 package graspsync_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -82,22 +81,6 @@ func TestRelayURLRefused(t *testing.T) {
 			assert.True(t, u.IsZero())
 		})
 	}
-}
-
-func TestRelayURLText(t *testing.T) {
-	var got struct{ A, B graspsync.RelayURL }
-	require.NoError(t, json.Unmarshal([]byte(`{"A":"Relay.Example.com:443/","B":""}`), &got))
-	assert.Equal(t, relay(t, "wss://relay.example.com"), got.A)
-	assert.True(t, got.B.IsZero())
-	text, err := json.Marshal(map[graspsync.RelayURL]int{got.A: 1})
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"wss://relay.example.com":1}`, string(text))
-
-	before := got.A
-	require.ErrorIs(t, got.A.UnmarshalText([]byte("ftp://x.org")), graspsync.ErrURL)
-	assert.Equal(t, before, got.A)
-	require.NoError(t, got.A.UnmarshalText(nil))
-	assert.True(t, got.A.IsZero())
 }
 
 func FuzzParseRelayURL(f *testing.F) {

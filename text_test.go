@@ -49,28 +49,6 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-func TestDependencyIsSaid(t *testing.T) {
-	one := graspsync.PubKey{1}
-	id, ref := graspsync.EventID{2}, graspsync.RepoRef{Owner: one, Identifier: "x"}
-	a := graspsync.Address{Kind: 30063, Author: one, Identifier: "v1"}
-	for want, d := range map[string]graspsync.Dependency{
-		"event " + id.String():                            graspsync.OnEvent(id),
-		"something that refers to " + id.String():         graspsync.OnMention(id),
-		"announcement " + ref.String():                    graspsync.OnRepo(ref),
-		"a say of " + one.String() + " in x":              graspsync.OnBecomesMaintainer("x", one),
-		"an announcement of x that lists " + one.String(): graspsync.OnBecomesListed("x", one),
-		"anything by " + one.String():                     graspsync.OnAuthor(one),
-		"anything held by " + one.String():                graspsync.OnHeldBy(one),
-		a.String():                                        graspsync.OnVersion(a),
-		"something that refers to " + a.String():          graspsync.OnVersionMention(a),
-		"dependency(0)":                                   {},
-	} {
-		assert.Equal(t, want, d.String())
-		assert.Equal(t, want, d.LogValue().String())
-	}
-	assert.Equal(t, graspsync.OnMaintainer("x", one).String(), graspsync.OnBecomesMaintainer("x", one).String())
-}
-
 // Ids and keys are in JSON as people write them.
 func TestIDsInJSON(t *testing.T) {
 	type both struct {

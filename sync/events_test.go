@@ -492,50 +492,6 @@ func TestPromiseP38_EmbeddersPanics(t *testing.T) {
 	})
 }
 
-// A panic in the index is an own bug and costs only the event that caused it. Before, that event
-// was followed a day later. Now the Store is read again immediately, unless it was read within the
-// last hour.
-func TestPromiseP38_PanicOfTheIndex(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		a := net.Add("wss://a.example", relaytest.Behavior{})
-		r, owner := hosted(t, net, relaysync.Config{}, "a.example")
-		defer r.stop()
-		after(time.Minute)
-		broken := owner.Hosted(at(0), "broken", us, "a.example")
-		r.manager.BreakIndex(owner.Ref("broken"))
-		a.Publish(broken)
-		after(time.Minute)
-		require.True(t, r.has(broken), "it had been stored by then")
-		panics := func() uint64 { return r.manager.Status().Events.Panics["index"] }
-		require.EqualValues(t, 1, panics())
-		relays := func() int {
-			s, err := r.manager.RepoStatus(t.Context(), owner.Ref("broken"))
-			require.NoError(t, err)
-			return len(s.Relays)
-		}
-		require.Equal(t, 1, relays(), "it is followed")
-		moved := owner.Hosted(at(0), "broken", us, "a.example", "b.example")
-		r.manager.BreakIndex(owner.Ref("broken"))
-		r.save(moved)
-		after(time.Minute)
-		require.EqualValues(t, 2, panics())
-		require.Equal(t, 1, relays(), "what panics again and again does not have all read as often")
-		for _, next := range []*nostr.Event{
-			owner.Issue(at(0), owner.Ref("repo"), "after"), owner.Hosted(at(0), "other", us, "a.example"),
-		} {
-			a.Publish(next)
-			after(time.Minute)
-			require.True(t, r.has(next))
-		}
-		require.True(t, r.manager.Status().Relays[0].Synced)
-		require.Len(t, r.manager.Status().Events.Panics, 1)
-		after(time.Hour)
-		require.Equal(t, 2, relays())
-		require.EqualValues(t, 2, panics())
-	})
-}
-
 // loud is a logger that panics about one event.
 type loud struct {
 	slog.Handler

@@ -15,7 +15,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
-	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
@@ -212,40 +211,5 @@ func TestPromiseP22_Flood(t *testing.T) {
 			total>>20, int64(len(net.sent))*most>>20, r.manager.Status().Events.Verified, r.manager.Status().Events.Forged,
 			(int64(peak.HeapInuse)-int64(before.HeapInuse))>>10)
 		require.Zero(t, r.manager.Status().Events.Panics["connection"])
-	})
-}
-
-// An honest hub has many events of other services. It must not be disconnected for that, even if
-// its announcements are three times as long as usual.
-func TestPromiseP22_HonestHubIsNotCut(t *testing.T) {
-	racetest.Amounts(t)
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		hub := net.Add("wss://hub.example", relaytest.Behavior{})
-		var events []*nostr.Event
-		bytes := 0
-		for i := range 2530 {
-			key := relaytest.NewCheapKey(fmt.Sprint("owner", i%743))
-			refs := make(map[string]string)
-			for b := range 20 + i%40 {
-				refs[fmt.Sprintf("refs/heads/feature/branch-%d", b)] = fmt.Sprintf("f%039x", i*1000+b)
-			}
-			a := key.Announcement(at(time.Duration(i)*time.Minute), fmt.Sprint("repo", i),
-				[]string{"wss://elsewhere.example", "wss://" + strings.Repeat("a", 50) + ".example"}, []string{"https://elsewhere.example/" + strings.Repeat("x", 3500)})
-			s := key.State(at(time.Duration(i)*time.Minute), fmt.Sprint("repo", i), refs, "refs/heads/feature/branch-0")
-			events = append(events, a, s)
-			bytes += len(a.String()) + len(s.String())
-		}
-		hub.Publish(events...)
-		r, owner := hosted(t, net, relaysync.Config{}, "hub.example")
-		defer r.stop()
-		issue := owner.Issue(at(time.Hour), owner.Ref("repo"), "x")
-		hub.Publish(issue)
-		after(10 * time.Minute)
-		require.True(t, r.has(issue))
-		after(60 * time.Hour) // two more passes over everything
-		require.Len(t, hub.Dials(), 1)
-		require.Zero(t, r.manager.Status().Events.Dropped["unproductive"])
-		t.Logf("a hub of %d foreign events, %d KiB, was never cut", len(events), bytes>>10)
 	})
 }

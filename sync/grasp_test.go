@@ -537,28 +537,3 @@ func TestStatesTakeAnAnswer(t *testing.T) {
 		assert.Equal(t, graspsync.Accept, judge(ev).Decision)
 	}
 }
-
-// The announcement of a maintainer who lists another server was rejected, so the maintainer's
-// consent was unknown.
-func TestAnnouncementsOfThoseWhoAreListed(t *testing.T) {
-	v := &twinView{}
-	by := func(author int) *nostr.Event { return testAnnouncement(90, author, "x", 1, "") }
-	verdict := judge(t, by(2), v)
-	require.Equal(t, graspsync.Reject, verdict.Decision)
-	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesListed("x", testKey(2)), "whoever may list the author")
-	v.announce(1, "x", 2)
-	assert.Equal(t, graspsync.Accept, judge(t, by(2), v).Decision)
-	assert.Equal(t, graspsync.Reject, judge(t, by(3), v).Decision)
-	v.elsewhere(2, "x", 3, 1)
-	assert.Equal(t, graspsync.Accept, judge(t, by(3), v).Decision, "listed by who is listed")
-	v.elsewhere(8, "x", 9)
-	verdict = judge(t, by(9), v)
-	assert.Equal(t, graspsync.Reject, verdict.Decision, "listed only by one whom nobody lists")
-	assert.Contains(t, verdict.DependsOn, graspsync.OnBecomesListed("x", testKey(9)), "somebody may list the one who lists the author")
-	v.announce(4, "y", 5)
-	assert.Equal(t, graspsync.Reject, judge(t, by(5), v).Decision, "listed under another identifier")
-
-	assert.Equal(t, graspsync.Accept, judge(t, stateOf(2, "x"), v).Decision)
-	assert.Equal(t, graspsync.Depend, judge(t, stateOf(3, "x"), v).Decision, "invited only")
-	assert.Equal(t, graspsync.Depend, judge(t, stateOf(8, "x"), v).Decision, "no repository of theirs is ours")
-}

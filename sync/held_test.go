@@ -78,6 +78,26 @@ func newKeeper(t *testing.T) *keeper {
 	return &keeper{Policy: relaysync.NewGRASPPolicy(identity), all: make(map[string]bool)}
 }
 
+// Announcements held before a restart are followed after it, without being received again.
+func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := relaytest.NewNetwork()
+		b := net.Add("wss://b.example", relaytest.Behavior{})
+		bob := relaytest.NewCheapKey("bob")
+		ann, err := nip34.ParseAnnouncement(eventtest.Of(bob.Hosted(at(time.Hour), "held", us, "b.example")))
+		require.NoError(t, err)
+		policy := newKeeper(t)
+		policy.held = append(policy.held, ann)
+		state := bob.State(at(time.Minute), "held", nil, "")
+		b.Publish(state)
+		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy})
+		defer r.stop()
+		after(time.Minute)
+		require.Equal(t, 1, b.Connections().Open)
+		require.True(t, policy.all[state.ID])
+	})
+}
+
 // A repository whose announcement was just released counted as held until the batch window closed,
 // although the announcement was stored.
 func TestJustReleasedIsOurs(t *testing.T) {
@@ -103,25 +123,5 @@ func TestJustReleasedIsOurs(t *testing.T) {
 		x, err = r.manager.RepoFollowState(t.Context(), bob.Ref("held"))
 		require.NoError(t, err)
 		require.Equal(t, "full", x.Status.Level)
-	})
-}
-
-// Announcements held before a restart are followed after it, without being received again.
-func TestTrapP7_HeldAnnouncementIsFollowedAfterARestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		net := relaytest.NewNetwork()
-		b := net.Add("wss://b.example", relaytest.Behavior{})
-		bob := relaytest.NewCheapKey("bob")
-		ann, err := nip34.ParseAnnouncement(eventtest.Of(bob.Hosted(at(time.Hour), "held", us, "b.example")))
-		require.NoError(t, err)
-		policy := newKeeper(t)
-		policy.held = append(policy.held, ann)
-		state := bob.State(at(time.Minute), "held", nil, "")
-		b.Publish(state)
-		r, _ := hosted(t, net, relaysync.Config{Policy: policy, Holder: policy})
-		defer r.stop()
-		after(time.Minute)
-		require.Equal(t, 1, b.Connections().Open)
-		require.True(t, policy.all[state.ID])
 	})
 }
