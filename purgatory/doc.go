@@ -60,9 +60,9 @@
 // the goroutine of the fetch releases the repository again.
 //
 // Each step has a file. intake.go receives events. survey.go finds the repositories of an event.
-// release.go releases one repository. fetch.go sends a request to one server. expirer.go and
-// remover.go end holds and remove repositories. checks.go finds lost repositories, and
-// maintenance.go packs and prunes. Each of these types guards its own state:
+// release.go releases one repository. fetch.go sends a request to one server. remover.go
+// ends holds and removes repositories. checks.go finds lost repositories, and maintenance.go packs
+// and prunes. Each of these types guards its own state:
 //
 //	pendingEvents  the held events, in memory and on the disk
 //	engine         decides when to act; handles messages in order, without I/O

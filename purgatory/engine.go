@@ -95,13 +95,16 @@ func mapValues[K comparable, V, W any](m map[K]V, f func(V) W) map[K]W {
 
 func (e *engine) resume() {
 	for _, entry := range e.p.pending.all() {
-		e.want(entry)
+		for _, r := range surveysOf(entry) {
+			e.survey(r.identifier, r.why)
+		}
 	}
 }
 
-func (e *engine) want(entry refplan.Entry) {
+// surveysOf returns the surveys that a held event needs.
+func surveysOf(entry refplan.Entry) (all []surveyRequest) {
 	if entry.Soft {
-		return
+		return nil
 	}
 	why := refplan.Reasons{Fresh: map[graspsync.EventID]bool{entry.ID: entry.ByUser}}
 	if entry.Class == refplan.Announcement || entry.Class == refplan.Relative { // it may name servers for events that are held already
@@ -111,8 +114,9 @@ func (e *engine) want(entry refplan.Entry) {
 		why.Left = map[graspsync.RepoRef]bool{entry.Repos[0]: true}
 	}
 	for _, ref := range entry.Repos {
-		e.survey(ref.Identifier, why)
+		all = append(all, surveyRequest{ref.Identifier, why})
 	}
+	return all
 }
 
 func (e *engine) survey(identifier string, why refplan.Reasons) {
@@ -172,8 +176,6 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	}
 	return next
 }
-
-func (msg newHold) handle(_ context.Context, e *engine) { e.want(msg.entry) }
 
 func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 

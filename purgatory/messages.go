@@ -18,8 +18,6 @@ type message interface {
 }
 
 type (
-	// newHold reports a new held event.
-	newHold struct{ entry refplan.Entry }
 	// surveyRequest asks for a survey of an identifier, because something may have changed.
 	surveyRequest struct {
 		identifier string

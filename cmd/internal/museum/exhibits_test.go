@@ -422,11 +422,11 @@ var exhibits = []exhibit{
 		"		if err == nil && id.IsZero() {\n			err = fmt", "		if err == nil || id.IsZero() {\n			err = fmt", "./purgatory/gitserve", "TestPushFromAShallowClone", nil, "git [push",
 	},
 	{
-		"what is being fetched for expires", "purgatory/pendingstore.go",
+		"what is being fetched for expires", "purgatory/pending.go",
 		"&& !p.fetchesFor(e)\n", "&& (e.Class != refplan.Announcement || !p.fetchesFor(e))\n", "./purgatory", "TestExpiryWaitsForAFetch", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"what nobody was asked for expires", "purgatory/pendingstore.go",
+		"what nobody was asked for expires", "purgatory/pending.go",
 		"|| owed(now, h.Entry) && p.prolong(now, h) {", "|| !owed(now, h.Entry) && p.prolong(now, h) {", "./purgatory", "TestHubOfManyRepositories", nil, "",
 	},
 	{
