@@ -41,7 +41,6 @@ type EventState struct {
 	// only the servers.
 	Data []DataState `json:"data,omitempty"`
 
-	more   bool      // there are more repositories
 	gaveUp time.Time // its last expiry, which need not be its last change
 }
 
@@ -66,10 +65,9 @@ type DataState struct {
 	// Ended are up to 20 events that are no longer held, the newest first.
 	Ended []EventState `json:"ended,omitempty"`
 	// GivenUp are up to 20 events that expired, also before a restart, the newest first. Copies
-	// from relays are ignored for a week. GivenUpUnknown is the number of such events without a
-	// recorded repository.
-	GivenUp        []EventState `json:"given_up,omitempty"`
-	GivenUpUnknown int          `json:"given_up_unknown,omitempty"`
+	// from relays are ignored for a week. After a restart, an event is listed for the first 4 of
+	// its repositories only.
+	GivenUp []EventState `json:"given_up,omitempty"`
 }
 
 // MissingObject is a git object that a repository lacks.
@@ -139,7 +137,7 @@ func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (Event
 		if err != nil {
 			return EventState{}, err
 		}
-		r.Waiting, r.Ended, r.GivenUp, r.GivenUpUnknown = nil, nil, nil, 0
+		r.Waiting, r.Ended, r.GivenUp = nil, nil, nil
 		if expired {
 			r = DataState{Now: r.Now, Ref: ref, Servers: r.Servers}
 		}
@@ -167,7 +165,7 @@ func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataS
 	}
 	out.Ended = p.report.endingsOf(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
 	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
-	out.GivenUp, out.GivenUpUnknown = p.givenUp(ref)
+	out.GivenUp = p.givenUp(ref)
 	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
 	about, err := p.ask(ctx, ref)
 	if err != nil && !errors.Is(err, errNotRunning) {
@@ -234,27 +232,13 @@ func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
 	return out
 }
 
-// gaveUp returns the ids of givenUp.
-func (p *Purgatory) gaveUp(ref graspsync.RepoRef) (ids []graspsync.EventID) {
-	all, _ := p.givenUp(ref)
-	for _, s := range all {
-		ids = append(ids, s.ID)
+// givenUp returns the expired events of a repository that are still ignored.
+func (p *Purgatory) givenUp(ref graspsync.RepoRef) []EventState {
+	all := p.report.endingsOf(func(s EventState) bool {
+		return !s.gaveUp.IsZero() && slices.Contains(s.Repos, ref) && p.pending.hasExpired(s.ID)
+	})
+	for i := range all {
+		all[i].Is, all[i].Reason, all[i].At = EventCode(Expired.String()), "", all[i].gaveUp
 	}
-	return ids
-}
-
-// givenUp returns the expired events of a repository that are still ignored. unknown is the number
-// of such events whose repositories are not all recorded.
-func (p *Purgatory) givenUp(ref graspsync.RepoRef) (out []EventState, unknown int) {
-	unknown = p.pending.countExpired()
-	for _, s := range p.report.endingsOf(func(s EventState) bool { return !s.gaveUp.IsZero() && p.pending.hasExpired(s.ID) }) {
-		if !s.more {
-			unknown--
-		}
-		if slices.Contains(s.Repos, ref) {
-			s.Is, s.Reason, s.At = EventCode(Expired.String()), "", s.gaveUp
-			out = append(out, s)
-		}
-	}
-	return out, max(unknown, 0)
+	return all
 }

@@ -28,12 +28,12 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 
 // ForgetExpired deletes the records of expired events of a repository, and revives its softly
 // expired announcement. It returns the ids of the other events. Sync no longer ignores them, and
-// requests them after SyncManager.RulesChanged with [graspsync.OnOperatorRequest]. Events that
-// expired before records began are not found (GivenUpUnknown of [DataState]). The error joins those
-// of the store. The other events were forgotten.
+// requests them after SyncManager.RulesChanged with [graspsync.OnOperatorRequest]. The error joins
+// those of the store. The other events were forgotten.
 func (p *Purgatory) ForgetExpired(ctx context.Context, ref graspsync.RepoRef) (ids []graspsync.EventID, err error) {
 	var errs []error
-	for _, id := range p.gaveUp(ref) {
+	for _, s := range p.givenUp(ref) {
+		id := s.ID
 		if err := p.pending.again(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("forgetting that event %s waited in vain: %w", id, err))
 			continue

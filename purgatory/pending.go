@@ -929,19 +929,6 @@ func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
 	return nil
 }
 
-// countExpired returns the number of recorded expired events.
-func (p *pendingEvents) countExpired() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	for _, m := range p.expired.All() {
-		if now.Before(m.until) {
-			n++
-		}
-	}
-	return n
-}
-
 func (p *pendingEvents) hasExpired(id graspsync.EventID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

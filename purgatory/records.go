@@ -116,16 +116,14 @@ type expiredRecord struct {
 	Until  time.Time           `json:"until"` // end of the record
 	Class  refplan.Class       `json:"class"`
 	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
-	More   bool                `json:"more,omitempty"` // the event names more repositories
 	ByUser bool                `json:"by_user,omitempty"`
 	Seen   time.Time           `json:"seen,omitzero"`
 	At     time.Time           `json:"at,omitzero"`
 }
 
 func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
-	kept := e.Repos[:min(len(e.Repos), mostExpiredRepos)]
 	data, err := json.Marshal(expiredRecord{
-		Until: backoff.Saved(until), Class: e.Class, Repos: kept, More: len(kept) < len(e.Repos),
+		Until: backoff.Saved(until), Class: e.Class, Repos: e.Repos[:min(len(e.Repos), mostExpiredRepos)],
 		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now),
 	})
 	if err != nil {
@@ -148,7 +146,7 @@ func (r expiredRecord) ending(id graspsync.EventID, now time.Time) (EventState, 
 		return EventState{}, false
 	}
 	return EventState{
-		ID: id, Class: r.Class.String(), Repos: r.Repos, more: r.More, ByUser: r.ByUser, Is: EventCode(Expired.String()),
+		ID: id, Class: r.Class.String(), Repos: r.Repos, ByUser: r.ByUser, Is: EventCode(Expired.String()),
 		Since: backoff.Past(r.Seen, now), At: backoff.Past(r.At, now),
 	}, true
 }

@@ -480,7 +480,7 @@ func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
 			announcements++
 		}
 	}
-	givenUp := len(s.GivenUp) + s.GivenUpUnknown
+	givenUp := len(s.GivenUp)
 	switch {
 	case waits && announcements > 0 && announcements == len(s.Waiting):
 		t.add("Only the announcement of %s waits. The repository is served when a state of it (kind 30618) arrives, and the git data that the state names.", repo)
@@ -506,9 +506,6 @@ func (t *text) nothingMissing(s purgatory.DataState, waits bool) {
 		t.add("At least %d more were given up.", more)
 	}
 	t.servers(s.Servers)
-	if s.GivenUpUnknown > 0 {
-		t.add("Whether more events of it were given up is unknown: the repositories of %d given up events are not recorded.", s.GivenUpUnknown)
-	}
 }
 
 var skipped = map[string]string{

@@ -67,8 +67,7 @@ func TestGitData(t *testing.T) {
 		{purgatory.DataState{Waiting: []purgatory.EntryStatus{state}}, "for their author to become a maintainer"},
 		{purgatory.DataState{Waiting: []purgatory.EntryStatus{{Class: "announcement"}}}, "when a state of it (kind 30618) arrives"},
 		{purgatory.DataState{GivenUp: []purgatory.EventState{{Class: "state"}}}, "was given up"},
-		{purgatory.DataState{GivenUpUnknown: 3}, "the repositories of 3 given up events are not recorded"},
-		{purgatory.DataState{GivenUpUnknown: 1, Waiting: []purgatory.EntryStatus{soft}}, "is requested any more"},
+		{purgatory.DataState{GivenUp: []purgatory.EventState{{Class: "state"}}, Waiting: []purgatory.EntryStatus{soft}}, "is requested any more"},
 		{purgatory.DataState{Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}}, "The data has to be pushed to this server."},
 		{purgatory.DataState{
 			Missing: []purgatory.MissingObject{{ID: "abc", For: []string{"refs/heads/main"}}}, Attempts: 1, Next: now.Add(time.Minute),
