@@ -1,10 +1,6 @@
 package sync
 
 import (
-	"fmt"
-	"maps"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,10 +10,9 @@ import (
 )
 
 // Audit checks that all counts equal the counted state. No work may be in progress.
-func (m *SyncManager) Audit(t *testing.T, tally *Tally) {
+func (m *SyncManager) Audit(t *testing.T) {
 	t.Helper()
 	m.ingest.audit(t)
-	tally.audit(t, m)
 	for u, c := range m.loop.conns {
 		require.Equal(t, u, c.url)
 		require.Same(t, m.loop.stats[u], c.stats)
@@ -121,89 +116,3 @@ func (m *SyncManager) ClaimRoom() int64 { return m.ingest.inflight.claims.room.L
 
 func (m *SyncManager) AuditPipeline(t *testing.T)    { t.Helper(); m.ingest.audit(t) }
 func (m *SyncManager) PipelineLeftOver(t *testing.T) { t.Helper(); m.ingest.leftOver(t) }
-
-// Tally counts the observations.
-type Tally struct {
-	mu     sync.Mutex
-	counts map[string]uint64 // guarded by mu
-}
-
-// Observed counts observations in addition to a configured observer.
-func Observed(cfg *Config) *Tally {
-	if cfg.Observe != nil || cfg.fixed.ObserveQueue != 0 {
-		return nil // the test itself uses the observer
-	}
-	y := &Tally{counts: make(map[string]uint64)}
-	cfg.Observe, cfg.fixed.ObserveQueue = y.observe, 1<<15
-	return y
-}
-
-func (y *Tally) observe(o Observation) {
-	key, n := fmt.Sprintf("%T", o), 1
-	switch o := o.(type) {
-	case EventStored:
-		key += " " + o.Source.Kind.String()
-	case EventRejected:
-		key += " " + o.Reason
-	case Dropped:
-		key, n = key+" "+o.Reason, o.Count
-	case GapFound:
-		key += fmt.Sprint(" ", o.Lasting)
-	case RelayLearned:
-		key += " " + o.Fact
-	}
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.counts[key] += uint64(n) //nolint:gosec // counts
-}
-
-// audit checks that the counts of the status equal the counts of the observations.
-func (y *Tally) audit(t *testing.T, m *SyncManager) {
-	t.Helper()
-	if y == nil {
-		return
-	}
-	var s EventStatus
-	m.telemetry.reasons(&s)
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if s.Dropped[dropObservations] > 0 {
-		return
-	}
-	want := make(map[string]uint64)
-	for k, n := range m.telemetry.bySource() {
-		if k != graspsync.Direct.String() {
-			want["sync.EventStored "+k] = n
-		}
-	}
-	for reason, n := range s.Dropped {
-		want["sync.Dropped "+reason] = n
-	}
-	for fact, n := range s.Learned {
-		want["sync.RelayLearned "+fact] = n
-	}
-	got := make(map[string]uint64)
-	for key, n := range y.counts {
-		switch strings.SplitN(key, " ", 2)[0] {
-		case "sync.EventStored", "sync.Dropped", "sync.RelayLearned":
-			got[key] = n
-		case "sync.EventRejected":
-			if reason := strings.TrimPrefix(key, "sync.EventRejected "); !strings.HasPrefix(reason, "released and ") && len(s.Rejected) < maxReasons {
-				require.LessOrEqual(t, n, s.Rejected[reason], reason) // submitted events are counted but not observed
-			}
-		}
-	}
-	maps.DeleteFunc(want, func(_ string, n uint64) bool { return n == 0 })
-	require.Equal(t, want, got)
-	if y.counts["sync.RelayForgotten"] > 0 {
-		return
-	}
-	clear(want)
-	for _, s := range m.loop.stats {
-		want["sync.GapFound true"] += s.lasting.Load()
-		want["sync.GapFound false"] += s.gaps.Load() - s.lasting.Load()
-	}
-	for key, n := range want {
-		require.Equal(t, n, y.counts[key], key)
-	}
-}

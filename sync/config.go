@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -81,7 +80,7 @@ type Config struct {
 	// addresses, so OwnRelay may need another one. Defaults to the transport for all relays.
 	OwnTransport Transport
 
-	fixed constants
+	constants constants
 
 	// Times are durations and intervals.
 	Times Times
@@ -98,6 +97,12 @@ type Times struct {
 	// 1/24. A shorter time costs more traffic. A longer time finds events later that were missed
 	// live. Defaults to 24 h.
 	PassEvery time.Duration
+}
+
+// passBetween returns the bounds of the random time between two passes. It is random so that the
+// passes of different relays do not coincide.
+func (t Times) passBetween() (least, most time.Duration) {
+	return t.PassEvery - t.PassEvery/24, t.PassEvery + t.PassEvery/24
 }
 
 // Limits are the limits of a [SyncManager].
@@ -132,40 +137,14 @@ func (c Config) withDefaults() Config {
 	if c.Verifier == nil {
 		c.Verifier = batchverify.New()
 	}
-	def(&c.fixed.MaxRelays, 50_000)
-	def(&c.Health.MaxRecords, c.fixed.MaxRelays)
+	c.constants.setDefaults()
+	def(&c.Health.MaxRecords, c.constants.MaxRelays)
 	def(&c.Times.BatchWindow, 5*time.Second)
-	def(&c.fixed.ConnectTimeout, 10*time.Second)
-	def(&c.fixed.QuickReconnect, 15*time.Minute)
-	def(&c.fixed.Overlap, 45*time.Minute)
 	def(&c.Times.PassEvery, 24*time.Hour)
-	def(&c.fixed.DailyMin, c.Times.PassEvery-c.Times.PassEvery/24)
-	def(&c.fixed.DailyMax, c.Times.PassEvery+c.Times.PassEvery/24)
-	def(&c.fixed.IdleTimeout, 30*time.Second)
-	def(&c.fixed.TotalTimeout, 5*time.Minute)
-	def(&c.fixed.BatchTimeout, 30*time.Minute)
-	def(&c.fixed.StoreTimeout, time.Minute)
-	def(&c.fixed.RetryBase, 30*time.Second)
-	def(&c.fixed.RetryMax, time.Hour)
-	def(&c.fixed.NegentropyRetry, 4*time.Hour)
-	def(&c.fixed.FutureTolerance, FutureTolerance)
 	def(&c.Limits.MaxConnections, 256)
-	def(&c.fixed.MaxDials, 10)
 	def(&c.Limits.MaxRelaysPerRepo, 16)
 	def(&c.Limits.MaxRootsPerRepo, 5_000)
-	def(&c.fixed.MaxBatches, 4)
-	def(&c.fixed.Workers, runtime.GOMAXPROCS(0))
 	def(&c.Limits.InFlight, 48<<20)
-	def(&c.fixed.Unproductive, 8<<20)
-	def(&c.fixed.Waiting, 10_000)
-	def(&c.fixed.WaitingBytes, 32<<20)
-	def(&c.fixed.Remembered, 200_000)
-	def(&c.fixed.RejectedFor, 7*24*time.Hour)
-	def(&c.fixed.FeedQueue, 10_000)
-	def(&c.fixed.MaxSet, 1_000_000)
-	def(&c.fixed.MaxLabels, 1_000)
-	def(&c.fixed.ObserveQueue, 1_024)
-	c.fixed = c.fixed.withDefaults()
 	return c
 }
 
@@ -182,58 +161,26 @@ func (c Config) validate() error {
 	bad := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("%s is %v, want %s", field, value, want))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"BatchWindow", c.Times.BatchWindow}, {"ConnectTimeout", c.fixed.ConnectTimeout},
-		{"QuickReconnect", c.fixed.QuickReconnect}, {"Overlap", c.fixed.Overlap},
-		{"PassEvery", c.Times.PassEvery}, {"DailyMin", c.fixed.DailyMin}, {"DailyMax", c.fixed.DailyMax},
-		{"IdleTimeout", c.fixed.IdleTimeout}, {"TotalTimeout", c.fixed.TotalTimeout},
-		{"BatchTimeout", c.fixed.BatchTimeout}, {"StoreTimeout", c.fixed.StoreTimeout},
-		{"RetryBase", c.fixed.RetryBase}, {"RetryMax", c.fixed.RetryMax},
-		{"NegentropyRetry", c.fixed.NegentropyRetry}, {"FutureTolerance", c.fixed.FutureTolerance},
-		{"RejectedFor", c.fixed.RejectedFor},
-	} {
-		if d.value < 0 {
-			bad(d.name, d.value, "a positive duration")
-		}
+	if c.Times.BatchWindow < 0 {
+		bad("BatchWindow", c.Times.BatchWindow, "a positive duration")
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"MaxRelays", c.fixed.MaxRelays}, {"MaxConnections", c.Limits.MaxConnections}, {"MaxDials", c.fixed.MaxDials},
-		{"MaxRootsPerRepo", c.Limits.MaxRootsPerRepo}, {"MaxBatches", c.fixed.MaxBatches}, {"Workers", c.fixed.Workers},
-		{"Waiting", c.fixed.Waiting}, {"Remembered", c.fixed.Remembered}, {"FeedQueue", c.fixed.FeedQueue},
-		{"MaxSet", c.fixed.MaxSet}, {"MaxLabels", c.fixed.MaxLabels},
-		{"ObserveQueue", c.fixed.ObserveQueue},
-	} {
-		if n.value < 0 {
-			bad(n.name, n.value, "a positive number")
-		}
+	if c.Times.PassEvery < 0 {
+		bad("PassEvery", c.Times.PassEvery, "a positive duration")
+	}
+	if c.Limits.MaxConnections < 0 {
+		bad("MaxConnections", c.Limits.MaxConnections, "a positive number")
+	}
+	if c.Limits.MaxRootsPerRepo < 0 {
+		bad("MaxRootsPerRepo", c.Limits.MaxRootsPerRepo, "a positive number")
 	}
 	if c.Limits.MaxRelaysPerRepo < 1 || c.Limits.MaxRelaysPerRepo > nip34.MaxListed {
 		bad("MaxRelaysPerRepo", c.Limits.MaxRelaysPerRepo, "1 to 64")
 	}
-	c.fixed.validate(bad)
-	if c.fixed.DailyMax < c.fixed.DailyMin {
-		bad("DailyMax", c.fixed.DailyMax, "at least DailyMin")
-	}
-	if c.fixed.RetryMax < c.fixed.RetryBase {
-		bad("RetryMax", c.fixed.RetryMax, "at least RetryBase")
-	}
 	if c.Limits.InFlight < 4<<20 {
 		bad("InFlight", c.Limits.InFlight, "at least 4 MiB")
 	}
-	if c.fixed.Unproductive < 0 {
-		bad("Unproductive", c.fixed.Unproductive, "a positive number")
-	}
-	if c.fixed.WaitingBytes < 0 {
-		bad("WaitingBytes", c.fixed.WaitingBytes, "a positive number")
-	}
-	if c.Health.MaxRecords > c.fixed.MaxRelays {
-		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, the number of known relays", c.fixed.MaxRelays))
+	if c.Health.MaxRecords > c.constants.MaxRelays {
+		bad("Health.MaxRecords", c.Health.MaxRecords, fmt.Sprintf("at most %d, the number of known relays", c.constants.MaxRelays))
 	}
 	if c.Holder != nil && c.Policy == nil {
 		errs = append(errs, errors.New("Holder is set without a Policy: the default one holds nothing"))

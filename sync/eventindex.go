@@ -192,15 +192,24 @@ func (x *eventIndex) apply(op indexUpdate) (c indexChange) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	op(x.tables, &c)
-	x.note(c)
+	x.renew(c.names)
 	return c
 }
 
 const maxNews = 10_000
 
-// note adds the identifiers of a change to news. mu is held.
-func (x *eventIndex) note(c indexChange) {
-	for name := range c.names {
+// note adds the identifier of an announcement to news, because the announcement is or was held.
+func (x *eventIndex) note(ev graspsync.Event) {
+	if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.renew(map[string]struct{}{strings.Clone(a.Ref.Identifier): {}})
+	}
+}
+
+// renew adds identifiers to news. mu is held.
+func (x *eventIndex) renew(names map[string]struct{}) {
+	for name := range names {
 		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
 			x.news = nil
 			return
@@ -453,7 +462,7 @@ func (x *eventIndex) replaceAll(s *indexScan) (c indexChange, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.tables, x.complete = s.tables, s.complete && !s.tables.doubted
-	x.note(c)
+	x.renew(c.names)
 	return c, true
 }
 

@@ -126,14 +126,14 @@ func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 
 func (m *SyncManager) isDeleted(ctx context.Context, ev graspsync.Event) (deleted bool, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.constants.StoreTimeout)
 	defer cancel()
 	return m.store.Deleted(ctx, ev)
 }
 
 func (m *SyncManager) readOne(ctx context.Context, f nostr.Filter) (found graspsync.Event, err error) {
 	defer m.telemetry.recovered(&err, whoseStore)
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.constants.StoreTimeout)
 	defer cancel()
 	for ev, err := range m.store.Events(ctx, f) {
 		if errors.Is(err, ErrIncomplete) {

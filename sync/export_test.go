@@ -22,7 +22,7 @@ func (m *SyncManager) Submit(ctx context.Context, ev *nostr.Event, src graspsync
 // RunPipeline runs the pipeline without relays.
 func (m *SyncManager) RunPipeline(ctx context.Context) {
 	var submissions sync.WaitGroup
-	submissions.Go(func() { m.submissions.run(ctx) })
+	submissions.Go(func() { m.applyAll(ctx) })
 	m.ingest.run(ctx)
 	submissions.Wait()
 }
@@ -56,10 +56,10 @@ const VerifyBatch = verifyBatch
 type Fixed = constants
 
 // Fixed returns the constants of c, to be changed.
-func (c *Config) Fixed() *Fixed { return &c.fixed }
+func (c *Config) Fixed() *Fixed { return &c.constants }
 
 // With returns a copy with these constants.
 func (c Config) With(f Fixed) Config {
-	c.fixed = f
+	c.constants = f
 	return c
 }

@@ -119,10 +119,9 @@ func startFloodWith(t *testing.T, net *flooding, cfg relaysync.Config, hosts ...
 	r.save(owner.Hosted(at(24*time.Hour), "repo", append([]string{us}, hosts...)...))
 	identity, err := nip34.ParseIdentity(us)
 	require.NoError(t, err)
-	tally := relaysync.Observed(&cfg)
 	r.manager, err = relaysync.New(r.store, net, identity, cfg)
 	require.NoError(t, err)
-	r.run(tally)
+	r.run()
 	return r, owner
 }
 

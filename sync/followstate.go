@@ -352,7 +352,7 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 		x.Is = RelayNotFollowed
 	default:
 		x.Is = RelayLeftOut
-		if full := len(m.Status().Relays) >= m.cfg.fixed.MaxRelays; x.Reason == "" && full {
+		if full := len(m.Status().Relays) >= m.cfg.constants.MaxRelays; x.Reason == "" && full {
 			x.Reason = OmitNoRoom
 		} else if x.Reason == "" {
 			x.Reason = OmitWindow

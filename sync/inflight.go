@@ -64,50 +64,21 @@ func (f *inflight) enter(j *job) bool {
 	return true
 }
 
-// letGo ends a job without processing its event. It returns false and does nothing if several
-// batches wait for the job.
-func (f *inflight) letGo(j *job) bool {
-	f.mu.Lock()
-	if len(j.waits) > 1 {
-		f.mu.Unlock()
-		return false
-	}
-	f.out(j)
-	f.mu.Unlock()
+// settled ends a job. ok is false if an own failure lost its event. Later copies get a new job.
+func (f *inflight) settled(j *job, ok bool) {
 	j.release()
-	f.over(j, j.waits, false)
-	return true
-}
-
-// leave ends a job. ok is false if an own failure lost its event.
-func (f *inflight) leave(j *job, ok bool) {
 	f.mu.Lock()
-	f.out(j)
-	tokens := j.waits
-	f.mu.Unlock()
-	f.over(j, tokens, ok)
-}
-
-// out removes a job. Later copies get a new job. mu is held.
-func (f *inflight) out(j *job) {
 	delete(f.inFlight, j.key)
 	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
 		delete(f.coming, j.key.id)
 	}
-}
-
-// over settles the batches that wait for a removed job.
-func (f *inflight) over(j *job, tokens []*batchWait, ok bool) {
-	for _, t := range tokens {
+	waits := j.waits
+	f.mu.Unlock()
+	for _, t := range waits {
 		t.settle(ok)
 	}
 	f.claims.settled(j.key.id)
 	f.unsettled.Add(-1)
-}
-
-func (f *inflight) settled(j *job, ok bool) {
-	j.release()
-	f.leave(j, ok)
 }
 
 func (f *inflight) has(id graspsync.EventID) bool {

@@ -52,13 +52,13 @@ func newIngest(
 ) *ingest {
 	return &ingest{
 		cfg: &cfg, self: f, telemetry: r, request: request,
-		store: &safeStore{of: store, timeout: cfg.fixed.StoreTimeout, telemetry: r},
+		store: &safeStore{of: store, timeout: cfg.constants.StoreTimeout, telemetry: r},
 		policy: &safePolicy{
-			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.fixed.StoreTimeout, ahead: cfg.fixed.FutureTolerance, telemetry: r,
+			of: policy, holder: cfg.Holder, rules: cfg.Rules, view: view, timeout: cfg.constants.StoreTimeout, telemetry: r,
 		},
-		inflight: newInflight(cfg.Limits.InFlight), reprocess: &reprocessQueue{most: cfg.fixed.FeedQueue, wake: make(chan struct{}, 1)},
+		inflight: newInflight(cfg.Limits.InFlight), reprocess: &reprocessQueue{most: cfg.constants.FeedQueue, wake: make(chan struct{}, 1)},
 		health: &storeHealth{}, sources: &heldSources{},
-		known: pending.NewKnown(cfg.fixed.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
+		known: pending.NewKnown(cfg.constants.Remembered), rejected: pending.NewRejectedIndex(rejectedConfig(cfg)),
 		gathering: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
 		toVerify: make(chan *job, 2*verifyBatch), toSave: make(chan *job, 2*saveBatch), ended: make(chan struct{}),
 	}
@@ -66,7 +66,7 @@ func newIngest(
 
 func (g *ingest) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range g.cfg.fixed.Workers {
+	for range g.cfg.constants.Workers {
 		wg.Go(func() { g.verifyAll(ctx) })
 	}
 	wg.Go(func() { newWriter(g).run(ctx) })
@@ -186,8 +186,14 @@ func (g *ingest) met(id graspsync.EventID) bool {
 
 // fulfil judges the events again that wait for an event which was stored without the writer.
 func (g *ingest) fulfil(ev graspsync.Event) {
-	g.reprocess.announced(ev)
 	g.reprocess.wakeFor(pending.Fulfils(ev, true))
+}
+
+// withdrawn records that an event was removed. If it was an announcement, other maintainers may
+// have room now.
+func (g *ingest) withdrawn(ev graspsync.Event) {
+	g.self.index.note(ev)
+	g.reprocess.wakeFor(nil)
 }
 
 func fulfilledBy(c indexChange) (keys []pending.Key) {

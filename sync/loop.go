@@ -104,9 +104,7 @@ func (l *loop) run(ctx context.Context) {
 					l.m.health.Closed(u)
 				}
 			}
-			last := l.status.status(time.Now(), l.plan, l.known())
-			last.last = true
-			l.m.snapshot.Store(last)
+			l.status.renew(time.Now(), l.plan, l.known())
 			return
 		case <-l.m.inbox.wake:
 			l.status.changed = true
@@ -145,18 +143,19 @@ func (l *loop) begin() {
 }
 
 func (l *loop) planConfig() plan.Config {
-	cfg, t := l.m.cfg, l.m.cfg.fixed
+	cfg, t := l.m.cfg, l.m.cfg.constants
+	least, most := cfg.Times.passBetween()
 	return plan.Config{
 		Salt:     l.m.persistence.salt,
-		MaxDials: cfg.fixed.MaxDials, DialEvery: t.DialEvery, MaxConnections: cfg.Limits.MaxConnections,
-		MaxRelays: cfg.fixed.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
-		MaxAuthors: t.MaxAuthors, AuthorsPerPass: t.AuthorsPerPass,
-		MaxBatches: t.MaxBatches, RebuildFilters: t.RebuildFilters,
+		MaxDials: cfg.constants.MaxDials, DialEvery: dialEvery, MaxConnections: cfg.Limits.MaxConnections,
+		MaxRelays: cfg.constants.MaxRelays, MaxRoots: cfg.Limits.MaxRootsPerRepo,
+		MaxAuthors: maxAuthors, AuthorsPerPass: authorsPerPass,
+		MaxBatches: maxBatches, RebuildFilters: rebuildFilters,
 		HostedStatesOnly: cfg.HostedStatesOnly,
-		BatchTimeout:     t.BatchTimeout, Overlap: t.Overlap, QuickReconnect: t.QuickReconnect,
-		DailyMin: t.DailyMin, DailyMax: t.DailyMax,
-		RetryBase: t.RetryBase, RetryMax: t.RetryMax,
-		PollEvery: t.PollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: t.IDsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
+		BatchTimeout:     t.BatchTimeout, Overlap: overlap, QuickReconnect: quickReconnect,
+		DailyMin: least, DailyMax: most,
+		RetryBase: retryBase, RetryMax: retryMax,
+		PollEvery: pollEvery, PollFilters: 20, MaxNamed: 10_000, NamedIDs: idsPerRequest, RotateRoots: cfg.Limits.MaxRootsPerRepo,
 	}
 }
 
@@ -214,17 +213,14 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 	}
 	l.scanFailures = 0
 	l.status.unread, l.status.storeErr = false, ""
-	l.rescanAt = time.Now().Add(l.m.cfg.fixed.DailyMin + rand.N(l.m.cfg.fixed.DailyMax-l.m.cfg.fixed.DailyMin+1))
-	first := !l.started
-	if first {
+	least, most := l.m.cfg.Times.passBetween()
+	l.rescanAt = time.Now().Add(least + rand.N(most-least+1))
+	if !l.started {
 		l.started = true
 		l.followBootstrap(ctx)
 	}
 	l.window = nil
 	l.closeWindow(ctx)
-	if first {
-		l.sayWaiting(time.Now())
-	}
 	l.threadSearch.all = true
 	l.descend(ctx, time.Now())
 	if l.scanAgain {
@@ -293,7 +289,6 @@ func (msg connOpened) handle(ctx context.Context, l *loop) {
 		l.m.persistence.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
-		l.m.telemetry.observe(RelayConnected{Relay: c.url})
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})
 }
@@ -427,7 +422,9 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
 		l.m.cfg.Logger.Info("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
-		l.passStarted(e)
+		if st := l.stats[e.Relay]; st != nil {
+			st.completeness.begin()
+		}
 	case plan.Incomplete:
 		l.incomplete = true
 	case plan.Dropped:
@@ -487,27 +484,6 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 	}
 }
 
-// sayWaiting logs at the start the number of relays that wait for their next attempt, because this
-// process has not logged their failures.
-func (l *loop) sayWaiting(now time.Time) {
-	var waiting int
-	var next time.Time
-	var relay graspsync.RelayURL
-	for _, r := range l.plan.Status() {
-		at := l.m.health.NextAttempt(r.Relay)
-		if l.conns[r.Relay] != nil || !at.After(now) {
-			continue
-		}
-		if waiting++; waiting == 1 || at.Before(next) {
-			next, relay = at, r.Relay
-		}
-	}
-	if waiting > 0 {
-		l.m.cfg.Logger.Info("relay backoffs restored",
-			"relays", waiting, "next", next.UTC().Format(time.RFC3339), keyRelay, relay.String())
-	}
-}
-
 func (l *loop) conn(u graspsync.RelayURL, epoch uint64) *relayConn {
 	if c := l.conns[u]; c != nil && c.epoch == epoch {
 		return c
@@ -550,14 +526,6 @@ func (l *loop) hangup(u graspsync.RelayURL, epoch uint64) {
 		l.m.health.Closed(u)
 		l.m.persistence.health(u)
 	}
-}
-
-// passStarted resets the counts of events that a relay lacks.
-func (l *loop) passStarted(e plan.Reset) {
-	if st := l.stats[e.Relay]; st != nil {
-		st.completeness.begin()
-	}
-	l.m.telemetry.observe(PassStarted{Relay: e.Relay, Daily: e.Daily})
 }
 
 // handle counts the lacking events in the repositories that are followed on the relay.
@@ -686,7 +654,6 @@ func (msg threadSearchResult) handle(ctx context.Context, l *loop) {
 func (l *loop) forget(u graspsync.RelayURL) {
 	l.status.forgotten(u)
 	delete(l.stats, u)
-	l.m.telemetry.observe(RelayForgotten{Relay: u})
 	l.m.health.Forget(u)
 	l.m.persistence.forget(u)
 }

@@ -24,19 +24,12 @@ const maxMaintainers = 100_000
 // It removes announcements that were stored only because a maintainer list named their authors, if
 // no list names them now. The Policy is called once per identifier.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
-	stored, all := w.self.index.takeNews()
-	changed, unsure := w.reprocess.takeChanged()
-	unsure = unsure || all
+	changed, all := w.self.index.takeNews()
 	if all {
 		woken = append(woken, w.rejected.Anything()...)
-	}
-	if unsure {
 		for _, identifier := range w.self.index.related() {
 			lazy.Put(&changed, identifier, struct{}{})
 		}
-	}
-	for identifier := range stored {
-		lazy.Put(&changed, identifier, struct{}{})
 	}
 	for _, identifier := range slices.Sorted(maps.Keys(changed)) {
 		relatives := w.relatives(identifier)
@@ -131,7 +124,7 @@ func (w *writer) remove(ctx context.Context, a *nip34.Announcement, ev graspsync
 	w.telemetry.drop("unlisted", 1)
 	w.cfg.Logger.Debug("unlisted announcement removed", keyEvent, a.ID.String())
 	w.self.removed(ev)
-	w.reprocess.withdrawn(ev)
+	w.withdrawn(ev)
 	return nil
 }
 

@@ -43,8 +43,9 @@ type SyncManager struct {
 	telemetry    *telemetry
 	persistence  *persistence
 	own          *ownFeed
-	submissions  *submissionQueue
-	unproductive *limit.Rate // useless bytes of each relay host
+	submissions  mailbox[graspsync.Event] // events of NotifyStored that are not applied yet
+	applying     sync.Mutex               // held while submissions are applied
+	unproductive *limit.Rate              // useless bytes of each relay host
 	loop         *loop
 
 	ready    chan struct{}          // closed when the Store was read
@@ -52,8 +53,6 @@ type SyncManager struct {
 	inbox    mailbox[loopMessage]   // of the loop
 	wg       sync.WaitGroup         // of all goroutines that end with Run
 	snapshot atomic.Pointer[Status] // written by the loop
-
-	pace gitPace
 
 	ran atomic.Bool
 }
@@ -104,15 +103,14 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		relayFilter: &relayFilter{
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
-		self: newSelfSubscriber(x, cfg.fixed.FeedQueue, cfg.fixed.MaxAuthors), unproductive: newUnproductive(&cfg.fixed),
-		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](),
+		self: newSelfSubscriber(x, cfg.constants.FeedQueue, maxAuthors), unproductive: newUnproductive(&cfg.constants),
+		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
 	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.self, rep, m.refetch)
 	m.ingest.policy.identity = identity
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
-	m.submissions = newSubmissionQueue(m.submitted)
 	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = newNegentropySets(store, cfg.Holder, cfg.fixed.MaxSet, m.ingest.rejected, rep.counters)
+	m.sets = newNegentropySets(store, cfg.Holder, maxSet, m.ingest.rejected, rep.counters)
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
@@ -147,7 +145,7 @@ func (m *SyncManager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.ingest.run(ctx) })
 	m.wg.Go(func() { m.telemetry.run(ctx) })
 	m.wg.Go(func() { m.own.run(ctx) })
-	m.wg.Go(func() { m.submissions.run(ctx) })
+	m.wg.Go(func() { m.applyAll(ctx) })
 	end := m.persistence.start(ctx)
 	m.followHeld(ctx)
 	m.loop.run(ctx)
@@ -167,7 +165,7 @@ func (m *SyncManager) followHeld(ctx context.Context) {
 	if m.cfg.Holder == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.fixed.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.constants.StoreTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer m.telemetry.recovered(&err, "policy")
@@ -193,14 +191,34 @@ func (m *SyncManager) NotifyStored(event graspsync.Event) {
 		return
 	}
 	m.ingest.count(event) // now, because the Holder may forget the origin of the event
-	m.submissions.stored(event)
+	if m.submissions.put(event) >= maxSubmissions {
+		m.apply()
+	}
 }
 
-// submitted applies an event that a client submitted. It recovers a panic.
-func (m *SyncManager) submitted(event graspsync.Event) {
-	m.ingest.arrivals.add(event.ID, time.Now())
-	m.telemetry.states.stored(event)
-	m.index.contain(func() { m.tookIn(event) })
+// maxSubmissions is the number of waiting events from which NotifyStored applies them itself.
+const maxSubmissions = 256
+
+// apply applies the submitted events in order. It recovers panics.
+func (m *SyncManager) apply() {
+	m.applying.Lock()
+	defer m.applying.Unlock()
+	for _, event := range m.submissions.take() {
+		m.ingest.arrivals.add(event.ID, time.Now())
+		m.telemetry.states.stored(event)
+		m.index.contain(func() { m.tookIn(event) })
+	}
+}
+
+func (m *SyncManager) applyAll(ctx context.Context) {
+	for {
+		select {
+		case <-m.submissions.wake:
+			m.apply()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // tookIn applies an event that our relay has stored, from any source.
@@ -217,14 +235,14 @@ func (m *SyncManager) NotifyRemoved(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.submissions.takeIn() // the event may have been stored just before
+	m.apply() // the event may have been stored just before
 	m.ingest.letGo(event.ID)
 	m.ingest.removed(event)
 	_, rule := m.cfg.blocks(event)
 	m.telemetry.states.note(graspsync.Incoming{Event: event}, EventState{Is: IsRemoved, Rule: rule})
 	m.telemetry.say("event removed", graspsync.Incoming{Event: event})
 	m.self.removed(event)
-	m.ingest.reprocess.withdrawn(event)
+	m.ingest.withdrawn(event)
 }
 
 // NotifySuperseded records for [SyncManager.EventState] that the Store removed an event after it stored a
@@ -242,10 +260,10 @@ func (m *SyncManager) NotifyDeferred(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.submissions.takeIn()
+	m.apply()
 	m.ingest.displaced(event)
 	m.self.removed(event)
-	m.ingest.reprocess.withdrawn(event)
+	m.ingest.withdrawn(event)
 }
 
 // HeldFrom returns the source of an event that the [Policy] holds, or a direct submission if the
@@ -275,13 +293,13 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	if event.IsZero() {
 		return
 	}
-	m.submissions.takeIn()
+	m.apply()
 	if event.Kind == graspsync.KindAnnouncement {
 		if a := m.index.listedBy(event); a != nil {
 			m.self.hold(a)
 		}
 	}
-	m.ingest.reprocess.announced(event)
+	m.index.note(event)
 	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
@@ -302,7 +320,7 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 	if !m.isReady() {
 		return graspsync.Verdict{}, ErrNotReady
 	}
-	m.submissions.takeIn() // the event may refer to an event that was just stored
+	m.apply() // the event may refer to an event that was just stored
 	in := graspsync.Incoming{Event: event}
 	v, err := m.ingest.policy.verdict(ctx, in)
 	switch {
@@ -357,19 +375,14 @@ func (m *SyncManager) NotifyRefused(event graspsync.Event, reason string) {
 }
 
 // Status returns the state of all relays. During activity it is at most a second old (older with
-// very many relays), otherwise at most a minute. Its time, uptimes and downtimes are current.
+// very many relays), otherwise at most a minute.
 // Before Run it is empty. After Run it is the final state.
 func (m *SyncManager) Status() Status {
-	s := m.snapshot.Load()
-	now := s.at(time.Now())
-	if now != s {
-		m.snapshot.CompareAndSwap(s, now) // so that other callers can use it
-	}
-	return m.withNow(*now)
+	return m.withNow(*m.snapshot.Load())
 }
 
 func (m *SyncManager) withNow(s Status) Status {
-	s.Failures = m.telemetry.failing.All()
+	s.Failures, s.Events.Sources = m.telemetry.failing.All(), m.telemetry.bySource()
 	if m.cfg.Lacking == nil {
 		return s
 	}
@@ -389,7 +402,6 @@ func (m *SyncManager) withNow(s Status) Status {
 			g.Unobtainable++
 		}
 	}
-	g.SecondsLeft = int64(m.pace.left(s.At, g).Seconds())
 	s.Git, s.Synced = g, s.Synced && g.Missing == 0
 	return s
 }
@@ -472,7 +484,7 @@ func (m *SyncManager) ownEvent(ev graspsync.Event, live bool) {
 // on a registry. Series of forgotten relays disappear. All names begin with namespace. Dashboards
 // for this kind of server expect "ngit".
 func (m *SyncManager) Collector(namespace string) prometheus.Collector {
-	return newCollector(namespace, m.Status, m.telemetry.bySource, m.telemetry.failing.Totals)
+	return newCollector(namespace, m.Status, m.telemetry.failing.Totals)
 }
 
 // RepoStatus returns the state of one repository. It blocks until Run has answered, and then reads
@@ -598,7 +610,7 @@ func (m *SyncManager) count(ctx context.Context, fs []nostr.Filter) (n int, err 
 			if err != nil {
 				return 0, err
 			}
-			if len(seen) >= m.cfg.fixed.MaxSet {
+			if len(seen) >= maxSet {
 				return len(seen), nil
 			}
 			seen[st.ID] = struct{}{}

@@ -22,14 +22,17 @@ type mailbox[T any] struct {
 
 func newMailbox[T any]() mailbox[T] { return mailbox[T]{wake: make(chan struct{}, 1)} }
 
-func (b *mailbox[T]) put(item T) {
+// put adds an item and returns the number of items.
+func (b *mailbox[T]) put(item T) int {
 	b.mu.Lock()
 	b.items = append(b.items, item)
+	n := len(b.items)
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
+	return n
 }
 
 func (b *mailbox[T]) take() []T {

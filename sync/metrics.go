@@ -9,49 +9,54 @@ import (
 // otherRelays is the label of the relays beyond constants.MaxLabels.
 const otherRelays = "other"
 
-// metric is a metric with a series for each relay, or with one series.
-type metric struct {
+// relayMetric is a metric with a series for each relay.
+type relayMetric struct {
 	desc *prometheus.Desc
 	typ  prometheus.ValueType
 	of   func(RelayStatus) float64
 }
 
-type collector struct {
-	status    func() Status
-	bySource  func() map[string]uint64
-	totals    func() map[string]uint64 // failures by dependency
-	perRelay  []metric
-	attempts  *prometheus.Desc
-	sources   *prometheus.Desc
-	synced    *prometheus.Desc
-	tracked   *prometheus.Desc
-	connected *prometheus.Desc
-	dead      *prometheus.Desc
-	rejected  *prometheus.Desc
-	dropped   *prometheus.Desc
-	claimed   *prometheus.Desc
-	lapsed    *prometheus.Desc
-	inFlight  *prometheus.Desc
-	waiting   *prometheus.Desc
-	panics    *prometheus.Desc
-	learned   *prometheus.Desc
-	failures  *prometheus.Desc
-	isSynced  *prometheus.Desc
-	repos     *prometheus.Desc
+// metric is a metric with one series, or with a series for each value of a label.
+type metric struct {
+	desc *prometheus.Desc
+	typ  prometheus.ValueType
+	one  func(Status) float64
+	by   func(Status) map[string]float64
 }
 
-func newCollector(namespace string, status func() Status, bySource, totals func() map[string]uint64) *collector {
+type collector struct {
+	status   func() Status
+	perRelay []relayMetric
+	attempts *prometheus.Desc
+	others   []metric
+}
+
+func newCollector(namespace string, status func() Status, failures func() map[string]uint64) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "sync", name), help, labels, nil)
 	}
-	count := func(n uint64) float64 { return float64(n) }
-	relay := func(name, help string, typ prometheus.ValueType, of func(RelayStatus) float64) metric {
-		return metric{desc(name, help, "relay"), typ, of}
-	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	relay := func(name, help string, typ prometheus.ValueType, of func(RelayStatus) float64) relayMetric {
+		return relayMetric{desc(name, help, "relay"), typ, of}
+	}
+	one := func(name, help string, typ prometheus.ValueType, of func(Status) float64) metric {
+		return metric{desc: desc(name, help), typ: typ, one: of}
+	}
+	counts := func(name, help, label string, of func(Status) map[string]uint64) metric {
+		return metric{desc: desc(name, help, label), typ: counter, by: func(s Status) map[string]float64 { return floats(of(s)) }}
+	}
+	relays := func(is func(RelayStatus) bool) func(Status) float64 {
+		return func(s Status) (n float64) {
+			for _, r := range s.Relays {
+				n += float64(b2i(is(r)))
+			}
+			return n
+		}
+	}
 	return &collector{
-		status: status, bySource: bySource, totals: totals,
-		perRelay: []metric{
+		status:   status,
+		attempts: desc("connection_attempts_total", "Total connection attempts.", "relay", "result"),
+		perRelay: []relayMetric{
 			relay("relay_connected", "Phase of the connection. 0 is disconnected, 1 connecting, 2 syncing, 3 live, 4 live with gaps.",
 				gauge, func(r RelayStatus) float64 { return float64(r.phase) }),
 			relay("relay_status", "Health of the relay. 1 is healthy, 2 disconnected, 3 degraded, 4 dead, 5 rate limited.",
@@ -59,48 +64,76 @@ func newCollector(namespace string, status func() Status, bySource, totals func(
 			relay("relay_failures", "Number of consecutive failures.",
 				gauge, func(r RelayStatus) float64 { return float64(r.Failures) }),
 			relay("gap_events_total", "Total events that arrived as history, although a live subscription should have brought them.",
-				counter, func(r RelayStatus) float64 { return count(r.Gaps) }),
+				counter, func(r RelayStatus) float64 { return float64(r.Gaps) }),
 			relay("daily_gap_events_total", "Total events that only the daily pass found, although a live subscription should have brought them.",
-				counter, func(r RelayStatus) float64 { return count(r.Lasting) }),
+				counter, func(r RelayStatus) float64 { return float64(r.Lasting) }),
 			relay("relay_lacking_events", "Number of stored events that the relay lacked at its last pass.",
 				gauge, func(r RelayStatus) float64 { return float64(r.Lacks) }),
 			relay("relay_uptime_ratio", "Connected part of the time since the first attempt, from 0 to 1.",
 				gauge, func(r RelayStatus) float64 { return r.UptimeShare }),
 			relay("disconnects_total", "Total lost connections.",
-				counter, func(r RelayStatus) float64 { return count(r.Disconnects) }),
+				counter, func(r RelayStatus) float64 { return float64(r.Disconnects) }),
 			relay("reconnects_total", "Total connections after the first.",
-				counter, func(r RelayStatus) float64 { return count(r.Reconnects) }),
+				counter, func(r RelayStatus) float64 { return float64(r.Reconnects) }),
 		},
-		attempts:  desc("connection_attempts_total", "Total connection attempts.", "relay", "result"),
-		sources:   desc("events_total", "Total newly stored events by source.", "source"),
-		synced:    desc("events_synced_total", "Total events newly stored by sync."),
-		tracked:   desc("relays_tracked_total", "Number of known relays."),
-		connected: desc("relays_connected_total", "Number of connected relays."),
-		dead:      desc("relays_dead_total", "Number of relays that have failed for a day."),
-		rejected:  desc("events_rejected_total", "Total events that the policy or the relay itself rejected.", "reason"),
-		dropped:   desc("dropped_total", "Total items that were dropped because of a limit.", "reason"),
-		claimed:   desc("claimed_ids_total", "Total ids that were requested from one relay only, although several relays have them."),
-		lapsed:    desc("claims_lapsed_total", "Total requests that brought too few of these ids, so that other relays were asked."),
-		inFlight:  desc("events_in_flight", "Number of received events that are not stored or rejected yet."),
-		waiting:   desc("events_waiting", "Number of events that wait for an event they depend on."),
-		panics:    desc("panics_total", "Total contained panics by component.", "component"),
-		learned:   desc("learned_total", "Total limits and refusals that relays taught.", "fact"),
-		failures:  desc("dependency_failures_total", "Total failed calls to the store, the policy and other dependencies.", "dependency"),
-		isSynced:  desc("synced", "1 if all events and git data that can be fetched are stored, otherwise 0."),
-		repos:     desc("repositories", "Number of announced repositories by completeness of their git data.", "git"),
+		others: []metric{
+			counts("events_total", "Total newly stored events by source.", "source", func(s Status) map[string]uint64 { return s.Events.Sources }),
+			one("events_synced_total", "Total events newly stored by sync.",
+				counter, func(s Status) float64 {
+					return float64(total(s.Events.Sources) - s.Events.Sources[graspsync.Direct.String()])
+				}),
+			one("relays_tracked_total", "Number of known relays.", gauge, relays(func(RelayStatus) bool { return true })),
+			one("relays_connected_total", "Number of connected relays.", gauge, relays(RelayStatus.Connected)),
+			one("relays_dead_total", "Number of relays that have failed for a day.", gauge, relays(RelayStatus.dead)),
+			counts("events_rejected_total", "Total events that the policy or the relay itself rejected.", "reason",
+				func(s Status) map[string]uint64 { return s.Events.Rejected }),
+			counts("dropped_total", "Total items that were dropped because of a limit.", "reason",
+				func(s Status) map[string]uint64 { return s.Events.Dropped }),
+			one("claimed_ids_total", "Total ids that were requested from one relay only, although several relays have them.",
+				counter, func(s Status) float64 { return float64(s.Events.Claimed) }),
+			one("claims_lapsed_total", "Total requests that brought too few of these ids, so that other relays were asked.",
+				counter, func(s Status) float64 { return float64(s.Events.Lapsed) }),
+			one("events_in_flight", "Number of received events that are not stored or rejected yet.",
+				gauge, func(s Status) float64 { return float64(s.Events.InFlight) }),
+			one("events_waiting", "Number of events that wait for an event they depend on.",
+				gauge, func(s Status) float64 { return float64(s.Events.Waiting) }),
+			counts("panics_total", "Total contained panics by component.", "component", func(s Status) map[string]uint64 { return s.Events.Panics }),
+			counts("learned_total", "Total limits and refusals that relays taught.", "fact", func(s Status) map[string]uint64 { return s.Events.Learned }),
+			counts("dependency_failures_total", "Total failed calls to the store, the policy and other dependencies.", "dependency",
+				func(Status) map[string]uint64 { return failures() }),
+			one("synced", "1 if all events and git data that can be fetched are stored, otherwise 0.",
+				gauge, func(s Status) float64 { return float64(b2i(s.Synced)) }),
+			{
+				desc: desc("repositories", "Number of announced repositories by completeness of their git data.", "git"), typ: gauge,
+				by: func(s Status) map[string]float64 {
+					if s.Git.All() == 0 {
+						return nil
+					}
+					return map[string]float64{
+						"complete": float64(s.Git.Complete), gitMissing: float64(s.Git.Missing), "unobtainable": float64(s.Git.Unobtainable),
+					}
+				},
+			},
+		},
 	}
+}
+
+func floats(counts map[string]uint64) map[string]float64 {
+	out := make(map[string]float64, len(counts))
+	for label, n := range counts {
+		out[label] = float64(n)
+	}
+	return out
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, p := range c.perRelay {
-		ch <- p.desc
+	ch <- c.attempts
+	for _, m := range c.perRelay {
+		ch <- m.desc
 	}
-	for _, d := range []*prometheus.Desc{
-		c.attempts, c.sources, c.synced, c.tracked, c.connected, c.dead, c.rejected, c.dropped, c.claimed,
-		c.lapsed, c.inFlight, c.waiting, c.panics, c.learned, c.failures, c.isSynced, c.repos,
-	} {
-		ch <- d
+	for _, m := range c.others {
+		ch <- m.desc
 	}
 }
 
@@ -108,53 +141,13 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.status()
 	c.collectRelays(ch, s)
-	send := func(d *prometheus.Desc, typ prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, typ, v, labels...)
-	}
-	var all, connected, dead float64
-	for _, r := range s.Relays {
-		all++
-		if r.Connected() {
-			connected++
+	for _, m := range c.others {
+		if m.one != nil {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, m.one(s))
+			continue
 		}
-		if r.dead() {
-			dead++
-		}
-	}
-	send(c.tracked, prometheus.GaugeValue, all)
-	send(c.connected, prometheus.GaugeValue, connected)
-	send(c.dead, prometheus.GaugeValue, dead)
-	send(c.claimed, prometheus.CounterValue, float64(s.Events.Claimed))
-	send(c.lapsed, prometheus.CounterValue, float64(s.Events.Lapsed))
-	send(c.inFlight, prometheus.GaugeValue, float64(s.Events.InFlight))
-	send(c.waiting, prometheus.GaugeValue, float64(s.Events.Waiting))
-	synced := 0.0
-	if s.Synced {
-		synced = 1
-	}
-	send(c.isSynced, prometheus.GaugeValue, synced)
-	if s.Git.All() > 0 {
-		send(c.repos, prometheus.GaugeValue, float64(s.Git.Complete), "complete")
-		send(c.repos, prometheus.GaugeValue, float64(s.Git.Missing), "missing")
-		send(c.repos, prometheus.GaugeValue, float64(s.Git.Unobtainable), "unobtainable")
-	}
-	var bySync float64
-	for source, n := range c.bySource() {
-		send(c.sources, prometheus.CounterValue, float64(n), source)
-		if source != graspsync.Direct.String() {
-			bySync += float64(n)
-		}
-	}
-	send(c.synced, prometheus.CounterValue, bySync)
-	for _, by := range []struct {
-		desc   *prometheus.Desc
-		counts map[string]uint64
-	}{
-		{c.rejected, s.Events.Rejected}, {c.dropped, s.Events.Dropped},
-		{c.panics, s.Events.Panics}, {c.learned, s.Events.Learned}, {c.failures, c.totals()},
-	} {
-		for label, n := range by.counts {
-			send(by.desc, prometheus.CounterValue, float64(n), label)
+		for label, n := range m.by(s) {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.typ, n, label)
 		}
 	}
 }
@@ -162,30 +155,26 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // collectRelays exports series for up to MaxLabels relays, because the number of listed relays is
 // unbounded. The other relays share one label, which has counters only.
 func (c *collector) collectRelays(ch chan<- prometheus.Metric, s Status) {
-	own := make([]RelayStatus, 0, len(s.Relays))
 	others := []RelayStatus{s.gone}
 	for _, r := range s.Relays {
-		if r.labelled {
-			own = append(own, r)
-		} else {
+		if !r.labelled {
 			others = append(others, r)
+			continue
 		}
-	}
-	shared := len(others) > 1 || s.goneAny
-	for _, p := range c.perRelay {
-		for _, r := range own {
+		for _, p := range c.perRelay {
 			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, p.of(r), r.URL.String())
 		}
-		if shared && p.typ == prometheus.CounterValue {
+		c.collectAttempts(ch, []RelayStatus{r}, r.URL.String())
+	}
+	if len(others) == 1 && !s.goneAny {
+		return
+	}
+	for _, p := range c.perRelay {
+		if p.typ == prometheus.CounterValue {
 			ch <- prometheus.MustNewConstMetric(p.desc, p.typ, sum(others, p.of), otherRelays)
 		}
 	}
-	for i := range own {
-		c.collectAttempts(ch, own[i:i+1], own[i].URL.String())
-	}
-	if shared {
-		c.collectAttempts(ch, others, otherRelays)
-	}
+	c.collectAttempts(ch, others, otherRelays)
 }
 
 func (c *collector) collectAttempts(ch chan<- prometheus.Metric, relays []RelayStatus, label string) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/pending"
@@ -110,43 +109,22 @@ func (m *SyncManager) RulesChanged(ctx context.Context, lifted ...graspsync.Depe
 type relayOrder struct {
 	relay graspsync.RelayURL
 	in    plan.Input
-	// the answer
-	known bool
-	meant graspsync.RelayURL // the known relay with the other scheme
+	known bool // the answer
 }
 
 func (q *relayOrder) handle(ctx context.Context, l *loop) {
 	if q.known = l.plan.Knows(q.relay); q.known {
 		l.forgive(q.relay)
 		l.step(ctx, q.in)
-	} else if other := otherScheme(q.relay); l.plan.Knows(other) {
-		q.meant = other
 	}
 }
 
 func (m *SyncManager) order(ctx context.Context, q *relayOrder) error {
 	err := m.ask(ctx, q)
-	switch {
-	case err != nil || q.known:
-		return err
-	case !q.meant.IsZero():
-		return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownRelay, q.relay, q.meant)
+	if err == nil && !q.known {
+		err = fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
 	}
-	return fmt.Errorf("%w: %s", ErrUnknownRelay, q.relay)
-}
-
-// otherScheme returns the URL of the same host and port with the other scheme, or zero.
-func otherScheme(u graspsync.RelayURL) graspsync.RelayURL {
-	scheme := "ws://"
-	if u.Plaintext() {
-		scheme = "wss://"
-	}
-	_, rest, _ := strings.Cut(u.String(), "://")
-	other, err := graspsync.ParseRelayURL(scheme + rest)
-	if err != nil {
-		return graspsync.RelayURL{}
-	}
-	return other
+	return err
 }
 
 func (l *loop) forgive(u graspsync.RelayURL) {

@@ -71,8 +71,8 @@ func (o *ownFeed) run(ctx context.Context) {
 		return
 	}
 	f := ownfeed.New(ownfeed.Config{
-		Overlap: o.cfg.fixed.Overlap, Recheck: ownRecheck, Idle: o.cfg.fixed.IdleTimeout, Total: o.cfg.fixed.TotalTimeout,
-		PageLimit: o.cfg.fixed.PageLimit, MaxPage: o.cfg.fixed.MaxPage,
+		Overlap: overlap, Recheck: ownRecheck, Idle: idleTimeout, Total: totalTimeout,
+		PageLimit: o.cfg.constants.PageLimit, MaxPage: maxPage,
 	})
 	backoff := ownBackoff
 	for {
@@ -101,7 +101,6 @@ func (o *ownFeed) lost(err error, backoff time.Duration) {
 		s.Connected, s.LastError = false, text
 	})
 	o.cfg.Logger.Warn("own feed ended", keyRelay, o.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
-	o.telemetry.observe(OwnFeedLost{Err: err, Backoff: backoff})
 }
 
 func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
@@ -128,7 +127,7 @@ func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {
 
 func (o *ownFeed) dial(ctx context.Context) (c Conn, err error) {
 	defer o.telemetry.recovered(&err, whoseTransport)
-	ctx, stop := context.WithTimeout(ctx, o.cfg.fixed.ConnectTimeout)
+	ctx, stop := context.WithTimeout(ctx, connectTimeout)
 	defer stop()
 	c, err = o.cfg.OwnTransport.Dial(ctx, o.cfg.OwnRelay)
 	if err == nil && c == nil {
@@ -147,7 +146,6 @@ func (o *ownFeed) wasRead(r ownfeed.Result) {
 		o.telemetry.drop("own_feed_seconds", r.Gaps)
 		o.cfg.Logger.Warn("own relay has more events in a second than fit into a page", keyRelay, o.cfg.OwnRelay.String(), "full_seconds", r.Gaps)
 	}
-	o.telemetry.observe(OwnFeedRead{Events: r.Events})
 }
 
 // ownConn is a connection to our own relay. It belongs to the goroutine of [ownFeed.run], except

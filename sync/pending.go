@@ -11,8 +11,8 @@ import (
 
 func rejectedConfig(cfg Config) pending.Config {
 	return pending.Config{
-		Most: cfg.fixed.Remembered, Waiting: cfg.fixed.Waiting, WaitingBytes: cfg.fixed.WaitingBytes,
-		KeepFor: cfg.fixed.RejectedFor, WholeFor: cfg.fixed.WholeFor,
+		Most: cfg.constants.Remembered, Waiting: cfg.constants.Waiting, WaitingBytes: cfg.constants.WaitingBytes,
+		KeepFor: cfg.constants.RejectedFor, WholeFor: wholeFor,
 	}
 }
 

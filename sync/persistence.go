@@ -81,7 +81,7 @@ func newPersistence(
 		cfg: cfg, tracker: tracker, on: cfg.State != nil, basis: basisOf(identity, cfg.PolicyVersion),
 		rejected: table, transport: transport, telemetry: rep,
 		memory: memory.New(store, memory.Config{
-			Timeout: cfg.fixed.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
+			Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
 		}),
 	}
 }
@@ -109,7 +109,7 @@ func (r *persistence) start(ctx context.Context) (end func()) {
 // recall loads the records. based is false if they belong to another identity or policy, or to an
 // unknown one. Then the rejections are discarded.
 func (r *persistence) recall(running context.Context) (based bool) {
-	ctx, cancel := context.WithTimeout(running, r.cfg.fixed.StoreTimeout)
+	ctx, cancel := context.WithTimeout(running, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	loaded, err := r.memory.Load(ctx)
 	if err != nil && running.Err() == nil { // otherwise the records are not needed
@@ -214,7 +214,7 @@ func (r *persistence) beforeDial(ctx context.Context, u graspsync.RelayURL) erro
 	if !r.on {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.fixed.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.constants.StoreTimeout)
 	defer cancel()
 	err := r.memory.SaveHealth(ctx, r.records(u)...)
 	if err != nil && !r.tracker.KnownGood(u) {

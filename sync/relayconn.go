@@ -38,7 +38,6 @@ type relayConn struct {
 	ahead    readAhead     // messages read ahead of their handling
 	room     chan struct{} // one slot: messages were taken out of the read-ahead queue
 	liveness liveness
-	spent    atomic.Bool     // the allowance of the relay's host is used up
 	ctx      context.Context //nolint:containedctx // of the connection, ended by hangup
 	hangup   context.CancelFunc
 
@@ -170,7 +169,7 @@ func (c *relayConn) run() {
 		c.m.inbox.put(dialFailure{conn: c, err: err})
 		return
 	}
-	dialing, stop := context.WithTimeout(c.ctx, c.m.cfg.fixed.ConnectTimeout)
+	dialing, stop := context.WithTimeout(c.ctx, connectTimeout)
 	nc, err := c.dial(dialing)
 	stop()
 	if err != nil {
@@ -215,18 +214,18 @@ func (c *relayConn) begin() {
 }
 
 func sessionConfig(cfg *Config, stats *relayStats, limits relaylimits.Limits, info wire.Info) session.Config {
-	now, t := time.Now(), cfg.fixed
+	now, t := time.Now(), cfg.constants
 	facts, aside := stats.learned(now)
 	c := session.Config{
 		Historic: limits.Historic(), Reconciling: 2,
-		PageLimit: t.PageLimit, MaxPage: t.MaxPage, IDChunk: t.IDsPerRequest,
-		NegFrame: min(t.NegentropyFrame, limits.MaxMessage/4), NegRounds: t.NegentropyRounds, NegIDs: t.NegentropyIDs,
+		PageLimit: t.PageLimit, MaxPage: maxPage, IDChunk: idsPerRequest,
+		NegFrame: min(negentropyFrame, limits.MaxMessage/4), NegRounds: negentropyRounds, NegIDs: negentropyIDs,
 		Limits: limits, SetAside: aside, Suspects: stats.suspects(now), PageSize: facts.Value(relaylimits.PageSize, now),
 		Auth:        cfg.Signer != nil,
-		OpenTimeout: t.OpenTimeout,
-		FirstNeg:    t.NegentropyFirst, NegTimeout: t.NegentropyTimeout,
-		FirstAnswer: t.FirstAnswer, IdleTimeout: cfg.fixed.IdleTimeout, TotalTimeout: cfg.fixed.TotalTimeout,
-		Cooldown: health.RateLimitPause, Cooled: stats.lastCooled(), GapAge: t.GapAge, MaxStrikes: t.Strikes,
+		OpenTimeout: openTimeout,
+		FirstNeg:    negentropyFirst, NegTimeout: negentropyTimeout,
+		FirstAnswer: firstAnswer, IdleTimeout: idleTimeout, TotalTimeout: totalTimeout,
+		Cooldown: health.RateLimitPause, Cooled: stats.lastCooled(), GapAge: gapAge, MaxStrikes: strikes,
 	}
 	c.IDChunk = min(c.IDChunk, (limits.MaxMessage-200)/67) // of 64 digits, quotes and a comma
 	if limits.MaxValues > 0 {
@@ -527,7 +526,7 @@ func (c *relayConn) deliver(a session.Deliver) {
 // queries.
 func (c *relayConn) loadSet(a session.LoadSet) {
 	c.ask(func(ctx context.Context) connMessage {
-		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.fixed.StoreTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.m.cfg.constants.StoreTimeout)
 		defer cancel()
 		set, err := c.m.sets.load(ctx, a.Filter)
 		if err != nil {
@@ -618,7 +617,7 @@ func (c *relayConn) lost(now time.Time) {
 	if c.cut {
 		var unanswered []relaylimits.Forms                                             // none if the session panicked
 		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // the connection has ended, so the error does not matter
-		c.stats.hungUp(unanswered, now, c.m.cfg.fixed.NegentropyRetry)
+		c.stats.hungUp(unanswered, now, negentropyRetry)
 	}
 }
 
@@ -662,7 +661,7 @@ func (c *relayConn) report() {
 // forged counts an event with a wrong id or signature.
 func (c *relayConn) forged(reason string) {
 	c.m.telemetry.forged.Add(1)
-	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
+	c.spend(c.m.cfg.constants.Unproductive / forgeries)
 	c.mailbox.put(forgery{reason})
 }
 
@@ -678,7 +677,7 @@ func (c *relayConn) badSignature(k copyKey) {
 		return
 	}
 	c.m.telemetry.forged.Add(1)
-	c.spend(c.m.cfg.fixed.Unproductive / forgeries)
+	c.spend(c.m.cfg.constants.Unproductive / forgeries)
 }
 
 // authenticate answers a challenge (NIP-42) on its own goroutine.
@@ -731,11 +730,9 @@ func delivers(actions []session.Action) bool {
 // spend takes n bytes out of the allowance of the relay's host, and ends the connection if the
 // allowance is used up. Any goroutine may call it.
 func (c *relayConn) spend(n int64) {
-	if c.m.unproductive.Allow(c.stats.host, int(n)) {
-		return
+	if !c.m.unproductive.Allow(c.stats.host, int(n)) {
+		c.mailbox.put(connEnd{errUnproductive})
 	}
-	c.spent.Store(true)
-	c.mailbox.put(connEnd{errUnproductive})
 }
 
 const keyStack = "stack"
@@ -753,7 +750,7 @@ type appliedLimits struct {
 // current updates the limits of the connection and returns the values excluded from requests.
 func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	declared := relaylimits.Declared(c.applied.info, c.m.cfg.fixed.usual())
+	declared := relaylimits.Declared(c.applied.info, usual)
 	b := appliedLimits{info: c.applied.info, limits: facts.Effective(declared, now), aside: len(aside)}
 	if c.session != nil && b.limits.Requests != c.applied.limits.Requests {
 		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
@@ -775,7 +772,7 @@ func (c *relayConn) learn(a session.Learned) {
 	now := time.Now()
 	until := now.Add(relaylimits.Believed)
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
-		until = now.Add(c.m.cfg.fixed.NegentropyRetry)
+		until = now.Add(negentropyRetry)
 	}
 	c.stats.learn(a.Kind, a.Value, until)
 	c.learned(a.Kind.String(), a.Value, a.Reason)
@@ -819,7 +816,7 @@ func (c *relayConn) compared(r session.Report) {
 		return
 	}
 	c.m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.m.cfg.fixed.StoreTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, c.m.cfg.constants.StoreTimeout)
 		defer cancel()
 		events, err := c.m.reader.lookUp(ctx, ids)
 		if err != nil && c.ctx.Err() == nil {
@@ -836,24 +833,21 @@ func (c *relayConn) refusedLive(reason string) {
 	}
 }
 
-// learned logs and observes a fact. reason may be a text of the relay.
+// learned counts and logs a fact. reason may be a text of the relay.
 func (c *relayConn) learned(fact string, value int, reason string) {
 	c.m.telemetry.learnedFact(fact)
 	if c.m.telemetry.mayLog(c.url, classLearned) {
 		c.m.cfg.Logger.Info("relay limit learned", keyRelay, c.url.String(),
 			"fact", fact, "value", value, keyReason, graspsync.Printable(reason))
 	}
-	c.m.telemetry.observe(RelayLearned{Relay: c.url, Fact: fact, Value: value})
 }
 
 // gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
 	c.stats.completeness.missed(c.m.index.reposOf(in.Event))
-	lasting := in.Source.Kind == graspsync.Daily
 	id := in.Event.ID
-	c.m.telemetry.observe(GapFound{Relay: c.url, ID: id, Lasting: lasting})
-	if lasting {
+	if in.Source.Kind == graspsync.Daily {
 		c.stats.lasting.Add(1)
 		if c.m.telemetry.mayLog(c.url, classLastingGap) {
 			c.m.cfg.Logger.Error("daily pass found a missed event", keyRelay, c.url.String(), keyEvent, id.String())

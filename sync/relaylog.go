@@ -35,7 +35,6 @@ func (m *SyncManager) logFailure(c *relayConn, err error) {
 	} else {
 		m.cfg.Logger.Debug("connection failed", args...)
 	}
-	m.telemetry.observe(RelayFailed{Relay: c.url, Attempt: st.Failures, Backoff: backoff, Err: err})
 	if st.State != health.Dead {
 		c.stats.dead = false
 		return
@@ -43,7 +42,6 @@ func (m *SyncManager) logFailure(c *relayConn, err error) {
 	if !c.stats.dead {
 		c.stats.dead = true
 		m.cfg.Logger.Info("relay dead", keyRelay, c.url.String(), keyAttempt, st.Failures, "since", st.FailingSince)
-		m.telemetry.observe(RelayDead{Relay: c.url, Since: st.FailingSince})
 	}
 }
 
@@ -53,7 +51,6 @@ func (m *SyncManager) logLost(c *relayConn, err error) {
 	} else {
 		m.cfg.Logger.Debug("connection lost", keyRelay, c.url.String())
 	}
-	m.telemetry.observe(RelayLost{Relay: c.url, Err: err})
 }
 
 func (m *SyncManager) logBatch(msg batchResult, result plan.Result) {

@@ -85,18 +85,18 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	}
 }
 
-// noteSynced records whether the relay is synced, and reports whether it has become so.
-func (s *relayStats) noteSynced(now time.Time, synced bool) bool {
+// noteSynced records whether the relay is synced, and returns the time from connected to synced.
+func (s *relayStats) noteSynced(now time.Time, synced bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !synced:
 		s.syncedAt = time.Time{}
+		return 0
 	case s.syncedAt.IsZero():
 		s.syncedAt = now
-		return true
 	}
-	return false
+	return s.syncedAt.Sub(s.connectedAt)
 }
 
 func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
@@ -190,13 +190,4 @@ func (s *relayStats) fill(r *RelayStatus) {
 	defer s.mu.Unlock()
 	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr
 	r.Learned = s.known(time.Now())
-}
-
-func (s *relayStats) syncTime() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.syncedAt.IsZero() {
-		return 0
-	}
-	return s.syncedAt.Sub(s.connectedAt)
 }

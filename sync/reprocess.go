@@ -1,21 +1,17 @@
 package sync
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
 // reprocessQueue contains the causes to judge pending events again. The writer takes them. Any
 // goroutine may add causes and never blocks.
 type reprocessQueue struct {
-	most int           // maximum number of keys, and of identifiers
+	most int           // maximum number of keys
 	wake chan struct{} // one slot: the queue is not empty
 
 	roomAt atomic.Pointer[time.Time] // when the Policy last ended a hold, which may make room; nil: never
@@ -23,11 +19,9 @@ type reprocessQueue struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	fulfilled []pending.Key       // by events that were stored without the writer
-	found     *indexChange        // the result of a scan, nil if there was none
-	changed   map[string]struct{} // identifiers whose announcements have changed
-	overrun   bool                // a limit was exceeded: judge all pending events
-	unsure    bool                // changed is incomplete: check the maintainers of all identifiers
+	fulfilled []pending.Key // by events that were stored without the writer
+	found     *indexChange  // the result of a scan, nil if there was none
+	overrun   bool          // a limit was exceeded: judge all pending events
 }
 
 // wakeFor adds fulfilled dependencies.
@@ -92,38 +86,4 @@ func (q *reprocessQueue) takeFound() *indexChange {
 	found := q.found
 	q.found = nil
 	return found
-}
-
-// announced records that an announcement may have changed the maintainers of its identifier.
-func (q *reprocessQueue) announced(ev graspsync.Event) {
-	if ev.Kind != graspsync.KindAnnouncement {
-		return
-	}
-	if a, err := nip34.ParseAnnouncement(ev); err == nil {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if len(q.changed) < q.most {
-			lazy.Put(&q.changed, strings.Clone(a.Ref.Identifier), struct{}{})
-		} else {
-			q.overrun, q.unsure = true, true
-		}
-	}
-}
-
-// withdrawn records that an announcement was removed. Other maintainers may have room now.
-func (q *reprocessQueue) withdrawn(ev graspsync.Event) {
-	if ev.Kind == graspsync.KindAnnouncement {
-		q.announced(ev)
-		q.wakeFor(nil)
-	}
-}
-
-// takeChanged returns the identifiers whose announcements have changed. unsure means that the list
-// is incomplete.
-func (q *reprocessQueue) takeChanged() (changed map[string]struct{}, unsure bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	changed, unsure = q.changed, q.unsure
-	q.changed, q.unsure = nil, false
-	return changed, unsure
 }

@@ -163,7 +163,6 @@ func (w *writer) troubled(err error) {
 	}
 	w.cfg.Logger.Warn("saving events failed, will retry", "failures", w.unsaid,
 		"unsaved", w.rejected.Unsaved()+1, keyErr, err)
-	w.telemetry.observe(StoreFailed{Err: err})
 	w.saidAt, w.unsaid, w.said = now, 0, true
 }
 

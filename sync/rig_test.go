@@ -48,11 +48,10 @@ func startAs(t *testing.T, who string, net *relaytest.Network, transport relaysy
 	if cfg.Verifier == nil {
 		cfg.Verifier = relaytest.CheapVerifier{}
 	}
-	tally := relaysync.Observed(&cfg)
 	m, err := relaysync.New(store, transport, identity, cfg)
 	require.NoError(t, err)
 	r := &rig{t: t, net: net, store: store, manager: m}
-	r.run(tally)
+	r.run()
 	r.end = r.stop
 	r.stop = func() {
 		r.end()
@@ -62,7 +61,7 @@ func startAs(t *testing.T, who string, net *relaytest.Network, transport relaysy
 }
 
 // run runs the manager until stop. Then it checks all counts, and that no resource is left.
-func (r *rig) run(tally *relaysync.Tally) {
+func (r *rig) run() {
 	t, m := r.t, r.manager
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -73,7 +72,7 @@ func (r *rig) run(tally *relaysync.Tally) {
 	r.stop = func() {
 		synctest.Wait()
 		if ctx.Err() == nil {
-			m.Audit(t, tally)
+			m.Audit(t)
 		}
 		cancel()
 		<-ended

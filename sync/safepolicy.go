@@ -19,7 +19,6 @@ type safePolicy struct {
 	rules     Rules // nil: there are none
 	identity  nip34.Identity
 	timeout   time.Duration // of a judgement
-	ahead     time.Duration // see FutureTolerance
 	telemetry *telemetry
 }
 
@@ -87,7 +86,7 @@ func (p *safePolicy) foreign(ev graspsync.Event) (v graspsync.Verdict, foreign b
 // isAhead reports whether an event is dated too far in the future.
 func (p *safePolicy) isAhead(ev graspsync.Event) bool {
 	// Compare seconds, because the largest timestamps do not fit into a time.Time.
-	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(p.ahead).Unix())
+	return ev.CreatedAt > nostr.Timestamp(time.Now().Add(FutureTolerance).Unix())
 }
 
 // events reads stored events through the View of the Policy.

@@ -3,12 +3,8 @@ package sync
 import (
 	"context"
 	"errors"
-	"maps"
-	"math/rand/v2"
-	"slices"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -17,13 +13,21 @@ func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
 	// Events that begin to wait later find their dependencies in the new index.
 	recalls := first && !m.ingest.rejected.Idle()
-	authors := authorSample{most: m.cfg.fixed.MaxAuthors}
+	authors := make(map[graspsync.PubKey]struct{}) // the plan requests their deletions
+	var news plan.Authors
 	announcements := 0
 	snap, missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
 		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
 			announcements++
 		}
-		authors.add(ev)
+		if _, known := authors[ev.PubKey]; !known {
+			authors[ev.PubKey] = struct{}{}
+			if news = append(news, ev.PubKey); len(news) >= maxAuthors {
+				m.inbox.put(planInput{news})
+				news = nil
+				clear(authors) // naming an author twice is harmless
+			}
+		}
 		if recalls {
 			m.ingest.awaited(ev, waited)
 		}
@@ -36,7 +40,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		m.telemetry.drop("scans", 1)
 		m.cfg.Logger.Warn("reading the store ended early", keyErr, missed)
 	}
-	m.inbox.put(planInput{plan.Authors(authors.sorted())})
+	m.inbox.put(planInput{news})
 	change, ok := m.self.replaceAll(snap)
 	if !ok {
 		m.inbox.put(scanResult{err: errScanOvertaken})
@@ -67,34 +71,3 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 }
 
 var errScanOvertaken = errors.New("too many changes while the store was read")
-
-// authorSample contains the authors of stored events, whose deletions are requested. If there are
-// more than fit, it is a random sample, in which authors of many events are more likely.
-type authorSample struct {
-	most    int
-	seen    map[graspsync.PubKey]struct{}
-	keys    []graspsync.PubKey // in any order
-	leftOut int
-}
-
-func (w *authorSample) add(ev graspsync.Event) {
-	a := ev.PubKey
-	if _, known := w.seen[a]; known {
-		return
-	}
-	if len(w.keys) < w.most {
-		w.keys = append(w.keys, a)
-		lazy.Put(&w.seen, a, struct{}{})
-		return
-	}
-	w.leftOut++
-	if i := rand.IntN(w.most + w.leftOut); i < w.most {
-		delete(w.seen, w.keys[i])
-		w.keys[i] = a
-		lazy.Put(&w.seen, a, struct{}{})
-	}
-}
-
-func (w *authorSample) sorted() []graspsync.PubKey {
-	return slices.SortedFunc(maps.Keys(w.seen), graspsync.PubKey.Compare)
-}

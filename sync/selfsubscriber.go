@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"context"
 	"slices"
 	"sync"
 
@@ -173,69 +172,4 @@ func (f *selfSubscriber) pending() bool {
 	b := f.batch
 	b.change.descendants, b.change.leftOut, b.change.fresh = nil, 0, nil
 	return !b.empty()
-}
-
-// maxSubmissions is the maximum number of submitted events that wait to be applied.
-const maxSubmissions = 256
-
-// submissionQueue applies the events that the embedder reports, in order and soon. A reporter waits
-// for readers of the whole index only if the queue is full. No event is dropped.
-type submissionQueue struct {
-	take func(graspsync.Event) // applies one event
-	wake chan struct{}         // one slot: the queue is not empty
-
-	mu     sync.Mutex        // held for a moment
-	events []graspsync.Event // guarded by mu
-
-	turn  sync.Mutex        // held while events are applied; taken before mu
-	taken []graspsync.Event // guarded by turn: an empty slice for reuse
-}
-
-func newSubmissionQueue(take func(graspsync.Event)) *submissionQueue {
-	return &submissionQueue{take: take, wake: make(chan struct{}, 1)}
-}
-
-func (s *submissionQueue) run(ctx context.Context) {
-	for {
-		select {
-		case <-s.wake:
-			s.takeIn()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *submissionQueue) stored(ev graspsync.Event) {
-	for !s.add(ev) {
-		s.takeIn()
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *submissionQueue) add(ev graspsync.Event) (fits bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.events) >= maxSubmissions {
-		return false
-	}
-	s.events = append(s.events, ev)
-	return true
-}
-
-func (s *submissionQueue) takeIn() {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	s.mu.Lock()
-	events := s.events
-	s.events = s.taken
-	s.mu.Unlock()
-	for i, ev := range events {
-		events[i] = graspsync.Event{} // it may be large
-		s.take(ev)
-	}
-	s.taken = events[:0]
 }

@@ -2,8 +2,6 @@ package sync
 
 import (
 	"encoding/json"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -38,7 +36,6 @@ type Status struct {
 
 	gone    RelayStatus // counts of forgotten relays that shared the label "other"
 	goneAny bool        // there were any
-	last    bool        // Run has returned
 }
 
 // GitStatus counts the repositories whose stored or held announcements list this server.
@@ -48,65 +45,10 @@ type GitStatus struct {
 	// Unobtainable repositories lack git data that none of their git servers returned, or that no
 	// event names.
 	Unobtainable int `json:"unobtainable"`
-	// SecondsLeft is the estimated time until Missing is 0, in seconds. It is 0 if unknown.
-	SecondsLeft int64 `json:"seconds_left,omitempty"`
 }
 
 // All returns the total number of repositories.
 func (g GitStatus) All() int { return g.Complete + g.Missing + g.Unobtainable }
-
-// gitPace estimates the time until no git data is missing. It compares the number of complete
-// repositories with an earlier number.
-type gitPace struct {
-	mu       sync.Mutex
-	since    time.Time // guarded by mu
-	complete int       // guarded by mu
-}
-
-// paceLeast is the minimum measured time of an estimate.
-const paceLeast = 5 * time.Second
-
-// left returns the estimated time until no git data is missing, or 0 if it is unknown.
-func (p *gitPace) left(now time.Time, g GitStatus) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if g.Missing == 0 || p.since.IsZero() || g.Complete < p.complete {
-		p.since, p.complete = now, g.Complete
-	}
-	passed, came := now.Sub(p.since), g.Complete-p.complete
-	if passed < paceLeast || came == 0 {
-		return 0
-	}
-	return passed / time.Duration(came) * time.Duration(g.Missing)
-}
-
-// statusAge is the maximum age of the times in a Status.
-const statusAge = time.Second
-
-// at returns the status with the fields that depend on the time as of now.
-func (s *Status) at(now time.Time) *Status {
-	passed := now.Sub(s.At)
-	if s.last || s.At.IsZero() || passed < statusAge {
-		return s
-	}
-	t := *s
-	t.At = now
-	t.Relays = slices.Clone(s.Relays)
-	for i := range t.Relays {
-		r := &t.Relays[i]
-		switch {
-		case r.Connected():
-			r.Uptime += passed
-		case r.Attempts > 0:
-			r.Downtime += passed
-		}
-		r.UptimeShare = health.Status{Uptime: r.Uptime, Downtime: r.Downtime}.UptimeShare()
-		if !r.RateLimitedUntil.After(now) {
-			r.RateLimitedUntil = time.Time{}
-		}
-	}
-	return &t
-}
 
 // EventStatus counts events since the start.
 type EventStatus struct {

@@ -71,7 +71,6 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		InFlight: g.inflight.unsettled.Load(), Waiting: g.waiting.Load(),
 	}}
 	k.reasons(&s.Events)
-	s.Events.Sources = k.bySource()
 	s.OwnFeed = o.m.own.status()
 	s.Relays = []RelayStatus{}
 	s.Repos, s.Roots = by.Repos()
@@ -87,11 +86,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed && r.Following != ""
 		if st := o.stats[p.Relay]; st != nil {
-			news := st.noteSynced(now, r.Synced)
-			r.SyncTime = st.syncTime()
-			if news {
-				o.m.telemetry.observe(RelaySynced{Relay: p.Relay, Duration: r.SyncTime})
-			}
+			r.SyncTime = st.noteSynced(now, r.Synced)
 			if r.Synced {
 				o.m.logPeerLacks(p.Relay, st, now)
 			}
@@ -109,7 +104,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 // label gives a relay its own metrics while labels are left. The relay keeps them until it is
 // dropped, so that no counter decreases.
 func (o *statusBuilder) label(st *relayStats) {
-	if !st.labelled && o.labels < o.m.cfg.fixed.MaxLabels {
+	if !st.labelled && o.labels < o.m.cfg.constants.MaxLabels {
 		st.labelled = true
 		o.labels++
 	}

@@ -14,7 +14,7 @@ func (s Status) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Bool("synced", s.Synced), slog.Bool("store_unread", s.Unread),
 		slog.Int("git_complete", s.Git.Complete), slog.Int("git_missing", s.Git.Missing),
-		slog.Int("git_unobtainable", s.Git.Unobtainable), slog.Int64("git_seconds_left", s.Git.SecondsLeft),
+		slog.Int("git_unobtainable", s.Git.Unobtainable),
 		slog.Int("relays_connected", connected), slog.Int("relays_known", len(s.Relays)),
 		slog.Int("relays_synced", synced), slog.Int("relays_dead", dead),
 		slog.Int("repos", s.Repos), slog.Int("roots", s.Roots),

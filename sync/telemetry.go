@@ -10,18 +10,17 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/outage"
-	"github.com/graspsync/graspsync/internal/seldom"
+	"github.com/graspsync/graspsync/limit"
 )
 
 // telemetry counts, observes and logs events of the manager.
 type telemetry struct {
 	*counters
-	*observer // nil without Config.Observe
-	says      seldom.Lines[logKey]
+	*observer             // nil without Config.Observe
+	says      *limit.Rate // log lines with remote text: one per minute, host and class
 	log       *slog.Logger
 	states    *eventLog
 }
@@ -31,7 +30,7 @@ func newTelemetry(cfg Config) *telemetry {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &telemetry{counters: c, observer: newObserver(cfg, c), log: cfg.Logger, states: newEventLog()}
+	return &telemetry{counters: c, observer: newObserver(cfg, c), says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, states: newEventLog()}
 }
 
 // say logs a message about an event at debug level.
@@ -85,17 +84,9 @@ func (r *telemetry) contain(u graspsync.RelayURL, f func()) (err error) {
 	return nil
 }
 
-// drop counts and observes n items dropped by a limit.
-func (r *telemetry) drop(reason string, n int) {
-	if n > 0 {
-		r.observe(Dropped{Reason: reason, Count: n})
-	}
-	r.counters.drop(reason, n)
-}
-
 // mayLog reports whether a line that contains remote text may be logged now.
 func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
-	return r.says.May(logKey{u.HostPort().Host, c}, time.Now())
+	return r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + string(c)}, 1)
 }
 
 // counters are the totals of all relays. The zero value is ready.
@@ -134,8 +125,9 @@ func (c *counters) reject(reason string) {
 	increase(&c.rejected, reason, 1)
 }
 
+// drop counts n items dropped by a limit.
 func (c *counters) drop(reason string, n int) {
-	if n == 0 {
+	if n <= 0 {
 		return
 	}
 	c.mu.Lock()
@@ -212,24 +204,19 @@ func (c *counters) reasons(s *EventStatus) {
 
 // logClass is the subject of log lines that contain remote text. For each class and host at most
 // one line per minute is logged.
-type logClass uint8
+type logClass string
 
 const (
-	classNotice logClass = iota
-	classRefusal
-	classRateLimit
-	classHostile
-	classFailed // attempts
-	classLost
-	classBatch
-	classLearned
-	classAside
-	classGap
-	classLastingGap
-	classIncomplete
+	classNotice     logClass = "notice"
+	classRefusal    logClass = "refusal"
+	classRateLimit  logClass = "rate limit"
+	classHostile    logClass = "hostile"
+	classFailed     logClass = "failed" // attempts
+	classLost       logClass = "lost"
+	classBatch      logClass = "batch"
+	classLearned    logClass = "learned"
+	classAside      logClass = "aside"
+	classGap        logClass = "gap"
+	classLastingGap logClass = "lasting gap"
+	classIncomplete logClass = "incomplete"
 )
-
-type logKey struct {
-	host  string
-	class logClass
-}

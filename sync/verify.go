@@ -98,7 +98,7 @@ func (g *ingest) verifyAll(ctx context.Context) {
 		for _, j := range jobs { // other events of the same hosts may wait for room
 			j.turn.Release()
 		}
-		jobs = g.unstored(ctx, g.worthwhile(jobs))
+		jobs = g.unstored(ctx, jobs)
 		events := make([]*nostr.Event, len(jobs))
 		for i, j := range jobs {
 			events[i] = j.incoming.Event.Event
@@ -153,14 +153,6 @@ func (g *ingest) unverified(j *job) {
 	if j.incoming.Source.Kind == graspsync.Live {
 		g.refetch(j.incoming.Source.Relay, []graspsync.EventID{j.key.id})
 	}
-}
-
-// worthwhile settles the jobs whose only relay is being disconnected, and returns the other jobs.
-// The batch of that relay is requested again.
-func (g *ingest) worthwhile(jobs []*job) []*job {
-	return slices.DeleteFunc(jobs, func(j *job) bool {
-		return j.from != nil && j.from.spent.Load() && g.inflight.letGo(j)
-	})
 }
 
 // unstored settles the jobs of stored events and returns the others, or all if the Store fails.

@@ -184,7 +184,7 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 		accepted, woken := w.judge(ctx, jobs[:n])
 		woken = append(woken, w.save(ctx, accepted)...)
 		woken = append(woken, w.maintainersChanged(ctx)...)
-		if jobs = append(jobs[n:], w.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= w.cfg.fixed.Waiting {
+		if jobs = append(jobs[n:], w.revived(woken)...); len(jobs) > saveBatch && len(jobs) <= w.cfg.constants.Waiting {
 			jobs = append(more(w.toSave, nil, saveBatch/2), jobs...)
 		}
 	}
@@ -303,7 +303,7 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEven
 			w.self.hold(a)
 		}
 	}
-	w.reprocess.announced(j.incoming.Event)
+	w.self.index.note(j.incoming.Event)
 	woken = w.arrived(ctx, w.fulfilsHeld(j.incoming.Event))
 	w.done(j)
 	return woken
@@ -325,9 +325,9 @@ func (w *writer) depend(j *job, v graspsync.Verdict) {
 
 // save saves jobs and returns the events that waited for them.
 func (w *writer) save(ctx context.Context, jobs []*job) (woken []*pending.PendingEvent) {
-	p := savePatience{call: w.cfg.fixed.StoreTimeout}
+	p := savePatience{call: w.cfg.constants.StoreTimeout}
 	if len(jobs) == 1 && jobs[0].slow && jobs[0].tries%slowTries != 0 {
-		p.call = w.cfg.fixed.StoreTimeout / leastPatience
+		p.call = w.cfg.constants.StoreTimeout / leastPatience
 	}
 	return w.saveFor(ctx, jobs, p)
 }
@@ -409,7 +409,7 @@ func (w *writer) saveFailed(ctx context.Context, jobs []*job, p savePatience, er
 	last := len(jobs) - 1
 	slow := errors.Is(err, context.DeadlineExceeded)
 	if slow {
-		p = p.apart(w.cfg.fixed.StoreTimeout, time.Now())
+		p = p.apart(w.cfg.constants.StoreTimeout, time.Now())
 	}
 	if last > 0 && jobs[0].tries > 0 && !p.over(time.Now()) {
 		works := jobs[0].works
@@ -438,7 +438,6 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 		w.rejected.Forget(j.key.id)
 		w.telemetry.states.stored(ev)
 		w.self.stored(ev)
-		w.reprocess.announced(ev)
 		woken = w.arrived(ctx, pending.Fulfils(ev, true))
 	case graspsync.Superseded, graspsync.Deleted:
 		w.telemetry.say("event not stored", j.incoming, "result", o.Result.String())

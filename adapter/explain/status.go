@@ -59,17 +59,11 @@ func Headline(s relaysync.Status) (state, words string) {
 	return "syncing", words
 }
 
-// progress returns "35 of 120 repositories, about 2 min left", without the parts that are 0.
+// progress returns "35 of 120 repositories, 2 unobtainable", without the parts that are 0.
 func progress(g relaysync.GitStatus) string {
 	out := fmt.Sprintf("%d of %s", g.Complete, plural(g.All(), "repository", "repositories"))
 	if g.Unobtainable > 0 {
 		out += fmt.Sprintf(", %d unobtainable", g.Unobtainable)
-	}
-	switch {
-	case g.SecondsLeft >= 60:
-		out += fmt.Sprintf(", about %d min left", (g.SecondsLeft+30)/60)
-	case g.SecondsLeft > 0:
-		out += ", less than 1 min left"
 	}
 	return out
 }
