@@ -102,14 +102,6 @@ func (g *ingest) leftOver(t *testing.T) {
 	require.Empty(t, g.toSave)
 }
 
-// descends reports whether an event is a followed reply in a hosted repository.
-func (x *eventIndex) descends(id graspsync.EventID) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	n := x.tables.threads.nodes[refKey(id)]
-	return n != nil && n.place.depth > 0
-}
-
 // AuditPipeline and PipelineLeftOver are the same of a manager that has no relays.
 // ClaimRoom is the room that is left for ids that relays claim.
 func (m *SyncManager) ClaimRoom() int64 { return m.ingest.inflight.claims.room.Load() }

@@ -14,7 +14,6 @@ import (
 const (
 	lackingIDs    = 2_048 // lacking events of one pass
 	coverageRepos = 1_024 // repositories with their own counts
-	lookupRefs    = 16    // repositories of one event
 )
 
 // lackingAfter is the minimum age of an event that counts as lacking at a relay, because newer

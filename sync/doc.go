@@ -44,7 +44,7 @@
 //	selfSubscriber    merges changes of the index for the loop
 //	storeView         the View of the Policy, from the index and the Store
 //	storeReader       reads the Store for the index
-//	eventIndex        hosted repositories and root events; threads are the replies to them
+//	internal/index    hosted repositories, root events and the replies to them
 //
 // # Limits for relays
 //

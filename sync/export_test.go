@@ -2,7 +2,9 @@ package sync
 
 import (
 	"context"
+	"reflect"
 	"sync"
+	"unsafe"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -44,9 +46,9 @@ func (m *SyncManager) Dropped(reason string) uint64 {
 
 // BreakIndex makes the index panic about each event stored at a repository, like a bug.
 func (m *SyncManager) BreakIndex(ref graspsync.RepoRef) {
-	m.index.mu.Lock()
-	defer m.index.mu.Unlock()
-	m.index.tables.repos[ref] = nil
+	repos := reflect.ValueOf(m.index).Elem().FieldByName("tables").Elem().FieldByName("repos")
+	repos = reflect.NewAt(repos.Type(), unsafe.Pointer(repos.UnsafeAddr())).Elem()
+	repos.SetMapIndex(reflect.ValueOf(ref), reflect.Zero(repos.Type().Elem()))
 }
 
 // VerifyBatch is the maximum number of signatures per call of the Verifier.

@@ -125,7 +125,7 @@ const levelFull = "full"
 // RepoFollowState explains why a repository is followed or not. It blocks like RepoStatus. The
 // error is that of ctx or the Store, or [ErrNotRunning].
 func (m *SyncManager) RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (RepoFollowState, error) {
-	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.index.us.RelayURL(), m.index.us.CloneURL(ref)}}
+	x := RepoFollowState{Now: time.Now(), Ref: ref, Want: [2]string{m.identity.RelayURL(), m.identity.CloneURL(ref)}}
 	if why := m.unreadable(); why != "" {
 		x.Is, x.Reason = RepoStarting, why
 		return x, nil
@@ -197,7 +197,7 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 		return
 	}
 	x.LeftOut = m.relayFilter.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
-	switch ours, _ := m.index.listed(a); {
+	switch ours, _ := m.index.Listed(a); {
 	case x.Is == RepoFollowed:
 	case m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref):
 		x.Is = RepoBlocked
@@ -205,7 +205,7 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 		x.Is = RepoFollowed
 	case x.Is == RepoHeld:
 	default:
-		policy := NewGRASPPolicy(m.index.us)
+		policy := NewGRASPPolicy(m.identity)
 		x.Is, x.Reason = RepoLeft, unlisted(policy.identity, a).Message()
 		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{m.index, m.store}).wanted()
 		_, x.Kept = listed[x.Ref.Owner]
@@ -337,7 +337,7 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 		return RelayFollowState{}, fmt.Errorf("explaining %s: %w", u, err)
 	}
 	t := m.relayFilter
-	x.Listed, x.Examples = m.index.listing(u)
+	x.Listed, x.Examples = m.index.Listing(u)
 	x.Reason = t.unreachable(u)
 	switch {
 	case t.ours(u):

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -192,12 +193,12 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 // withdrawn records that an event was removed. If it was an announcement, other maintainers may
 // have room now.
 func (g *ingest) withdrawn(ev graspsync.Event) {
-	g.self.index.note(ev)
+	g.self.index.Note(ev)
 	g.reprocess.wakeFor(nil)
 }
 
-func fulfilledBy(c indexChange) (keys []pending.Key) {
-	for ref, a := range c.repos {
+func fulfilledBy(c index.Change) (keys []pending.Key) {
+	for ref, a := range c.Repos {
 		if a == nil {
 			continue
 		}
@@ -208,7 +209,7 @@ func fulfilledBy(c indexChange) (keys []pending.Key) {
 				pending.KeyOf(graspsync.OnBecomesMaintainer(ref.Identifier, m)), pending.KeyOf(graspsync.OnBecomesListed(ref.Identifier, m)))
 		}
 	}
-	for id, refs := range c.roots {
+	for id, refs := range c.Roots {
 		if len(refs) > 0 {
 			keys = append(keys, pending.KeyOf(graspsync.OnEvent(id)))
 		}

@@ -233,9 +233,9 @@ func (msg scanResult) handle(ctx context.Context, l *loop) {
 func (l *loop) closeWindow(ctx context.Context) {
 	b := l.m.self.take()
 	l.targets.hold(&b)
-	l.m.telemetry.drop("descendants", b.change.leftOut)
-	l.broken = l.broken || b.change.broken
-	for ref := range b.change.fresh {
+	l.m.telemetry.drop("descendants", b.change.LeftOut)
+	l.broken = l.broken || b.change.Broken
+	for ref := range b.change.Fresh {
 		lazy.Put(&l.threadSearch.of, ref, struct{}{})
 	}
 	defer l.descend(ctx, time.Now())

@@ -24,10 +24,10 @@ const maxMaintainers = 100_000
 // It removes announcements that were stored only because a maintainer list named their authors, if
 // no list names them now. The Policy is called once per identifier.
 func (w *writer) maintainersChanged(ctx context.Context) (woken []*pending.PendingEvent) {
-	changed, all := w.self.index.takeNews()
+	changed, all := w.self.index.TakeNews()
 	if all {
 		woken = append(woken, w.rejected.Anything()...)
-		for _, identifier := range w.self.index.related() {
+		for _, identifier := range w.self.index.Related() {
 			lazy.Put(&changed, identifier, struct{}{})
 		}
 	}
@@ -57,7 +57,7 @@ func (w *writer) relatives(identifier string) []*nip34.Announcement {
 	if !w.store.removes() {
 		return nil
 	}
-	return w.self.index.relatives(identifier)
+	return w.self.index.Relatives(identifier)
 }
 
 // spared is the number of unlisted announcements per identifier that stay stored, the newest. They

@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -34,7 +35,7 @@ type SyncManager struct {
 	store        Store
 	transport    Transport
 	health       *health.RelayHealthTracker
-	index        *eventIndex
+	index        *index.Index
 	reader       storeReader
 	relayFilter  *relayFilter
 	self         *selfSubscriber
@@ -96,7 +97,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 		cfg.Policy = WithRules(cfg.Policy, cfg.Rules)
 	}
 	rep := newTelemetry(cfg)
-	x := newEventIndex(cfg.Policy.Lists, identity, rep.panickedIn)
+	x := index.New(cfg.Policy.Lists, identity, rep.panickedIn)
 	m := &SyncManager{
 		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
 		reader: storeReader{store: store, index: x, counters: rep.counters},
@@ -206,7 +207,7 @@ func (m *SyncManager) apply() {
 	for _, event := range m.submissions.take() {
 		m.ingest.arrivals.add(event.ID, time.Now())
 		m.telemetry.states.stored(event)
-		m.index.contain(func() { m.tookIn(event) })
+		m.index.Contain(func() { m.tookIn(event) })
 	}
 }
 
@@ -295,11 +296,11 @@ func (m *SyncManager) NotifyHeld(event graspsync.Event) {
 	}
 	m.apply()
 	if event.Kind == graspsync.KindAnnouncement {
-		if a := m.index.listedBy(event); a != nil {
+		if a := m.index.ListedBy(event); a != nil {
 			m.self.hold(a)
 		}
 	}
-	m.index.note(event)
+	m.index.Note(event)
 	m.ingest.reprocess.wakeFor(m.ingest.fulfilsHeld(event))
 }
 
@@ -349,7 +350,7 @@ func (m *SyncManager) wanted(deps []graspsync.Dependency) string {
 	for _, d := range deps {
 		if d.Await == graspsync.AwaitRepo {
 			ref := graspsync.RepoRef{Owner: d.Author, Identifier: d.Text}
-			return "an announcement of " + graspsync.Printable(nip34.NPub(ref.Owner)+"/"+ref.Identifier) + " that lists " + m.index.us.RelayURL() + " and " + m.index.us.CloneURL(ref)
+			return "an announcement of " + graspsync.Printable(nip34.NPub(ref.Owner)+"/"+ref.Identifier) + " that lists " + m.identity.RelayURL() + " and " + m.identity.CloneURL(ref)
 		}
 	}
 	return waitedFor(deps)
@@ -391,7 +392,7 @@ func (m *SyncManager) withNow(s Status) Status {
 		s.Synced = false
 		return s
 	}
-	g := GitStatus{Complete: m.index.announcedRepos()}
+	g := GitStatus{Complete: m.index.Hosted()}
 	for ref := range lacking {
 		if m.index.Announced(ref) {
 			g.Complete--
@@ -503,7 +504,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	if a := m.ingest.policy.authority(ref); a != nil {
 		s.setAuthority(a)
 	}
-	roots := m.index.rootsOf(ref)
+	roots := m.index.RootsOf(ref)
 	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
 		return RepoStatus{}, fmt.Errorf("counting the events of %s: %w", ref, err)
 	}

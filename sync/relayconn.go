@@ -845,7 +845,7 @@ func (c *relayConn) learned(fact string, value int, reason string) {
 // gap counts an event that a live subscription should have delivered.
 func (c *relayConn) gap(in graspsync.Incoming) {
 	c.stats.gaps.Add(1)
-	c.stats.completeness.missed(c.m.index.reposOf(in.Event))
+	c.stats.completeness.missed(c.m.index.ReposOf(in.Event))
 	id := in.Event.ID
 	if in.Source.Kind == graspsync.Daily {
 		c.stats.lasting.Add(1)

@@ -3,11 +3,12 @@ package sync
 import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 )
 
 // relayFilter decides which relays may be followed.
 type relayFilter struct {
-	index     *eventIndex
+	index     *index.Index
 	identity  nip34.Identity
 	own       graspsync.RelayURL // [Config.OwnRelay]
 	plaintext bool               // ws:// is allowed
@@ -55,7 +56,7 @@ func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 // relayTargets computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
 // identifier.
 type relayTargets struct {
-	index  *eventIndex
+	index  *index.Index
 	most   int // maximum number of relays of a repository
 	usable func(graspsync.RelayURL) bool
 	given  map[string][]*nip34.Announcement // additional announcements by identifier

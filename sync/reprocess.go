@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
@@ -20,7 +21,7 @@ type reprocessQueue struct {
 	mu sync.Mutex
 	// guarded by mu
 	fulfilled []pending.Key // by events that were stored without the writer
-	found     *indexChange  // the result of a scan, nil if there was none
+	found     *index.Change // the result of a scan, nil if there was none
 	overrun   bool          // a limit was exceeded: judge all pending events
 }
 
@@ -37,7 +38,7 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 }
 
 // foundAll adds the result of a scan.
-func (q *reprocessQueue) foundAll(c indexChange) {
+func (q *reprocessQueue) foundAll(c index.Change) {
 	q.mu.Lock()
 	q.overrun = q.overrun || q.found != nil
 	q.found = &c
@@ -80,7 +81,7 @@ func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
 	return keys, all
 }
 
-func (q *reprocessQueue) takeFound() *indexChange {
+func (q *reprocessQueue) takeFound() *index.Change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	found := q.found

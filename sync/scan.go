@@ -48,7 +48,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	}
 	if first {
 		close(m.ready)
-		if announcements > 0 && m.index.announcedRepos() == 0 {
+		if announcements > 0 && m.index.Hosted() == 0 {
 			m.cfg.Logger.Warn("no stored announcement lists this server, check the domain",
 				"announcements", announcements, "us", m.identity.String())
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
@@ -14,7 +15,7 @@ import (
 // reads the whole index instead. The limit grows with the index, because reading a large index
 // takes longer.
 type selfSubscriber struct {
-	index *eventIndex
+	index *index.Index
 	most  int           // maximum number of changes, or a quarter of the index
 	wake  chan struct{} // one slot
 
@@ -26,13 +27,13 @@ type selfSubscriber struct {
 	seen  map[graspsync.PubKey]struct{} // recently reported authors, at most authorsMost
 }
 
-func newSelfSubscriber(x *eventIndex, most, authors int) *selfSubscriber {
+func newSelfSubscriber(x *index.Index, most, authors int) *selfSubscriber {
 	return &selfSubscriber{index: x, most: most, authorsMost: authors, wake: make(chan struct{}, 1), seen: make(map[graspsync.PubKey]struct{})}
 }
 
 // selfBatch contains the changes of a window.
 type selfBatch struct {
-	change  indexChange
+	change  index.Change
 	held    map[graspsync.RepoRef]*nip34.Announcement // held by the Policy
 	unheld  []*nip34.Announcement                     // not held any more
 	authors []graspsync.PubKey
@@ -40,12 +41,12 @@ type selfBatch struct {
 }
 
 func (b *selfBatch) empty() bool {
-	return b.change.empty() && len(b.held)+len(b.unheld)+len(b.authors) == 0 && !b.all
+	return b.change.Empty() && len(b.held)+len(b.unheld)+len(b.authors) == 0 && !b.all
 }
 
 func (f *selfSubscriber) stored(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.index.stored(ev))
+		f.add(f.index.Stored(ev))
 		f.addAuthor(ev)
 	})
 }
@@ -53,7 +54,7 @@ func (f *selfSubscriber) stored(ev graspsync.Event) {
 // descends applies a stored event that may be a reply.
 func (f *selfSubscriber) descends(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.index.descending(ev))
+		f.add(f.index.Reply(ev))
 	})
 }
 
@@ -71,7 +72,7 @@ func (f *selfSubscriber) addAuthor(ev graspsync.Event) {
 
 func (f *selfSubscriber) removed(ev graspsync.Event) {
 	f.update(func() {
-		f.add(f.index.removed(ev))
+		f.add(f.index.Removed(ev))
 		if ev.Kind == graspsync.KindAnnouncement {
 			if a, err := nip34.ParseAnnouncement(ev); err == nil && len(f.batch.unheld) < f.most {
 				f.batch.unheld = append(f.batch.unheld, a)
@@ -83,7 +84,7 @@ func (f *selfSubscriber) removed(ev graspsync.Event) {
 func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	f.update(func() {
 		if len(f.batch.held) < f.most {
-			lazy.Put(&f.batch.held, a.Ref, withoutEvent(a))
+			lazy.Put(&f.batch.held, a.Ref, index.WithoutEvent(a))
 			f.batch.unheld = slices.DeleteFunc(f.batch.unheld, func(o *nip34.Announcement) bool { return o.ID == a.ID })
 		}
 	})
@@ -91,9 +92,9 @@ func (f *selfSubscriber) hold(a *nip34.Announcement) {
 
 // replaceAll replaces the index by a scan, and adds the difference to the changes. It returns false
 // if the scan is useless.
-func (f *selfSubscriber) replaceAll(snap *indexScan) (c indexChange, ok bool) {
+func (f *selfSubscriber) replaceAll(snap *index.Scan) (c index.Change, ok bool) {
 	f.update(func() {
-		if c, ok = f.index.replaceAll(snap); ok {
+		if c, ok = f.index.Replace(snap); ok {
 			f.add(c)
 		}
 	})
@@ -107,24 +108,24 @@ func (f *selfSubscriber) tellAll() {
 	})
 }
 
-func (f *selfSubscriber) add(c indexChange) {
+func (f *selfSubscriber) add(c index.Change) {
 	if f.batch.all || f.tooMany(&c) {
-		c = c.beside()
+		c = c.Beside()
 		f.overrunBy(f.batch.change)
 	}
-	f.batch.change.merge(c)
+	f.batch.change.Merge(c)
 	if f.tooMany(&f.batch.change) {
 		f.overrunBy(f.batch.change)
 	}
 }
 
-func (f *selfSubscriber) tooMany(c *indexChange) bool {
-	return c.size() > f.most && c.size() > f.index.size()/overrunShare
+func (f *selfSubscriber) tooMany(c *index.Change) bool {
+	return c.Size() > f.most && c.Size() > f.index.Size()/overrunShare
 }
 
 // overrunBy replaces the changes by the whole index if there are too many.
-func (f *selfSubscriber) overrunBy(c indexChange) {
-	f.batch.change, f.batch.all = c.beside(), true
+func (f *selfSubscriber) overrunBy(c index.Change) {
+	f.batch.change, f.batch.all = c.Beside(), true
 }
 
 // overrunShare is the divisor of the index size. With more changes than that part of the index, the
@@ -150,8 +151,8 @@ func (f *selfSubscriber) take() selfBatch {
 	b := f.takeChanges()
 	if b.all {
 		beside := b.change
-		b.change = f.index.all()
-		b.change.merge(beside)
+		b.change = f.index.All()
+		b.change.Merge(beside)
 	}
 	return b
 }
@@ -170,6 +171,6 @@ func (f *selfSubscriber) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := f.batch
-	b.change.descendants, b.change.leftOut, b.change.fresh = nil, 0, nil
+	b.change.Descendants, b.change.LeftOut, b.change.Fresh = nil, 0, nil
 	return !b.empty()
 }

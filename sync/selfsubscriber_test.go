@@ -11,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 )
 
 // While the loop read the whole index, reporters of events waited: for 0.6 s with 500,000 root
@@ -18,15 +19,12 @@ import (
 func TestStoredDoesNotWaitForEverything(t *testing.T) {
 	racetest.Amounts(t)
 	const roots = 100_000
-	x := newEventIndex(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
-	owner := testKey(1)
-	ref := graspsync.RepoRef{Owner: owner, Identifier: "repo"}
-	x.apply(func(t *indexTables, c *indexChange) {
-		t.announce(&nip34.Announcement{ID: testID(1), Ref: ref, CreatedAt: 1}, true, nil)
-		for i := range roots {
-			t.addRoot(graspsync.EventID{2, byte(i >> 16), byte(i >> 8), byte(i)}, owner, 1, []graspsync.RepoRef{ref}, nil)
-		}
-	})
+	x := index.New(func(*nip34.Announcement) bool { return true }, nip34.Identity{}, nil)
+	ref := testRepo(1, "repo")
+	x.Stored(eventtest.Of(testAnnouncement(1, 1, "repo", 1, "ours")))
+	for i := range roots {
+		x.Stored(eventtest.Of(testEvent(10_000+i, graspsync.KindPatch, 1, 1, tagRepo(ref))))
+	}
 	f := newSelfSubscriber(x, 10, 10)
 	f.tellAll()
 	var stored atomic.Int64
@@ -46,13 +44,16 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 		}
 	}()
 	<-began
+	before := stored.Load()
 	b := f.take()
+	during := stored.Load() - before
 	close(stop)
 	<-done
 	require.True(t, b.all)
+	require.Positive(t, during, "nobody waits")
 	all := make(map[graspsync.EventID]bool)
 	for range 2 { // events stored in between are included, or come next
-		for id := range b.change.roots {
+		for id := range b.change.Roots {
 			all[id] = true
 		}
 		b = f.take()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -28,9 +29,9 @@ type omittedCounts struct {
 // hold updates the held announcements.
 func (w *targetBuilder) hold(b *selfBatch) {
 	changed := func(ref graspsync.RepoRef) {
-		b.change.setName(ref.Identifier)
-		if _, also := b.change.repos[ref]; !also {
-			b.change.setRepo(ref, w.m.index.announcement(ref))
+		b.change.SetName(ref.Identifier)
+		if _, also := b.change.Repos[ref]; !also {
+			b.change.SetRepo(ref, w.m.index.Announcement(ref))
 		}
 	}
 	for ref, a := range b.held {
@@ -46,12 +47,12 @@ func (w *targetBuilder) hold(b *selfBatch) {
 }
 
 // changes returns the plan input for a change of the index.
-func (w *targetBuilder) changes(c indexChange) plan.Changes {
+func (w *targetBuilder) changes(c index.Change) plan.Changes {
 	var out plan.Changes
 	s := w.m.relayFilter.targets()
-	s.give(c.repos)
+	s.give(c.Repos)
 	s.give(w.held)
-	for ref, a := range c.repos {
+	for ref, a := range c.Repos {
 		change := plan.RepoChange{Ref: ref}
 		if a != nil {
 			change.Level = plan.LevelFull
@@ -67,18 +68,18 @@ func (w *targetBuilder) changes(c indexChange) plan.Changes {
 		}
 		out.Repos = append(out.Repos, change)
 	}
-	for ref, level := range w.relatives(c.names) {
-		if _, changed := c.repos[ref]; !changed {
+	for ref, level := range w.relatives(c.Names) {
+		if _, changed := c.Repos[ref]; !changed {
 			change := plan.RepoChange{Ref: ref, Level: level}
 			w.follow(s, &change)
 			out.Repos = append(out.Repos, change)
 		}
 	}
-	out.Roots = make([]plan.RootChange, 0, len(c.roots))
-	for id, refs := range c.roots {
-		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.m.index.rootTime(id)})
+	out.Roots = make([]plan.RootChange, 0, len(c.Roots))
+	for id, refs := range c.Roots {
+		out.Roots = append(out.Roots, plan.RootChange{ID: id, Repos: refs, CreatedAt: w.m.index.RootTime(id)})
 	}
-	for of, refs := range c.descendants {
+	for of, refs := range c.Descendants {
 		out.Descendants = append(out.Descendants, plan.DescendantChange{Of: of, Repos: refs})
 	}
 	return out
@@ -162,10 +163,10 @@ func (w *targetBuilder) listers(ref graspsync.RepoRef) map[graspsync.RelayURL]gr
 }
 
 // withHeld adds the held repositories to a change of everything.
-func (w *targetBuilder) withHeld(c *indexChange) {
+func (w *targetBuilder) withHeld(c *index.Change) {
 	for ref := range w.held {
-		if _, announced := c.repos[ref]; !announced {
-			c.setRepo(ref, nil)
+		if _, announced := c.Repos[ref]; !announced {
+			c.SetRepo(ref, nil)
 		}
 	}
 }

@@ -58,7 +58,6 @@ func (r *telemetry) rejected(in graspsync.Incoming, is EventCode, v graspsync.Ve
 const (
 	whoseStore     = "store"
 	whoseTransport = "transport"
-	whoseIndex     = "index"
 	whosePipeline  = "pipeline"
 )
 

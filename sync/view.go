@@ -9,15 +9,25 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/index"
 )
 
 // storeView is the [View] of the Policy, from the index and a [Store].
 type storeView struct {
-	*eventIndex
+	*index.Index
 	store Store
 }
 
 var _ View = storeView{}
+
+// Revision implements [View].
+func (v storeView) Revision(identifier string) Revision {
+	return Revision{Stored: v.Generation(identifier), Known: true}
+}
+
+// Waiting implements [View]. Only a Policy that holds events has any.
+func (v storeView) Waiting(string) []*nip34.Announcement { return nil }
 
 const (
 	idsAtOnce  = 500 // ids per query: half of what a relay accepts in a message

@@ -299,11 +299,11 @@ func (w *writer) held(ctx context.Context, j *job) (woken []*pending.PendingEven
 	w.telemetry.held.Add(1)
 	w.sources.add(j.key.id, heldSource{source: j.incoming.Source, size: j.size, stats: j.stats, tries: e.Tries})
 	if j.incoming.Event.Kind == graspsync.KindAnnouncement {
-		if a := w.self.index.listedBy(j.incoming.Event); a != nil {
+		if a := w.self.index.ListedBy(j.incoming.Event); a != nil {
 			w.self.hold(a)
 		}
 	}
-	w.self.index.note(j.incoming.Event)
+	w.self.index.Note(j.incoming.Event)
 	woken = w.arrived(ctx, w.fulfilsHeld(j.incoming.Event))
 	w.done(j)
 	return woken

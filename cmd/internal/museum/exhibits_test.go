@@ -40,8 +40,8 @@ var exhibits = []exhibit{
 		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
-		"of many answers the oldest are followed", "sync/threads.go",
-		"if oldest == n {", "if true {", "./sync", "TestBranchKeepsTheNewest", nil, "",
+		"of many answers the oldest are followed", "sync/internal/index/threads.go",
+		"if oldest == n {", "if true {", "./sync/internal/index", "TestBranchKeepsTheNewest", nil, "",
 	},
 	{
 		"live subscriptions ask for the past", "filters/builders.go",
@@ -88,8 +88,8 @@ var exhibits = []exhibit{
 		"		c.Relays = append(c.Relays, r.Relay)\n", "		if r.By == c.Ref.Owner {\n			c.Relays = append(c.Relays, r.Relay)\n		}\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
-		"that somebody is listed, or names another relay, is not noticed", "sync/indextables.go",
-		"	for name := range later.names {\n		c.setName(name)\n", "	for name := range later.names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
+		"that somebody is listed, or names another relay, is not noticed", "sync/internal/index/tables.go",
+		"	for name := range later.Names {\n		c.SetName(name)\n", "	for name := range later.Names {\n		_ = name\n", "./sync", "RelaysOfThose", nil, "",
 	},
 	{
 		"who names most relays comes first", "nip34/targets.go",
@@ -200,9 +200,9 @@ var exhibits = []exhibit{
 		nil, "at once; dropped",
 	},
 	{
-		"who stores something waits until everything was gathered", "sync/eventindex.go",
-		"for more {\n		more = some()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_, _ = some, more", "./sync", "TestStoredDoesNotWaitForEverything",
-		nil, "for a few entries at a time",
+		"who stores something waits until everything was gathered", "sync/internal/index/index.go",
+		"for more {\n		more = some()\n	}", "x.mu.Lock()\n	defer x.mu.Unlock()\n	for k, v := range all {\n		visit(k, v)\n	}\n	_, _ = some, more", "./sync/internal/index", "TestEachReleasesTheLock",
+		nil, "",
 	},
 	{
 		"one event takes with it what was published beside it", "adapter/remote/store.go",

@@ -1,4 +1,4 @@
-package sync
+package index
 
 import (
 	"maps"
@@ -16,110 +16,116 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
-// indexChange is a change of the index, as the new state of each changed entry.
-type indexChange struct {
+// Change is a change of the index, as the new state of each changed entry.
+type Change struct {
 	// The accepted announcement of each repository; nil if it is not hosted.
-	repos map[graspsync.RepoRef]*nip34.Announcement
+	Repos map[graspsync.RepoRef]*nip34.Announcement
 	// The repositories that a root event tags, hosted or not; nil if the event was removed. A
 	// repository that becomes hosted comes with all its root events.
-	roots map[graspsync.EventID][]graspsync.RepoRef
+	Roots map[graspsync.EventID][]graspsync.RepoRef
 	// The repositories of a reply; nil if the reply was removed. A repository that becomes hosted
 	// comes with all known replies.
-	descendants map[filters.Descendant][]graspsync.RepoRef
-	leftOut     int // replies without room
+	Descendants map[filters.Descendant][]graspsync.RepoRef
+	LeftOut     int // replies without room
 	// The repositories that have become hosted. The Store may have unknown replies in them.
-	fresh map[graspsync.RepoRef]struct{}
+	Fresh map[graspsync.RepoRef]struct{}
 	// The identifiers whose announcements have changed.
-	names map[string]struct{}
+	Names map[string]struct{}
 	// A panic has made the change and the index incomplete. Only a scan can repair the index.
-	broken bool
+	Broken bool
 }
 
-func (c *indexChange) size() int {
-	return max(len(c.repos)+len(c.roots)+len(c.descendants), len(c.names))
+// Size returns the number of changed entries.
+func (c *Change) Size() int {
+	return max(len(c.Repos)+len(c.Roots)+len(c.Descendants), len(c.Names))
 }
 
-func (c *indexChange) empty() bool {
-	return c.size() == 0 && c.leftOut == 0 && len(c.fresh) == 0 && !c.broken
+// Empty reports whether nothing has changed.
+func (c *Change) Empty() bool {
+	return c.Size() == 0 && c.LeftOut == 0 && len(c.Fresh) == 0 && !c.Broken
 }
 
-func (c *indexChange) beside() indexChange {
-	return indexChange{leftOut: c.leftOut, fresh: c.fresh, broken: c.broken}
+// Beside returns the part of a change that does not name entries.
+func (c *Change) Beside() Change {
+	return Change{LeftOut: c.LeftOut, Fresh: c.Fresh, Broken: c.Broken}
 }
 
-// merge adds a later change.
-func (c *indexChange) merge(later indexChange) {
-	for ref, a := range later.repos {
-		c.setRepo(ref, a)
+// Merge adds a later change.
+func (c *Change) Merge(later Change) {
+	for ref, a := range later.Repos {
+		c.SetRepo(ref, a)
 	}
-	for id, refs := range later.roots {
+	for id, refs := range later.Roots {
 		c.setRoot(id, refs)
 	}
-	for name := range later.names {
-		c.setName(name)
+	for name := range later.Names {
+		c.SetName(name)
 	}
-	for of, refs := range later.descendants {
+	for of, refs := range later.Descendants {
 		c.setDescendant(of, refs)
 	}
-	c.leftOut += later.leftOut
-	c.broken = c.broken || later.broken
-	for ref := range later.fresh {
+	c.LeftOut += later.LeftOut
+	c.Broken = c.Broken || later.Broken
+	for ref := range later.Fresh {
 		c.setFresh(ref)
 	}
 }
 
-// The setters and leaveOut ignore a nil indexChange, for callers that need no change.
-func (c *indexChange) setRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
+// The setters and leaveOut ignore a nil Change, for callers that need no change.
+
+// SetRepo sets the announcement of a repository.
+func (c *Change) SetRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
 	if c != nil {
-		lazy.Put(&c.repos, ref, a)
+		lazy.Put(&c.Repos, ref, a)
 	}
 }
 
-func (c *indexChange) setName(identifier string) {
+// SetName adds an identifier whose announcements have changed.
+func (c *Change) SetName(identifier string) {
 	if c != nil {
-		lazy.Put(&c.names, identifier, struct{}{})
+		lazy.Put(&c.Names, identifier, struct{}{})
 	}
 }
 
-func (c *indexChange) setBroken() {
+func (c *Change) setBroken() {
 	if c != nil {
-		c.broken = true
+		c.Broken = true
 	}
 }
 
-func (c *indexChange) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
+func (c *Change) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
 	if c != nil {
-		lazy.Put(&c.roots, id, refs)
+		lazy.Put(&c.Roots, id, refs)
 	}
 }
 
-func (c *indexChange) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) {
+func (c *Change) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) {
 	if c != nil {
-		lazy.Put(&c.descendants, of, refs)
+		lazy.Put(&c.Descendants, of, refs)
 	}
 }
 
-func (c *indexChange) leaveOut() {
+func (c *Change) leaveOut() {
 	if c != nil {
-		c.leftOut++
+		c.LeftOut++
 	}
 }
 
-func (c *indexChange) setFresh(ref graspsync.RepoRef) {
+func (c *Change) setFresh(ref graspsync.RepoRef) {
 	if c != nil {
-		lazy.Put(&c.fresh, ref, struct{}{})
+		lazy.Put(&c.Fresh, ref, struct{}{})
 	}
 }
 
-type indexTables struct {
-	repos map[graspsync.RepoRef]*indexRepo // that are announced, or tagged by a root event
+type tables struct {
+	repos map[graspsync.RepoRef]*repoEntry // that are announced, or tagged by a root event
 	named map[string][]*nip34.Announcement // accepted, by identifier; slices are immutable
 	// All announcements by identifier, accepted or not. Slices are immutable.
 	family      map[string][]*nip34.Announcement
 	generations map[string]*generation           // a new one after each change of family
 	known       *nip34.AuthorIndex               // the people in family
-	byID        map[graspsync.EventID]*indexRepo // by the id of the newest announcement
-	roots       *indexRoots
+	byID        map[graspsync.EventID]*repoEntry // by the id of the newest announcement
+	roots       *rootTable
 	threads     *threads
 	// Recent deletions, for events that are reported after their deletion: of announcements, by
 	// repository and time of the deletion, and of events by id.
@@ -128,7 +134,8 @@ type indexTables struct {
 	vanished *limit.Table[graspsync.PubKey, nostr.Timestamp]
 	// The repositories in which an author has announcements and root events. Requests to vanish use
 	// it.
-	wrote map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int
+	wrote  map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int
+	hosted int // number of hosted repositories
 	// doubted: the Policy panicked over an announcement, which keeps its earlier state.
 	doubted bool
 }
@@ -136,7 +143,7 @@ type indexTables struct {
 // generation is identified by its address.
 type generation struct{ _ byte }
 
-type indexRepo struct {
+type repoEntry struct {
 	ref    graspsync.RepoRef
 	newest graspsync.EventKey  // of its newest announcement, accepted or not; zero: none
 	stored *nip34.Announcement // that announcement; nil: none
@@ -147,7 +154,7 @@ type indexRepo struct {
 	relative bool
 	roots    dense.Set[rootNumber]
 	// The repository itself, which most root events tag. Immutable.
-	alone  []*indexRepo
+	alone  []*repoEntry
 	itself []graspsync.RepoRef
 }
 
@@ -157,17 +164,17 @@ type authored struct {
 	author graspsync.PubKey
 }
 
-func newIndexTables() *indexTables {
-	roots := newIndexRoots()
-	return &indexTables{
+func newTables() *tables {
+	roots := newRootTable()
+	return &tables{
 		generations: make(map[string]*generation), known: nip34.NewAuthorIndex(),
 
-		repos:  make(map[graspsync.RepoRef]*indexRepo),
+		repos:  make(map[graspsync.RepoRef]*repoEntry),
 		named:  make(map[string][]*nip34.Announcement),
 		family: make(map[string][]*nip34.Announcement),
-		byID:   make(map[graspsync.EventID]*indexRepo),
+		byID:   make(map[graspsync.EventID]*repoEntry),
 		roots:  roots,
-		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*indexRepo]int),
+		wrote:  make(map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int),
 
 		ended:    limit.NewTable[graspsync.RepoRef, nostr.Timestamp](maxRecent, 0),
 		erased:   limit.NewTable[authored, struct{}](maxRecent, 0),
@@ -178,19 +185,19 @@ func newIndexTables() *indexTables {
 }
 
 // repo returns the entry of ref, and creates a missing entry.
-func (t *indexTables) repo(ref graspsync.RepoRef) *indexRepo {
+func (t *tables) repo(ref graspsync.RepoRef) *repoEntry {
 	if r, ok := t.repos[ref]; ok {
 		return r
 	}
-	r := &indexRepo{ref: cloneRef(ref)}
-	r.alone, r.itself = []*indexRepo{r}, []graspsync.RepoRef{r.ref}
+	r := &repoEntry{ref: cloneRef(ref)}
+	r.alone, r.itself = []*repoEntry{r}, []graspsync.RepoRef{r.ref}
 	t.repos[r.ref] = r
 	return r
 }
 
 // announce applies a version of an announcement. Only the newest version counts, whether it lists
 // this server or not.
-func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChange) {
+func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 	if until, ok := t.vanished.Get(a.Ref.Owner); ok && a.CreatedAt <= until {
 		return
 	}
@@ -209,7 +216,7 @@ func (t *indexTables) announce(a *nip34.Announcement, listed bool, c *indexChang
 
 // end deletes the announcements of a repository up to a time, including announcements that are
 // reported later.
-func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *indexChange) {
+func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	if before, ok := t.ended.Get(ref); !ok || until > before {
 		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
 	}
@@ -219,7 +226,7 @@ func (t *indexTables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *index
 }
 
 // set sets the newest announcement of a repository. A nil announcement removes it.
-func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c *indexChange) {
+func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Change) {
 	var v graspsync.EventKey
 	if stored != nil {
 		v = stored.Key()
@@ -232,7 +239,7 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	replaced(t.family, r.ref.Identifier, r.stored, stored)
 	t.known.Remove(r.stored)
 	t.known.Add(stored)
-	c.setName(r.ref.Identifier)
+	c.SetName(r.ref.Identifier)
 	if t.family[r.ref.Identifier] == nil {
 		delete(t.generations, r.ref.Identifier)
 	} else {
@@ -258,22 +265,25 @@ func (t *indexTables) set(r *indexRepo, stored *nip34.Announcement, ours bool, c
 	r.ann = a
 	if before != nil || a != nil {
 		replaced(t.named, r.ref.Identifier, before, a)
-		c.setRepo(r.ref, a)
+		c.SetRepo(r.ref, a)
 	}
-	if (before == nil) != (a == nil) {
+	switch {
+	case before == nil && a != nil:
+		t.hosted++
 		t.threads.stands(r, c)
-	}
-	if before == nil && a != nil {
 		t.report(r, c)
+	case before != nil && a == nil:
+		t.hosted--
+		t.threads.stands(r, c)
 	}
 	t.release(r)
 }
 
 // count adds n to the number of events of an author in a repository.
-func (t *indexTables) count(author unique.Handle[graspsync.PubKey], r *indexRepo, n int) {
+func (t *tables) count(author unique.Handle[graspsync.PubKey], r *repoEntry, n int) {
 	in := t.wrote[author]
 	if in == nil {
-		in = make(map[*indexRepo]int, 1)
+		in = make(map[*repoEntry]int, 1)
 		t.wrote[author] = in
 	}
 	if in[r] += n; in[r] <= 0 {
@@ -299,7 +309,7 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-func (t *indexTables) report(r *indexRepo, c *indexChange) {
+func (t *tables) report(r *repoEntry, c *Change) {
 	if c == nil {
 		return
 	}
@@ -312,14 +322,14 @@ func (t *indexTables) report(r *indexRepo, c *indexChange) {
 }
 
 // release removes an empty entry.
-func (t *indexTables) release(r *indexRepo) {
+func (t *tables) release(r *repoEntry) {
 	if r.newest == (graspsync.EventKey{}) && r.roots.Len() == 0 {
 		delete(t.repos, r.ref)
 	}
 }
 
-func (t *indexTables) addRoot(
-	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *indexChange,
+func (t *tables) addRoot(
+	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *Change,
 ) {
 	known := t.roots.get(id) != nil
 	_, erased := t.erased.Get(authored{id, author})
@@ -327,11 +337,11 @@ func (t *indexTables) addRoot(
 	if known || erased || (vanished && at <= until) {
 		return
 	}
-	repos := make([]*indexRepo, len(refs))
+	repos := make([]*repoEntry, len(refs))
 	for i, ref := range refs {
 		repos[i] = t.repo(ref)
 	}
-	root := indexRoot{id, unique.Make(author), at, &repos}
+	root := rootEntry{id, unique.Make(author), at, &repos}
 	if len(repos) == 1 {
 		root.repos = &repos[0].alone
 	}
@@ -344,7 +354,7 @@ func (t *indexTables) addRoot(
 	t.threads.settle(t.threads.below(refKey(id)), c)
 }
 
-func (t *indexTables) addNode(a *threadReply, c *indexChange) {
+func (t *tables) addNode(a *reply, c *Change) {
 	author := a.author.Value()
 	if _, erased := t.erased.Get(authored{a.id, author}); erased {
 		return
@@ -356,7 +366,7 @@ func (t *indexTables) addNode(a *threadReply, c *indexChange) {
 }
 
 // erase deletes an event for its claimed author, even if the event is reported later.
-func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *indexChange) {
+func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change) {
 	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
 	root := t.roots.get(id)
 	repo, isRepo := t.byID[id]
@@ -366,7 +376,7 @@ func (t *indexTables) erase(id graspsync.EventID, author graspsync.PubKey, c *in
 	t.threads.remove(refKey(id), author, c)
 }
 
-func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
+func (t *tables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
 	if before, ok := t.vanished.Get(author); !ok || until > before {
 		t.vanished.Put(author, limit.Stranger{}, 0, until)
 	}
@@ -384,7 +394,7 @@ func (t *indexTables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *
 	t.threads.vanish(author, until, c)
 }
 
-func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
+func (t *tables) forget(id graspsync.EventID, c *Change) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
 	}
@@ -405,24 +415,24 @@ func (t *indexTables) forget(id graspsync.EventID, c *indexChange) {
 }
 
 // difference returns the change from t to now.
-func (t *indexTables) difference(now *indexTables) (c indexChange) {
+func (t *tables) difference(now *tables) (c Change) {
 	first := len(t.byID) == 0 // t is empty, so no earlier verdict depends on it
 	if t.roots.len() == 0 {
-		c.roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
+		c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
 	}
 	for ref, r := range now.repos {
 		before := t.announcement(ref)
 		if r.ann == nil || (before != nil && before.ID == r.ann.ID) {
 			continue
 		}
-		c.setRepo(ref, r.ann)
+		c.SetRepo(ref, r.ann)
 		if before == nil {
 			now.report(r, &c)
 		}
 	}
 	for ref := range t.repos {
 		if t.announcement(ref) != nil && now.announcement(ref) == nil {
-			c.setRepo(ref, nil)
+			c.SetRepo(ref, nil)
 		}
 	}
 	for id, root := range now.roots.all() {
@@ -436,24 +446,24 @@ func (t *indexTables) difference(now *indexTables) (c indexChange) {
 		}
 	}
 	t.threads.differs(now.threads, &c)
-	c.broken = now.doubted
+	c.Broken = now.doubted
 	if first {
 		return c
 	}
 	for id, r := range now.byID {
 		if t.byID[id] == nil {
-			c.setName(r.ref.Identifier)
+			c.SetName(r.ref.Identifier)
 		}
 	}
 	for id, r := range t.byID {
 		if now.byID[id] == nil {
-			c.setName(r.ref.Identifier)
+			c.SetName(r.ref.Identifier)
 		}
 	}
 	return c
 }
 
-func (t *indexTables) announcement(ref graspsync.RepoRef) *nip34.Announcement {
+func (t *tables) announcement(ref graspsync.RepoRef) *nip34.Announcement {
 	if r := t.repos[ref]; r != nil {
 		return r.ann
 	}

@@ -1,4 +1,4 @@
-package sync
+package index
 
 import (
 	"iter"
@@ -10,16 +10,16 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
-// indexRoot is a root event. It is kept small, because the index contains many.
-type indexRoot struct {
+// rootEntry is a root event. It is kept small, because the index contains many.
+type rootEntry struct {
 	id     graspsync.EventID
 	author unique.Handle[graspsync.PubKey]
 	at     nostr.Timestamp
-	repos  *[]*indexRepo // nil: the entry is free
+	repos  *[]*repoEntry // nil: the entry is free
 }
 
 // refs returns the repositories that a root event tags. The slice is immutable.
-func (r *indexRoot) refs() []graspsync.RepoRef {
+func (r *rootEntry) refs() []graspsync.RepoRef {
 	if len(*r.repos) == 1 {
 		return (*r.repos)[0].itself
 	}
@@ -33,30 +33,30 @@ func (r *indexRoot) refs() []graspsync.RepoRef {
 // rootNumber identifies a known root event.
 type rootNumber uint32
 
-// indexRoots contains the known root events.
-type indexRoots struct {
-	entries dense.Pages[indexRoot]
+// rootTable contains the known root events.
+type rootTable struct {
+	entries dense.Pages[rootEntry]
 	free    []rootNumber
 	numbers *dense.Finder
 }
 
-func newIndexRoots() *indexRoots {
-	rs := &indexRoots{}
+func newRootTable() *rootTable {
+	rs := &rootTable{}
 	rs.numbers = dense.NewFinder(func(n uint32) *graspsync.EventID { return &rs.entries.At(n).id })
 	return rs
 }
 
-func (rs *indexRoots) len() int { return rs.numbers.Len() }
+func (rs *rootTable) len() int { return rs.numbers.Len() }
 
-func (rs *indexRoots) at(n rootNumber) *indexRoot { return rs.entries.At(uint32(n)) }
+func (rs *rootTable) at(n rootNumber) *rootEntry { return rs.entries.At(uint32(n)) }
 
-func (rs *indexRoots) number(id graspsync.EventID) (n rootNumber, ok bool) {
+func (rs *rootTable) number(id graspsync.EventID) (n rootNumber, ok bool) {
 	at, ok := rs.numbers.Find(id)
 	return rootNumber(at), ok
 }
 
 // get returns a root event, or nil. The pointer is valid until the next add or remove.
-func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
+func (rs *rootTable) get(id graspsync.EventID) *rootEntry {
 	if n, ok := rs.number(id); ok {
 		return rs.at(n)
 	}
@@ -64,7 +64,7 @@ func (rs *indexRoots) get(id graspsync.EventID) *indexRoot {
 }
 
 // add adds a root event that is not in the table.
-func (rs *indexRoots) add(root indexRoot) rootNumber {
+func (rs *rootTable) add(root rootEntry) rootNumber {
 	var n rootNumber
 	if last := len(rs.free) - 1; last >= 0 {
 		n, rs.free = rs.free[last], rs.free[:last]
@@ -77,15 +77,15 @@ func (rs *indexRoots) add(root indexRoot) rootNumber {
 	return n
 }
 
-func (rs *indexRoots) remove(n rootNumber) {
+func (rs *rootTable) remove(n rootNumber) {
 	rs.numbers.Remove(uint32(n))
-	*rs.at(n) = indexRoot{}
+	*rs.at(n) = rootEntry{}
 	rs.free = append(rs.free, n)
 }
 
 // all yields copies of all root events. Root events added or removed concurrently may be missing.
-func (rs *indexRoots) all() iter.Seq2[graspsync.EventID, indexRoot] {
-	return func(yield func(graspsync.EventID, indexRoot) bool) {
+func (rs *rootTable) all() iter.Seq2[graspsync.EventID, rootEntry] {
+	return func(yield func(graspsync.EventID, rootEntry) bool) {
 		for n := 0; n < rs.entries.Len(); n++ {
 			if root := *rs.entries.At(uint32(n)); root.repos != nil && !yield(root.id, root) { //nolint:gosec // as above
 				return

@@ -1,11 +1,8 @@
-package sync
+package index
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -51,15 +48,12 @@ const allRelays = "ALL_RELAYS"
 
 func tagEvent(n int) nostr.Tag { return nostr.Tag{"e", testID(n).String()} }
 
-// twinStore is the simplest Store: a list with the rules of NIP-01, NIP-09 and NIP-62.
+// twinStore is a list of events with the rules of NIP-01, NIP-09 and NIP-62.
 type twinStore struct {
 	mu     sync.Mutex
 	events []*nostr.Event
 	dels   []*nostr.Event
 	gone   []*nostr.Event // requests to vanish that apply to this service
-	fail   error
-	// during is called while Events runs, after the first event.
-	during func()
 }
 
 func (s *twinStore) covered(ev *nostr.Event) bool {
@@ -121,61 +115,6 @@ func (s *twinStore) matching(f nostr.Filter) []*nostr.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.events), func(ev *nostr.Event) bool { return !f.Matches(ev) })
-}
-
-func (s *twinStore) Save(context.Context, []graspsync.Incoming) ([]graspsync.Outcome, error) {
-	return nil, errors.New("the index saves nothing")
-}
-
-func (s *twinStore) Has(_ context.Context, ids []graspsync.EventID) ([]bool, error) {
-	has := make([]bool, len(ids))
-	for i, id := range ids {
-		has[i] = len(s.matching(nostr.Filter{IDs: []string{id.String()}})) > 0
-	}
-	return has, nil
-}
-
-func (s *twinStore) Deleted(_ context.Context, ev graspsync.Event) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.covered(ev.Event), nil
-}
-
-func (s *twinStore) Remove(context.Context, graspsync.Event) error { return ErrCannotRemove }
-
-func (s *twinStore) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	return func(yield func(graspsync.EventKey, error) bool) {
-		for ev, err := range s.Events(ctx, f) {
-			stamp := graspsync.EventKey{}
-			if err == nil {
-				id, bad := graspsync.ParseEventID(ev.ID.String())
-				stamp, err = graspsync.EventKey{CreatedAt: ev.CreatedAt, ID: id}, bad
-			}
-			if !yield(stamp, err) {
-				return
-			}
-		}
-	}
-}
-
-func (s *twinStore) Events(_ context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	return func(yield func(graspsync.Event, error) bool) {
-		if f.Limit != 0 || f.LimitZero {
-			yield(graspsync.Event{}, errors.New("a Store knows no limit"))
-			return
-		}
-		for i, ev := range s.matching(f) {
-			if i == 1 && s.during != nil {
-				s.during()
-			}
-			if !yield(eventtest.Of(ev), nil) {
-				return
-			}
-		}
-		if s.fail != nil {
-			yield(graspsync.Event{}, s.fail)
-		}
-	}
 }
 
 // facts is the content of an index in plain maps.
@@ -277,7 +216,7 @@ func below(events []*nostr.Event, f facts) map[filters.Descendant][]graspsync.Re
 }
 
 // facts returns the actual content of the index.
-func (x *eventIndex) facts() facts {
+func (x *Index) facts() facts {
 	f := newFacts()
 	for ref, r := range x.tables.repos {
 		if r.ann != nil {
@@ -296,8 +235,8 @@ func (x *eventIndex) facts() facts {
 }
 
 // apply applies a change to the facts like a plan.
-func (f facts) apply(t *testing.T, c indexChange) {
-	for ref, a := range c.repos {
+func (f facts) apply(t *testing.T, c Change) {
+	for ref, a := range c.Repos {
 		if a == nil {
 			delete(f.Repos, ref)
 			continue
@@ -306,21 +245,21 @@ func (f facts) apply(t *testing.T, c indexChange) {
 		require.Nil(t, a.Event, "the event's memory is not kept")
 		if _, known := f.Repos[ref]; !known {
 			for id, refs := range f.Roots {
-				if slices.Contains(refs, ref) && !changes(c.roots, id) {
+				if slices.Contains(refs, ref) && !changes(c.Roots, id) {
 					require.Fail(t, "a repository came without its root events", "%s", id)
 				}
 			}
 		}
 		f.Repos[ref] = a.ID
 	}
-	for id, refs := range c.roots {
+	for id, refs := range c.Roots {
 		if refs == nil {
 			delete(f.Roots, id)
 		} else {
 			f.Roots[id] = refs
 		}
 	}
-	for of, refs := range c.descendants {
+	for of, refs := range c.Descendants {
 		if refs == nil {
 			delete(f.Below, of)
 		} else {
@@ -334,15 +273,21 @@ func changes[K comparable, V any](m map[K]V, k K) bool {
 	return ok
 }
 
+// descends reports whether an event is a followed reply in a hosted repository.
+func (x *Index) descends(id graspsync.EventID) bool {
+	n := x.tables.threads.nodes[refKey(id)]
+	return n != nil && n.place.depth > 0
+}
+
 // follows reports whether a root event tags a hosted repository.
-func (x *eventIndex) follows(id graspsync.EventID) bool {
+func (x *Index) follows(id graspsync.EventID) bool {
 	root := x.tables.roots.get(id)
-	return root != nil && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.announcement(ref) != nil })
+	return root != nil && slices.ContainsFunc(root.refs(), func(ref graspsync.RepoRef) bool { return x.Announcement(ref) != nil })
 }
 
 // check compares every answer of the index, its tables, and the reported changes with the stored
 // events.
-func (x *eventIndex) check(t *testing.T, store *twinStore, told facts) {
+func (x *wholeIndex) check(t *testing.T, store *twinStore, told facts) {
 	t.Helper()
 	want, announced := store.facts()
 	require.Equal(t, want, x.facts())
@@ -371,14 +316,14 @@ func (x *eventIndex) check(t *testing.T, store *twinStore, told facts) {
 		require.Equal(t, ours, x.Root(id))
 	}
 	require.Len(t, x.tables.repos, len(announced), "nothing stays of what is gone")
-	require.Equal(t, len(announced)+len(want.Roots)+len(want.Below), x.size())
+	require.Equal(t, len(announced)+len(want.Roots)+len(want.Below), x.Size())
 	x.tables.checkBelow(t)
-	require.Equal(t, len(want.Repos), x.announcedRepos())
+	require.Equal(t, len(want.Repos), x.Hosted())
 	x.checkAnswers(t, store, want)
 }
 
 // checkBelow compares the counts of replies with the actual numbers.
-func (t *indexTables) checkBelow(tb testing.TB) {
+func (t *tables) checkBelow(tb testing.TB) {
 	tb.Helper()
 	d := t.threads
 	size, children := 0, 0
@@ -394,7 +339,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 		size += len(b)
 	}
 	require.Equal(tb, size, d.placed.Len())
-	placed := make(map[*threadNode]struct{})
+	placed := make(map[*node]struct{})
 	for _, n := range d.nodes {
 		placed[n] = struct{}{}
 		if best, _ := t.threads.best(n); best != n.place || d.orphans.Touch(n) != (n.place.depth == 0) {
@@ -424,7 +369,7 @@ func (t *indexTables) checkBelow(tb testing.TB) {
 
 // checkAnswers compares the answers of the index about everything that history can create, whether
 // it is stored or not.
-func (x *eventIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
+func (x *wholeIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
 	t.Helper()
 	byID, stored := make(map[graspsync.EventID]*nostr.Event), make(map[graspsync.RepoRef]bool)
 	for _, ev := range store.matching(nostr.Filter{}) {
@@ -463,14 +408,14 @@ func (x *eventIndex) checkAnswers(t *testing.T, store *twinStore, want facts) {
 		if isRoot {
 			at = byID[id].CreatedAt
 		}
-		same(x.rootTime(id) == at, "rootTime", id)
+		same(x.RootTime(id) == at, "rootTime", id)
 	}
-	got, all := newFacts(), x.all()
-	for ref, a := range all.repos {
+	got, all := newFacts(), x.All()
+	for ref, a := range all.Repos {
 		got.Repos[ref] = a.ID
 	}
-	maps.Copy(got.Roots, all.roots)
-	maps.Copy(got.Below, all.descendants)
+	maps.Copy(got.Roots, all.Roots)
+	maps.Copy(got.Below, all.Descendants)
 	require.Equal(t, want, got)
 }
 

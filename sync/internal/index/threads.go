@@ -1,4 +1,4 @@
-package sync
+package index
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 
 // Limits of layer 4: replies to repositories and root events, replies to these replies, and so on.
 const (
-	// maxDepth is the maximum distance of a reply from its root event or repository.
-	maxDepth = 8
+	// MaxDepth is the maximum distance of a reply from its root event or repository.
+	MaxDepth = 8
 	// maxOfBranch is the maximum number of replies below one root event, or below one repository.
 	// The newest are kept, because they receive more replies.
 	maxOfBranch = 500
@@ -35,16 +35,16 @@ const (
 // threads contains the stored replies in hosted repositories. The content depends on the events
 // only, not on their order, unless a limit is reached. Use newThreads.
 type threads struct {
-	nodes        map[refKey]*threadNode                          // by id, and by address
-	children     map[refKey]*threadEdge                          // the first edge to each referenced key, stored or not
-	ours         map[refKey]*indexRepo                           // repositories
-	authors      map[unique.Handle[graspsync.PubKey]]*threadNode // the first node of each author
-	roots        *indexRoots                                     // read-only, of the tables
-	branches     map[refKey]map[*threadNode]struct{}             // nodes with a place, by the top of their place; no set is empty
-	placed       *limit.Table[*threadNode, graspsync.PubKey]     // the same nodes, with the owner of the top
-	mostOfBranch int                                             // [maxOfBranch], smaller in tests
+	nodes        map[refKey]*node                          // by id, and by address
+	children     map[refKey]*edge                          // the first edge to each referenced key, stored or not
+	ours         map[refKey]*repoEntry                     // repositories
+	authors      map[unique.Handle[graspsync.PubKey]]*node // the first node of each author
+	roots        *rootTable                                // read-only, of the tables
+	branches     map[refKey]map[*node]struct{}             // nodes with a place, by the top of their place; no set is empty
+	placed       *limit.Table[*node, graspsync.PubKey]     // the same nodes, with the owner of the top
+	mostOfBranch int                                       // [maxOfBranch], smaller in tests
 
-	orphans *limit.Table[*threadNode, struct{}] // nodes without a place
+	orphans *limit.Table[*node, struct{}] // nodes without a place
 }
 
 // refKey is an id, or the hash of an address.
@@ -52,7 +52,7 @@ type refKey [32]byte
 
 func addressRef(address string) refKey { return sha256.Sum256([]byte("address " + address)) }
 
-type threadReply struct {
+type reply struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
@@ -60,28 +60,28 @@ type threadReply struct {
 	refs    []refKey
 }
 
-// threadNode is a reply or an orphan. Nodes of one author form a linked list, because an author may
+// node is a reply or an orphan. Nodes of one author form a linked list, because an author may
 // have many.
-type threadNode struct {
+type node struct {
 	id      graspsync.EventID
 	at      nostr.Timestamp
 	author  unique.Handle[graspsync.PubKey]
 	address string
-	edges   []threadEdge // one per reference
-	place   threadPlace
+	edges   []edge // one per reference
+	place   place
 
-	prev, next *threadNode // of the same author
+	prev, next *node // of the same author
 }
 
-// threadEdge is a reference. The edges to one key form a linked list.
-type threadEdge struct {
+// edge is a reference. The edges to one key form a linked list.
+type edge struct {
 	to         refKey
-	from       *threadNode
-	prev, next *threadEdge
+	from       *node
+	prev, next *edge
 }
 
-// threadPlace is the position of a node in a thread. The zero value means no place.
-type threadPlace struct {
+// place is the position of a node in a thread. The zero value means no place.
+type place struct {
 	top    refKey // root event or repository
 	ofRepo bool   // top is a repository
 	depth  uint8  // 1 for a direct reference to top
@@ -89,7 +89,7 @@ type threadPlace struct {
 
 // before reports whether a place is preferred to another. Root events precede repositories, then
 // the smaller depth wins.
-func (p threadPlace) before(other threadPlace) bool {
+func (p place) before(other place) bool {
 	switch {
 	case other.depth == 0:
 		return p.depth > 0
@@ -101,20 +101,23 @@ func (p threadPlace) before(other threadPlace) bool {
 	return bytes.Compare(p.top[:], other.top[:]) < 0
 }
 
-func newThreads(roots *indexRoots) *threads {
+func newThreads(roots *rootTable) *threads {
 	return &threads{
-		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*threadNode, graspsync.PubKey](maxDescendants, 0),
-		orphans: limit.NewTable[*threadNode, struct{}](maxOrphans, 0),
-		nodes:   make(map[refKey]*threadNode), children: make(map[refKey]*threadEdge), ours: make(map[refKey]*indexRepo),
-		authors:  make(map[unique.Handle[graspsync.PubKey]]*threadNode),
-		branches: make(map[refKey]map[*threadNode]struct{}),
+		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
+		orphans: limit.NewTable[*node, struct{}](maxOrphans, 0),
+		nodes:   make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*repoEntry),
+		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
+		branches: make(map[refKey]map[*node]struct{}),
 	}
 }
 
-// threadReplyOf returns a stored event as a reply, or nil if replies to it are not requested.
+// IsReply reports whether replies to a stored event are requested.
+func IsReply(ev graspsync.Event) bool { return replyOf(ev) != nil }
+
+// replyOf returns a stored event as a reply, or nil if replies to it are not requested.
 // Announcements, states and root events have their own layers. Deletions, reactions (NIP-25) and
 // zaps (NIP-57) receive no replies.
-func threadReplyOf(ev graspsync.Event) *threadReply {
+func replyOf(ev graspsync.Event) *reply {
 	switch ev.Kind {
 	case graspsync.KindAnnouncement, graspsync.KindState, graspsync.KindDeletion, graspsync.KindVanish, kindReaction, kindZap:
 		return nil
@@ -138,7 +141,7 @@ func threadReplyOf(ev graspsync.Event) *threadReply {
 	if len(refs) == 0 {
 		return nil
 	}
-	a := &threadReply{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), refs: refs}
+	a := &reply{id: ev.ID, at: ev.CreatedAt, author: unique.Make(ev.PubKey), refs: refs}
 	if c, ok := ev.Address(); ok && (c.Identifier == "" || graspsync.CheckIdentifier(c.Identifier) == nil) {
 		a.address = c.String()
 	}
@@ -151,7 +154,7 @@ const (
 )
 
 // key returns the key that references to a node use.
-func (n *threadNode) key() filters.Descendant {
+func (n *node) key() filters.Descendant {
 	if n.address != "" {
 		return filters.Descendant{Address: n.address}
 	}
@@ -159,15 +162,15 @@ func (n *threadNode) key() filters.Descendant {
 }
 
 // keys returns all keys of a node. Requests use the first key.
-func (n *threadNode) keys() []refKey {
+func (n *node) keys() []refKey {
 	if n.address != "" {
 		return []refKey{addressRef(n.address), refKey(n.id)}
 	}
 	return []refKey{refKey(n.id)}
 }
 
-func (n *threadNode) answer() *threadReply {
-	a := &threadReply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
+func (n *node) answer() *reply {
+	a := &reply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
 	for i := range n.edges {
 		a.refs[i] = n.edges[i].to
 	}
@@ -175,21 +178,21 @@ func (n *threadNode) answer() *threadReply {
 }
 
 // is sets the reply of a node that has no links.
-func (n *threadNode) is(a *threadReply) {
+func (n *node) is(a *reply) {
 	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
-	n.edges = make([]threadEdge, len(a.refs))
+	n.edges = make([]edge, len(a.refs))
 	for i, ref := range a.refs {
-		n.edges[i] = threadEdge{to: ref, from: n}
+		n.edges[i] = edge{to: ref, from: n}
 	}
 }
 
 // add adds a stored reply. It keeps no part of a, because an update may be applied to several
 // tables.
-func (d *threads) add(a *threadReply, c *indexChange) {
+func (d *threads) add(a *reply, c *Change) {
 	if d.nodes[refKey(a.id)] != nil {
 		return
 	}
-	n := &threadNode{}
+	n := &node{}
 	n.is(a)
 	if old := d.nodes[n.keys()[0]]; old != nil {
 		// A new version keeps the replies to the old one.
@@ -197,7 +200,7 @@ func (d *threads) add(a *threadReply, c *indexChange) {
 			d.unlink(old)
 			old.is(a)
 			d.link(old)
-			d.settle([]*threadNode{old}, c)
+			d.settle([]*node{old}, c)
 		}
 		return
 	}
@@ -205,12 +208,12 @@ func (d *threads) add(a *threadReply, c *indexChange) {
 		c.leaveOut()
 	}
 	d.link(n)
-	if d.settle([]*threadNode{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
+	if d.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
 		d.await(n)
 	}
 }
 
-func (d *threads) link(n *threadNode) {
+func (d *threads) link(n *node) {
 	for _, k := range n.keys() {
 		d.nodes[k] = n
 	}
@@ -228,7 +231,7 @@ func (d *threads) link(n *threadNode) {
 	d.authors[n.author] = n
 }
 
-func (d *threads) unlink(n *threadNode) {
+func (d *threads) unlink(n *node) {
 	for _, k := range n.keys() {
 		delete(d.nodes, k)
 	}
@@ -262,7 +265,7 @@ func (d *threads) unlink(n *threadNode) {
 
 // await keeps a node without a place as an orphan, because events may be reported out of order and
 // deleted events may return.
-func (d *threads) await(n *threadNode) {
+func (d *threads) await(n *node) {
 	evicted, _ := d.orphans.Put(n, limit.Stranger{}, 0, struct{}{})
 	for _, old := range evicted {
 		d.unlink(old.Key)
@@ -270,13 +273,13 @@ func (d *threads) await(n *threadNode) {
 }
 
 // below returns the nodes that refer to one of the keys, in order.
-func (d *threads) below(keys ...refKey) (out []*threadNode) {
+func (d *threads) below(keys ...refKey) (out []*node) {
 	for _, k := range keys {
 		for e := d.children[k]; e != nil; e = e.next {
 			out = append(out, e.from)
 		}
 	}
-	slices.SortFunc(out, func(a, b *threadNode) int { return a.id.Compare(b.id) })
+	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
 	return out
 }
 
@@ -289,7 +292,7 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if root == nil {
 		return owner, false, false
 	}
-	i := slices.IndexFunc(*root.repos, func(r *indexRepo) bool { return r.ann != nil })
+	i := slices.IndexFunc(*root.repos, func(r *repoEntry) bool { return r.ann != nil })
 	if i < 0 {
 		return owner, false, false
 	}
@@ -297,10 +300,10 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 }
 
 // best returns the preferred place of a node. deep means that a reference is at the maximum depth.
-func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
+func (d *threads) best(n *node) (at place, deep bool) {
 	for i := range n.edges {
 		ref := n.edges[i].to
-		p := threadPlace{top: ref, depth: 1}
+		p := place{top: ref, depth: 1}
 		if _, ofRepo, is := d.top(ref); is {
 			p.ofRepo = ofRepo
 		} else {
@@ -311,7 +314,7 @@ func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 			if _, _, stands := d.top(parent.place.top); !stands {
 				continue // the place of the referenced node is void
 			}
-			if p = parent.place; p.depth == maxDepth {
+			if p = parent.place; p.depth == MaxDepth {
 				deep = true
 				continue
 			}
@@ -325,7 +328,7 @@ func (d *threads) best(n *threadNode) (at threadPlace, deep bool) {
 }
 
 // settle updates the places of nodes and of all nodes below them.
-func (d *threads) settle(work []*threadNode, c *indexChange) {
+func (d *threads) settle(work []*node, c *Change) {
 	for len(work) > 0 {
 		n := work[0]
 		work = work[1:]
@@ -361,7 +364,7 @@ func (d *threads) settle(work []*threadNode, c *indexChange) {
 	}
 }
 
-func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
+func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 	if at.ofRepo {
 		return []graspsync.RepoRef{d.ours[at.top].ref}
 	}
@@ -371,9 +374,9 @@ func (d *threads) reposBelow(at threadPlace) []graspsync.RepoRef {
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
 // oldest node. A full table evicts the oldest node of the owner with the most nodes. Nodes with
 // replies, and newer nodes of the same branch or owner, are not evicted; then fits is false.
-func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*threadNode, fits bool) {
+func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	above := d.above(n, at.top)
-	stays := func(o *threadNode) bool { return has(above, o) || d.carries(o) }
+	stays := func(o *node) bool { return has(above, o) || d.carries(o) }
 	if b := d.branches[at.top]; len(b) >= d.mostOfBranch {
 		oldest := n
 		for o := range b {
@@ -387,7 +390,7 @@ func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*t
 		hung = d.giveUp(oldest, c)
 	}
 	owner, _, _ := d.top(at.top)
-	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *threadNode) bool {
+	gone, fits := d.placed.PutKeeping(n, ownerStranger(owner), 0, owner, func(o *node) bool {
 		of, _ := d.placed.Get(o)
 		return of == owner && n.before(o) || stays(o)
 	})
@@ -400,27 +403,27 @@ func (d *threads) take(n *threadNode, at threadPlace, c *indexChange) (hung []*t
 	n.place = at
 	d.orphans.Delete(n)
 	if d.branches[at.top] == nil {
-		d.branches[at.top] = make(map[*threadNode]struct{})
+		d.branches[at.top] = make(map[*node]struct{})
 	}
 	d.branches[at.top][n] = struct{}{}
 	return hung, true
 }
 
 // giveUp evicts a node and returns the nodes below it.
-func (d *threads) giveUp(n *threadNode, c *indexChange) (hung []*threadNode) {
+func (d *threads) giveUp(n *node, c *Change) (hung []*node) {
 	hung = d.below(n.keys()...)
 	d.drop(n, c)
 	c.leaveOut()
 	return hung
 }
 
-func (d *threads) vacate(n *threadNode) {
+func (d *threads) vacate(n *node) {
 	b := d.branches[n.place.top]
 	if delete(b, n); len(b) == 0 {
 		delete(d.branches, n.place.top)
 	}
 	d.placed.Delete(n)
-	n.place = threadPlace{}
+	n.place = place{}
 }
 
 func has[K comparable, V any](m map[K]V, k K) bool {
@@ -429,7 +432,7 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 }
 
 // drop removes a node. The caller must settle the nodes below it.
-func (d *threads) drop(n *threadNode, c *indexChange) {
+func (d *threads) drop(n *node, c *Change) {
 	if n.place.depth > 0 {
 		c.setDescendant(n.key(), nil)
 	}
@@ -439,7 +442,7 @@ func (d *threads) drop(n *threadNode, c *indexChange) {
 }
 
 // remove removes an event of this author. A zero author means any author.
-func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
+func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
 	n := d.nodes[k]
 	if n == nil || author != (graspsync.PubKey{}) && n.author.Value() != author {
 		return
@@ -450,7 +453,7 @@ func (d *threads) remove(k refKey, author graspsync.PubKey, c *indexChange) {
 }
 
 // carries reports whether a node has replies with a place.
-func (d *threads) carries(n *threadNode) bool {
+func (d *threads) carries(n *node) bool {
 	for _, k := range n.keys() {
 		for e := d.children[k]; e != nil; e = e.next {
 			if e.from.place.depth > n.place.depth {
@@ -461,17 +464,17 @@ func (d *threads) carries(n *threadNode) bool {
 	return false
 }
 
-func (n *threadNode) before(other *threadNode) bool { return order(n, other) < 0 }
+func (n *node) before(other *node) bool { return order(n, other) < 0 }
 
 // order compares nodes by age, oldest first.
-func order(n, other *threadNode) int {
+func order(n, other *node) int {
 	return cmp.Or(cmp.Compare(n.at, other.at), n.id.Compare(other.id))
 }
 
 // above returns the nodes below top to which a node replies, directly or indirectly.
-func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
-	found := make(map[*threadNode]struct{})
-	for work := []*threadNode{n}; len(work) > 0; work = work[1:] {
+func (d *threads) above(n *node, top refKey) map[*node]struct{} {
+	found := make(map[*node]struct{})
+	for work := []*node{n}; len(work) > 0; work = work[1:] {
 		for i := range work[0].edges {
 			p := d.nodes[work[0].edges[i].to]
 			if p != nil && p.place.depth > 0 && p.place.top == top && !has(found, p) {
@@ -485,7 +488,7 @@ func (d *threads) above(n *threadNode, top refKey) map[*threadNode]struct{} {
 
 // stands updates the threads after a repository has become hosted or is no longer hosted. Unknown
 // replies in it are read from the Store later.
-func (d *threads) stands(r *indexRepo, c *indexChange) {
+func (d *threads) stands(r *repoEntry, c *Change) {
 	key := addressRef(r.ref.String())
 	if r.ann == nil {
 		delete(d.ours, key)
@@ -501,7 +504,7 @@ func (d *threads) stands(r *indexRepo, c *indexChange) {
 }
 
 // reportBelow adds the replies below a top to a change.
-func (d *threads) reportBelow(top refKey, c *indexChange) {
+func (d *threads) reportBelow(top refKey, c *Change) {
 	if c != nil {
 		for n := range d.branches[top] {
 			c.setDescendant(n.key(), d.reposBelow(n.place))
@@ -510,7 +513,7 @@ func (d *threads) reportBelow(top refKey, c *indexChange) {
 }
 
 // differs adds the change from d to now to c.
-func (d *threads) differs(now *threads, c *indexChange) {
+func (d *threads) differs(now *threads, c *Change) {
 	for k, n := range now.nodes {
 		if n.place.depth == 0 || k != n.keys()[0] {
 			continue
@@ -527,7 +530,7 @@ func (d *threads) differs(now *threads, c *indexChange) {
 }
 
 // vanish removes the replies of an author up to a time.
-func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *indexChange) {
+func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
 	var gone []graspsync.EventID
 	for n := d.authors[unique.Make(author)]; n != nil; n = n.next {
 		if n.at <= until {
@@ -541,7 +544,7 @@ func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *inde
 }
 
 // end deletes the reply at an address up to a time.
-func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *indexChange) {
+func (d *threads) end(at graspsync.Address, until nostr.Timestamp, c *Change) {
 	k := addressRef(at.String())
 	if n := d.nodes[k]; n != nil && n.at <= until {
 		d.remove(k, at.Author, c)

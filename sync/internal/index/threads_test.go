@@ -1,4 +1,4 @@
-package sync
+package index
 
 import (
 	"fmt"
@@ -20,13 +20,13 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	racetest.Amounts(t)
 	const root, ann, eve = 1, 2, 3
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-	x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
-	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.Stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
+	x.Stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	n, leftOut := 10, 0
 	add := func(author int, to int) int {
 		n++
-		c := x.stored(eventtest.Of(testEvent(n, 1, author, nostr.Timestamp(n), tagEvent(to))))
-		leftOut += c.leftOut
+		c := x.Stored(eventtest.Of(testEvent(n, 1, author, nostr.Timestamp(n), tagEvent(to))))
+		leftOut += c.LeftOut
 		return n
 	}
 	for range 100_000 { // a star, and a chain that goes as deep as it can
@@ -53,7 +53,7 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	require.LessOrEqual(t, len(x.tables.threads.nodes), maxOfBranch)
 
 	// Another branch is not affected.
-	x.stored(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.Stored(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	require.True(t, x.descends(testID(add(ann, 5))))
 
 	before := x.tables.threads.placed.Len()
@@ -61,11 +61,11 @@ func TestBranchKeepsTheNewest(t *testing.T) {
 	for range 1_000 {
 		at = add(eve, at)
 	}
-	require.Equal(t, before+maxDepth, x.tables.threads.placed.Len())
+	require.Equal(t, before+MaxDepth, x.tables.threads.placed.Len())
 	require.LessOrEqual(t, x.tables.threads.orphans.Len(), maxOrphans)
 	x.tables.checkBelow(t)
-	x.removed(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
-	x.removed(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.Removed(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.Removed(eventtest.Of(testEvent(5, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
 	require.Zero(t, x.tables.threads.placed.Len())
 	require.LessOrEqual(t, len(x.tables.threads.nodes), maxOrphans)
 }
@@ -76,9 +76,9 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
-		x.stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
+		x.Stored(eventtest.Of(testAnnouncement(0, 0, "x", 1, "ours")))
 		for root := range 3 {
-			x.stored(eventtest.Of(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
+			x.Stored(eventtest.Of(testEvent(1+root, graspsync.KindIssue, 1, 1, tagRepo(testRepo(0, "x")))))
 		}
 		told := newFacts()
 		var events []*nostr.Event
@@ -89,9 +89,9 @@ func TestBranchesWithinTheirBounds(t *testing.T) {
 			}
 			ev := testEvent(10+n, 1, rnd.IntN(1+rnd.IntN(40)), nostr.Timestamp(n), tagEvent(to))
 			events = append(events, ev)
-			told.apply(t, x.stored(eventtest.Of(ev)))
+			told.apply(t, x.Stored(eventtest.Of(ev)))
 			if rnd.IntN(20) == 0 {
-				told.apply(t, x.removed(eventtest.Of(events[rnd.IntN(len(events))])))
+				told.apply(t, x.Removed(eventtest.Of(events[rnd.IntN(len(events))])))
 			}
 			if n%500 == 0 {
 				x.tables.checkBelow(t)
@@ -109,11 +109,11 @@ func TestRepositoryLeavesItsAnswers(t *testing.T) {
 	const root, ann, below, top = 1, 2, 20, 30
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	ours := testAnnouncement(0, 0, "x", 1, "ours")
-	x.stored(eventtest.Of(ours))
-	x.stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
-	x.stored(eventtest.Of(testEvent(top, 1, ann, 2, tagRepo(testRepo(0, "x")))))
-	x.stored(eventtest.Of(testEvent(below, 1, ann, 3, tagEvent(root), tagEvent(top))))
-	x.removed(eventtest.Of(ours))
+	x.Stored(eventtest.Of(ours))
+	x.Stored(eventtest.Of(testEvent(root, graspsync.KindIssue, ann, 1, tagRepo(testRepo(0, "x")))))
+	x.Stored(eventtest.Of(testEvent(top, 1, ann, 2, tagRepo(testRepo(0, "x")))))
+	x.Stored(eventtest.Of(testEvent(below, 1, ann, 3, tagEvent(root), tagEvent(top))))
+	x.Removed(eventtest.Of(ours))
 	require.Zero(t, x.tables.threads.placed.Len())
 	x.tables.checkBelow(t)
 }
@@ -135,15 +135,15 @@ func TestDenseHistories(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					name = "foreign"
 				}
-				told.apply(t, x.stored(eventtest.Of(testAnnouncement(1000+step, rnd.IntN(2), "x", at, name))))
+				told.apply(t, x.Stored(eventtest.Of(testAnnouncement(1000+step, rnd.IntN(2), "x", at, name))))
 			case 1:
 				tags := []nostr.Tag{tagRepo(testRepo(rnd.IntN(2), "x"))}
 				if rnd.IntN(3) == 0 {
 					tags = append(tags, tagRepo(testRepo(1, "x")))
 				}
-				told.apply(t, x.stored(eventtest.Of(testEvent(1+rnd.IntN(5), graspsync.KindIssue, 3, 1, tags...))))
+				told.apply(t, x.Stored(eventtest.Of(testEvent(1+rnd.IntN(5), graspsync.KindIssue, 3, 1, tags...))))
 			case 2:
-				told.apply(t, x.removed(eventtest.Of(testEvent(1+rnd.IntN(40), 1, 3, 1))))
+				told.apply(t, x.Removed(eventtest.Of(testEvent(1+rnd.IntN(40), 1, 3, 1))))
 			default:
 				var tags []nostr.Tag
 				for range 1 + rnd.IntN(3) {
@@ -157,9 +157,9 @@ func TestDenseHistories(t *testing.T) {
 				}
 				if rnd.IntN(4) == 0 {
 					tags = append(tags, nostr.Tag{"d", fmt.Sprint(rnd.IntN(4))})
-					told.apply(t, x.stored(eventtest.Of(testEvent(10000+step, 30023, 4, at, tags...))))
+					told.apply(t, x.Stored(eventtest.Of(testEvent(10000+step, 30023, 4, at, tags...))))
 				} else {
-					told.apply(t, x.stored(eventtest.Of(testEvent(6+rnd.IntN(35), 1, 5, 5, tags...))))
+					told.apply(t, x.Stored(eventtest.Of(testEvent(6+rnd.IntN(35), 1, 5, 5, tags...))))
 				}
 			}
 			x.tables.checkBelow(t)
@@ -173,9 +173,9 @@ func TestDenseHistories(t *testing.T) {
 func TestOwnersShareAllAnswers(t *testing.T) {
 	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 	d := x.tables.threads
-	d.placed = limit.NewTable[*threadNode, graspsync.PubKey](60, 0)
+	d.placed = limit.NewTable[*node, graspsync.PubKey](60, 0)
 	for i := range 3 {
-		x.stored(eventtest.Of(testAnnouncement(i, i, "x", 1, "ours")))
+		x.Stored(eventtest.Of(testAnnouncement(i, i, "x", 1, "ours")))
 	}
 	followed := func(owner int) (n int) {
 		for i := range 200 {
@@ -186,7 +186,7 @@ func TestOwnersShareAllAnswers(t *testing.T) {
 		return n
 	}
 	add := func(owner, i int) {
-		x.stored(eventtest.Of(testEvent(1_000*(owner+1)+i, 1, 50, nostr.Timestamp(100+i), tagRepo(testRepo(owner, "x")))))
+		x.Stored(eventtest.Of(testEvent(1_000*(owner+1)+i, 1, 50, nostr.Timestamp(100+i), tagRepo(testRepo(owner, "x")))))
 	}
 	for i := range 200 {
 		add(0, i)
@@ -216,18 +216,18 @@ func BenchmarkDescendantBeyondTheBound(b *testing.B) {
 			b.Run(fmt.Sprintf("owners=%d/followed=%d", owners, n), func(b *testing.B) {
 				x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
 				d := x.tables.threads
-				d.placed = limit.NewTable[*threadNode, graspsync.PubKey](n, 0)
+				d.placed = limit.NewTable[*node, graspsync.PubKey](n, 0)
 				for i := range owners {
-					x.stored(eventtest.Of(testAnnouncement(i, i, "x", 1, "ours")))
+					x.Stored(eventtest.Of(testAnnouncement(i, i, "x", 1, "ours")))
 				}
 				roots := n / each
 				for i := range roots {
-					x.stored(eventtest.Of(testEvent(10_000+i, graspsync.KindIssue, 1, 1, tagRepo(testRepo(i%owners, "x")))))
+					x.Stored(eventtest.Of(testEvent(10_000+i, graspsync.KindIssue, 1, 1, tagRepo(testRepo(i%owners, "x")))))
 				}
 				next := 0
 				add := func() {
 					id := 1_000_000 + next
-					x.tables.addNode(threadReplyOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
+					x.tables.addNode(replyOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
 					next++
 				}
 				for range n {

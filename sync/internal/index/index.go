@@ -1,0 +1,532 @@
+package index
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
+)
+
+// Index contains the stored announcements and root events, and their replies. It does not read the
+// Store. Its changes are inputs of the plan.
+//
+// All methods may be called concurrently. Changes must be applied in the order in which Stored,
+// Removed, Reply and Replace return them, so only one caller calls these methods.
+type Index struct {
+	lists func(*nip34.Announcement) bool // read-only
+	us    nip34.Identity                 // read-only; the service of requests to vanish
+
+	// panicked is called with a contained panic and its origin. It may be nil.
+	panicked func(whose string, p any)
+
+	write   sync.Mutex // serializes changes; taken before mu
+	pending *Scan      // guarded by write: the running scan
+
+	mu     sync.RWMutex // held for map operations only
+	tables *tables      // guarded by mu, and by write for changes
+	// complete: the last scan has read all events without an error or a panic. Guarded by mu.
+	complete bool
+	// guarded by mu: identifiers whose announcements have changed since takeNews
+	news    map[string]struct{}
+	tooMany bool // the list exceeded maxNews and was dropped
+}
+
+// New returns an empty index. lists reports whether an announcement makes its repository hosted.
+// panicked is called with a contained panic and its origin. It may be nil.
+func New(lists func(*nip34.Announcement) bool, us nip34.Identity, panicked func(whose string, p any)) *Index {
+	return &Index{lists: lists, us: us, panicked: panicked, tables: newTables()}
+}
+
+// Announcements returns the accepted announcements with an identifier. They have no Event.
+func (x *Index) Announcements(identifier string) []*nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clip(x.tables.named[identifier])
+}
+
+// Announced reports whether a repository is hosted.
+func (x *Index) Announced(ref graspsync.RepoRef) bool { return x.Announcement(ref) != nil }
+
+// Left reports whether the newest announcement of a repository is stored and does not make it hosted.
+func (x *Index) Left(ref graspsync.RepoRef) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.tables.repos[ref]
+	return r != nil && r.ann == nil && r.newest != (graspsync.EventKey{})
+}
+
+// Family returns all stored announcements with an identifier. They have no Event.
+func (x *Index) Family(identifier string) []*nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clip(x.tables.family[identifier])
+}
+
+// Relatives returns the announcements with an identifier that are stored because a maintainer list
+// names their authors. It returns none before a complete scan, because the lists are unknown.
+func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if !x.complete {
+		return nil
+	}
+	for _, a := range x.tables.family[identifier] {
+		if r := x.tables.repos[a.Ref]; r != nil && r.relative {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Related returns the identifiers with relatives.
+func (x *Index) Related() (out []string) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *repoEntry) {
+		if r.relative {
+			out = append(out, ref.Identifier)
+		}
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (x *Index) repos() map[graspsync.RepoRef]*repoEntry {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.repos
+}
+
+// Generation returns a value that changes with Family and Announcements, and nil if both are empty.
+func (x *Index) Generation(identifier string) any {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if g := x.tables.generations[identifier]; g != nil {
+		return g
+	}
+	return nil
+}
+
+// Knows reports whether who is the author of an announcement in Family, or is listed in one.
+func (x *Index) Knows(identifier string, who graspsync.PubKey) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.known.Has(identifier, who)
+}
+
+// Root reports whether id is a root event of a hosted repository.
+func (x *Index) Root(id graspsync.EventID) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	root := x.tables.roots.get(id)
+	return root != nil && slices.ContainsFunc(*root.repos, func(r *repoEntry) bool { return r.ann != nil })
+}
+
+// RootTime returns the time of a root event, or 0.
+func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if root := x.tables.roots.get(id); root != nil {
+		return root.at
+	}
+	return 0
+}
+
+// Stored applies a durable event of any kind. Events may be reported in another order than they
+// were stored: a deletion before its target, or an announcement before the one that it replaces.
+func (x *Index) Stored(ev graspsync.Event) Change {
+	return x.change(func() Change { return x.apply(x.storing(ev)) })
+}
+
+// Contain runs f and recovers a panic. The event that caused it is not followed before the next
+// scan.
+func (x *Index) Contain(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			if x.panicked != nil {
+				x.panicked("index", p)
+			}
+		}
+	}()
+	f()
+}
+
+// change returns the result of f. After a panic the result is marked as broken.
+func (x *Index) change(f func() Change) Change {
+	c := Change{Broken: true}
+	x.Contain(func() { c = f() })
+	return c
+}
+
+// Removed applies the removal of an event that no other event replaced or deleted.
+func (x *Index) Removed(ev graspsync.Event) Change {
+	return x.change(func() Change { return x.apply(func(t *tables, c *Change) { t.forget(ev.ID, c) }) })
+}
+
+// Reply applies a stored event that may be a reply to an event of a hosted repository.
+func (x *Index) Reply(ev graspsync.Event) Change {
+	return x.change(func() Change { return x.apply(storingNode(ev)) })
+}
+
+// update is a change that can be applied to any tables.
+type update func(t *tables, c *Change)
+
+func (x *Index) apply(op update) (c Change) {
+	if op == nil {
+		return c
+	}
+	x.write.Lock()
+	defer x.write.Unlock()
+	if s := x.pending; s != nil {
+		s.note(op)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	op(x.tables, &c)
+	x.renew(c.Names)
+	return c
+}
+
+const maxNews = 10_000
+
+// Note adds the identifier of an announcement to news, because the announcement is or was held.
+func (x *Index) Note(ev graspsync.Event) {
+	if a, err := nip34.ParseAnnouncement(ev); err == nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.renew(map[string]struct{}{strings.Clone(a.Ref.Identifier): {}})
+	}
+}
+
+// renew adds identifiers to news. mu is held.
+func (x *Index) renew(names map[string]struct{}) {
+	for name := range names {
+		if x.tooMany = x.tooMany || len(x.news) >= maxNews; x.tooMany {
+			x.news = nil
+			return
+		}
+		lazy.Put(&x.news, name, struct{}{})
+	}
+}
+
+// TakeNews returns the identifiers whose announcements have changed since the last call. tooMany
+// means that the list was dropped.
+func (x *Index) TakeNews() (names map[string]struct{}, tooMany bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	names, tooMany = x.news, x.tooMany
+	x.news, x.tooMany = nil, false
+	return names, tooMany
+}
+
+// storing returns the update for a stored event, or nil.
+func (x *Index) storing(ev graspsync.Event) update {
+	if op := x.standing(ev); op != nil {
+		return op
+	}
+	return storingNode(ev)
+}
+
+func storingNode(ev graspsync.Event) update {
+	a := replyOf(ev)
+	if a == nil {
+		return nil
+	}
+	return func(t *tables, c *Change) { t.addNode(a, c) }
+}
+
+// standing returns the update for an event that is no reply, or nil.
+func (x *Index) standing(ev graspsync.Event) update {
+	switch {
+	case ev.Kind == graspsync.KindAnnouncement:
+		a, err := nip34.ParseAnnouncement(ev)
+		if err != nil {
+			return nil
+		}
+		listed, sure := x.Listed(a)
+		if !sure {
+			return x.asBefore(a.Ref)
+		}
+		a = WithoutEvent(a)
+		return func(t *tables, c *Change) { t.announce(a, listed, c) }
+	case nip34.IsRoot(ev.Kind):
+		return storingRoot(ev)
+	case ev.Kind == graspsync.KindDeletion:
+		return storingDeletion(ev)
+	case x.us.Vanishes(ev.Event):
+		return storingVanish(ev)
+	}
+	return nil
+}
+
+// Listed calls lists. sure is false if it panicked.
+func (x *Index) Listed(a *nip34.Announcement) (yes, sure bool) {
+	defer func() {
+		if p := recover(); p != nil && x.panicked != nil {
+			x.panicked("policy", p)
+		}
+	}()
+	return x.lists(a), true
+}
+
+// ListedBy returns an announcement that lists accepts, or nil.
+func (x *Index) ListedBy(ev graspsync.Event) *nip34.Announcement {
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil {
+		return nil
+	}
+	if yes, _ := x.Listed(a); !yes {
+		return nil
+	}
+	return a
+}
+
+// asBefore keeps the known state of a repository after a panic of the Policy about its
+// announcement. The next scan calls the Policy again.
+func (x *Index) asBefore(ref graspsync.RepoRef) update {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var known *nip34.Announcement
+	ours := false
+	if r := x.tables.repos[ref]; r != nil {
+		known, ours = r.stored, r.ann != nil
+	}
+	return func(t *tables, c *Change) {
+		t.doubted = true
+		c.setBroken()
+		if known != nil { // a scan has not found it
+			t.announce(known, ours, c)
+		}
+	}
+}
+
+func storingRoot(ev graspsync.Event) update {
+	refs := nip34.RootRefs(ev.Event)
+	if len(refs) == 0 {
+		return nil
+	}
+	id, author, at := ev.ID, ev.PubKey, ev.CreatedAt
+	return func(t *tables, c *Change) { t.addRoot(id, author, at, refs, c) }
+}
+
+func storingVanish(ev graspsync.Event) update {
+	author, until := ev.PubKey, ev.CreatedAt
+	return func(t *tables, c *Change) { t.vanish(author, until, c) }
+}
+
+func storingDeletion(ev graspsync.Event) update {
+	ids, addresses := nip34.ParseDeletion(ev.Event)
+	author, until := ev.PubKey, ev.CreatedAt
+	return func(t *tables, c *Change) {
+		for _, id := range ids {
+			t.erase(id, author, c)
+		}
+		for _, a := range addresses {
+			if a.Kind == graspsync.KindAnnouncement && a.Author == author {
+				t.end(graspsync.RepoRef{Owner: author, Identifier: a.Identifier}, until, c)
+			} else if a.Author == author {
+				t.threads.end(a, until, c)
+			}
+		}
+	}
+}
+
+// WithoutEvent returns a copy without the event, which may take 500 KB of memory.
+func WithoutEvent(a *nip34.Announcement) *nip34.Announcement {
+	b := *a
+	b.Event = nil
+	b.Name = strings.Clone(a.Name)
+	b.Ref = cloneRef(a.Ref)
+	return &b
+}
+
+// Size returns the number of repositories, root events and replies.
+func (x *Index) Size() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
+}
+
+// Hosted returns the number of hosted repositories.
+func (x *Index) Hosted() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.hosted
+}
+
+// allStep is the number of entries that are read before the lock is released.
+const allStep = 100
+
+// All returns the whole index as one change. Concurrent changes may be included or not.
+func (x *Index) All() (c Change) {
+	x.mu.RLock()
+	t := x.tables
+	c.Repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
+	c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, t.roots.len())
+	x.mu.RUnlock()
+	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *repoEntry) {
+		if r.ann != nil {
+			c.SetRepo(ref, r.ann)
+		}
+	})
+	each(x, t.roots.all(), func(id graspsync.EventID, root rootEntry) { c.setRoot(id, root.refs()) })
+	each(x, maps.All(t.threads.nodes), func(_ refKey, n *node) {
+		if n.place.depth > 0 {
+			c.setDescendant(n.key(), t.threads.reposBelow(n.place))
+		}
+	})
+	return c
+}
+
+// each visits entries of the index and releases the lock after each allStep entries.
+func each[K comparable, V any](x *Index, all iter.Seq2[K, V], visit func(K, V)) {
+	next, stop := iter.Pull2(all)
+	defer stop()
+	some := func() (more bool) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+		for range allStep {
+			k, v, ok := next()
+			if !ok {
+				return false
+			}
+			visit(k, v)
+		}
+		return true
+	}
+	more := true
+	for more {
+		more = some()
+	}
+}
+
+// Listing returns the number of hosted repositories that list a relay, and up to three of them.
+func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
+	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *repoEntry) {
+		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
+			if n++; len(examples) < 3 {
+				examples = append(examples, ref)
+			}
+		}
+	})
+	return n, examples
+}
+
+// Announcement returns the accepted announcement of a repository, or nil.
+func (x *Index) Announcement(ref graspsync.RepoRef) *nip34.Announcement {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tables.announcement(ref)
+}
+
+// maxRepos is the maximum number of repositories of one event.
+const maxRepos = 16
+
+// ReposOf returns at most 16 repositories of an event: its own if it is an announcement or a state,
+// the repositories that it tags, and those of the root events and replies that it tags.
+func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
+	refs := nip34.RepoRefs(ev.Event)
+	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
+		refs = append(refs, graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()})
+	}
+	ids := nip34.EventRefs(ev.Event)
+	x.mu.RLock()
+	for _, id := range ids {
+		if root := x.tables.roots.get(id); root != nil {
+			refs = append(refs, root.refs()...)
+		} else if n := x.tables.threads.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
+			refs = append(refs, x.tables.threads.reposBelow(n.place)...)
+		}
+	}
+	x.mu.RUnlock()
+	slices.SortFunc(refs, graspsync.RepoRef.Compare)
+	refs = slices.Compact(refs)
+	return refs[:min(len(refs), maxRepos)]
+}
+
+// RootsOf returns the known root events of a repository.
+func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r := x.tables.repos[ref]
+	if r == nil {
+		return nil
+	}
+	ids := make([]graspsync.EventID, 0, r.roots.Len())
+	for n := range r.roots.All() {
+		ids = append(ids, x.tables.roots.at(n).id)
+	}
+	return ids
+}
+
+// AtDepth returns the ids and addresses at a number of references from the repositories in of and
+// their root events. A nil of means all repositories. Depth 0 returns the repositories and root
+// events.
+func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
+	x.mu.RLock()
+	t := x.tables
+	x.mu.RUnlock()
+	top := func(ref graspsync.RepoRef, r *repoEntry) {
+		if r != nil && r.ann != nil {
+			addresses = append(addresses, ref.String())
+		}
+	}
+	root := func(id graspsync.EventID) {
+		if _, _, is := t.threads.top(refKey(id)); is {
+			ids = append(ids, id)
+		}
+	}
+	below := func(n *node) {
+		if n.place.depth != depth {
+			return
+		}
+		ids = append(ids, n.id)
+		if n.address != "" {
+			addresses = append(addresses, n.address)
+		}
+	}
+	switch {
+	case of == nil && depth == 0:
+		each(x, maps.All(t.repos), top)
+		each(x, t.roots.all(), func(id graspsync.EventID, _ rootEntry) { root(id) })
+	case of == nil:
+		each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
+			if k == n.keys()[0] {
+				below(n)
+			}
+		})
+	default:
+		each(x, maps.All(of), func(ref graspsync.RepoRef, _ struct{}) {
+			r := t.repos[ref]
+			if r == nil {
+				return
+			}
+			if depth == 0 {
+				top(ref, r)
+			}
+			branches := []refKey{addressRef(ref.String())}
+			for n := range r.roots.All() {
+				id := t.roots.at(n).id
+				if depth == 0 {
+					root(id)
+				}
+				branches = append(branches, refKey(id))
+			}
+			for _, k := range branches {
+				for n := range t.threads.branches[k] {
+					if depth > 0 {
+						below(n)
+					}
+				}
+			}
+		})
+	}
+	slices.SortFunc(ids, graspsync.EventID.Compare)
+	slices.Sort(addresses)
+	return slices.Compact(ids), slices.Compact(addresses)
+}

@@ -1,0 +1,430 @@
+package index
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// wholeIndex is an index with the events that it is read from.
+type wholeIndex struct {
+	*Index
+	store *twinStore
+}
+
+func newWholeIndex(store *twinStore, lists func(*nip34.Announcement) bool, us nip34.Identity) *wholeIndex {
+	return &wholeIndex{New(lists, us, nil), store}
+}
+
+// scan reads all events. during is called after the first event.
+func (x *wholeIndex) scan(during func()) *Scan {
+	s := x.Begin()
+	for i, ev := range x.store.matching(nostr.Filter{}) {
+		if i == 1 && during != nil {
+			during()
+		}
+		s.Add(eventtest.Of(ev))
+	}
+	stored := make(map[graspsync.EventID]bool)
+	for _, ev := range x.store.matching(nostr.Filter{}) {
+		stored[eventtest.Of(ev).ID] = true
+	}
+	for _, id := range s.Replies() {
+		if stored[id] {
+			s.Retain(id)
+		}
+	}
+	return s
+}
+
+// descendTo searches all replies in repositories.
+func (x *wholeIndex) descendTo(t *testing.T, mirror facts) {
+	t.Helper()
+	for range MaxDepth {
+		for _, ev := range x.store.matching(nostr.Filter{}) {
+			mirror.apply(t, x.Reply(eventtest.Of(ev)))
+		}
+	}
+}
+
+// After every event, and after removals and rebuilds, the index must equal a scan of all events,
+// and its changes must lead to the same state.
+func TestIndexAgainstNaiveTwin(t *testing.T) {
+	racetest.Amounts(t)
+	anything := func(int) bool { return true }
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		store := &twinStore{}
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
+		for _, ev := range history(rnd, 60, anything) {
+			switch {
+			case len(store.events) > 0 && rnd.IntN(20) == 0:
+				mirror.apply(t, x.Removed(eventtest.Of(store.remove(rnd.IntN(len(store.events))))))
+			case rnd.IntN(20) == 0:
+				c, ok := x.Replace(x.scan(nil))
+				require.True(t, ok)
+				require.True(t, c.Empty(), "nothing was wrong before")
+			}
+			if store.save(ev) {
+				c := x.Stored(eventtest.Of(ev))
+				mirror.apply(t, c)
+				if len(c.Fresh) > 0 {
+					x.descendTo(t, mirror)
+				}
+			}
+			x.check(t, store, mirror)
+		}
+	}
+}
+
+// Concurrent writers report stored events in any order. A deletion reported before its target, or a
+// replacement reported before the replaced event, must not restore the removed event (D3).
+func TestTrapD3_OrderOfReports(t *testing.T) {
+	notAnnouncements := func(kind int) bool { return kind != graspsync.KindAnnouncement }
+	for seed := range uint64(120) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		store := &twinStore{}
+		saved := slices.DeleteFunc(history(rnd, 40, notAnnouncements), func(ev *nostr.Event) bool { return !store.save(ev) })
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
+		for _, i := range rnd.Perm(len(saved)) {
+			mirror.apply(t, x.Stored(eventtest.Of(saved[i])))
+		}
+		x.check(t, store, mirror)
+	}
+}
+
+// Merged changes must have the same effect as the single changes in order.
+func TestIndexChangeMerge(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		store := &twinStore{}
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
+		var merged Change
+		require.True(t, merged.Empty())
+		for _, ev := range history(rnd, 40, func(int) bool { return true }) {
+			if store.save(ev) {
+				merged.Merge(x.Stored(eventtest.Of(ev)))
+			}
+		}
+		mirror.apply(t, merged)
+		x.check(t, store, mirror)
+	}
+}
+
+// Changes during a scan of the Store must be neither lost nor undone.
+func TestIndexScanWhileChanging(t *testing.T) {
+	for seed := range uint64(80) {
+		rnd := rand.New(rand.NewPCG(seed, 4))
+		store := &twinStore{}
+		x, mirror := newWholeIndex(store, listsByName, nip34.Identity{}), newFacts()
+		events := history(rnd, 80, func(int) bool { return true })
+		for i, ev := range events[:40] {
+			if store.save(ev) && i%2 == 0 { // events not reported to the index are found by the scan
+				mirror.apply(t, x.Stored(eventtest.Of(ev)))
+			}
+		}
+		during := func() {
+			for _, ev := range events[40:] {
+				if store.save(ev) {
+					mirror.apply(t, x.Stored(eventtest.Of(ev)))
+				}
+				if rnd.IntN(10) == 0 {
+					mirror.apply(t, x.Removed(eventtest.Of(store.remove(rnd.IntN(len(store.events))))))
+				}
+			}
+		}
+		c, ok := x.Replace(x.scan(during))
+		require.True(t, ok)
+		mirror.apply(t, c)
+		x.descendTo(t, mirror)
+		x.check(t, store, mirror)
+	}
+}
+
+func TestIndexFirstScan(t *testing.T) {
+	store := &twinStore{}
+	for i := range 10 {
+		store.save(testAnnouncement(i, i, "x", 1, "ours"))
+		store.save(testEvent(100+i, 1621, 99, 1, tagRepo(testRepo(i, "x"))))
+	}
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
+	s := x.scan(nil)
+	require.Empty(t, x.Announcements("x"), "scanning changes nothing")
+	c, ok := x.Replace(s)
+	require.True(t, ok)
+	assert.Len(t, c.Repos, 10)
+	assert.Len(t, c.Roots, 10)
+	x.check(t, store, x.facts())
+
+	// The next scan detects removals that were not reported.
+	store.events = store.events[4:]
+	c, ok = x.Replace(x.scan(nil))
+	require.True(t, ok)
+	assert.Equal(t, map[graspsync.RepoRef]*nip34.Announcement{testRepo(0, "x"): nil, testRepo(1, "x"): nil}, c.Repos)
+	assert.Equal(t, map[graspsync.EventID][]graspsync.RepoRef{testID(100): nil, testID(101): nil}, c.Roots)
+}
+
+func TestIndexIgnoresMalformedEvents(t *testing.T) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	root := testEvent(1, 1621, 1, 1, tagRepo(testRepo(1, "x")))
+	deletion := testEvent(2, graspsync.KindDeletion, 1, 1, tagRepo(testRepo(1, "x")))
+	for _, ev := range []*nostr.Event{root, deletion, testAnnouncement(3, 1, "x", 1, "ours")} {
+		for _, change := range []func(*nostr.Event){
+			func(ev *nostr.Event) { ev.Tags = nostr.Tags{{}, nil, {"d"}, {"a"}, {"e", ""}} },
+		} {
+			bad := *ev
+			change(&bad)
+			assert.NotPanics(t, func() {
+				c := x.Stored(eventtest.Of(&bad))
+				assert.True(t, c.Empty())
+				c = x.Removed(eventtest.Of(&bad))
+				assert.True(t, c.Empty())
+			})
+		}
+	}
+	x.check(t, &twinStore{}, newFacts())
+}
+
+// A deletion by somebody else, or of a newer version, has no effect.
+func TestIndexDeletions(t *testing.T) {
+	root := testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")))
+	for name, c := range map[string]struct {
+		deletion   *nostr.Event
+		repo, root bool // removed by the deletion
+	}{
+		"address by the owner":        {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "x"))), true, false},
+		"address in the same second":  {testEvent(5, 5, 1, 6, tagRepo(testRepo(1, "x"))), true, false},
+		"address of an older version": {testEvent(5, 5, 1, 5, tagRepo(testRepo(1, "x"))), false, false},
+		"address by a stranger":       {testEvent(5, 5, 3, 7, tagRepo(testRepo(1, "x"))), false, false},
+		"address of the state":        {testEvent(5, 5, 1, 7, nostr.Tag{"a", testRepo(1, "x").Address(30618)}), false, false},
+		"another identifier":          {testEvent(5, 5, 1, 7, tagRepo(testRepo(1, "xy"))), false, false},
+		"id by the owner":             {testEvent(5, 5, 1, 1, tagEvent(1)), true, false},
+		"id by a stranger":            {testEvent(5, 5, 2, 7, tagEvent(1)), false, false},
+		"root by its author":          {testEvent(5, 5, 2, 1, tagEvent(10)), false, true},
+		"root by the owner":           {testEvent(5, 5, 1, 7, tagEvent(10)), false, false},
+		"both, by E and A tags":       {testEvent(5, 5, 1, 7, nostr.Tag{"E", testID(1).String()}, nostr.Tag{"A", testRepo(1, "x").String()}), false, false},
+	} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s early=%t", name, early), func(t *testing.T) {
+				x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+				events := []*nostr.Event{testAnnouncement(1, 1, "x", 6, "ours"), root, c.deletion}
+				if early {
+					slices.Reverse(events)
+				}
+				for _, ev := range events {
+					x.Stored(eventtest.Of(ev))
+				}
+				assert.Equal(t, !c.repo, x.Announcement(testRepo(1, "x")) != nil)
+				assert.Equal(t, !c.root && !c.repo, x.follows(testID(10)))
+				assert.Equal(t, !c.root, x.tables.roots.get(testID(10)) != nil)
+			})
+		}
+	}
+}
+
+// The root events of a removed announcement return with its successor.
+func TestIndexRootsComeWithTheirRepository(t *testing.T) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	c := x.Stored(eventtest.Of(testEvent(10, 1621, 2, 1, tagRepo(testRepo(1, "x")), tagRepo(testRepo(2, "y")))))
+	assert.Equal(t, []graspsync.RepoRef{testRepo(1, "x"), testRepo(2, "y")}, c.Roots[testID(10)])
+	assert.False(t, x.follows(testID(10)), "no repository of it is ours")
+	c = x.Stored(eventtest.Of(testAnnouncement(1, 1, "x", 1, "ours")))
+	assert.Contains(t, c.Roots, testID(10))
+	assert.True(t, x.Root(testID(10)))
+	c = x.Stored(eventtest.Of(testAnnouncement(2, 1, "x", 2, "ours too")))
+	assert.Len(t, c.Repos, 1)
+	assert.Empty(t, c.Roots, "a new version is no new repository")
+	c = x.Stored(eventtest.Of(testAnnouncement(3, 1, "x", 3, "foreign")))
+	assert.Contains(t, c.Repos, testRepo(1, "x"))
+	assert.Nil(t, c.Repos[testRepo(1, "x")])
+	assert.False(t, x.follows(testID(10)))
+	c = x.Stored(eventtest.Of(testAnnouncement(4, 1, "x", 4, "ours")))
+	assert.Contains(t, c.Roots, testID(10))
+}
+
+// Slices that readers received do not change, whatever is stored later.
+func TestIndexConcurrentUse(t *testing.T) {
+	store := &twinStore{}
+	x := newWholeIndex(store, listsByName, nip34.Identity{})
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				seen := make(map[graspsync.PubKey]struct{})
+				for _, a := range x.Announcements("x") {
+					if !assert.NotNil(t, a) || !assert.NotContains(t, seen, a.Ref.Owner) {
+						return
+					}
+					seen[a.Ref.Owner] = struct{}{}
+				}
+				x.Announced(testRepo(3, "x"))
+				x.Root(testID(10_003))
+			}
+		})
+	}
+	rnd := rand.New(rand.NewPCG(9, 9))
+	for i := range 2000 {
+		name := []string{"ours", "ours", "foreign"}[rnd.IntN(3)]
+		x.Stored(eventtest.Of(testAnnouncement(i, rnd.IntN(8), "x", nostr.Timestamp(i), name)))
+		x.Stored(eventtest.Of(testEvent(10_000+i, 1621, 1, 1, tagRepo(testRepo(rnd.IntN(8), "x")))))
+		if i%100 == 0 {
+			x.Replace(x.scan(nil))
+		}
+	}
+	close(stop)
+	readers.Wait()
+}
+
+// The number of deletions remembered for late reports is limited, and a deletion with thousands of
+// names must not evict others. Before, a deleted repository was followed again when its
+// announcement was reported late.
+func TestIndexForgetsTombstones(t *testing.T) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	x.Stored(eventtest.Of(testEvent(1, graspsync.KindDeletion, 2, 7, tagRepo(testRepo(2, "x")), tagEvent(11))))
+	for n := range 10 {
+		ev := testEvent(2+n, graspsync.KindDeletion, 1, 1)
+		for i := range 10_000 {
+			ev.Tags = append(ev.Tags, tagEvent(20_000*n+i), tagRepo(testRepo(1, fmt.Sprint(n, i))))
+		}
+		x.Stored(eventtest.Of(ev))
+	}
+	assert.LessOrEqual(t, x.tables.erased.Len(), maxRecent)
+	assert.LessOrEqual(t, x.tables.ended.Len(), maxRecent)
+	x.Stored(eventtest.Of(testAnnouncement(10, 2, "x", 6, "ours")))
+	x.Stored(eventtest.Of(testEvent(11, 1621, 2, 6, tagRepo(testRepo(2, "x")))))
+	x.check(t, &twinStore{}, newFacts())
+}
+
+// The events of an author are found without a walk over all tables. Before, any key could cause
+// such walks as often as it liked.
+func TestIndexVanish(t *testing.T) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	for i := range 20 {
+		x.Stored(eventtest.Of(testAnnouncement(i, i%5, fmt.Sprint(i), nostr.Timestamp(i), "ours")))
+		x.Stored(eventtest.Of(testEvent(100+i, 1621, i%4, nostr.Timestamp(i), tagRepo(testRepo(i%5, fmt.Sprint(i))), tagRepo(testRepo(9, "x")))))
+	}
+	c := x.Stored(eventtest.Of(testEvent(300, graspsync.KindVanish, 2, 10, nostr.Tag{"relay", "ALL_RELAYS"})))
+	assert.Len(t, c.Repos, 2, "2 and 7, not 12 and 17")
+	assert.Len(t, c.Roots, 3, "2, 6 and 10")
+	assert.Equal(t, 17, x.tables.roots.len())
+	for author, in := range x.tables.wrote {
+		for r, n := range in {
+			roots := 0
+			for n := range r.roots.All() {
+				if x.tables.roots.at(n).author == author {
+					roots++
+				}
+			}
+			if r.newest != (graspsync.EventKey{}) && r.ref.Owner == author.Value() {
+				roots++
+			}
+			assert.Equal(t, roots, n)
+		}
+	}
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// SPEC section 11 requires 50,000 root events of 1,000 repositories.
+func TestIndexMemory(t *testing.T) {
+	racetest.Amounts(t)
+	const roots, repos, budget = 50_000, 1000, 7 << 20
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	before := heapBytes()
+	for i := range roots {
+		n := i % repos
+		x.Stored(eventtest.Of(testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(n, fmt.Sprintf("repository-%d", n))),
+			nostr.Tag{"subject", strings.Repeat("x", 300)})))
+	}
+	used := int64(heapBytes()) - int64(before)
+	t.Logf("%d bytes, %d for each root event", used, used/roots)
+	assert.Less(t, used, int64(budget))
+	assert.Equal(t, roots, x.tables.roots.len())
+	runtime.KeepAlive(x)
+}
+
+func BenchmarkIndexStoredRoot(b *testing.B) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	events := make([]*nostr.Event, 10_000)
+	for i := range events {
+		events[i] = testEvent(i, graspsync.KindIssue, i%500, 1, tagRepo(testRepo(i%1000, "x")))
+	}
+	for i := 0; b.Loop(); i++ {
+		if i%len(events) == 0 {
+			x = newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+		}
+		x.Stored(eventtest.Of(events[i%len(events)]))
+	}
+}
+
+// A scan counts once, and only if no later scan has begun and its journal had room.
+func TestUselessScans(t *testing.T) {
+	x := newWholeIndex(&twinStore{}, listsByName, nip34.Identity{})
+	_, ok := x.Replace(nil)
+	assert.False(t, ok)
+	first, second := x.scan(nil), x.scan(nil)
+	_, ok = x.Replace(first)
+	assert.False(t, ok, "its journal has ended")
+	_, ok = x.Replace(second)
+	assert.True(t, ok)
+	_, ok = x.Replace(second)
+	assert.False(t, ok, "used before")
+	x.scan(nil).Abandon()
+	assert.Nil(t, x.pending, "no journal is written any more")
+	s := x.scan(nil)
+	for range maxJournal + 1 {
+		s.note(func(*tables, *Change) {})
+	}
+	_, ok = x.Replace(s)
+	assert.False(t, ok, "the journal is bounded")
+}
+
+// The lock is held for a few entries at a time while everything is read.
+func TestEachReleasesTheLock(t *testing.T) {
+	x := New(listsByName, nip34.Identity{}, nil)
+	all := make(map[int]bool)
+	for i := range 10 * allStep {
+		all[i] = true
+	}
+	visited, in := 0, make(chan int, 1)
+	each(x, maps.All(all), func(int, bool) {
+		if visited++; visited > 1 {
+			return
+		}
+		go func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			in <- visited
+		}()
+		for x.mu.TryRLock() { // until it waits for us
+			x.mu.RUnlock()
+		}
+	})
+	require.Equal(t, allStep, <-in)
+}
