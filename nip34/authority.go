@@ -158,6 +158,9 @@ func (w LeadSearch) String() string {
 	}[w]
 }
 
+// MarshalText encodes the result of String.
+func (w LeadSearch) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
 // MemberKind is the membership of a key in a view, with the reason.
 type MemberKind uint8
 
@@ -177,12 +180,15 @@ func (s MemberKind) String() string {
 	}[s]
 }
 
+// MarshalText encodes the result of String.
+func (s MemberKind) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Person is a member of a view, or an invited key.
 type Person struct {
-	Key      graspsync.PubKey
-	Say      MemberKind
-	ListedBy graspsync.PubKey // a member that lists the key; zero for the root
-	Lists    graspsync.PubKey // a member that a Member lists; zero if no answer is needed
+	Key      graspsync.PubKey `json:"key"`
+	Say      MemberKind       `json:"role"`
+	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // a member that lists the key; zero for the root
+	Lists    graspsync.PubKey `json:"lists,omitzero"`     // a member that a Member lists; zero if no answer is needed
 }
 
 // Authority contains the members of one view, which is the repository of one announcement.

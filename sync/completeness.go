@@ -20,48 +20,6 @@ const (
 // events may still arrive.
 const lackingAfter = 10 * time.Minute
 
-// arrivals contains the ids of events stored within lackingAfter, and some older ids. The zero
-// value is empty. It is safe for concurrent use.
-type arrivals struct {
-	mu sync.Mutex
-	// guarded by mu
-	young, old map[graspsync.EventID]struct{}
-	since      time.Time // of young
-}
-
-// mostArrivals is the maximum size of each of the two sets. If it is exceeded, the older set is
-// dropped early, and its events may count as lacking.
-const mostArrivals = 20_000
-
-func (a *arrivals) add(id graspsync.EventID, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.age(now)
-	if len(a.young) >= mostArrivals {
-		a.old, a.young, a.since = a.young, nil, now
-	}
-	lazy.Put(&a.young, id, struct{}{})
-}
-
-func (a *arrivals) has(id graspsync.EventID, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.age(now)
-	_, young := a.young[id]
-	_, old := a.old[id]
-	return young || old
-}
-
-// age drops old ids. mu is held.
-func (a *arrivals) age(now time.Time) {
-	switch past := now.Sub(a.since); {
-	case past >= 2*lackingAfter:
-		a.young, a.old, a.since = nil, nil, now
-	case past >= lackingAfter:
-		a.old, a.young, a.since = a.young, nil, now
-	}
-}
-
 // peerLacksEvery is the minimum time between two warnings about one relay.
 const peerLacksEvery = 24 * time.Hour
 
@@ -100,9 +58,9 @@ func countRepo(m *map[graspsync.RepoRef]int, ref graspsync.RepoRef) {
 	}
 }
 
-// fresh records a reconciliation. It returns the ids that were not yet counted in this pass and are
-// not new, up to lackingIDs in total.
-func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.Time) []graspsync.EventID {
+// fresh records a reconciliation. It returns the ids that were not yet counted in this pass, up to
+// lackingIDs in total.
+func (c *completeness) fresh(ids []graspsync.EventID, now time.Time) []graspsync.EventID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.comparedAt = now
@@ -111,7 +69,7 @@ func (c *completeness) fresh(ids []graspsync.EventID, here *arrivals, now time.T
 		if len(c.seen) >= lackingIDs {
 			break
 		}
-		if !c.seen[id] && !here.has(id, now) {
+		if !c.seen[id] {
 			lazy.Put(&c.seen, id, true)
 			out = append(out, id)
 		}

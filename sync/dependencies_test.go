@@ -7,6 +7,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -45,9 +46,9 @@ func TestStateComesBeforeItsAnnouncement(t *testing.T) {
 		require.True(t, r.has(byMaintainer))
 		s, err := r.manager.RepoStatus(t.Context(), bob.Ref("two"))
 		require.NoError(t, err)
-		require.Equal(t, []relaysync.Maintainer{
-			{Key: bob.PubKey(), Role: relaysync.RoleRoot},
-			{Key: carol.PubKey(), Role: relaysync.RoleMember, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
+		require.Equal(t, []nip34.Person{
+			{Key: bob.PubKey(), Say: nip34.Root},
+			{Key: carol.PubKey(), Say: nip34.Member, ListedBy: bob.PubKey(), Lists: bob.PubKey()},
 		}, s.Maintainers)
 		require.Zero(t, r.manager.Status().Events.Waiting)
 	})

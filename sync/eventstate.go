@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -54,10 +53,8 @@ type EventState struct {
 	// Source is the way of arrival, as in [EventStatus].Sources, and Relay the relay.
 	Source string             `json:"source,omitempty"`
 	Relay  graspsync.RelayURL `json:"relay,omitzero"`
-	// DeletedBy is a stored deletion (NIP-09) by the author. NamedBy is a stored deletion that
-	// names the event, if the event's author is unknown.
+	// DeletedBy is a stored deletion (NIP-09) by the author.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
-	NamedBy   graspsync.EventID `json:"named_by,omitzero"`
 	// Again reports whether the event is judged again later or after a change of a dependency.
 	Again bool `json:"again,omitempty"`
 	// Since is set for an unknown event. It is the time since which the states of all events are
@@ -161,18 +158,18 @@ func (l *eventLog) complete() time.Time {
 	return l.since
 }
 
-// of returns the states of at most most announcements and states of a repository, the newest first.
-func (l *eventLog) of(ref graspsync.RepoRef, most int) (out []EventState) {
+// announcement returns the state of the last announcement of a repository that was not stored, or
+// nil.
+func (l *eventLog) announcement(ref graspsync.RepoRef) (last *EventState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.last.All() {
-		if k := s.Event.Kind; (k == graspsync.KindAnnouncement || k == graspsync.KindState) &&
-			s.Event.Author == ref.Owner && s.Event.Identifier == ref.Identifier {
-			out = append(out, s)
+		if s.Is != IsGone && s.Event.Kind == graspsync.KindAnnouncement && s.Event.Author == ref.Owner && s.Event.Identifier == ref.Identifier &&
+			(last == nil || s.At.After(last.At)) {
+			last = &s
 		}
 	}
-	slices.SortStableFunc(out, func(a, b EventState) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
-	return out[:min(len(out), most)]
+	return last
 }
 
 // ruleOf returns the subject of the blocking rule in deps, or "".

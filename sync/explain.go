@@ -90,18 +90,16 @@ func (s *EventState) remembered(e pending.State) {
 // replaced sets the state if a stored event deletes or supersedes the event.
 func (m *SyncManager) replaced(ctx context.Context, x *EventState) error {
 	about, known := x.Event.event(x.ID)
-	by := nostr.Filter{Kinds: []int{graspsync.KindDeletion}, Tags: nostr.TagMap{"e": {x.ID.String()}}}
-	if known {
-		by.Authors = []string{about.PubKey.String()}
-	}
-	ev, err := m.readOne(ctx, by)
-	switch {
-	case err != nil:
-		return err
-	case !known:
-		x.NamedBy = ev.ID
+	if !known {
 		return nil
-	case !ev.IsZero():
+	}
+	ev, err := m.readOne(ctx, nostr.Filter{
+		Kinds: []int{graspsync.KindDeletion}, Authors: []string{about.PubKey.String()}, Tags: nostr.TagMap{"e": {x.ID.String()}},
+	})
+	if err != nil {
+		return err
+	}
+	if !ev.IsZero() {
 		x.Is, x.DeletedBy = IsDeleted, ev.ID
 		return nil
 	}

@@ -53,12 +53,6 @@ type fetchClaim struct {
 	ended   bool
 }
 
-// claimCredit decides whether the claims of a relay count. It belongs to fetchClaims.
-type claimCredit struct {
-	from    time.Time // claims before it do not count
-	penalty time.Duration
-}
-
 func newFetchClaims() *fetchClaims {
 	c := &fetchClaims{by: make(map[graspsync.EventID]claimedID)}
 	c.room.Store(claimRoom)
@@ -86,7 +80,7 @@ func (c *fetchClaims) take(ids []graspsync.EventID, f *relayBatch, stats *relayS
 			held = other
 		}
 	}
-	if len(free) == 0 || f.over || now.Before(stats.credit.from) {
+	if len(free) == 0 || f.over || stats.lapses.Waits(now) {
 		return free, busy, held
 	}
 	mine := &fetchClaim{stats: stats, ids: free, since: now, over: make(chan struct{})}
@@ -108,7 +102,7 @@ func (c *fetchClaims) arrived(id graspsync.EventID) {
 	if at := c.by[id]; at.of != nil && !at.came {
 		c.by[id] = claimedID{of: at.of, came: true}
 		if at.of.missing--; at.of.missing == 0 {
-			at.of.stats.credit.penalty = 0 // the relay served its whole claim
+			at.of.stats.lapses.Times = 0 // the relay served its whole claim
 		}
 	}
 }
@@ -194,7 +188,7 @@ func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Ti
 	defer c.mu.Unlock()
 	if !held.ended && now.Sub(held.since) >= claimFor {
 		if held.missing > 0 && held.then-held.missing < claimLeast {
-			held.stats.credit.lose(now)
+			held.stats.lapses.Again(now, unclaimed, unclaimedMost)
 			c.lapsed.Add(1)
 			c.drop(held)
 			return 0
@@ -202,12 +196,6 @@ func (c *fetchClaims) stands(held *fetchClaim, f *relayBatch, began, now time.Ti
 		held.since, held.then = now, held.missing
 	}
 	return min(held.since.Add(claimFor).Sub(now), claimPatience-f.waited-now.Sub(began))
-}
-
-// lose starts a time in which the claims of a relay are ignored.
-func (x *claimCredit) lose(now time.Time) {
-	x.penalty = min(max(2*x.penalty, unclaimed), unclaimedMost)
-	x.from = now.Add(x.penalty)
 }
 
 const (

@@ -39,20 +39,12 @@ type RepoFollowState struct {
 	Reason string `json:"reason,omitempty"`
 	// DeletedBy is the deletion of a deleted repository.
 	DeletedBy graspsync.EventID `json:"deleted_by,omitzero"`
-	// Kept reports whether the announcement of a repository with code RepoLeft stays stored because
-	// a hosted repository lists its author as a maintainer.
-	Kept bool `json:"kept,omitempty"`
 	// Want contains the relay URL and the clone URL that the announcement must list.
 	Want [2]string `json:"want"`
 	// Announcement is the newest known announcement, or nil.
 	Announcement *EventState `json:"announcement,omitempty"`
 	// Status is nil if the repository is not followed.
 	Status *RepoStatus `json:"status,omitempty"`
-	// LeftOut are the unused URLs of the announcement.
-	LeftOut []Excluded `json:"left_out,omitempty"`
-	// Refused are the states of at most 20 announcements and states of the owner that are not
-	// stored, newest first.
-	Refused []EventState `json:"refused,omitempty"`
 	// Waiting is the number of events that wait for the announcement.
 	Waiting int `json:"waiting"`
 }
@@ -79,45 +71,21 @@ type RelayFollowState struct {
 	Reason OmitReason `json:"reason,omitempty"`
 	// Status is nil if the relay is not followed.
 	Status *RelayStatus `json:"status,omitempty"`
-	// LeftOut are the filters and values that are not requested from the relay.
-	LeftOut []Excluded `json:"left_out,omitempty"`
 	// Listed is the number of hosted repositories that list the relay. Examples are up to 3 of
 	// them.
 	Listed   int                 `json:"listed"`
 	Examples []graspsync.RepoRef `json:"examples,omitempty"`
 }
 
-// OmitReason is the reason why a URL, a filter or a relay is not used.
+// OmitReason is the reason why a listed relay is not followed.
 type OmitReason string
 
 // Values of OmitReason.
 const (
 	OmitUnresolvable OmitReason = "unresolvable" // not a name in public DNS
 	OmitPlaintext    OmitReason = "plaintext"    // not encrypted
-	OmitBeyond       OmitReason = "beyond limit" // only the first Limit are used
-	OmitUnusable     OmitReason = "unusable"     // invalid URL, see Detail
-	OmitUnnamed      OmitReason = "unnamed"      // further items; a list has at most 64
-	OmitNoRoom       OmitReason = "no room"      // more filters than the relay's subscriptions, or too many followed relays
-	OmitTooLarge     OmitReason = "too large"    // filters exceed the message size of the relay
-	OmitRefused      OmitReason = "refused"      // the relay refused to follow it; retried at At
-	OmitFailing      OmitReason = "failing"      // requests with this value fail; retried at At
-	OmitUndialed     OmitReason = "undialed"     // waits since At to be dialed
+	OmitNoRoom       OmitReason = "no room"      // too many relays are followed
 	OmitWindow       OmitReason = "batch window" // followed when the batch window closes
-)
-
-// Excluded is an unused item.
-type Excluded struct {
-	What   string     `json:"what,omitempty"` // printable; "" if Count items are omitted
-	Count  int        `json:"count,omitempty"`
-	Reason OmitReason `json:"reason"`
-	Detail string     `json:"detail,omitempty"` // printable
-	Limit  int        `json:"limit,omitempty"`
-	At     time.Time  `json:"at,omitzero"`
-}
-
-const (
-	maxRefused = 20
-	maxOmitted = 64
 )
 
 const levelFull = "full"
@@ -153,9 +121,6 @@ func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
 		Kinds: []int{graspsync.KindAnnouncement}, Authors: []string{x.Ref.Owner.String()}, Tags: nostr.TagMap{"d": {x.Ref.Identifier}},
 	}
 	stored, err := m.readOne(ctx, announcements)
-	if err == nil {
-		x.Refused, err = m.refused(ctx, x.Ref, stored)
-	}
 	switch {
 	case err != nil:
 	case !stored.IsZero():
@@ -169,25 +134,6 @@ func (m *SyncManager) fillRepo(ctx context.Context, x *RepoFollowState) error {
 	return m.notOurs(ctx, x)
 }
 
-// refused returns the states of events of a repository's owner that are not stored: announcements
-// and states. It omits announcements that the stored one would supersede.
-func (m *SyncManager) refused(ctx context.Context, ref graspsync.RepoRef, stored graspsync.Event) (out []EventState, err error) {
-	all := slices.DeleteFunc(m.telemetry.states.of(ref, 2*maxRefused), func(s EventState) bool {
-		return s.Is == IsGone || !stored.IsZero() && s.Event.Kind == stored.Kind && s.Event.CreatedAt.Before(stored.CreatedAt.Time())
-	})
-	ids := make([]graspsync.EventID, len(all))
-	for i, s := range all {
-		ids[i] = s.ID
-	}
-	has, err := m.ingest.store.has(ctx, ids)
-	for i, s := range all {
-		if err == nil && !has[i] && len(out) < maxRefused {
-			out = append(out, s)
-		}
-	}
-	return out, err
-}
-
 // storedAnnouncement describes a repository by its stored announcement.
 func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Event) {
 	x.Announcement = &EventState{ID: stored.ID, Is: IsStored, Event: headOf(stored)}
@@ -196,7 +142,6 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 		x.Is = RepoLeft
 		return
 	}
-	x.LeftOut = m.relayFilter.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
 	switch ours, _ := m.index.Listed(a); {
 	case x.Is == RepoFollowed:
 	case m.cfg.Rules != nil && m.cfg.Rules.BlocksRepository(x.Ref):
@@ -205,10 +150,7 @@ func (m *SyncManager) storedAnnouncement(x *RepoFollowState, stored graspsync.Ev
 		x.Is = RepoFollowed
 	case x.Is == RepoHeld:
 	default:
-		policy := NewGRASPPolicy(m.identity)
-		x.Is, x.Reason = RepoLeft, unlisted(policy.identity, a).Message()
-		listed, _ := policy.kinOf(x.Ref.Identifier, storeView{m.index, m.store}).wanted()
-		_, x.Kept = listed[x.Ref.Owner]
+		x.Is, x.Reason = RepoLeft, unlisted(m.identity, a).Message()
 	}
 }
 
@@ -223,12 +165,9 @@ func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState,
 		x.Announcement = &EventState{ID: held.ID, Is: IsHeld, Event: &EventHead{
 			Kind: graspsync.KindAnnouncement, Author: x.Ref.Owner, CreatedAt: held.CreatedAt.Time(), Identifier: x.Ref.Identifier,
 		}}
-		if a := m.ingest.policy.heldAnnouncement(ctx, x.Ref); a != nil {
-			x.LeftOut = m.relayFilter.leftOut(a, m.cfg.Limits.MaxRelaysPerRepo)
-		}
 		return nil
 	}
-	waits, n := m.ingest.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)), maxRefused)
+	waits, n := m.ingest.rejected.Awaiting(pending.KeyOf(graspsync.OnRepo(x.Ref)))
 	for _, w := range waits {
 		if w.Kind != graspsync.KindAnnouncement {
 			continue
@@ -243,10 +182,8 @@ func (m *SyncManager) otherAnnouncement(ctx context.Context, x *RepoFollowState,
 		}
 	}
 	x.Waiting = n
-	for i := range x.Refused {
-		if x.Announcement == nil && x.Refused[i].Event.Kind == graspsync.KindAnnouncement {
-			x.Announcement = &x.Refused[i]
-		}
+	if x.Announcement == nil {
+		x.Announcement = m.telemetry.states.announcement(x.Ref)
 	}
 	return nil
 }
@@ -289,48 +226,7 @@ func (m *SyncManager) notOurs(ctx context.Context, x *RepoFollowState) error {
 	return nil
 }
 
-// leftOut returns the URLs of an announcement that are not used.
-func (t *relayFilter) leftOut(a *nip34.Announcement, most int) (out []Excluded) {
-	more, places := 0, 0
-	add := func(l Excluded) {
-		if l.What = graspsync.Printable(l.What); len(out) < maxOmitted {
-			out = append(out, l)
-		} else {
-			more++
-		}
-	}
-	for _, u := range a.Relays {
-		if u.HostPort().Resolvable() {
-			places++
-		}
-		switch why := t.unreachable(u); {
-		case t.ours(u): // our own URL is not left out
-		case why != "":
-			add(Excluded{What: u.String(), Reason: why})
-		case places > most:
-			add(Excluded{What: u.String(), Reason: OmitBeyond, Limit: most})
-		}
-	}
-	unusable := a.UnusableRelays + a.UnusableClones
-	if a.Event != nil {
-		unusable = 0
-		for u := range nip34.UnusableURLs(a.Event) {
-			add(Excluded{What: u.List + " " + u.Value, Reason: OmitUnusable, Detail: graspsync.Printable(u.Err.Error())})
-		}
-	}
-	for _, l := range []Excluded{
-		{Count: more, Reason: OmitUnnamed}, {Count: unusable, Reason: OmitUnusable},
-		{Count: a.DroppedRelays + a.DroppedClones, Reason: OmitBeyond, Limit: nip34.MaxListed},
-	} {
-		if l.Count > 0 {
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-// RelayFollowState explains why a relay is followed or not, and which filters are omitted. It
-// blocks like RepoStatus and does not read the Store. The error is that of ctx, or [ErrNotRunning].
+// RelayFollowState explains why a relay is followed or not. It blocks like RepoStatus and does not read the Store. The error is that of ctx, or [ErrNotRunning].
 func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL) (RelayFollowState, error) {
 	x := RelayFollowState{Now: time.Now(), URL: u}
 	if err := m.ask(ctx, relayQuestion{&x}); err != nil {
@@ -365,32 +261,14 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 type relayQuestion struct{ *RelayFollowState }
 
 func (x relayQuestion) handle(_ context.Context, l *loop) {
-	p, ok := l.plan.Detail(x.URL)
+	p, ok := l.plan.RelayStatus(x.URL)
 	if !ok {
 		return
 	}
-	s := l.status.relayStatus(p.RelayStatus)
-	if snapshot := l.m.snapshot.Load(); snapshot != nil {
-		if i := slices.IndexFunc(snapshot.Relays, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
-			s.Synced, s.SyncTime = snapshot.Relays[i].Synced, snapshot.Relays[i].SyncTime
-		}
+	s := l.status.relayStatus(p)
+	snapshot := l.m.snapshot.Load().Relays
+	if i := slices.IndexFunc(snapshot, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
+		s.Synced, s.SyncSeconds = snapshot[i].Synced, snapshot[i].SyncSeconds
 	}
 	x.Status = &s
-	for _, of := range []Excluded{{Count: p.NoRoom, Reason: OmitNoRoom}, {Count: p.TooLarge, Reason: OmitTooLarge}} {
-		if of.Count > 0 {
-			x.LeftOut = append(x.LeftOut, of)
-		}
-	}
-	for _, r := range p.Resting[:min(len(p.Resting), maxOmitted)] {
-		x.LeftOut = append(x.LeftOut, Excluded{What: graspsync.Printable(r.Filter), Reason: OmitRefused, At: r.Until})
-	}
-	if st := l.stats[x.URL]; st != nil {
-		aside := st.allAside()
-		for _, v := range aside[:min(len(aside), maxOmitted)] {
-			x.LeftOut = append(x.LeftOut, Excluded{What: graspsync.Printable(v.Tag + " " + v.Value), Reason: OmitFailing, At: v.Until})
-		}
-	}
-	if !p.WaitsSince.IsZero() {
-		x.LeftOut = append(x.LeftOut, Excluded{Reason: OmitUndialed, At: p.WaitsSince})
-	}
 }

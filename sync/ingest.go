@@ -38,7 +38,6 @@ type ingest struct {
 	known    *pending.Known         // events that are stored or held
 	rejected *pending.RejectedIndex // events that are not stored, and the dependencies that they wait for
 	waiting  atomic.Int64           // number of events that wait and are kept whole
-	arrivals arrivals               // the newest stored events
 
 	gathering chan struct{} // one slot, held by the worker that gathers a batch to verify
 	hurried   chan struct{} // one slot: a request has ended, so verify without waiting for more events

@@ -25,7 +25,7 @@ func (l *largestRequest) asked(r wire.Request, size int, now time.Time) {
 // answered records that the relay accepts requests of this size.
 func (l *largestRequest) answered(stats *relayStats, sub string, now time.Time) {
 	if l.size > 0 && sub == l.sub {
-		stats.answered(l.size, now)
+		stats.learn(func(o *relaylimits.Observed) { o.Answered(l.size, now) })
 		*l = largestRequest{}
 	}
 }
@@ -37,7 +37,7 @@ const cutSoon = 10 * time.Second
 // cut records that the relay has disconnected.
 func (l *largestRequest) cut(stats *relayStats, now time.Time) {
 	if l.size > 0 && now.Sub(l.at) < cutSoon {
-		stats.cut(l.size, now)
+		stats.learn(func(o *relaylimits.Observed) { o.Cut(l.size, now) })
 	}
 }
 

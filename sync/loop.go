@@ -434,11 +434,9 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 
 // saveRecovery requests unsaved events again when saving works again.
 type saveRecovery struct {
-	missed  map[graspsync.RelayURL]time.Time // the earliest event of a relay that was dropped unsaved
-	nothing bool                             // the plan was informed that saving fails
-	late    bool                             // a batch has failed because saving fails
-	at      time.Time                        // the last recovery
-	pause   time.Duration                    // minimum time until the next one
+	nothing bool           // the plan was informed that saving fails
+	late    bool           // a batch has failed because saving fails
+	pause   backoff.Streak // between two recoveries
 }
 
 const (
@@ -455,23 +453,19 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 		r.nothing = true
 		l.step(ctx, plan.Saving{Nothing: true})
 	}
-	if now.Sub(r.at) < r.pause {
+	if r.pause.Waits(now) {
 		return
 	}
-	missed, again := l.m.ingest.health.takeMissed(r.late)
-	for u, since := range missed {
-		if at, known := r.missed[u]; !known || since.Before(at) {
-			lazy.Put(&r.missed, u, since)
-		}
-	}
+	missed, again := l.m.ingest.health.recovered(r.late)
 	if again {
-		if r.pause = min(max(2*r.pause, resumeFirst), resumeMost); now.Sub(r.at) > 2*resumeMost {
-			r.pause = resumeFirst
+		if now.Sub(r.pause.Until) > resumeMost {
+			r.pause = backoff.Streak{}
 		}
-		r.at, r.late, r.nothing = now, false, false
+		r.pause.Again(now, resumeFirst, resumeMost)
+		r.late, r.nothing = false, false
 		l.step(ctx, plan.Saving{})
 	}
-	for u, since := range r.missed {
+	for u, since := range missed {
 		c := l.conns[u]
 		switch {
 		case l.stats[u] == nil: // the relay was dropped
@@ -480,7 +474,7 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 		default:
 			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})
 		}
-		delete(r.missed, u)
+		l.m.ingest.health.refetched(u, since)
 	}
 }
 

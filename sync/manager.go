@@ -205,7 +205,6 @@ func (m *SyncManager) apply() {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	for _, event := range m.submissions.take() {
-		m.ingest.arrivals.add(event.ID, time.Now())
 		m.telemetry.states.stored(event)
 		m.index.Contain(func() { m.tookIn(event) })
 	}
@@ -502,7 +501,10 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 	}
 	s := q.repos[0]
 	if a := m.ingest.policy.authority(ref); a != nil {
-		s.setAuthority(a)
+		s.Maintainers = a.People
+		if a.Walk != nip34.Found {
+			s.Unled = a.Walk
+		}
 	}
 	roots := m.index.RootsOf(ref)
 	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {

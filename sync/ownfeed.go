@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/sync/internal/ownfeed"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -74,7 +75,7 @@ func (o *ownFeed) run(ctx context.Context) {
 		Overlap: overlap, Recheck: ownRecheck, Idle: idleTimeout, Total: totalTimeout,
 		PageLimit: o.cfg.constants.PageLimit, MaxPage: maxPage,
 	})
-	backoff := ownBackoff
+	var failures backoff.Streak
 	for {
 		began := time.Now()
 		err := o.converse(ctx, f)
@@ -82,25 +83,25 @@ func (o *ownFeed) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) >= ownHeld {
-			backoff = ownBackoff
+			failures = backoff.Streak{}
 		}
-		o.lost(err, backoff)
+		failures.Again(time.Now(), ownBackoff, ownBackoffMax)
+		o.lost(err, time.Until(failures.Until))
 		select {
-		case <-time.After(backoff):
+		case <-time.After(time.Until(failures.Until)):
 		case <-ctx.Done():
 			return
 		}
-		backoff = min(2*backoff, ownBackoffMax)
 	}
 }
 
-func (o *ownFeed) lost(err error, backoff time.Duration) {
+func (o *ownFeed) lost(err error, wait time.Duration) {
 	text := graspsync.Printable(err.Error())
 	o.update(func(s *OwnFeedStatus) {
 		s.Losses++
 		s.Connected, s.LastError = false, text
 	})
-	o.cfg.Logger.Warn("own feed ended", keyRelay, o.cfg.OwnRelay.String(), keyErr, text, keyBackoff, backoff)
+	o.cfg.Logger.Warn("own feed ended", keyRelay, o.cfg.OwnRelay.String(), keyErr, text, keyBackoff, wait)
 }
 
 func (o *ownFeed) converse(ctx context.Context, f *ownfeed.Feed) error {

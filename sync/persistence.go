@@ -183,7 +183,7 @@ func (r *persistence) rebase(ctx context.Context) {
 func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
 	s := &relayStats{observed: relaylimits.Observed{Facts: r.facts[u]}, host: limit.Stranger{ID: u.HostPort().Host}}
 	for _, v := range r.aside[u] {
-		s.setAside(relaylimits.Value{Tag: v.Tag, Value: v.Value}, v.Until)
+		s.observed.SetAside(relaylimits.Value{Tag: v.Tag, Value: v.Value}, v.Until)
 	}
 	delete(r.facts, u)
 	delete(r.aside, u)
@@ -229,7 +229,7 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	}
 	r.health(u)
 	if s != nil {
-		if f := s.allFacts(); f != (relaylimits.Facts{}) {
+		if f, _ := s.learned(time.Now()); f != (relaylimits.Facts{}) {
 			r.memory.Facts(u, f)
 		}
 		if aside := s.allAside(); len(aside) > 0 {

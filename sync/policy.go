@@ -80,8 +80,6 @@ type View interface {
 	Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error)
 	// Addressed reports whether an event is stored at any of the addresses.
 	Addressed(ctx context.Context, at []graspsync.Address) (bool, error)
-	// Mentioned reports whether a stored event other than a deletion tags id (e, E or q).
-	Mentioned(ctx context.Context, id graspsync.EventID) (bool, error)
 	// Near returns stored events that are related to the given ids and addresses: events that tag
 	// one of them (e, E or q; a, A or q), and the events at the addresses. It omits deletions. It
 	// returns at most some hundred events, even if more are stored, and may return an event twice.

@@ -386,7 +386,6 @@ func (c *relayConn) take(msg wire.Message) {
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
 	c.perform(actions)
-	c.stats.progress(c.session.Progress())
 	c.excuse()
 }
 
@@ -441,7 +440,7 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Learned:
 			c.learn(a)
 		case session.Taken:
-			c.stats.took(a.Form, time.Now())
+			c.stats.learn(func(o *relaylimits.Observed) { o.Took(a.Form, time.Now()) })
 		case session.SetAside:
 			c.setAside(a.Value)
 		case session.Authenticate:
@@ -617,7 +616,7 @@ func (c *relayConn) lost(now time.Time) {
 	if c.cut {
 		var unanswered []relaylimits.Forms                                             // none if the session panicked
 		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // the connection has ended, so the error does not matter
-		c.stats.hungUp(unanswered, now, negentropyRetry)
+		c.stats.learn(func(o *relaylimits.Observed) { o.HungUp(unanswered, now, negentropyRetry) })
 	}
 }
 
@@ -774,7 +773,7 @@ func (c *relayConn) learn(a session.Learned) {
 	if a.Kind == relaylimits.NoNegentropy && !a.Wrong {
 		until = now.Add(negentropyRetry)
 	}
-	c.stats.learn(a.Kind, a.Value, until)
+	c.stats.learn(func(o *relaylimits.Observed) { o.Learn(a.Kind, a.Value, until) })
 	c.learned(a.Kind.String(), a.Value, a.Reason)
 	c.current(now)
 }
@@ -782,7 +781,7 @@ func (c *relayConn) learn(a session.Learned) {
 // setAside excludes a value, because the relay refuses every filter that contains it.
 func (c *relayConn) setAside(v relaylimits.Value) {
 	now := time.Now()
-	c.stats.setAside(v, now.Add(relaylimits.Believed))
+	c.stats.learn(func(o *relaylimits.Observed) { o.SetAside(v, now.Add(relaylimits.Believed)) })
 	c.m.telemetry.drop("bad_value", 1)
 	if c.m.telemetry.mayLog(c.url, classAside) {
 		c.m.cfg.Logger.Info("relay refused a filter value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
@@ -811,7 +810,7 @@ func (c *relayConn) compared(r session.Report) {
 	if r.Reconciled == 0 {
 		return
 	}
-	ids := c.stats.completeness.fresh(r.Lacking, &c.m.ingest.arrivals, time.Now())
+	ids := c.stats.completeness.fresh(r.Lacking, time.Now())
 	if len(ids) == 0 {
 		return
 	}

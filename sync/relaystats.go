@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
@@ -23,13 +24,11 @@ type relayStats struct {
 	missing         atomic.Uint64 // ids that the relay announced, of events that it did not serve
 	seconds         atomic.Uint64 // seconds with more events than a page
 
-	requests, reconciling, queries atomic.Int64 // in progress
-
 	completeness completeness
 	bad          badSignatures
 	host         limit.Stranger // read-only
 
-	credit claimCredit // guarded by fetchClaims.mu
+	lapses backoff.Streak // claims that were too slow; guarded by fetchClaims.mu
 
 	// owned by the loop
 	labelled bool // it has metrics of its own
@@ -47,15 +46,6 @@ type relayStats struct {
 	lastErr     string
 	connectedAt time.Time
 	syncedAt    time.Time // when all wanted events were fetched, zero before
-}
-
-// known returns the learned facts by name. mu is held.
-func (s *relayStats) known(now time.Time) map[string]int { return s.observed.Known(now) }
-
-func (s *relayStats) progress(p session.Progress) {
-	s.requests.Store(int64(p.Requests))
-	s.reconciling.Store(int64(p.Reconciling))
-	s.queries.Store(int64(p.Queries))
 }
 
 func (s *relayStats) connected(now time.Time, info wire.Info) {
@@ -99,16 +89,11 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) time.Duration {
 	return s.syncedAt.Sub(s.connectedAt)
 }
 
-func (s *relayStats) learn(k relaylimits.Kind, value int, until time.Time) {
+// learn changes what is known of the limits of the relay.
+func (s *relayStats) learn(change func(*relaylimits.Observed)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.observed.Learn(k, value, until)
-}
-
-func (s *relayStats) setAside(v relaylimits.Value, until time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.observed.SetAside(v, until)
+	change(&s.observed)
 }
 
 func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
@@ -130,45 +115,11 @@ func (s *relayStats) lastCooled() session.Cooling {
 	return s.cooling
 }
 
-// cut records that the relay disconnected instead of answering a request of this size.
-func (s *relayStats) cut(size int, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.observed.Cut(size, now)
-}
-
-// answered records that the relay answered a request of this size.
-func (s *relayStats) answered(size int, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.observed.Answered(size, now)
-}
-
-// hungUp records that the relay disconnected instead of answering these requests.
-func (s *relayStats) hungUp(unanswered []relaylimits.Forms, now time.Time, noNegentropy time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.observed.HungUp(unanswered, now, noNegentropy)
-}
-
-// took records that the relay answered a suspected form of request.
-func (s *relayStats) took(f relaylimits.Form, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.observed.Took(f, now)
-}
-
 // suspects returns the forms of requests over which the relay disconnected.
 func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Suspects(now)
-}
-
-func (s *relayStats) allFacts() relaylimits.Facts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.observed.Facts
 }
 
 func (s *relayStats) allAside() []relaylimits.Aside {
@@ -181,13 +132,9 @@ func (s *relayStats) fill(r *RelayStatus) {
 	r.Events, r.Stored, r.Bytes = s.events.Load(), s.stored.Load(), s.bytes.Load()
 	r.Unserved, r.Seconds, r.Strikes = s.missing.Load(), s.seconds.Load(), s.strikes.Load()
 	r.Gaps, r.Lasting = s.gaps.Load(), s.lasting.Load()
-	if r.Connected() {
-		r.Queries, r.Requests = int(s.queries.Load()), int(s.requests.Load())
-		r.Reconciling = int(s.reconciling.Load())
-	}
 	s.completeness.fill(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Method, r.Software, r.LastError = s.method.String(), graspsync.Printable(s.software), s.lastErr
-	r.Learned = s.known(time.Now())
+	r.Learned = s.observed.Known(time.Now())
 }

@@ -33,62 +33,13 @@ type RepoStatus struct {
 	Confirmed int `json:"confirmed"`
 
 	// Maintainers are the members of the maintainer set and the invited authors. Unled is the
-	// reason why no author may change the refs, or "". Both are zero if the Policy cannot tell.
-	Maintainers []Maintainer `json:"maintainers,omitempty"`
-	Unled       UnledReason  `json:"unled,omitempty"`
+	// reason why no author may change the refs, or 0. Both are zero if the Policy cannot tell.
+	Maintainers []nip34.Person   `json:"maintainers,omitempty"`
+	Unled       nip34.LeadSearch `json:"unled,omitzero"`
 
 	// Ours is the number of stored events that tag the repository or its roots.
 	Ours   int         `json:"ours"`
 	Relays []RepoRelay `json:"relays"`
-}
-
-// Maintainer is an author in the maintainer set of a repository, or an invited author.
-type Maintainer struct {
-	Key      graspsync.PubKey `json:"key"`
-	Role     MaintainerRole   `json:"role"`
-	ListedBy graspsync.PubKey `json:"listed_by,omitzero"` // maintainer that lists Key; zero for the root
-	Lists    graspsync.PubKey `json:"lists,omitzero"`     // maintainer that Key lists in return; zero if not needed
-}
-
-// MaintainerRole is the role of a [Maintainer].
-type MaintainerRole string
-
-// Roles of a [Maintainer], see [nip34.MemberKind]. Authors of the last three roles may not change refs.
-const (
-	RoleRoot        MaintainerRole = "root"
-	RoleMember      MaintainerRole = "member"
-	RoleUnannounced MaintainerRole = "unannounced"
-	RoleUnanswered  MaintainerRole = "unanswered"
-	RoleResigned    MaintainerRole = "resigned"
-)
-
-// UnledReason is the reason why no author may change the refs of a repository.
-type UnledReason string
-
-// Values of [RepoStatus].Unled, see [nip34.LeadSearch].
-const (
-	UnledUnannounced UnledReason = "unannounced"
-	UnledNoRole      UnledReason = "no role"
-	UnledLeadless    UnledReason = "leadless"
-	UnledAmbiguous   UnledReason = "ambiguous"
-	UnledCircular    UnledReason = "circular"
-)
-
-var (
-	roles = map[nip34.MemberKind]MaintainerRole{
-		nip34.Root: RoleRoot, nip34.Member: RoleMember, nip34.Silent: RoleUnannounced, nip34.Unanswered: RoleUnanswered, nip34.Resigned: RoleResigned,
-	}
-	unled = map[nip34.LeadSearch]UnledReason{
-		nip34.Unannounced: UnledUnannounced, nip34.NoSay: UnledNoRole, nip34.Leadless: UnledLeadless, nip34.Ambiguous: UnledAmbiguous,
-		nip34.Circular: UnledCircular,
-	}
-)
-
-func (s *RepoStatus) setAuthority(a *nip34.Authority) {
-	s.Unled = unled[a.Walk]
-	for _, p := range a.People {
-		s.Maintainers = append(s.Maintainers, Maintainer{p.Key, roles[p.Say], p.ListedBy, p.Lists})
-	}
 }
 
 // RepoRelay is the state of a repository at one relay.

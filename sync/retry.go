@@ -105,8 +105,8 @@ func (w *writer) due() <-chan time.Time {
 // arm schedules a retry at a time, unless an earlier retry is scheduled.
 func (w *writer) arm(at time.Time) {
 	now := time.Now()
-	if at.IsZero() || at.Before(w.next) {
-		at = w.next
+	if at.IsZero() || at.Before(w.pause.Until) {
+		at = w.pause.Until
 	}
 	wait := max(turnEvery, at.Sub(now))
 	if w.timer == nil || now.Add(wait).Before(w.turnAt) {
@@ -117,8 +117,8 @@ func (w *writer) arm(at time.Time) {
 // worked records a successful save. If saving failed before, all failed events are retried.
 func (w *writer) worked() {
 	w.works++
-	if w.wait > 0 {
-		w.wait, w.next = 0, time.Time{}
+	if w.pause.Times > 0 {
+		w.pause = backoff.Streak{}
 		w.retrySoon()
 		w.health.works()
 	}
@@ -127,13 +127,6 @@ func (w *writer) worked() {
 func (w *writer) retrySoon() {
 	w.workedAt = time.Now()
 	w.arm(w.workedAt)
-}
-
-// stuck records that a retry saved nothing. The next retry waits longer.
-func (w *writer) stuck(now time.Time) {
-	w.wait = min(max(2*w.wait, retryFirst), retryMost)
-	w.next = now.Add(w.wait)
-	w.health.stuck(now)
 }
 
 // askAgain requests events by id, unless they are stored.

@@ -121,21 +121,6 @@ func (p *safePolicy) heldForUser(id graspsync.EventID) (byUser, held bool) {
 	return p.holder.HeldForUser(id)
 }
 
-// heldAnnouncement returns the held announcement of a repository, or nil.
-func (p *safePolicy) heldAnnouncement(ctx context.Context, ref graspsync.RepoRef) *nip34.Announcement {
-	if p.holder == nil {
-		return nil
-	}
-	var err error
-	defer p.telemetry.recovered(&err, "policy") // a panicking Policy cannot tell
-	for a, failed := range p.holder.HeldAnnouncements(ctx) {
-		if failed == nil && a.Ref == ref {
-			return a
-		}
-	}
-	return nil
-}
-
 // authority returns the members of a repository, or nil if the Policy cannot tell.
 func (p *safePolicy) authority(ref graspsync.RepoRef) *nip34.Authority {
 	var err error

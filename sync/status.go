@@ -1,12 +1,10 @@
 package sync
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
-	"github.com/graspsync/graspsync/internal/seconds"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
@@ -87,18 +85,11 @@ type RelayStatus struct {
 
 	// Items are repositories and root events. With [Config].HostedStatesOnly the states of each
 	// repository are another item.
-	Wanted    int `json:"wanted"`
-	InFlight  int `json:"in_flight"`
-	Confirmed int `json:"confirmed"`
-	// Batches is the number of running batches of items, Queries the number of their unfinished
-	// filters. Requests is the number of open requests for pages and ids, Reconciling the number of
-	// filters in a reconciliation.
-	Batches     int `json:"batches"`
-	Queries     int `json:"queries"`
-	Requests    int `json:"requests"`
-	Reconciling int `json:"reconciling"`
-	Parked      int `json:"parked"`      // failed batches that wait for a retry
-	GapBatches  int `json:"gap_batches"` // batches of this pass that ended with gaps
+	Wanted     int `json:"wanted"`
+	InFlight   int `json:"in_flight"`
+	Confirmed  int `json:"confirmed"`
+	Parked     int `json:"parked"`      // failed batches that wait for a retry
+	GapBatches int `json:"gap_batches"` // batches of this pass that ended with gaps
 
 	// Descendants is the number of followed replies: events that refer to a root event, directly or
 	// through other replies. DescendantsLive of them are followed live, the others are polled.
@@ -131,10 +122,10 @@ type RelayStatus struct {
 	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). Catch-up compares only
 	// recent events. At most 2,048 events are counted, and only events stored for at least ten
 	// minutes.
-	Lacks      int           `json:"lacks"`
-	ComparedAt time.Time     `json:"compared_at,omitzero"`
-	Strikes    uint64        `json:"strikes"` // proofs of hostility
-	SyncTime   time.Duration `json:"-"`       // sync_seconds: from connected to synced, 0 before
+	Lacks       int       `json:"lacks"`
+	ComparedAt  time.Time `json:"compared_at,omitzero"`
+	Strikes     uint64    `json:"strikes"`      // proofs of hostility
+	SyncSeconds float64   `json:"sync_seconds"` // from connected to synced, 0 before
 
 	Attempts       uint64 `json:"attempts"`
 	Connects       uint64 `json:"connects"` // successful attempts
@@ -142,11 +133,11 @@ type RelayStatus struct {
 	Disconnects    uint64 `json:"disconnects"`
 	Reconnects     uint64 `json:"reconnects"`
 	Failures       int    `json:"failures"` // consecutive failures
-	// Uptime and Downtime are the connected and the disconnected time since the first attempt.
-	// UptimeShare is the connected share, from 0 to 1.
-	Uptime      time.Duration `json:"-"` // uptime_seconds
-	Downtime    time.Duration `json:"-"` // downtime_seconds
-	UptimeShare float64       `json:"uptime_share"`
+	// UptimeSeconds and DowntimeSeconds are the connected and the disconnected time since the first
+	// attempt. UptimeShare is the connected share, from 0 to 1.
+	UptimeSeconds   float64 `json:"uptime_seconds"`
+	DowntimeSeconds float64 `json:"downtime_seconds"`
+	UptimeShare     float64 `json:"uptime_share"`
 
 	LastError        string    `json:"last_error"`
 	LastAttempt      time.Time `json:"last_attempt,omitzero"`
@@ -157,35 +148,6 @@ type RelayStatus struct {
 	phase    plan.Phase
 	health   health.State
 	labelled bool // it has metrics of its own
-}
-
-// plainRelayStatus is a RelayStatus without methods, for encoding.
-type plainRelayStatus RelayStatus
-
-// relayStatusText is the JSON form of a RelayStatus.
-type relayStatusText struct {
-	plainRelayStatus
-	SyncTime seconds.Seconds `json:"sync_seconds"`
-	Uptime   seconds.Seconds `json:"uptime_seconds"`
-	Downtime seconds.Seconds `json:"downtime_seconds"`
-}
-
-// MarshalJSON encodes durations in seconds.
-func (r RelayStatus) MarshalJSON() ([]byte, error) {
-	return json.Marshal(relayStatusText{
-		plainRelayStatus(r), seconds.Seconds(r.SyncTime), seconds.Seconds(r.Uptime), seconds.Seconds(r.Downtime),
-	})
-}
-
-// UnmarshalJSON decodes the result of MarshalJSON.
-func (r *RelayStatus) UnmarshalJSON(text []byte) error {
-	var t relayStatusText
-	if err := json.Unmarshal(text, &t); err != nil {
-		return err
-	}
-	*r = RelayStatus(t.plainRelayStatus)
-	r.SyncTime, r.Uptime, r.Downtime = time.Duration(t.SyncTime), time.Duration(t.Uptime), time.Duration(t.Downtime)
-	return nil
 }
 
 // Connected reports whether the relay is connected. It depends on Phase, because Health also covers

@@ -86,7 +86,7 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed && r.Following != ""
 		if st := o.stats[p.Relay]; st != nil {
-			r.SyncTime = st.noteSynced(now, r.Synced)
+			r.SyncSeconds = st.noteSynced(now, r.Synced).Seconds()
 			if r.Synced {
 				o.m.logPeerLacks(p.Relay, st, now)
 			}
@@ -137,8 +137,8 @@ func (o *statusBuilder) relayStatus(p plan.RelayStatus) RelayStatus {
 		Attempts: h.Attempts, Connects: h.Connections, FailedAttempts: h.FailedAttempts,
 		Disconnects: h.Disconnects, Reconnects: h.Reconnects,
 		Failures: h.Failures, LastAttempt: h.LastAttempt, NextPass: p.DailyAt,
-		Batches: p.Batches, Parked: p.Parked, GapBatches: p.Gaps,
-		Uptime: h.Uptime, Downtime: h.Downtime, UptimeShare: h.UptimeShare(),
+		Parked: p.Parked, GapBatches: p.Gaps,
+		UptimeSeconds: h.Uptime.Seconds(), DowntimeSeconds: h.Downtime.Seconds(), UptimeShare: h.UptimeShare(),
 		Following: following(p),
 	}
 	if p.Phase == plan.Disconnected {

@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 type storeHealth struct {
 	mu sync.Mutex
 	// guarded by mu
-	missed  map[graspsync.RelayURL]time.Time // the earliest event of each relay that was dropped unsaved
+	lost    map[graspsync.RelayURL]time.Time // the earliest event of each relay that was dropped unsaved
+	missed  map[graspsync.RelayURL]time.Time // the same, of relays to ask since saving works again
 	nothing bool                             // nothing can be saved
 	stuckAt time.Time                        // the last time when nothing could be saved
-	again   bool                             // saving works again, and takeMissed has not reported it
+	again   bool                             // saving works again, and recovered has not reported it
 }
 
 // works records that events can be saved again.
@@ -37,8 +39,12 @@ func (s *storeHealth) stuck(now time.Time) {
 func (s *storeHealth) letGo(relay graspsync.RelayURL, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at, known := s.missed[relay]; !known || since.Before(at) {
-		lazy.Put(&s.missed, relay, since)
+	keepEarliest(&s.lost, relay, since)
+}
+
+func keepEarliest(times *map[graspsync.RelayURL]time.Time, relay graspsync.RelayURL, t time.Time) {
+	if at, known := (*times)[relay]; !known || t.Before(at) {
+		lazy.Put(times, relay, t)
 	}
 }
 
@@ -55,14 +61,28 @@ func (s *storeHealth) stuckSince(t time.Time) bool {
 	return !s.stuckAt.Before(t)
 }
 
-// takeMissed reports whether saving works again after a failure, or works now if late is set.
-// missed has the time of the earliest dropped event of each relay.
-func (s *storeHealth) takeMissed(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
+// recovered reports whether saving works again after a failure, or works now if late is set. missed
+// are the relays to ask for their dropped events, with the time of the earliest.
+func (s *storeHealth) recovered(late bool) (missed map[graspsync.RelayURL]time.Time, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.nothing || !s.again && !late {
+	if s.nothing {
 		return nil, false
 	}
-	missed, s.missed, s.again = s.missed, nil, false
-	return missed, true
+	if again = s.again || late; again {
+		for u, since := range s.lost {
+			keepEarliest(&s.missed, u, since)
+		}
+		s.lost, s.again = nil, false
+	}
+	return maps.Clone(s.missed), again
+}
+
+// refetched records that the dropped events of a relay since a time are requested.
+func (s *storeHealth) refetched(relay graspsync.RelayURL, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.missed[relay].Equal(since) {
+		delete(s.missed, relay)
+	}
 }

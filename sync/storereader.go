@@ -107,7 +107,7 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 }
 
 // lookUp returns the repositories of the events that belong to at least one. It omits events of the
-// last ten minutes, because their time of arrival is unknown after a restart.
+// last ten minutes, because relays may still receive them.
 func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
 	defer r.counters.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {

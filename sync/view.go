@@ -171,19 +171,3 @@ func (v storeView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 	}
 	return found, nil
 }
-
-// Mentioned implements [View].
-func (v storeView) Mentioned(ctx context.Context, id graspsync.EventID) (bool, error) {
-	for _, name := range []string{"e", "E", "q"} {
-		filter := nostr.Filter{Tags: nostr.TagMap{name: {id.String()}}}
-		for ev, err := range v.store.Events(ctx, filter) {
-			if err != nil {
-				return false, fmt.Errorf("looking for mentions of %s: %w", id, err)
-			}
-			if ev.Kind != graspsync.KindDeletion {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}

@@ -26,13 +26,8 @@ func newView(store Store) storeView {
 func TestViewEvent(t *testing.T) {
 	store := &twinStore{}
 	x := newView(store)
-	for i, name := range []string{"e", "E", "q", "p"} {
-		store.save(testEvent(i, 1, 1, 1, nostr.Tag{name, testID(100 + i).String()}))
-	}
-	for i := range 5 {
-		mentioned, err := x.Mentioned(t.Context(), testID(100+i))
-		require.NoError(t, err)
-		assert.Equal(t, i < 3, mentioned, i)
+	for i := range 4 {
+		store.save(testEvent(i, 1, 1, 1))
 	}
 	ev, err := x.Event(t.Context(), testID(2))
 	require.NoError(t, err)
@@ -44,11 +39,6 @@ func TestViewEvent(t *testing.T) {
 	store.fail = errors.New("disk gone")
 	_, err = x.Event(t.Context(), testID(9))
 	require.ErrorIs(t, err, store.fail)
-	_, err = x.Mentioned(t.Context(), testID(9))
-	require.ErrorIs(t, err, store.fail)
-	mentioned, err := x.Mentioned(t.Context(), testID(100))
-	require.NoError(t, err, "the first hit is enough")
-	assert.True(t, mentioned)
 }
 
 // Near returns the events that tag ids and addresses, and the events at the addresses.
@@ -187,7 +177,6 @@ func TestEachFaultOfTheStoreReachesThePolicy(t *testing.T) {
 		"Event":     {testID(10), testID(99)},
 		"Events":    {[]graspsync.EventID{testID(10), testID(21), testID(99)}, many},
 		"Addressed": {[]graspsync.Address{coordinates(1)}, []graspsync.Address{coordinates(2)}},
-		"Mentioned": {testID(10), testID(99)},
 		"Wrote":     {testKey(2), testKey(4), testKey(9)},
 	}
 	view := reflect.TypeFor[View]()

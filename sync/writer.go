@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/backoff"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
@@ -24,13 +25,12 @@ type writer struct {
 	// too.
 	maintainers *limit.Table[string, map[graspsync.PubKey]bool]
 
-	works    uint64        // number of successful saves
-	workedAt time.Time     // the last success after complete failure, or of an event that had failed
-	wait     time.Duration // current pause while nothing can be saved, else 0
-	next     time.Time     // end of that pause
-	askAt    time.Time     // the next request of ids
-	timer    *time.Timer   // of the next retry, nil if none is due
-	turnAt   time.Time     // when timer fires
+	works    uint64         // number of successful saves
+	workedAt time.Time      // the last success after complete failure, or of an event that had failed
+	pause    backoff.Streak // while nothing can be saved
+	askAt    time.Time      // the next request of ids
+	timer    *time.Timer    // of the next retry, nil if none is due
+	turnAt   time.Time      // when timer fires
 
 	failures uint64    // of the Store or the Policy
 	unsaid   int       // failures since the last line in the log
@@ -117,8 +117,8 @@ func (w *writer) fulfilled() (keys []pending.Key, all bool) {
 func (w *writer) judgeAgain(ctx context.Context) {
 	now := time.Now()
 	w.timer = nil
-	if now.Before(w.next) {
-		w.arm(w.next)
+	if w.pause.Waits(now) {
+		w.arm(w.pause.Until)
 		return
 	}
 	next := now.Add(askEvery)
@@ -139,10 +139,11 @@ func (w *writer) judgeAgain(ctx context.Context) {
 	works, failures := w.works, w.failures
 	w.process(ctx, jobs)
 	if w.failures != failures && w.works == works {
-		w.stuck(now)
+		w.pause.Again(now, retryFirst, retryMost)
+		w.health.stuck(now)
 	}
 	any := true
-	if w.wait == 0 && !now.Before(w.askAt) {
+	if w.pause.Times == 0 && !now.Before(w.askAt) {
 		var ask map[graspsync.RelayURL][]graspsync.EventID
 		var gone int
 		ask, gone, any = index.Overdue(askMost)
@@ -434,7 +435,6 @@ func (w *writer) outcome(ctx context.Context, j *job, o graspsync.Outcome) (woke
 	switch o.Result {
 	case graspsync.Stored, graspsync.Duplicate:
 		w.known.Add(j.key.id)
-		w.arrivals.add(j.key.id, time.Now())
 		w.rejected.Forget(j.key.id)
 		w.telemetry.states.stored(ev)
 		w.self.stored(ev)

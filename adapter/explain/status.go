@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/graspsync/graspsync"
@@ -83,27 +82,13 @@ func Trouble(r relaysync.RelayStatus) string {
 	return ""
 }
 
-var unled = map[relaysync.UnledReason]string{
-	relaysync.UnledUnannounced: "a lead has no announcement here",
-	relaysync.UnledNoRole:      "the owner has no role and names no lead",
-	relaysync.UnledLeadless:    "the lead names no lead",
-	relaysync.UnledAmbiguous:   "two leads are named",
-	relaysync.UnledCircular:    "the leads name each other",
-}
-
-var invited = map[relaysync.MaintainerRole]string{
-	relaysync.RoleUnannounced: "invited, has no announcement here",
-	relaysync.RoleUnanswered:  "invited, lists none of them",
-	relaysync.RoleResigned:    "invited, has no role of their own",
-}
-
 // Maintainers returns the maintainers of a repository and why they are, or why it has none, a line for each.
 func Maintainers(r relaysync.RepoStatus) (lines []string) {
-	if r.Unled != "" {
-		lines = append(lines, "nobody: "+unled[r.Unled])
+	if r.Unled != 0 {
+		lines = append(lines, "nobody: "+r.Unled.String())
 	}
 	for _, m := range r.Maintainers {
-		line := m.Key.String() + ": " + cmp.Or(invited[m.Role], string(m.Role))
+		line := m.Key.String() + ": " + m.Say.String()
 		if m.ListedBy != (graspsync.PubKey{}) {
 			line += ", listed by " + m.ListedBy.String()
 		}

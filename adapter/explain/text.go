@@ -86,9 +86,6 @@ func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 	if s.DeletedBy != (graspsync.EventID{}) {
 		t.add("The deletion is %s.", s.DeletedBy)
 	}
-	if s.NamedBy != (graspsync.EventID{}) {
-		t.add("Deletion %s names it. Whether its author signed that deletion is unknown.", s.NamedBy)
-	}
 	switch {
 	case !s.Again || s.Is != relaysync.IsRejected:
 	case strings.HasPrefix(s.Reason, "blocked: announcement"):
@@ -184,9 +181,6 @@ func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
 		t.add("Whether %s is hosted here is unknown because the store was not read yet%s.", repo, failed(st))
 	case relaysync.RepoLeft:
 		t.add("%s is not hosted here: %s.", repo, s.Reason)
-		if s.Kept {
-			t.add("Its announcement is kept because an announcement of a hosted repository with the same identifier lists its author as a maintainer.")
-		}
 	case relaysync.RepoBlocked:
 		t.add("%s is not hosted here because the operator has blocked it or its owner.", repo)
 	case relaysync.RepoDeleted:
@@ -210,21 +204,8 @@ func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
 	} else if s.Is == relaysync.RepoUnknown {
 		t.incomplete(st)
 	}
-	t.leftOut(s.LeftOut)
 	if s.Waiting > 0 {
 		t.add("%s for its announcement.", plural(s.Waiting, "event waits", "events wait"))
-	}
-	for _, r := range s.Refused[:min(len(s.Refused), named)] {
-		if s.Announcement == nil || r.ID != s.Announcement.ID {
-			why := ": " + reason(r)
-			if r.Is == relaysync.IsRemoved {
-				why = ""
-			}
-			t.add("Not stored: kind %d %s, %s at %s%s.", r.Event.Kind, r.ID, r.Is, t.at(r.At), why)
-		}
-	}
-	if more := len(s.Refused) - named; more > 0 {
-		t.add("%d more of its announcements and states were not stored.", more)
 	}
 }
 
@@ -254,37 +235,8 @@ func (t *text) repoStatus(r *relaysync.RepoStatus) {
 var omitted = map[relaysync.OmitReason]string{
 	relaysync.OmitUnresolvable: "public DNS has no such name",
 	relaysync.OmitPlaintext:    "it is not encrypted (ws://), and plaintext is not allowed",
-	relaysync.OmitUnusable:     "not usable",
-	relaysync.OmitUnnamed:      "not named here",
 	relaysync.OmitNoRoom:       "there is no room for more",
-	relaysync.OmitTooLarge:     "larger than a message that the relay accepts",
-	relaysync.OmitRefused:      "the relay refused the subscription",
-	relaysync.OmitFailing:      "requests with this value fail at the relay",
 	relaysync.OmitWindow:       "it is followed within seconds",
-}
-
-func (t *text) leftOut(all []relaysync.Excluded) {
-	for _, l := range all {
-		what := l.What
-		if l.Count > 0 {
-			what = fmt.Sprintf("%d more", l.Count)
-		}
-		why := omitted[l.Reason]
-		switch l.Reason { //nolint:exhaustive // the others are in the map
-		case relaysync.OmitBeyond:
-			why = fmt.Sprintf("only the first %d of an announcement count", l.Limit)
-		case relaysync.OmitUndialed:
-			t.add("It waits for its turn to be dialed since %s.", t.at(l.At))
-			continue
-		}
-		if l.Detail != "" {
-			why = l.Detail
-		}
-		if !l.At.IsZero() {
-			why += ", repeated at " + t.at(l.At)
-		}
-		t.add("Left out: %s: %s.", what, why)
-	}
 }
 
 // relay explains a relay.
@@ -296,7 +248,6 @@ func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
 	case relaysync.RelayFollowed:
 		t.add("%s is followed%s.", s.URL, whyFollowed(s.Status))
 		t.relayStatus(s.Status)
-		t.leftOut(s.LeftOut)
 		return
 	case relaysync.RelayBlocked:
 		t.add("%s is not followed because the operator has blocked it.", s.URL)

@@ -81,13 +81,3 @@ func TestGitData(t *testing.T) {
 	require.Empty(t, told(func(x *text) { x.held(purgatory.EventState{Is: purgatory.IsUnknown}) }))
 	require.Contains(t, told(func(x *text) { x.held(purgatory.EventState{Is: "refused", Class: "state"}) }), "The state was refused by the relay")
 }
-
-// Each reason for which something is left out has words.
-func TestLeftOut(t *testing.T) {
-	for _, r := range []relaysync.OmitReason{
-		relaysync.OmitUnresolvable, relaysync.OmitPlaintext, relaysync.OmitBeyond, relaysync.OmitUnusable, relaysync.OmitUnnamed,
-		relaysync.OmitNoRoom, relaysync.OmitTooLarge, relaysync.OmitRefused, relaysync.OmitFailing, relaysync.OmitUndialed, relaysync.OmitWindow,
-	} {
-		require.NotContains(t, told(func(x *text) { x.leftOut([]relaysync.Excluded{{What: "it", Reason: r, Limit: 16}}) }), ": .", r)
-	}
-}

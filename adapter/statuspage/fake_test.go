@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -47,7 +48,7 @@ func (s *server) RepoSummaries(_ context.Context, refs ...graspsync.RepoRef) (ou
 func (s *server) RepoStatus(_ context.Context, ref graspsync.RepoRef) (relaysync.RepoStatus, error) {
 	s.repoStatuses.Add(1)
 	r, err := s.of(ref)
-	r.Ours, r.Maintainers = 120, []relaysync.Maintainer{{Role: relaysync.RoleRoot}, {Role: relaysync.RoleMember, ListedBy: graspsync.PubKey{1}}}
+	r.Ours, r.Maintainers = 120, []nip34.Person{{Say: nip34.Root}, {Say: nip34.Member, ListedBy: graspsync.PubKey{1}}}
 	return r, err
 }
 

@@ -130,7 +130,7 @@ type strangers struct {
 }
 
 func (s strangers) RepoStatus(context.Context, graspsync.RepoRef) (relaysync.RepoStatus, error) {
-	return relaysync.RepoStatus{Ref: graspsync.RepoRef{Identifier: s.text}, Level: s.text, Maintainers: []relaysync.Maintainer{{Role: relaysync.MaintainerRole(s.text)}}, Relays: []relaysync.RepoRelay{
+	return relaysync.RepoStatus{Ref: graspsync.RepoRef{Identifier: s.text}, Level: s.text, Relays: []relaysync.RepoRelay{
 		{URL: s.status.Relays[0].URL, Phase: s.text},
 	}}, nil
 }

@@ -550,16 +550,15 @@ func (e *entry) heard() Heard {
 	return Heard{ID: e.id, Seen: time.Unix(e.seen, 0), Relay: e.relay.Value(), Kind: int(e.kind), CreatedAt: e.createdAt}
 }
 
-// Awaiting returns the number of events that depend on a key, and up to most of them, the last seen
-// first.
-func (r *RejectedIndex) Awaiting(k Key, most int) (out []Heard, n int) {
+// Awaiting returns the events that depend on a key, the last seen first, and their number.
+func (r *RejectedIndex) Awaiting(k Key) (out []Heard, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.waitingFor(k) {
 		out = append(out, e.heard())
 	}
 	slices.SortStableFunc(out, func(a, b Heard) int { return b.Seen.Compare(a.Seen) })
-	return out[:min(len(out), most)], len(out)
+	return out, len(out)
 }
 
 // Look returns the data of an id, or false if it is unknown.

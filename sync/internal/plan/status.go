@@ -173,3 +173,11 @@ func (p *Plan) RootsInRotation() (n int) {
 	}
 	return n
 }
+
+// RelayStatus returns the status of one relay, and false if it is unknown.
+func (p *Plan) RelayStatus(u graspsync.RelayURL) (RelayStatus, bool) {
+	if r := p.relays.byURL[u]; r != nil {
+		return p.status(r), true
+	}
+	return RelayStatus{}, false
+}

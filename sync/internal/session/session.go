@@ -414,15 +414,3 @@ func (s *Session) Excuse(d time.Duration) { s.requests.excuse(d) }
 func (s *Session) Open() (live, historic, waiting int) {
 	return s.requests.subs.live(), s.requests.historic, len(s.requests.waiting)
 }
-
-// Progress is the number of running tasks of a connection.
-type Progress struct {
-	Queries     int // unfinished filters of history
-	Requests    int // open requests for pages and ids
-	Reconciling int // queries that reconcile
-}
-
-// Progress returns the running tasks.
-func (s *Session) Progress() Progress {
-	return Progress{Queries: len(s.history.queries), Requests: s.requests.historic, Reconciling: s.history.reconciling.active}
-}
