@@ -164,7 +164,6 @@ func TestExplainRepo(t *testing.T) {
 		x = explain("repo")
 		require.Equal(t, relaysync.RepoLeft, x.Is)
 		require.Contains(t, x.Reason, "does not list this service")
-		require.False(t, x.Kept)
 	})
 }
 

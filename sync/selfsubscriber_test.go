@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"maps"
 	"sync/atomic"
 	"testing"
 
@@ -59,42 +58,4 @@ func TestStoredDoesNotWaitForEverything(t *testing.T) {
 		b = f.take()
 	}
 	require.Len(t, all, roots+min(200, int(stored.Load())))
-
-	visited, in := 0, make(chan int, 1)
-	each(x, maps.All(all), func(graspsync.EventID, bool) {
-		if visited++; visited > 1 {
-			return
-		}
-		go func() {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			in <- visited
-		}()
-		for x.mu.TryRLock() { // until it waits for us
-			x.mu.RUnlock()
-		}
-	})
-	require.Equal(t, allStep, <-in, "the lock is held for a few entries at a time")
-}
-
-// If there were more authors than room, only the deletions of the authors read first were ever
-// requested.
-func TestAuthorsOfAScanAreASample(t *testing.T) {
-	const most, scans = 100, 200
-	found := make(map[graspsync.PubKey]int)
-	for range scans {
-		w := authorSample{most: most}
-		for i := range 4 * most {
-			key := testKey(1 + i)
-			w.add(eventtest.Of(&nostr.Event{PubKey: key.String()}))
-		}
-		sample := w.sorted()
-		require.Len(t, sample, most)
-		for _, a := range sample {
-			found[a]++
-		}
-	}
-	for i := 3 * most; i < 4*most; i++ { // the authors read last
-		require.NotZero(t, found[testKey(1+i)])
-	}
 }
