@@ -59,7 +59,7 @@ type RepoRelay struct {
 	// that a live subscription should have delivered.
 	Missed int `json:"missed"`
 	// Lacks is the number of stored events that the relay lacked at ComparedAt, the end of its last
-	// reconciliation. Events stored for less than ten minutes do not count. Coverage is the share
+	// reconciliation. Events of the last ten minutes do not count. Coverage is the share
 	// of stored events that the relay has, from 0 to 1. All three are zero for a relay without
 	// NIP-77.
 	Lacks      int       `json:"lacks"`

@@ -120,8 +120,7 @@ type RelayStatus struct {
 	Lasting  uint64 `json:"lasting_gaps"` // those of Gaps that only the daily pass found
 	// Lacks is the number of stored events of its repositories that the relay lacked in the last
 	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). Catch-up compares only
-	// recent events. At most 2,048 events are counted, and only events stored for at least ten
-	// minutes.
+	// recent events. At most 2,048 events are counted, and only events that are ten minutes old.
 	Lacks       int       `json:"lacks"`
 	ComparedAt  time.Time `json:"compared_at,omitzero"`
 	Strikes     uint64    `json:"strikes"`      // proofs of hostility

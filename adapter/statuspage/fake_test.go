@@ -103,8 +103,8 @@ func large(relays, repos int) *server {
 		k := (i * 7) % 6
 		r := relaysync.RelayStatus{
 			URL: u, Phase: phases[k], Health: healths[k], Bootstrap: i == 0, Repos: 3 + i%50, Wanted: 120 + i, Confirmed: 120 + i - (i*13)%60,
-			InFlight: 4, Batches: 1, LiveSubscriptions: 3, LiveFilters: 12, Following: "live", Method: "NIP-77", Software: "strfry 1.0.4",
-			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97, Uptime: 31 * time.Hour, Downtime: time.Hour,
+			InFlight: 4, LiveSubscriptions: 3, LiveFilters: 12, Following: "live", Method: "NIP-77", Software: "strfry 1.0.4",
+			Events: uint64(1000 * i), Stored: uint64(90 * i), Bytes: uint64(400_000 * i), Gaps: uint64(i % 3), UptimeShare: 0.97, UptimeSeconds: 111_600, DowntimeSeconds: 3600,
 			Attempts: 4, Connects: 3, FailedAttempts: 1, ComparedAt: now.Add(-3 * time.Hour), Lacks: 4, NextPass: now.Add(20 * time.Hour),
 		}
 		if k == 4 {
