@@ -65,8 +65,7 @@ type persistence struct {
 	// owned by Run and its loop
 	busy    bool // an export is running
 	pending unsavedProgress
-	facts   map[graspsync.RelayURL]relaylimits.Facts // of relays that are not listed yet
-	aside   map[graspsync.RelayURL][]relaylimits.Aside
+	learned map[graspsync.RelayURL]relaylimits.Learned // of relays that are not listed yet
 	kept    []memory.Kept
 }
 
@@ -141,7 +140,7 @@ func (r *persistence) recall(running context.Context) (based bool) {
 			r.cfg.Logger.Error("restoring the state of the transport failed", keyErr, err)
 		}
 	}
-	r.salt, r.facts, r.aside, r.kept = loaded.Salt, loaded.Facts, loaded.SetAside, loaded.Kept
+	r.salt, r.learned, r.kept = loaded.Salt, loaded.Learned, loaded.Kept
 	return based
 }
 
@@ -181,12 +180,8 @@ func (r *persistence) rebase(ctx context.Context) {
 
 // stats returns the facts that an earlier process learned about a relay.
 func (r *persistence) stats(u graspsync.RelayURL) *relayStats {
-	s := &relayStats{observed: relaylimits.Observed{Facts: r.facts[u]}, host: limit.Stranger{ID: u.HostPort().Host}}
-	for _, v := range r.aside[u] {
-		s.observed.SetAside(relaylimits.Value{Tag: v.Tag, Value: v.Value}, v.Until)
-	}
-	delete(r.facts, u)
-	delete(r.aside, u)
+	s := &relayStats{observed: relaylimits.Restored(r.learned[u]), host: limit.Stranger{ID: u.HostPort().Host}}
+	delete(r.learned, u)
 	return s
 }
 
@@ -229,11 +224,10 @@ func (r *persistence) relay(u graspsync.RelayURL, s *relayStats) {
 	}
 	r.health(u)
 	if s != nil {
-		if f, _ := s.learned(time.Now()); f != (relaylimits.Facts{}) {
-			r.memory.Facts(u, f)
-		}
-		if aside := s.allAside(); len(aside) > 0 {
-			r.memory.SetAside(u, aside)
+		var l relaylimits.Learned
+		s.learn(func(o *relaylimits.Observed) { l = o.Learned() })
+		if !l.Empty(time.Now()) {
+			r.memory.Learned(u, l)
 		}
 	}
 }

@@ -89,11 +89,11 @@ func (s *relayStats) noteSynced(now time.Time, synced bool) time.Duration {
 	return s.syncedAt.Sub(s.connectedAt)
 }
 
-// learn changes what is known of the limits of the relay.
-func (s *relayStats) learn(change func(*relaylimits.Observed)) {
+// learn calls f with the limits that are known of the relay.
+func (s *relayStats) learn(f func(*relaylimits.Observed)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.observed)
+	f(&s.observed)
 }
 
 func (s *relayStats) learned(now time.Time) (facts relaylimits.Facts, aside []relaylimits.Value) {
@@ -120,12 +120,6 @@ func (s *relayStats) suspects(now time.Time) map[relaylimits.Form]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observed.Suspects(now)
-}
-
-func (s *relayStats) allAside() []relaylimits.Aside {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.observed.AllAside()
 }
 
 func (s *relayStats) fill(r *RelayStatus) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -20,10 +19,9 @@ import (
 type Kept = plan.Kept
 
 const (
-	maxHost     = 255         // maximum length of a host name in bytes
-	maxSetAside = 1_000       // maximum values per relay
-	maxRecord   = 8 << 10     // maximum size of a health record or of facts in bytes
-	clockSlack  = time.Minute // tolerated step back of the clock
+	maxHost    = 255         // maximum length of a host name in bytes
+	maxRecord  = 8 << 10     // maximum size of a health record in bytes
+	clockSlack = time.Minute // tolerated step back of the clock
 
 	codecVersion = 1
 	keptHead     = 1 + 8 + 8
@@ -170,27 +168,10 @@ func decodeHealth(b []byte) (r health.Record, err error) {
 	return r, err
 }
 
-func decodeFacts(b []byte, now time.Time) (f relaylimits.Facts, err error) {
-	if len(b) > maxRecord {
-		return f, errLength
+func decodeLearned(b []byte, now time.Time) (l relaylimits.Learned, err error) {
+	if err = json.Unmarshal(b, &l); err == nil && len(l.SetAside) > relaylimits.MaxAside {
+		err = errLength
 	}
-	err = json.Unmarshal(b, &f)
-	f.Clamp(now)
-	return f, err
-}
-
-func decodeSetAside(b []byte, now time.Time) (out []relaylimits.Aside, err error) {
-	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, err
-	}
-	if len(out) > maxSetAside {
-		return nil, errLength
-	}
-	out = slices.DeleteFunc(out, func(v relaylimits.Aside) bool { return !v.Until.After(now) })
-	for i := range out {
-		if most := now.Add(relaylimits.Longest).Round(0).UTC(); out[i].Until.After(most) {
-			out[i].Until = most
-		}
-	}
-	return out, nil
+	l.Clamp(now)
+	return l, err
 }

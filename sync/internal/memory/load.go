@@ -15,12 +15,11 @@ import (
 
 // Loaded is the stored state.
 type Loaded struct {
-	Health   map[graspsync.RelayURL]health.Record
-	Hosts    map[string]health.Record
-	Facts    map[graspsync.RelayURL]relaylimits.Facts
-	SetAside map[graspsync.RelayURL][]relaylimits.Aside
-	Kept     []Kept
-	Chunks   map[string][][]byte // by name
+	Health  map[graspsync.RelayURL]health.Record
+	Hosts   map[string]health.Record
+	Learned map[graspsync.RelayURL]relaylimits.Learned
+	Kept    []Kept
+	Chunks  map[string][][]byte // by name
 	// Salt is part of the hashes in Kept. Load creates it if none is stored.
 	Salt []byte
 }
@@ -32,11 +31,10 @@ func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	l := loading{
 		m: m, now: time.Now(), marks: make(map[graspsync.RelayURL]mark), ids: make(map[graspsync.RelayURL]uint64),
 		out: Loaded{
-			Health:   make(map[graspsync.RelayURL]health.Record),
-			Hosts:    make(map[string]health.Record),
-			Facts:    make(map[graspsync.RelayURL]relaylimits.Facts),
-			SetAside: make(map[graspsync.RelayURL][]relaylimits.Aside),
-			Chunks:   make(map[string][][]byte),
+			Health:  make(map[graspsync.RelayURL]health.Record),
+			Hosts:   make(map[string]health.Record),
+			Learned: make(map[graspsync.RelayURL]relaylimits.Learned),
+			Chunks:  make(map[string][][]byte),
 		},
 	}
 	var err error
@@ -86,7 +84,7 @@ func (l *loading) one(key string, value []byte) (keep bool, err error) {
 		return true, nil
 	}
 	for p, take := range map[string]func(graspsync.RelayURL, []byte) (bool, error){
-		healthPrefix: l.health, factsPrefix: l.facts, setAsidePrefix: l.setAside, keptPrefix: l.kept,
+		healthPrefix: l.health, learnedPrefix: l.learned, keptPrefix: l.kept,
 	} {
 		if name, ok := strings.CutPrefix(key, p); ok {
 			u, err := parseURL(name)
@@ -129,21 +127,12 @@ func (l *loading) record(value []byte) (r health.Record, keep bool, err error) {
 	return r, err == nil && l.now.Sub(r.LastAttempt) <= l.m.cfg.Keep, err
 }
 
-func (l *loading) facts(u graspsync.RelayURL, value []byte) (bool, error) {
-	f, err := decodeFacts(value, l.now)
-	if err != nil || len(f.Known(l.now)) == 0 {
+func (l *loading) learned(u graspsync.RelayURL, value []byte) (bool, error) {
+	learned, err := decodeLearned(value, l.now)
+	if err != nil || learned.Empty(l.now) {
 		return false, err
 	}
-	l.out.Facts[u] = f
-	return true, nil
-}
-
-func (l *loading) setAside(u graspsync.RelayURL, value []byte) (bool, error) {
-	values, err := decodeSetAside(value, l.now)
-	if err != nil || len(values) == 0 {
-		return false, err
-	}
-	l.out.SetAside[u] = values
+	l.out.Learned[u] = learned
 	return true, nil
 }
 

@@ -18,15 +18,14 @@ import (
 
 // Keys of the store. Keys of chunks end with a number of four digits.
 const (
-	prefix         = "sync/"
-	healthPrefix   = prefix + "health/"
-	hostPrefix     = prefix + "host/"
-	factsPrefix    = prefix + "learned/"
-	setAsidePrefix = prefix + "set_aside/"
-	keptPrefix     = prefix + "kept/"
-	chunksPrefix   = prefix + "chunks/"
-	marksKey       = prefix + "marks"
-	saltKey        = prefix + "salt"
+	prefix        = "sync/"
+	healthPrefix  = prefix + "health/"
+	hostPrefix    = prefix + "host/"
+	learnedPrefix = prefix + "learned/"
+	keptPrefix    = prefix + "kept/"
+	chunksPrefix  = prefix + "chunks/"
+	marksKey      = prefix + "marks"
+	saltKey       = prefix + "salt"
 )
 
 // SaltSize is the length of the salt in bytes.
@@ -160,20 +159,9 @@ func (m *Memory) SaveHealth(ctx context.Context, records ...Record) error {
 	return m.buffer.Save(ctx, changes...)
 }
 
-// Facts queues the facts of a relay.
-func (m *Memory) Facts(u graspsync.RelayURL, f relaylimits.Facts) {
-	m.put(factsPrefix+u.String(), func() ([]byte, bool) { return encode(f) })
-}
-
-// SetAside queues at most 1,000 values that a relay refuses.
-func (m *Memory) SetAside(u graspsync.RelayURL, values []relaylimits.Aside) {
-	values = values[:min(len(values), maxSetAside)]
-	m.put(setAsidePrefix+u.String(), func() ([]byte, bool) {
-		if len(values) == 0 {
-			return nil, false
-		}
-		return encode(values)
-	})
+// Learned queues the learned limits of a relay.
+func (m *Memory) Learned(u graspsync.RelayURL, l relaylimits.Learned) {
+	m.put(learnedPrefix+u.String(), func() ([]byte, bool) { return encode(l) })
 }
 
 // Kept queues the confirmed items of a relay. The events of these items must be durable.
@@ -216,8 +204,7 @@ func (m *Memory) Marks(all iter.Seq2[graspsync.RelayURL, time.Time]) {
 // Forget removes all values of a relay except its health, which is removed with its record.
 func (m *Memory) Forget(u graspsync.RelayURL) {
 	m.NothingKept(u)
-	m.remove(factsPrefix + u.String())
-	m.remove(setAsidePrefix + u.String())
+	m.remove(learnedPrefix + u.String())
 }
 
 const maxChunks = 10_000

@@ -137,8 +137,7 @@ func TestEverythingComesBack(t *testing.T) {
 		var facts relaylimits.Facts
 		facts.Learn(relaylimits.MaxFilters, 7, now.Add(time.Hour))
 		m.Health(of(u, record), OfHost("h.example", func(string) (health.Record, bool) { return record, true }))
-		m.Facts(u, facts)
-		m.SetAside(u, []relaylimits.Aside{{Tag: "e", Value: "poison", Until: now.Add(time.Hour)}, {Tag: "e", Value: "past", Until: now.Add(-1)}})
+		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Tag: "e", Value: "past", Until: now.Add(-1)}, {Tag: "e", Value: "poison", Until: now.Add(time.Hour)}}})
 		m.Kept(Kept{Relay: u, Mark: now, PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}})
 		m.Kept(Kept{Relay: v, Mark: now, Items: []uint64{2}})
 		m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now.Add(time.Minute)}))
@@ -148,20 +147,19 @@ func TestEverythingComesBack(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		n := store.count()
-		require.Equal(t, 11, n)
+		require.Equal(t, 10, n)
 		m.Chunks("rejected", [][]byte{[]byte("a"), []byte("c")})
-		m.Facts(u, facts)
+		m.Learned(u, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Tag: "e", Value: "past", Until: now.Add(-1)}, {Tag: "e", Value: "poison", Until: now.Add(time.Hour)}}})
 		require.NoError(t, m.Flush(t.Context()))
 		require.Equal(t, n+2, store.count(), "what is the same is not written again")
 		stop()
 
 		m, got, stop := running(t, store, Config{})
 		require.Equal(t, Loaded{
-			Salt:     first.Salt,
-			Health:   map[graspsync.RelayURL]health.Record{u: record},
-			Hosts:    map[string]health.Record{"h.example": record},
-			Facts:    map[graspsync.RelayURL]relaylimits.Facts{u: facts},
-			SetAside: map[graspsync.RelayURL][]relaylimits.Aside{u: {{Tag: "e", Value: "poison", Until: now.Add(time.Hour)}}},
+			Salt:    first.Salt,
+			Health:  map[graspsync.RelayURL]health.Record{u: record},
+			Hosts:   map[string]health.Record{"h.example": record},
+			Learned: map[graspsync.RelayURL]relaylimits.Learned{u: {Facts: facts, SetAside: []relaylimits.Aside{{Tag: "e", Value: "poison", Until: now.Add(time.Hour)}}}},
 			Kept: []Kept{
 				{Relay: u, Mark: now.Add(time.Minute), PassAt: now.Add(-time.Hour), Items: []uint64{1, 5, 1 << 63}},
 				{Relay: v, Mark: now, Items: []uint64{2}},
@@ -179,8 +177,7 @@ func TestEverythingComesBack(t *testing.T) {
 		require.Equal(t, first.Salt, got.Salt)
 		require.Empty(t, got.Health)
 		require.Empty(t, got.Hosts)
-		require.Empty(t, got.Facts)
-		require.Empty(t, got.SetAside)
+		require.Empty(t, got.Learned)
 		require.Empty(t, got.Kept)
 		require.Empty(t, got.Chunks)
 		stop()
@@ -195,7 +192,7 @@ func TestSaveHealthIsDurable(t *testing.T) {
 		store.slow = time.Second
 		m, _, stop := running(t, store, Config{Delay: time.Hour})
 		for i := range 1_000 {
-			m.Facts(relay(t, i), relaylimits.Facts{})
+			m.Learned(relay(t, i), relaylimits.Learned{})
 		}
 		begun := time.Now()
 		var wg sync.WaitGroup
@@ -247,7 +244,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 				items[now.UnixMilli()] = current
 				m.Marks(maps.All(map[graspsync.RelayURL]time.Time{u: now, v: now}))
 				for range rng.IntN(6) {
-					m.Facts(relay(t, 3+rng.IntN(6)), relaylimits.Facts{})
+					m.Learned(relay(t, 3+rng.IntN(6)), relaylimits.Learned{})
 				}
 				store.fail(nil)
 				if rng.IntN(3) == 0 {
@@ -283,14 +280,14 @@ func TestOldThingsGo(t *testing.T) {
 		var f relaylimits.Facts
 		f.Learn(relaylimits.NoNegentropy, 1, time.Now().Add(4*time.Hour))
 		m.Health(of(relay(t, 1), health.Record{LastAttempt: time.Now()}))
-		m.Facts(relay(t, 1), f)
+		m.Learned(relay(t, 1), relaylimits.Learned{Facts: f})
 		m.Kept(Kept{Relay: relay(t, 1), Mark: time.Now(), Items: []uint64{1}})
 		require.NoError(t, m.Flush(t.Context()))
 		stop()
 		time.Sleep(31 * 24 * time.Hour)
 		m, l, stop := running(t, store, Config{})
 		require.Empty(t, l.Health)
-		require.Empty(t, l.Facts)
+		require.Empty(t, l.Learned)
 		require.Empty(t, l.Kept)
 		require.NoError(t, m.Flush(t.Context()))
 		stop()
@@ -303,7 +300,7 @@ func FuzzLoad(f *testing.F) {
 	now := time.Now()
 	var facts relaylimits.Facts
 	facts.Learn(relaylimits.PageSize, 500, now.Add(time.Hour))
-	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, facts, []relaylimits.Aside{{Tag: "e", Value: "x", Until: now.Add(time.Hour)}}} {
+	for _, v := range []any{health.Record{Failures: 1, LastAttempt: now}, relaylimits.Learned{Facts: facts, SetAside: []relaylimits.Aside{{Tag: "e", Value: "x", Until: now.Add(time.Hour)}}}} {
 		b, _ := encode(v)
 		f.Add("wss://a.example", b)
 	}
@@ -314,7 +311,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
 		store := state.NewMemory()
 		for _, key := range []string{
-			marksKey, saltKey, healthPrefix + name, factsPrefix + name, setAsidePrefix + name, keptPrefix + name,
+			marksKey, saltKey, healthPrefix + name, learnedPrefix + name, keptPrefix + name,
 			hostPrefix + name, chunksPrefix + name, prefix + name,
 		} {
 			if _, err := store.Get(t.Context(), key); err == nil || state.CheckKey(key) != nil {
@@ -342,8 +339,8 @@ func FuzzLoad(f *testing.F) {
 		for _, c := range l.Chunks {
 			require.LessOrEqual(t, len(c), maxChunks)
 		}
-		for _, f := range l.Facts {
-			require.NotEmpty(t, f.Known(time.Now()))
+		for _, f := range l.Learned {
+			require.False(t, f.Empty(time.Now()))
 		}
 		m.Marks(func(yield func(graspsync.RelayURL, time.Time) bool) {})
 	})

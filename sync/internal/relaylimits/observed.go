@@ -124,17 +124,6 @@ func (f *Facts) UnmarshalJSON(data []byte) error {
 // Longest is the maximum lifetime of a fact.
 const Longest = 30 * 24 * time.Hour
 
-// Clamp limits the lifetime of each fact to [Longest] from now. It corrects facts from a disk that
-// were written with a wrong clock.
-func (f *Facts) Clamp(now time.Time) {
-	most := now.Add(Longest).Round(0).UTC()
-	for k := range f.facts {
-		if f.facts[k].Until.After(most) {
-			f.facts[k].Until = most
-		}
-	}
-}
-
 // Believed is the lifetime of most facts.
 const Believed = 24 * time.Hour
 
@@ -189,17 +178,52 @@ func (o *Observed) Aside(now time.Time) (values []Value) {
 	return values
 }
 
-// AllAside returns all values with their expiry, sorted.
-func (o *Observed) AllAside() []Aside {
-	out := make([]Aside, 0, len(o.aside))
+// Learned is the part of [Observed] that survives a restart.
+type Learned struct {
+	Facts    Facts   `json:"facts"`
+	SetAside []Aside `json:"set_aside,omitempty"` // sorted
+}
+
+// Learned returns the facts and the values set aside.
+func (o *Observed) Learned() Learned {
+	l := Learned{Facts: o.Facts}
 	for v, until := range o.aside {
-		out = append(out, Aside{v.Tag, v.Value, until})
+		l.SetAside = append(l.SetAside, Aside{v.Tag, v.Value, until})
 	}
-	slices.SortFunc(out, func(a, b Aside) int {
+	slices.SortFunc(l.SetAside, func(a, b Aside) int {
 		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Value, b.Value))
 	})
-	return out
+	return l
 }
+
+// Restored returns the Observed of an earlier process.
+func Restored(l Learned) (o Observed) {
+	o.Facts = l.Facts
+	for _, v := range l.SetAside {
+		o.SetAside(Value{v.Tag, v.Value}, v.Until)
+	}
+	return o
+}
+
+// Clamp removes expired values and limits the lifetime of the others to [Longest] from now. It
+// corrects values from a disk that were written with a wrong clock.
+func (l *Learned) Clamp(now time.Time) {
+	most := now.Add(Longest).Round(0).UTC()
+	for k := range l.Facts.facts {
+		if f := &l.Facts.facts[k]; f.Until.After(most) {
+			f.Until = most
+		}
+	}
+	l.SetAside = slices.DeleteFunc(l.SetAside, func(v Aside) bool { return !v.Until.After(now) })
+	for i := range l.SetAside {
+		if v := &l.SetAside[i]; v.Until.After(most) {
+			v.Until = most
+		}
+	}
+}
+
+// Empty reports whether nothing is known.
+func (l *Learned) Empty(now time.Time) bool { return len(l.Facts.Known(now))+len(l.SetAside) == 0 }
 
 // cuts counts the connections that a relay closed instead of answering a large request.
 type cuts struct {
