@@ -100,7 +100,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	x := index.New(cfg.Policy.Lists, identity, rep.panickedIn)
 	m := &SyncManager{
 		cfg: &cfg, identity: identity, store: store, transport: transport, health: tracker, index: x, telemetry: rep,
-		reader: storeReader{store: store, index: x, counters: rep.counters},
+		reader: storeReader{store: store, index: x, telemetry: rep},
 		relayFilter: &relayFilter{
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
@@ -111,7 +111,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 	m.ingest.policy.identity = identity
 	m.persistence = newPersistence(&cfg, identity, tracker, m.ingest.rejected, transport, rep)
 	m.own = &ownFeed{cfg: &cfg, telemetry: rep, readable: m.ready, stored: m.ownEvent}
-	m.sets = newNegentropySets(store, cfg.Holder, maxSet, m.ingest.rejected, rep.counters)
+	m.sets = newNegentropySets(store, cfg.Holder, maxSet, m.ingest.rejected, rep)
 	m.loop = newLoop(m)
 	m.snapshot.Store(&Status{Unread: true})
 	return m, nil
@@ -332,14 +332,14 @@ func (m *SyncManager) Judge(ctx context.Context, event graspsync.Event) (graspsy
 		m.ingest.sources.add(event.ID, heldSource{})
 		m.NotifyHeld(event)
 	case v.Decision == graspsync.Reject:
-		m.telemetry.rejected(in, IsRejected, v)
+		m.telemetry.refuse(in, IsRejected, v)
 	case v.Decision == graspsync.Later:
-		m.telemetry.rejected(in, IsPostponed, v)
+		m.telemetry.refuse(in, IsPostponed, v)
 	case v.Decision == graspsync.Depend:
 		if v.Reason = reasonDepends; v.Detail == "" && len(v.DependsOn) > 0 {
 			v.Detail = "want " + m.wanted(v.DependsOn)
 		}
-		m.telemetry.rejected(in, IsRejected, v)
+		m.telemetry.refuse(in, IsRejected, v)
 	}
 	return v, err
 }

@@ -27,9 +27,9 @@ var errSetTooLarge = errors.New("more events than are reconciled at once")
 // time, so a set is shared for 30 seconds. Events stored after the load are removed before a relay
 // is asked for missing events.
 type negentropySets struct {
-	store    Store
-	counters *counters // may be nil
-	holder   Holder    // may be nil
+	store     Store
+	telemetry *telemetry // may be nil
+	holder    Holder     // may be nil
 	// rejected events count as stored. Otherwise each reconciliation would fetch them again.
 	rejected *pending.RejectedIndex
 	most     int
@@ -51,9 +51,9 @@ type setLoad struct {
 }
 
 // newNegentropySets returns an empty cache. Only store is required.
-func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, c *counters) *negentropySets {
+func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, r *telemetry) *negentropySets {
 	return &negentropySets{
-		store: store, holder: holder, rejected: notHere, counters: c, most: most,
+		store: store, holder: holder, rejected: notHere, telemetry: r, most: most,
 		places: make(chan struct{}, setLoads), loaded: make(map[string]*setLoad),
 	}
 }
@@ -126,7 +126,7 @@ func (s *negentropySets) end(l *setLoad, ended error) {
 }
 
 func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {
-	defer s.counters.recovered(&err, "store")
+	defer s.telemetry.recovered(&err, "store")
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
@@ -176,6 +176,6 @@ func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentr
 }
 
 func (s *negentropySets) held(ctx context.Context, f nostr.Filter) (held []graspsync.EventKey, err error) {
-	defer s.counters.recovered(&err, "policy")
+	defer s.telemetry.recovered(&err, "policy")
 	return s.holder.Held(ctx, f)
 }

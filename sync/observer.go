@@ -59,58 +59,36 @@ func (RelayHostile) observation()   {}
 // queue. It is not observed.
 const dropObservations = "observations"
 
-// observer calls [Config.Observe] on one goroutine through a bounded queue, so that a slow embedder
-// blocks no other goroutine. A nil observer does nothing.
-type observer struct {
-	tell     func(Observation)
-	queue    chan Observation
-	counters *counters
-	lost     func(error)
-}
-
-// newObserver returns nil if [Config.Observe] is nil.
-func newObserver(cfg Config, c *counters) *observer {
-	if cfg.Observe == nil {
-		return nil
-	}
-	return &observer{
-		tell: cfg.Observe, queue: make(chan Observation, cfg.constants.ObserveQueue), counters: c,
-		lost: func(err error) { cfg.Logger.Error("observer failed", keyErr, err) },
-	}
-}
-
-// observe queues an observation. It never blocks.
-func (o *observer) observe(what Observation) {
-	if o == nil {
+// observe queues an observation for [Config.Observe], which one goroutine calls, so that a slow
+// embedder blocks no other goroutine. It never blocks.
+func (r *telemetry) observe(what Observation) {
+	if r.queue == nil {
 		return
 	}
 	select {
-	case o.queue <- what:
+	case r.queue <- what:
 	default:
-		o.counters.drop(dropObservations, 1)
+		r.drop(dropObservations, 1)
 	}
 }
 
-func (o *observer) run(ctx context.Context) {
-	if o == nil {
-		return
-	}
+func (r *telemetry) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
-		case what := <-o.queue:
+		case what := <-r.queue:
 			if ctx.Err() != nil {
-				o.counters.drop(dropObservations, 1)
-			} else if err := o.call(what); err != nil {
-				o.lost(err)
+				r.drop(dropObservations, 1)
+			} else if err := r.call(what); err != nil {
+				r.log.Error("observer failed", keyErr, err)
 			}
 		case <-ctx.Done():
 		}
 	}
-	o.counters.drop(dropObservations, len(o.queue))
+	r.drop(dropObservations, len(r.queue))
 }
 
-func (o *observer) call(what Observation) (err error) {
-	defer o.counters.recovered(&err, "observer")
-	o.tell(what)
+func (r *telemetry) call(what Observation) (err error) {
+	defer r.recovered(&err, "observer")
+	r.tell(what)
 	return nil
 }

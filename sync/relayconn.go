@@ -682,7 +682,7 @@ func (c *relayConn) badSignature(k copyKey) {
 // authenticate answers a challenge (NIP-42) on its own goroutine.
 func (c *relayConn) authenticate(challenge string) {
 	c.ask(func(ctx context.Context) connMessage {
-		ev, err := signAuth(ctx, c.m.telemetry.counters, c.m.cfg.Signer, c.url, challenge)
+		ev, err := signAuth(ctx, c.m.telemetry, c.m.cfg.Signer, c.url, challenge)
 		if err != nil {
 			c.m.cfg.Logger.Warn("authentication failed", keyRelay, c.url.String(), keyErr, err)
 		} else {

@@ -28,8 +28,8 @@ var errSigned = errors.New("the Signer changed the event")
 
 // signAuth creates the answer to a challenge of the relay that was dialed as u. The answer names
 // only this URL, so that the relay cannot use it to authenticate at another relay.
-func signAuth(ctx context.Context, k *counters, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
-	defer k.recovered(&err, "signer")
+func signAuth(ctx context.Context, r *telemetry, signer Signer, u graspsync.RelayURL, challenge string) (ev *nostr.Event, err error) {
+	defer r.recovered(&err, "signer")
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()
 	given := nostr.Event{

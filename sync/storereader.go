@@ -16,9 +16,9 @@ import (
 
 // storeReader reads the events of the index, and their replies, from a [Store].
 type storeReader struct {
-	store    Store        // read-only
-	index    *index.Index // read-only
-	counters *counters    // read-only; may be nil
+	store     Store        // read-only
+	index     *index.Index // read-only
+	telemetry *telemetry   // read-only
 }
 
 // scan reads all events from the Store, calls show with each, and returns a scan for Replace. It
@@ -31,7 +31,7 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (s *i
 			s.Abandon()
 		}
 	}()
-	defer r.counters.recovered(&err, whoseStore)
+	defer r.telemetry.recovered(&err, whoseStore)
 	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
 			missed = err
@@ -109,7 +109,7 @@ func (r storeReader) descend(ctx context.Context, of map[graspsync.RepoRef]struc
 // lookUp returns the repositories of the events that belong to at least one. It omits events of the
 // last ten minutes, because relays may still receive them.
 func (r storeReader) lookUp(ctx context.Context, ids []graspsync.EventID) (out [][]graspsync.RepoRef, err error) {
-	defer r.counters.recovered(&err, whoseStore)
+	defer r.telemetry.recovered(&err, whoseStore)
 	for _, f := range filters.ByID(ids, saveBatch) {
 		f.Limit = 0
 		for ev, err := range r.store.Events(ctx, f) {

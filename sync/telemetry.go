@@ -18,19 +18,36 @@ import (
 
 // telemetry counts, observes and logs events of the manager.
 type telemetry struct {
-	*counters
-	*observer             // nil without Config.Observe
-	says      *limit.Rate // log lines with remote text: one per minute, host and class
-	log       *slog.Logger
-	states    *eventLog
+	says   *limit.Rate // log lines with remote text: one per minute, host and class
+	log    *slog.Logger
+	states *eventLog
+	tell   func(Observation)
+	queue  chan Observation // nil without Config.Observe
+
+	received, duplicates, verified, failed, held, forged atomic.Uint64
+
+	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
+	results [graspsync.Failed + 1]atomic.Uint64 // by result of the Store
+
+	mu sync.Mutex
+	// guarded by mu
+	rejected map[string]uint64 // by reason; a policy's reasons are constants
+	dropped  map[string]uint64 // by limit
+	panics   map[string]uint64 // by origin
+	learned  map[string]uint64 // by name of the fact
+
+	failing outage.Table
 }
 
 func newTelemetry(cfg Config) *telemetry {
-	c := &counters{}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &telemetry{counters: c, observer: newObserver(cfg, c), says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, states: newEventLog()}
+	r := &telemetry{says: limit.NewRate(1./60, 1, 10_000), log: cfg.Logger, states: newEventLog(), tell: cfg.Observe}
+	if r.tell != nil {
+		r.queue = make(chan Observation, cfg.constants.ObserveQueue)
+	}
+	return r
 }
 
 // say logs a message about an event at debug level.
@@ -42,8 +59,8 @@ func (r *telemetry) say(msg string, in graspsync.Incoming, more ...any) {
 		keyRelay, in.Source.Relay.String()}, more...)...)
 }
 
-// rejected counts, records and logs that the Policy rejected or deferred an event.
-func (r *telemetry) rejected(in graspsync.Incoming, is EventCode, v graspsync.Verdict) {
+// refuse counts, records and logs that the Policy rejected or deferred an event.
+func (r *telemetry) refuse(in graspsync.Incoming, is EventCode, v graspsync.Verdict) {
 	r.reject(v.Reason)
 	detail := graspsync.PrintableAtMost(v.Detail, graspsync.MaxDetail)
 	r.states.note(in, EventState{Is: is, Reason: v.Reason, Detail: detail, Rule: ruleOf(v.DependsOn)})
@@ -88,89 +105,72 @@ func (r *telemetry) mayLog(u graspsync.RelayURL, c logClass) bool {
 	return r.says.Allow(limit.Stranger{ID: u.HostPort().Host + " " + string(c)}, 1)
 }
 
-// counters are the totals of all relays. The zero value is ready.
-type counters struct {
-	received, duplicates, verified, failed, held, forged atomic.Uint64
-
-	sources [graspsync.Daily + 1]atomic.Uint64  // newly stored, by source
-	results [graspsync.Failed + 1]atomic.Uint64 // by result of the Store
-
-	mu sync.Mutex
-	// guarded by mu
-	rejected map[string]uint64 // by reason; a policy's reasons are constants
-	dropped  map[string]uint64 // by limit
-	panics   map[string]uint64 // by origin
-	learned  map[string]uint64 // by name of the fact
-
-	failing outage.Table
-}
-
-func (c *counters) outcome(k graspsync.SourceKind, r graspsync.Result) {
-	c.results[r].Add(1)
-	if r == graspsync.Stored && int(k) < len(c.sources) {
-		c.sources[k].Add(1)
+func (r *telemetry) outcome(k graspsync.SourceKind, result graspsync.Result) {
+	r.results[result].Add(1)
+	if result == graspsync.Stored && int(k) < len(r.sources) {
+		r.sources[k].Add(1)
 	}
 }
 
 // maxReasons is the maximum number of distinct reasons of a Policy that are counted.
 const maxReasons = 100
 
-func (c *counters) reject(reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.rejected[reason]; !ok && len(c.rejected) >= maxReasons {
+func (r *telemetry) reject(reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.rejected[reason]; !ok && len(r.rejected) >= maxReasons {
 		reason = "other"
 	}
-	increase(&c.rejected, reason, 1)
+	increase(&r.rejected, reason, 1)
 }
 
 // drop counts n items dropped by a limit.
-func (c *counters) drop(reason string, n int) {
+func (r *telemetry) drop(reason string, n int) {
 	if n <= 0 {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	increase(&c.dropped, reason, n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	increase(&r.dropped, reason, n)
 }
 
-func (c *counters) learnedFact(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	increase(&c.learned, name, 1)
+func (r *telemetry) learnedFact(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	increase(&r.learned, name, 1)
 }
 
 // recovered is deferred around calls of the embedder's code. It turns a panic into an error, counts
 // the panic, and records whether the call failed. whose names the dependency. A space and the
 // operation follow if other operations of the dependency may still work.
-func (c *counters) recovered(err *error, whose string) {
+func (r *telemetry) recovered(err *error, whose string) {
 	if p := recover(); p != nil {
 		part, _, _ := strings.Cut(whose, " ")
 		*err = fmt.Errorf("%s panicked: %s", part, graspsync.Printable(fmt.Sprint(p)))
-		c.panicked(part)
+		r.panicked(part)
 	}
-	c.depends(whose, *err)
+	r.depends(whose, *err)
 }
 
 // depends records whether a call of a dependency failed. A canceled call and an error about a
 // single request do not count as failures.
-func (c *counters) depends(whose string, err error) {
+func (r *telemetry) depends(whose string, err error) {
 	switch {
-	case c == nil, errors.Is(err, context.Canceled):
+	case r == nil, errors.Is(err, context.Canceled):
 	case errors.Is(err, ErrIncomplete), errors.Is(err, ErrCannotRemove), errors.Is(err, errSetTooLarge):
-		c.failing.Note(whose, nil)
+		r.failing.Note(whose, nil)
 	default:
-		c.failing.Note(whose, err)
+		r.failing.Note(whose, err)
 	}
 }
 
-func (c *counters) panicked(whose string) {
-	if c == nil {
+func (r *telemetry) panicked(whose string) {
+	if r == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	increase(&c.panics, whose, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	increase(&r.panics, whose, 1)
 }
 
 func increase(m *map[string]uint64, key string, n int) {
@@ -180,22 +180,22 @@ func increase(m *map[string]uint64, key string, n int) {
 	(*m)[key] += uint64(n)
 }
 
-func (c *counters) bySource() map[string]uint64 {
-	out := make(map[string]uint64, len(c.sources))
-	for k := range c.sources {
-		out[graspsync.SourceKind(k).String()] = c.sources[k].Load()
+func (r *telemetry) bySource() map[string]uint64 {
+	out := make(map[string]uint64, len(r.sources))
+	for k := range r.sources {
+		out[graspsync.SourceKind(k).String()] = r.sources[k].Load()
 	}
 	return out
 }
 
 // reasons copies the counts by name into a status.
-func (c *counters) reasons(s *EventStatus) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *telemetry) reasons(s *EventStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, m := range []struct {
 		to   *map[string]uint64
 		from map[string]uint64
-	}{{&s.Rejected, c.rejected}, {&s.Dropped, c.dropped}, {&s.Panics, c.panics}, {&s.Learned, c.learned}} {
+	}{{&s.Rejected, r.rejected}, {&s.Dropped, r.dropped}, {&s.Panics, r.panics}, {&s.Learned, r.learned}} {
 		*m.to = make(map[string]uint64, len(m.from))
 		maps.Copy(*m.to, m.from)
 	}

@@ -104,12 +104,6 @@ func (s *twinStore) save(ev *nostr.Event) bool {
 	return true
 }
 
-func (s *twinStore) remove(i int) *nostr.Event {
-	ev := s.events[i]
-	s.events = slices.Delete(s.events, i, i+1)
-	return ev
-}
-
 func (s *twinStore) matching(f nostr.Filter) []*nostr.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -283,7 +283,7 @@ func (w *writer) postpone(j *job, v graspsync.Verdict) {
 // unwanted counts and records an event that is not stored. The observation comes last, when the
 // records are complete.
 func (w *writer) unwanted(j *job, is EventCode, v graspsync.Verdict, n pending.Note) {
-	w.telemetry.rejected(j.incoming, is, v)
+	w.telemetry.refuse(j.incoming, is, v)
 	n.Incoming, n.ID, n.Size, n.Payer = j.incoming, j.key.id, j.size, payer{stats: j.stats}
 	w.note(n)
 	w.done(j)
