@@ -185,10 +185,6 @@ func (p *purge) events(ctx context.Context, f nostr.Filter) error {
 const (
 	// perFilter is the maximum number of values of a filter.
 	perFilter = 100
-	// kindsPerFilter is the number of kinds in a filter when all kinds up to mostKind (NIP-01) are
-	// requested. A store does not pass more kinds to its backend.
-	kindsPerFilter = 200
-	mostKind       = 1<<16 - 1
 	// mostErrors is the maximum number of reported errors of single events.
 	mostErrors = 10
 )
@@ -200,31 +196,10 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	for {
 		before := len(p.gone)
 		err := p.pass(ctx, f, do)
-		switch {
-		case !errors.Is(err, relaysync.ErrIncomplete) || ctx.Err() != nil:
-			return err
-		case len(p.gone) > before:
-		case len(f.Kinds) == 0:
-			return p.eachKind(ctx, f, do)
-		default:
+		if !errors.Is(err, relaysync.ErrIncomplete) || ctx.Err() != nil || len(p.gone) == before {
 			return err
 		}
 	}
-}
-
-// eachKind is each by kind, for a second in which a store returns only deletions.
-func (p *purge) eachKind(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
-	var errs []error
-	for first := 0; first <= mostKind; first += kindsPerFilter {
-		f.Kinds = nil
-		for kind := first; kind < first+kindsPerFilter && kind <= mostKind; kind++ {
-			if kind != graspsync.KindDeletion && kind != graspsync.KindVanish {
-				f.Kinds = append(f.Kinds, kind)
-			}
-		}
-		errs = append(errs, p.each(ctx, f, do))
-	}
-	return some(errs)
 }
 
 // some joins the first mostErrors errors and counts the rest.

@@ -176,7 +176,6 @@ func TestLogFormat(t *testing.T) {
 		"-log-format=json":                 `"level":"INFO"`,
 		"-log-format=json -log-level=warn": "",
 		"-log-level=debug":                 "DEBUG",
-		"-debug -log-level=error":          "DEBUG",
 	} {
 		opt, err := parse(strings.Fields(args), none)
 		require.NoError(t, err)
@@ -198,7 +197,7 @@ func TestLogFormat(t *testing.T) {
 	adopt(newLogger(&out, options{logFormat: "json"}))
 	standard.Println("[badger] migration 5: delete all indexes and recreate them")
 	require.Empty(t, out.String(), "lines of libraries have no level")
-	adopt(newLogger(&out, options{logFormat: "json", debug: true}))
+	adopt(newLogger(&out, options{logFormat: "json", logLevel: slog.LevelDebug}))
 	standard.Println("[badger] migration 5: delete all indexes and recreate them")
 	require.True(t, json.Valid(out.Bytes()), out.String())
 	require.Contains(t, out.String(), `"level":"DEBUG","msg":"[badger] migration 5: delete all indexes and recreate them"`)

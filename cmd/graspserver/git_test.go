@@ -3,8 +3,6 @@
 package main
 
 import (
-	"encoding/json"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,35 +183,4 @@ func TestGit(t *testing.T) {
 
 	require.Contains(t, get(t, "http://"+aAddr+"/", "Accept", "application/nostr+json"), `"supported_grasps":["GRASP-01","GRASP-02"]`)
 	require.Contains(t, get(t, "http://"+bAddr+"/metrics"), "purgatory_sync_attempts_total")
-}
-
-// What waits in vain goes, and the empty repository with it.
-func TestGitExpiry(t *testing.T) {
-	addr, data := freeAddr(t), t.TempDir()
-	_, stop := server(t, options{listen: addr, domain: addr, expiry: 2 * time.Second, data: data})
-	defer stop()
-	owner := relaytest.NewKey("owner")
-	ann := owner.Hosted(nostr.Now()-100, "lost", "ws://"+addr, "ws://"+freeAddr(t))
-	state := owner.State(nostr.Now()-90, "lost", map[string]string{"refs/heads/main": strings.Repeat("7", 40)}, "main")
-	hold(t, addr, ann, state)
-	advert := owner.CloneURL("ws://"+addr, "lost") + "/info/refs?service=git-upload-pack"
-	require.Contains(t, get(t, advert), "git-upload-pack")
-	type status struct {
-		Purgatory purgatory.Status `json:"purgatory"`
-	}
-	eventually(t, "expired", func() bool {
-		var s status
-		require.NoError(t, json.Unmarshal([]byte(get(t, "http://"+addr+"/status.json")), &s))
-		return s.Purgatory.Expired == 2
-	})
-	require.False(t, served(t, addr, ann))
-	require.False(t, served(t, addr, state))
-	resp, err := http.Get(advert) //nolint:noctx // it is our own server
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-	http.DefaultClient.CloseIdleConnections()
-	found, err := filepath.Glob(filepath.Join(data, "git", "*", "*.git"))
-	require.NoError(t, err)
-	require.Empty(t, found)
 }

@@ -89,7 +89,6 @@ type options struct {
 	admins         []graspsync.PubKey
 	rules          string
 	reload         <-chan os.Signal // signals to read -rules again; not a flag
-	debug          bool
 	version        bool
 }
 
@@ -137,9 +136,6 @@ func adopt(log *slog.Logger) {
 
 func newLogger(to io.Writer, opt options) *slog.Logger {
 	how := &slog.HandlerOptions{Level: opt.logLevel}
-	if opt.debug {
-		how.Level = slog.LevelDebug
-	}
 	if opt.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(to, how))
 	}
@@ -218,7 +214,6 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		}
 		return nil
 	})
-	fs.BoolVar(&opt.debug, "debug", false, "log every verdict (as -log-level debug)")
 	fs.BoolVar(&opt.version, "version", false, "print the version and exit")
 	fs.Func("admin", "`npub` or hex key that may send commands (repeat, or separate by commas)", owners(&opt.admins))
 	fs.StringVar(&opt.rules, "rules", "", "`file` of rules, read again on SIGHUP")
