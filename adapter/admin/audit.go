@@ -41,15 +41,13 @@ func OpenLog(path string) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the audit log: %w", err)
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the audit log: %w", err), f.Close())
-	}
-	last := []byte{'\n'}
-	if info.Size() > 0 {
+	l := &Log{file: f}
+	if info, err := f.Stat(); err == nil && info.Size() > 0 {
+		last := make([]byte, 1)
 		_, err = f.ReadAt(last, info.Size()-1)
+		l.torn = err != nil || last[0] != '\n' // the process was killed while writing
 	}
-	return &Log{file: f, torn: err != nil || last[0] != '\n'}, nil // the process was killed while writing
+	return l, nil
 }
 
 // Record appends an entry durably. A line that was cut off, for example on a full disk, does not
