@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -35,94 +36,59 @@ type negentropySets struct {
 	most     int
 	places   chan struct{}
 
-	mu sync.Mutex
-	// guarded by mu
-	loaded map[string]*setLoad // by the filter's JSON
-	begun  []*setLoad          // oldest first, including failed ones
+	mu     sync.Mutex
+	loaded map[string]setLoad // by the filter's JSON; guarded by mu
 }
 
 type setLoad struct {
-	key  string
-	done chan struct{}
-	at   time.Time
-	set  *negentropy.Set
-	err  error
-	left bool // the loading goroutine was canceled; the Store did not fail
+	at  time.Time
+	get func() (*negentropy.Set, error) // loads the set at the first call
 }
 
 // newNegentropySets returns an empty cache. Only store is required.
 func newNegentropySets(store Store, holder Holder, most int, notHere *pending.RejectedIndex, r *telemetry) *negentropySets {
 	return &negentropySets{
 		store: store, holder: holder, rejected: notHere, telemetry: r, most: most,
-		places: make(chan struct{}, setLoads), loaded: make(map[string]*setLoad),
+		places: make(chan struct{}, setLoads), loaded: make(map[string]setLoad),
 	}
 }
 
 func (s *negentropySets) load(ctx context.Context, f nostr.Filter) (*negentropy.Set, error) {
-	key := f.String()
 	for {
-		l, first := s.begin(key)
-		if first {
-			l.set, l.err = s.read(ctx, f)
-			s.end(l, ctx.Err())
-		}
-		select {
-		case <-l.done:
-			if l.left && ctx.Err() == nil {
-				continue
-			}
-			return l.set, l.err
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		set, err := s.begin(ctx, f)()
+		if !errors.Is(err, context.Canceled) || ctx.Err() != nil { // otherwise the caller that loaded it has left
+			return set, err
 		}
 	}
 }
 
-// begin returns the load of a filter. first means that the caller must perform the load.
-func (s *negentropySets) begin(key string) (l *setLoad, first bool) {
+// begin returns the load of a filter, and starts a new load if there is none.
+func (s *negentropySets) begin(ctx context.Context, f nostr.Filter) func() (*negentropy.Set, error) {
+	key, now := f.String(), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	s.dropOld(now)
-	l, ok := s.loaded[key]
-	if !ok {
-		l = &setLoad{key: key, done: make(chan struct{}), at: now}
-		s.loaded[key] = l
-		s.begun = append(s.begun, l)
+	if l, ok := s.loaded[key]; ok && now.Sub(l.at) <= setAge {
+		return l.get
 	}
-	return l, !ok
+	get := sync.OnceValues(func() (*negentropy.Set, error) {
+		set, err := s.read(ctx, f)
+		if err != nil {
+			s.forget(func(other string, l setLoad) bool { return other == key && l.at.Equal(now) })
+		}
+		return set, err
+	})
+	s.loaded[key] = setLoad{now, get}
+	return get
 }
 
 func (s *negentropySets) forgetOld(now time.Time) {
+	s.forget(func(_ string, l setLoad) bool { return now.Sub(l.at) > setAge })
+}
+
+func (s *negentropySets) forget(is func(key string, l setLoad) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropOld(now)
-}
-
-// dropOld drops old sets. mu is held.
-func (s *negentropySets) dropOld(now time.Time) {
-	old := 0
-	for old < len(s.begun) && now.Sub(s.begun[old].at) > setAge {
-		if l := s.begun[old]; s.loaded[l.key] == l {
-			delete(s.loaded, l.key)
-		}
-		s.begun[old] = nil
-		old++
-	}
-	s.begun = s.begun[old:]
-}
-
-// end publishes the result of a load. ended is the error of the loader's context.
-func (s *negentropySets) end(l *setLoad, ended error) {
-	if l.err != nil {
-		l.left = errors.Is(ended, context.Canceled)
-		s.mu.Lock()
-		if s.loaded[l.key] == l {
-			delete(s.loaded, l.key)
-		}
-		s.mu.Unlock()
-	}
-	close(l.done)
+	maps.DeleteFunc(s.loaded, is)
 }
 
 func (s *negentropySets) read(ctx context.Context, f nostr.Filter) (set *negentropy.Set, err error) {
