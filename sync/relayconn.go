@@ -55,11 +55,13 @@ type relayConn struct {
 	ended     error
 	cut       bool // the relay or the network ended the connection
 
+	info    wire.Info
+	limits  relaylimits.Limits // of requests
+	aside   int                // number of values that requests omit
+	largest largestRequest
+
 	// owned by the loop
 	stands bool // it is connected
-
-	applied appliedLimits
-	largest largestRequest
 }
 
 func newUnproductive(c *constants) *limit.Rate {
@@ -203,9 +205,9 @@ func (c *relayConn) run() {
 func (c *relayConn) begin() {
 	c.awaitInfo()
 	info := c.conn.Info()
-	c.applied.info = info
+	c.info = info
 	c.current(time.Now())
-	limits := c.applied.limits
+	limits := c.limits
 	if s, ok := c.conn.(Skimmer); ok {
 		s.Skim(c.m.ingest.dealtWith)
 	}
@@ -739,23 +741,15 @@ const keyStack = "stack"
 // errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
-// appliedLimits are the limits that a connection currently applies.
-type appliedLimits struct {
-	info   wire.Info
-	limits relaylimits.Limits
-	aside  int // number of excluded values
-}
-
 // current updates the limits of the connection and returns the values excluded from requests.
 func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
-	declared := relaylimits.Declared(c.applied.info, usual)
-	b := appliedLimits{info: c.applied.info, limits: facts.Effective(declared, now), aside: len(aside)}
-	if c.session != nil && b.limits.Requests != c.applied.limits.Requests {
-		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: b.limits.Requests}})
+	limits := facts.Effective(relaylimits.Declared(c.info, usual), now)
+	if c.session != nil && limits.Requests != c.limits.Requests {
+		c.m.inbox.put(planInput{plan.LimitsChanged{Relay: c.url, Epoch: c.epoch, Limits: limits.Requests}})
 	}
-	changed = b.limits != c.applied.limits || b.aside != c.applied.aside
-	c.applied = b
+	changed = limits != c.limits || len(aside) != c.aside
+	c.limits, c.aside = limits, len(aside)
 	return aside, changed
 }
 
@@ -763,7 +757,7 @@ func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed b
 func (c *relayConn) outgrow(now time.Time) {
 	c.session.Suspect(c.stats.suspects(now))
 	if aside, changed := c.current(now); changed {
-		c.session.SetLimits(c.applied.limits, aside)
+		c.session.SetLimits(c.limits, aside)
 	}
 }
 
