@@ -75,7 +75,7 @@ func TestPushForAnEvent(t *testing.T) {
 func TestPushIsJudgedAgainUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	r.on("state", 2, func() { r.says(map[string]string{"refs/heads/main": two}) })
+	r.on("state", 3, func() { r.says(map[string]string{"refs/heads/main": two}) })
 	out, err := try(t, r.work, "push", r.repo(), "main")
 	require.Error(t, err)
 	require.Contains(t, out, refusedState)
@@ -319,7 +319,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 func TestPanicUnderTheLock(t *testing.T) {
 	r := newRig(t, gitserve.Config{}.With(gitserve.Fixed{Wait: 3 * time.Second}))
 	r.says(map[string]string{"refs/heads/main": r.tip})
-	r.on("state", 2, func() { panic("a store that panics") })
+	r.on("state", 3, func() { panic("a store that panics") })
 	_, _ = try(t, r.work, "push", r.repo(), "main") // git may retry
 	git(t, r.work, "push", "-q", r.repo(), "main")
 	require.Contains(t, r.has(t), r.tip)
