@@ -58,39 +58,6 @@ func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 	}
 }
 
-// If the staged data is not the named commit or is incomplete, it is deleted, and the event is held
-// as without it.
-func TestStagedDataThatIsNotTheEvents(t *testing.T) {
-	for name, stage := range map[string]func(w *world, p *nostrEvent){
-		"another commit": func(w *world, p *nostrEvent) { w.git.Stage(repoOf(alice), idOf(p), object(3), object(3), object(2)) },
-		"half of it":     func(w *world, p *nostrEvent) { w.git.Stage(repoOf(alice), idOf(p), object(2), object(2)) },
-		"another hash": func(w *world, p *nostrEvent) {
-			w.git.Stage(repoOf(alice), idOf(p), object256(2), object256(2))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, purgatory.Config{}, func(t *testing.T, w *world) {
-				w.relay.put(announce(alice, now()-500, "a.example/r.git"))
-				w.git.Needs(object(2), object(5))
-				w.git.Put(repoOf(alice))
-				w.git.Serve(clone("a.example/r.git"), serving())
-				p := pull(bob, repoOf(alice), 2, graspsync.KindPullRequest)
-				stage(w, p)
-				w.held(p)
-				wait(time.Second)
-				require.Equal(t, name == "half of it", w.p.Status().Dropped["incomplete"] == 1)
-				require.Empty(t, w.git.Staged(repoOf(alice), idOf(p)))
-				require.False(t, w.relay.has(p))
-				require.Empty(t, w.git.RefsOf(repoOf(alice)))
-				require.Empty(t, w.git.Objects(repoOf(alice)))
-				w.git.Serve(clone("a.example/r.git"), serving(2, 5))
-				wait(5 * time.Minute)
-				require.True(t, w.relay.has(p))
-			})
-		})
-	}
-}
-
 // taken counts the imports of staged data.
 func (w *world) taken() *int {
 	n := 0

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
@@ -26,8 +25,6 @@ import (
 // A server that supports only version 0, and answers 400 to clients without multi_ack, like Azure
 // DevOps, could not be used. The answers of all variants work, with and without common commits.
 func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
-	program, err := exec.LookPath("git")
-	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		hidden []string // capabilities that the server does not offer
 		want   string   // capabilities that git requests
@@ -42,26 +39,18 @@ func TestCaseC24_CapabilitiesOfVersion0(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			git := func(args ...string) string {
-				t.Helper()
-				cmd := exec.CommandContext(t.Context(), program, args...)
-				cmd.Dir = root
-				cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1"}
-				out, err := cmd.CombinedOutput()
-				require.NoError(t, err, "%s", out)
-				return strings.TrimSpace(string(out))
-			}
+			git := func(args ...string) string { return gittest.Run(t, root, args...) }
 			git("init", "-q", "--bare", "ours.git")
 			git("init", "-q", "-b", "main", "theirs")
 			commit := func(text string) (id nip34.ObjectID) {
 				require.NoError(t, os.WriteFile(filepath.Join(root, "theirs", "f"), []byte(text), 0o600))
 				git("-C", "theirs", "add", "f")
-				git("-C", "theirs", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", text)
+				git("-C", "theirs", "commit", "-q", "-m", text)
 				id, err := nip34.ParseObjectID(git("-C", "theirs", "rev-parse", "HEAD"))
 				require.NoError(t, err)
 				return id
 			}
-			backend := &cgi.Handler{Path: program, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
+			backend := gittest.Backend(t, root)
 			var named []string // capabilities of each request
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Header.Del("Git-Protocol")
