@@ -268,10 +268,6 @@ var exhibits = []exhibit{
 		"if i := dl.rng.IntN(most + dl.leftOut); i < most {", "if i := dl.rng.IntN(most + dl.leftOut); i < 0 {", "./sync/internal/plan", "TestPromiseP37_LaterAuthors", nil, "100 of them never",
 	},
 	{
-		"each status spells the URLs of all relays", "sync/internal/plan/relaysyncindex.go",
-		"	if k.unordered {\n		k.ordered = slices.SortedFunc(maps.Values(k.byURL), byName)", "	if k.unordered || true {\n		k.ordered = slices.SortedFunc(maps.Values(k.byURL), func(a, b *relayState) int { return a.url.Compare(b.url) })", "./sync/internal/plan", "TestStatusSpellsNothing", nil, "the examples of each, and the list",
-	},
-	{
 		"what had waited is let go of when it can not be saved", "sync/retry.go",
 		"case j.attempts >= wholeTries || requested:", "case j.revived || j.attempts >= wholeTries || requested:", "./sync", "TestWhatHasWaitedIsKeptUntilItCanBeSaved", nil, "expected: int(3)",
 	},

@@ -228,3 +228,28 @@ func TestPromiseP26_SessionsHaveADeadline(t *testing.T) {
 	require.Equal(t, wire.TypeNegOpen, rest[0].Request.Type)
 	require.NotNil(t, rest[0].Request.Filters[0].Since, "behind what was settled")
 }
+
+// After eight requests by id in a row without an event, the other ids are not requested.
+func TestBarrenRequests(t *testing.T) {
+	q := &query{b: &batch{}, ids: wanted{todo: []graspsync.EventID{eventID(100)}}}
+	chunk := func(n int) *request {
+		x := &request{want: make(map[graspsync.EventID]struct{}), asked: 2}
+		for i := range n {
+			x.want[eventID(i)] = struct{}{}
+		}
+		return x
+	}
+	for range 7 {
+		q.ids.took(chunk(2))
+	}
+	q.ids.took(chunk(1)) // one event arrived
+	for range 7 {
+		q.ids.took(chunk(2))
+	}
+	require.False(t, q.ids.retried)
+	require.Len(t, q.ids.todo, 1)
+	q.ids.took(chunk(2))
+	require.True(t, q.ids.retried)
+	require.Empty(t, q.ids.todo)
+	require.Contains(t, q.ids.unserved, eventID(100))
+}
