@@ -224,19 +224,5 @@ func (s *Session) TheirLen() int {
 	return s.set.Len() - s.have.len() + len(s.need.ids)
 }
 
-// OldestShared returns the created_at of the oldest item that both sides have, or false if none
-// exists. It is valid when the session is done.
-func (s *Session) OldestShared() (at uint64, ok bool) {
-	s.have.compact()
-	i := 0
-	if sp := s.have.spans; len(sp) > 0 && sp[0].lo == 0 {
-		i = int(sp[0].hi)
-	}
-	if i >= s.set.Len() {
-		return 0, false
-	}
-	return s.set.times[i], true
-}
-
 // Rounds returns the number of accepted messages of the peer.
 func (s *Session) Rounds() int { return s.rounds }

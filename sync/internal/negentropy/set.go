@@ -48,18 +48,14 @@ type Set struct {
 // are omitted because the protocol cannot represent them. The slice is neither kept nor changed.
 // Sorted items (by time, then id, ascending) take a fraction of the time.
 func NewSet(items []Item) *Set {
-	s := &Set{sums: make([]sum, 1, len(items)/stride+1)}
-	if slices.IsSortedFunc(items, Item.compare) {
-		s.times, s.ids = make([]uint64, 0, len(items)), make([][32]byte, 0, len(items))
-		for i := range items {
-			s.append(items[i].CreatedAt, &items[i].ID)
-		}
-	} else {
-		times, ids := inOrder(items)
-		s.times, s.ids = times[:0], ids[:0] // in place: omitted items make it shorter
-		for i := range ids {
-			s.append(times[i], &ids[i])
-		}
+	s := &Set{
+		times: make([]uint64, 0, len(items)), ids: make([][32]byte, 0, len(items)), sums: make([]sum, 1, len(items)/stride+1),
+	}
+	if !slices.IsSortedFunc(items, Item.compare) {
+		items = slices.SortedFunc(slices.Values(items), Item.compare)
+	}
+	for i := range items {
+		s.append(items[i].CreatedAt, &items[i].ID)
 	}
 	s.all = s.ids
 	return s
@@ -97,73 +93,6 @@ func (s *Set) append(at uint64, id *[32]byte) {
 		}
 		s.sums = append(s.sums, total)
 	}
-}
-
-// inOrder returns the times and ids of sorted items. If a time and an index fit into 64 bits, it
-// sorts the times by counting, in linear time, and then the few ids of each second. Only events of
-// many centuries do not fit.
-func inOrder(items []Item) (times []uint64, ids [][32]byte) {
-	first, last := uint64(infinity), uint64(0)
-	for i := range items {
-		first, last = min(first, items[i].CreatedAt), max(last, items[i].CreatedAt)
-	}
-	indexBits, timeBits := bits.Len(uint(len(items))), bits.Len64(last-first)
-	times, ids = make([]uint64, len(items)), make([][32]byte, len(items))
-	if timeBits+indexBits > 64 {
-		sorted := slices.SortedFunc(slices.Values(items), Item.compare)
-		for i := range sorted {
-			times[i], ids[i] = sorted[i].CreatedAt, sorted[i].ID
-		}
-		return times, ids
-	}
-	keys := make([]uint64, len(items))
-	for i := range items {
-		keys[i] = (items[i].CreatedAt-first)<<indexBits | uint64(i)
-	}
-	keys = sortByCounting(keys, indexBits, indexBits+timeBits)
-	for i, k := range keys {
-		times[i], ids[i] = first+k>>indexBits, items[k&(1<<indexBits-1)].ID
-	}
-	for lo := 0; lo < len(ids); {
-		hi := lo + 1
-		for hi < len(ids) && times[hi] == times[lo] {
-			hi++
-		}
-		if hi-lo > 1 {
-			slices.SortFunc(ids[lo:hi], func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
-		}
-		lo = hi
-	}
-	return times, ids
-}
-
-// digitBits is the number of bits per pass. The counts must fit into the processor cache.
-const digitBits = 11
-
-// sortByCounting sorts keys by the bits [from, to). The sort is stable and may overwrite keys.
-func sortByCounting(keys []uint64, from, to int) []uint64 {
-	if from >= to || len(keys) < 2 {
-		return keys
-	}
-	other := make([]uint64, len(keys))
-	for ; from < to; from += digitBits {
-		var at [1 << digitBits]int
-		digit := func(k uint64) uint64 { return k >> from & (1<<digitBits - 1) }
-		for _, k := range keys {
-			at[digit(k)]++
-		}
-		next := 0
-		for d, n := range at {
-			at[d], next = next, next+n
-		}
-		for _, k := range keys {
-			d := digit(k)
-			other[at[d]] = k
-			at[d]++
-		}
-		keys, other = other, keys
-	}
-	return keys
 }
 
 // Len returns the number of items.

@@ -1,10 +1,6 @@
 package session
 
 import (
-	"math"
-
-	"github.com/nbd-wtf/go-nostr"
-
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
@@ -14,44 +10,29 @@ import (
 // it is reconciled with an empty set. Events that reconciliation did not show are fetched by pages
 // again. If they arrive again, the relay had them during the reconciliation.
 type audit struct {
-	came    map[graspsync.EventID]nostr.Timestamp // not stored, received by pages
-	compare bool                                  // the comparison by NIP-77 has started
-	hidden  map[graspsync.EventID]struct{}        // received by pages, not shown by NIP-77
+	came    map[graspsync.EventID]struct{} // not stored, received by pages
+	compare bool                           // the comparison by NIP-77 has started
+	hidden  map[graspsync.EventID]struct{} // received by pages, not shown by NIP-77
 }
 
 // maxAudited is the maximum number of events of a window that are compared.
 const maxAudited = 1_000
 
-func (a *audit) brought(id graspsync.EventID, at nostr.Timestamp) {
+func (a *audit) brought(id graspsync.EventID) {
 	if a.came == nil {
-		a.came = make(map[graspsync.EventID]nostr.Timestamp)
+		a.came = make(map[graspsync.EventID]struct{})
 	}
 	if !a.compare && len(a.came) < maxAudited {
-		a.came[id] = at
+		a.came[id] = struct{}{}
 	}
 }
 
 // shown compares the ids of NIP-77 with the received events and reports whether an event is hidden.
-// If the set may be incomplete, only events newer than its oldest event count.
-func (a *audit) shown(need [][32]byte, maybeCut bool) bool {
-	oldest := nostr.Timestamp(math.MinInt64)
-	if maybeCut {
-		oldest = math.MaxInt64
-	}
+func (a *audit) shown(need [][32]byte) bool {
 	for _, id := range need {
-		if at, ok := a.came[id]; ok {
-			if maybeCut {
-				oldest = min(oldest, at)
-			}
-			delete(a.came, id)
-		}
+		delete(a.came, id)
 	}
-	a.hidden = make(map[graspsync.EventID]struct{})
-	for id, at := range a.came {
-		if at > oldest {
-			a.hidden[id] = struct{}{}
-		}
-	}
+	a.hidden = a.came
 	return len(a.hidden) > 0
 }
 
@@ -69,7 +50,7 @@ func (h *history) audited(q *query, result plan.Result) bool {
 
 // shown continues an audit whose reconciliation ended.
 func (h *history) shown(q *query, neg *negentropy.Session) {
-	if q.audit.shown(neg.Need(), h.maybeCut(neg.TheirLen())) {
+	if !h.maybeCut(neg.TheirLen()) && q.audit.shown(neg.Need()) { // a cut set proves nothing
 		h.startPages(q, 0)
 		return
 	}
@@ -86,6 +67,6 @@ func (h *history) auditPage(q *query, ev graspsync.Event, known bool) {
 		h.noNegentropy("NIP-77 hides events that pages contain", true)
 	}
 	if !known {
-		a.brought(ev.ID, ev.CreatedAt)
+		a.brought(ev.ID)
 	}
 }

@@ -18,7 +18,6 @@ type auth struct {
 	id        graspsync.EventID
 	by        time.Time // deadline of the current step
 	after     uint64    // requests with a higher number were sent after authentication
-	again     time.Time // time from which a new connection may succeed; zero: never
 
 	cfg *Config // read-only
 	out *outbox
@@ -90,14 +89,6 @@ func (a *auth) signed(ev *nostr.Event, err error) error {
 }
 
 func (a *auth) late(now time.Time) bool { return a.underWay() && !now.Before(a.by) }
-
-// authAgain is the time that a connection stays open after an inconclusive authentication. It
-// limits the number of signatures for a relay that never accepts.
-const authAgain = time.Hour
-
-// mayPass records that authentication may succeed on a new connection. The relay did not answer,
-// failed, or accepted, and an acceptance may expire.
-func (a *auth) mayPass(now time.Time) { a.again = now.Add(authAgain) }
 
 // holdsFor reports whether the outcome was known when a request was sent.
 func (a *auth) holdsFor(x *request) bool { return a.state >= authAccepted && x.number > a.after }

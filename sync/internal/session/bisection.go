@@ -39,7 +39,6 @@ type piece struct {
 	parent  *piece
 	taken   int  // number of accepted halves
 	formOK  bool // the form is accepted
-	hinted  bool // refused also without values set aside under other tags
 }
 
 type pieceKind uint8
@@ -50,7 +49,6 @@ const (
 	pieceKinds             // pieceForm with kinds
 	pieceNotes             // pieceForm or pieceKinds without kind 1
 	pieceSince             // the form, kinds or notes variant without limit 0
-	pieceClean             // the parent without values set aside under other tags
 )
 
 // next returns the next piece to probe. It returns nil if no piece is left or maxProbes is reached.
@@ -97,8 +95,6 @@ func (b *bisection) probed(taken bool) (whole bool) {
 	case p.kind == pieceSince:
 		b.learned = b.terms.learn(relaylimits.NoLimitZero, 1, b.text)
 		b.stack = nil
-	case p.kind == pieceClean:
-		b.badValues = append(b.badValues, b.terms.asideElsewhere(p.parent.filters[0])...)
 	case p.parent == nil:
 		return true
 	default:
@@ -125,9 +121,6 @@ func (b *bisection) split(p *piece) {
 		b.stack = append(b.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
 	case p.kind >= pieceForm && p.kind <= pieceSince:
 		b.badFilters = append(b.badFilters, p.parent.filters[0])
-	case p.kind == pieceClean:
-		p.parent.hinted = true
-		b.split(p.parent)
 	case len(p.filters) > 1:
 		half := (len(p.filters) + 1) / 2
 		push(pieceFilters, p.filters[half:]...)
@@ -138,8 +131,6 @@ func (b *bisection) split(p *piece) {
 		push(pieceForm, placeholder(f))
 	case n == 1:
 		b.badValues = append(b.badValues, relaylimits.Value{Tag: list, Value: valueOf(f, list)})
-	case !p.hinted && b.terms.knownElsewhere(f):
-		push(pieceClean, without(f, b.terms.asideElsewhere(f)))
 	default:
 		push(pieceFilters, filters.Part(f, list, (n+1)/2, n))
 		push(pieceFilters, filters.Part(f, list, 0, (n+1)/2))
@@ -152,7 +143,7 @@ func (b *bisection) tooMuch(p *piece) {
 		b.terms.learn(relaylimits.MaxFilters, (n+1)/2, b.text)
 	} else {
 		_, n := filters.Longest(p.filters[0], false)
-		b.terms.fewerValues(b.origin, (n+1)/2, b.text)
+		b.terms.learn(relaylimits.MaxValues, (n+1)/2, b.text)
 	}
 	b.stack = nil
 }

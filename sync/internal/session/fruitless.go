@@ -35,7 +35,6 @@ type fruitless struct {
 	silent     int       // consecutive failures without any message since the request was sent
 	since      time.Time // time of the first failure
 	silence    time.Time // time of the first silent failure
-	wantsAuth  bool      // the last failure required NIP-42
 	failedAt   uint64    // requests up to this number were open at the last failure
 	heardAfter uint64    // requests up to this number may be answered by the last message
 
@@ -57,7 +56,7 @@ func (f *fruitless) answers(x *request) {
 	f.answered[shape(x)] = struct{}{}
 }
 
-func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth bool) {
+func (f *fruitless) failed(now time.Time, x *request, last uint64) {
 	if x.number <= f.failedAt {
 		return
 	}
@@ -76,23 +75,16 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64, wantsAuth boo
 		}
 		f.silent++
 	}
-	f.failedAt, f.wantsAuth = last, wantsAuth
+	f.failedAt = last
 }
 
 func (f *fruitless) hung(now time.Time) bool {
 	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }
 
-// over reports whether all requests fail and a new connection may help. If the relay requires
-// NIP-42 and again is set, a new connection may help from again on, even before fruitlessFor.
-func (f *fruitless) over(now, again time.Time) bool {
-	switch {
-	case f.rounds < mostFruitless:
-		return false
-	case f.wantsAuth && !again.IsZero() && !now.Before(again):
-		return true
-	}
-	return now.Sub(f.since) >= fruitlessFor
+// over reports whether all requests fail and a new connection may help.
+func (f *fruitless) over(now time.Time) bool {
+	return f.rounds >= mostFruitless && now.Sub(f.since) >= fruitlessFor
 }
 
 // shape returns the field names of a request's filters without their values.

@@ -177,8 +177,6 @@ func (h *history) partEnded(c *query, result plan.Result, why string) {
 	case c.full != nil:
 		q.part = nil
 		h.fullSecondEnded(q, c.full, result)
-	case q.from != 0:
-		h.turnEnded(q, c, result, why)
 	default:
 		h.windowEnded(q, c, result, why)
 	}
@@ -404,9 +402,6 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 		h.endPart(q, hint)
 		return
 	}
-	if h.cutBelow(q, x.events) {
-		return
-	}
 	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
 	h.pageSize = max(h.pageSize, q.walk.PageSize())
 	if h.fullSeconds(q) {
@@ -418,10 +413,6 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 func (h *history) goOn(q *query) {
 	if q.walk.Done() {
 		h.end(q, plan.Complete, "")
-		return
-	}
-	if h.isMixed(q) {
-		h.inTurns(q)
 		return
 	}
 	h.nextPage(q)
@@ -526,53 +517,6 @@ func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result)
 	}
 }
 
-// Pages begin with the newest events, but a state waits for its announcement, which is older.
-// Waiting states count against the relay's quota, so the states of a large relay would block its
-// own announcements. So the rest of a large walk is fetched by kind, announcements first.
-
-// mixedPages is the number of full pages after which a batch is fetched by kind. Smaller batches
-// are not worth additional requests.
-const mixedPages = 2
-
-func (h *history) isMixed(q *query) bool {
-	return q.from == 0 && q.walk.Until() != 0 && q.b.report.Events >= mixedPages*h.cfg.PageLimit &&
-		len(q.filter.Kinds) > 1 && slices.Contains(q.filter.Kinds, graspsync.KindAnnouncement)
-}
-
-func (h *history) inTurns(q *query) {
-	first, rest := q.filter, q.filter
-	first.Kinds = []int{graspsync.KindAnnouncement}
-	rest.Kinds = slices.DeleteFunc(slices.Clone(rest.Kinds), func(kind int) bool {
-		return kind == graspsync.KindAnnouncement
-	})
-	q.from, q.turns = q.walk.Until(), []nostr.Filter{first, rest}
-	h.nextTurn(q)
-}
-
-func (h *history) nextTurn(q *query) {
-	if len(q.turns) == 0 {
-		h.end(q, plan.Complete, "")
-		return
-	}
-	f := q.turns[0]
-	q.turns = q.turns[1:]
-	h.startPages(h.newPart(q, f), q.from)
-}
-
-// turnEnded continues with the next kind. A failure ends the whole query.
-func (h *history) turnEnded(q, c *query, result plan.Result, why string) {
-	if result >= plan.Failed {
-		h.end(q, result, why)
-		return
-	}
-	if result == plan.Gaps {
-		q.result = plan.Gaps
-		q.hold = max(q.hold, cmp.Or(c.hold, noEnd))
-	}
-	q.part = nil
-	h.nextTurn(q)
-}
-
 const maxUnserved = 1_000 // maximum ids in a report
 
 func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
@@ -638,7 +582,7 @@ func (h *history) endIDs(x *request) {
 // insteadOfIDs fetches a query by pages after no event arrived by id. If the events do not arrive
 // by pages either, the relay invented the ids.
 func (h *history) insteadOfIDs(q *query) {
-	q.vain, q.pages, q.rest, q.cut = true, true, nil, nil
+	q.vain, q.pages, q.rest, q.unsure = true, true, nil, false
 	h.byPages(q)
 }
 

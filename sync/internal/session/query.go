@@ -1,9 +1,7 @@
 package session
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -21,7 +19,6 @@ const (
 	qReconciling                   // NEG-OPEN is queued or open
 	qChecking                      // ids are compared with the stored events
 	qFetching                      // continues by ids, by pages or in parts
-	qDating                        // created_at of events from other relays is being read
 )
 
 type query struct {
@@ -61,7 +58,7 @@ type query struct {
 	repeats  int    // repetitions of last
 	reopened bool
 	limited  int                 // NEG-OPENs in a row that were rate limited
-	cut      *cut                // set if its set may have been cut
+	unsure   bool                // its set may have been cut
 	rest     *rest               // window to fetch after the ids
 	found    []graspsync.EventID // ids not yet compared with the stored events
 	later    []graspsync.EventID // ids requested from another relay
@@ -71,10 +68,6 @@ type query struct {
 	window  []window // waiting windows, newest first
 	windows int      // windows made for the whole, restarts included
 	below   int64    // lower end of the finished windows
-
-	// Fetched by kind.
-	from  int64          // starting second, 0 if not fetched by kind
-	turns []nostr.Filter // filters that wait
 }
 
 // whole returns the query of the batch of which q is a part, or q.
@@ -87,7 +80,7 @@ func (q *query) whole() *query {
 
 // forget releases the memory of a query that ended. Its batch still refers to it for the cursor.
 func (q *query) forget() {
-	q.set, q.neg, q.last, q.cut = nil, nil, nil, nil
+	q.set, q.neg, q.last = nil, nil, nil
 	q.ids, q.found, q.later = wanted{}, nil, nil
 }
 
@@ -116,11 +109,6 @@ func (q *query) noteCursor() {
 // unknown.
 func (q *query) reached() (at int64) {
 	switch c := q.part; {
-	case q.from != 0:
-		at = q.from
-		if c != nil && len(q.turns) == 0 { // all earlier kinds are complete
-			at = cmp.Or(c.reached(), at)
-		}
 	case q.walk != nil:
 		if at = q.walk.Until(); at != 0 && c != nil {
 			at = max(at, int64(c.full.at))
@@ -151,9 +139,6 @@ func (q *query) heard(ev *nostr.Event) {
 	if q.full != nil {
 		q.full.split.Heard(ev)
 	}
-	if q.cut != nil {
-		q.cut.oldest = min(q.cut.oldest, int64(ev.CreatedAt))
-	}
 }
 
 func (q *query) repeatPage() {
@@ -171,9 +156,6 @@ type fullSecond struct {
 	page  int // an answer with fewer events is complete
 	doubt int // number of events of a suspected second, 0 if known to be full
 	split *filters.Split
-	// unsure reports that reconciliation showed no more events than a page holds. The relay may
-	// limit reconciliation too.
-	unsure bool
 }
 
 // window is an inclusive range of seconds.
@@ -186,30 +168,4 @@ const noEnd = math.MaxInt64
 type rest struct {
 	window
 	again bool // reconcile it
-}
-
-// Some relays silently reconcile only the newest events, as many as their database returns in one
-// query. These limits are round numbers. So if a relay showed such a number of events, the page
-// below the oldest event is requested. An empty page proves that the set was complete.
-
-// cut describes a reconciliation whose set may have been cut.
-type cut struct {
-	oldest int64               // created_at of the oldest event that the relay showed, if known
-	below  bool                // the page below was requested
-	asked  []graspsync.EventID // ids that are being checked against the stored events
-	others []graspsync.EventID // ids of events from other relays, whose created_at must be read
-}
-
-// checked moves ids from asked to others if they are not requested from this relay.
-func (c *cut) checked(ids, later []graspsync.EventID) {
-	own := make(map[graspsync.EventID]struct{}, len(ids)+len(later))
-	for _, id := range slices.Concat(ids, later) {
-		own[id] = struct{}{}
-	}
-	for _, id := range c.asked {
-		if _, ok := own[id]; !ok {
-			c.others = append(c.others, id)
-		}
-	}
-	c.asked = nil
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -24,9 +23,7 @@ const maxRepeats = 3
 const (
 	maxWindows     = 64 // maximum reconciled windows per query
 	maxWindowDepth = 16 // maximum depth of divisions
-	guessedWindows = 16 // maximum windows of one guess
 
-	datedAtOnce   = 500   // maximum ids in one lookup of created_at
 	checkedAtOnce = 1_000 // maximum ids in one comparison with the stored events
 
 	firstEvents = 1_600_000_000 // Unix time before the first Nostr events
@@ -69,10 +66,6 @@ func (h *history) byPages(q *query) {
 
 func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	q, ok := h.queries[id]
-	if ok && q.state == qDating {
-		h.dated(q, set)
-		return
-	}
 	if !ok || q.state != qLoading {
 		return
 	}
@@ -85,14 +78,14 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 		return
 	}
 	q.set, q.room = set, h.room
-	if most := h.terms.NegentropyMax; most > 0 && set.Len() > 2*most {
-		h.tooLarge(q, h.now) // the relay would refuse it
-		return
-	}
 	h.openNeg(q)
 }
 
 func (h *history) openNeg(q *query) {
+	if most := h.terms.NegentropyMax; most > 0 && q.set.Len() > 2*most {
+		h.tooLarge(q, h.now) // the relay would refuse it
+		return
+	}
 	if q.room == 0 {
 		q.room = 2 * h.cfg.NegIDs
 	}
@@ -202,14 +195,14 @@ func (h *history) reconciled(q *query) {
 		h.shown(q, neg)
 		return
 	}
-	if q.full != nil {
-		q.full.unsure = neg.TheirLen() <= q.full.page
-	} else {
-		h.suspect(q, neg)
+	have, need := neg.Have(), neg.Need()
+	// Equal sets are not cut, because events older than a cut set were fetched by pages before.
+	if q.unsure = h.maybeCut(neg.TheirLen()) && len(have)+len(need) > 0; q.full != nil {
+		q.unsure = neg.TheirLen() <= q.full.page
 	}
-	q.b.report.compared(neg.Have())
+	q.b.report.compared(have)
 	q.set = nil
-	h.askMissing(q, neg.Need())
+	h.askMissing(q, need)
 }
 
 // askMissing finds out which of the ids are not stored.
@@ -232,9 +225,6 @@ func (h *history) askMissing(q *query, need [][32]byte) {
 func (h *history) ask(q *query, ids []graspsync.EventID) {
 	n := min(len(ids), checkedAtOnce)
 	q.state, q.found = qChecking, ids[n:]
-	if q.cut != nil {
-		q.cut.asked = ids[:n]
-	}
 	h.out.do(Missing{Query: q.id, Batch: q.b.ID, IDs: slices.Clip(ids[:n]), More: len(q.found) > 0})
 }
 
@@ -245,9 +235,6 @@ func (h *history) checked(id QueryID, ids, later []graspsync.EventID, err error)
 		return
 	}
 	q.state, q.later = qFetching, append(q.later, later...)
-	if q.cut != nil && err == nil {
-		q.cut.checked(ids, later)
-	}
 	switch {
 	case err != nil:
 		h.end(q, plan.Failed, err.Error())
@@ -270,10 +257,6 @@ func (h *history) idsDone(q *query) {
 		h.ask(q, later)
 		return
 	}
-	ends := q.rest == nil && (q.full == nil || !q.full.unsure)
-	if ends && h.dateOthers(q) {
-		return
-	}
 	h.leaveReconciling(q)
 	switch r := q.rest; {
 	case r != nil:
@@ -293,9 +276,10 @@ func (h *history) idsDone(q *query) {
 			return
 		}
 		h.byPages(c)
-	case q.full != nil && q.full.unsure:
-		h.splitFullSecond(q)
-	case !h.lookBelow(q):
+	case q.unsure:
+		q.unsure = false
+		h.byPages(q)
+	default:
 		h.end(q, plan.Complete, "")
 	}
 }
@@ -327,38 +311,11 @@ func (h *history) tooLarge(q *query, now time.Time) {
 		h.byPages(q)
 		return
 	}
-	bounds := h.guess(q, span)
-	if len(bounds) == 0 {
-		bounds = []int64{middle(q, span, now.Unix())}
-	}
 	// Windows go from the newest to the oldest so that the query has a cursor.
-	until := span.until
-	for _, since := range bounds {
-		q.window = append(q.window, window{since, until})
-		until = since - 1
-	}
-	q.window = append(q.window, window{span.since, until})
-	q.whole().windows += len(q.window)
+	since := middle(q, span, now.Unix())
+	q.window = []window{{since, span.until}, {span.since, since - 1}}
+	q.whole().windows += 2
 	h.nextWindow(q)
-}
-
-// guess divides a query by the stored events, because the relay may have about the same events. It
-// returns the beginnings of all windows except the oldest, newest first, or nil without an
-// estimate.
-func (h *history) guess(q *query, span window) (bounds []int64) {
-	most := h.terms.NegentropyMax
-	if q.depth > 0 || most < 1 || q.set == nil {
-		return nil
-	}
-	n := q.set.Len()
-	k := min(guessedWindows, (2*n+most-1)/most)
-	for i := k - 1; i > 0; i-- {
-		at := int64(q.set.Time(n * i / k))
-		if at > span.since && at <= span.until && (len(bounds) == 0 || at < bounds[len(bounds)-1]) {
-			bounds = append(bounds, at)
-		}
-	}
-	return bounds
 }
 
 // middle returns the beginning of the newer half of a window. Even depths divide the stored events.
@@ -421,78 +378,10 @@ func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 	h.nextWindow(q)
 }
 
-// maybeCut reports whether n looks like the relay's limit for one reconciliation.
+// maybeCut reports whether n looks like the relay's limit for one reconciliation. Some relays
+// silently reconcile only the newest events, as many as their database returns in one query. These
+// limits are round numbers. Such a query is also fetched by pages. A relay that refuses large sets
+// does not cut them.
 func (h *history) maybeCut(n int) bool {
-	return n > 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
-}
-
-// suspect prepares a request for the page below a set that may have been cut.
-func (h *history) suspect(q *query, neg *negentropy.Session) {
-	if !h.maybeCut(neg.TheirLen()) {
-		return
-	}
-	q.cut = &cut{oldest: math.MaxInt64}
-	if at, ok := neg.OldestShared(); ok {
-		q.cut.oldest = int64(at)
-	}
-}
-
-// dateOthers reads the created_at of events in a suspected set that arrived from other relays. It
-// returns false if there are none. Without these times the next page might overlap the set.
-func (h *history) dateOthers(q *query) bool {
-	if q.cut == nil || len(q.cut.others) == 0 {
-		return false
-	}
-	ids := q.cut.others[:min(datedAtOnce, len(q.cut.others))]
-	q.cut.others = q.cut.others[len(ids):]
-	q.state = qDating
-	f := nostr.Filter{IDs: make([]string, len(ids))}
-	for i, id := range ids {
-		f.IDs[i] = id.String()
-	}
-	h.out.do(LoadSet{Query: q.id, Filter: f})
-	return true
-}
-
-// dated continues with the read times. If they could not be read, the page may overlap the set.
-func (h *history) dated(q *query, set *negentropy.Set) {
-	if set != nil && set.Len() > 0 {
-		q.cut.oldest = min(q.cut.oldest, int64(set.Time(0)))
-	}
-	q.state = qFetching
-	h.idsDone(q)
-}
-
-// lookBelow requests the page below the oldest event of a suspected set. It returns false if no
-// page is needed.
-func (h *history) lookBelow(q *query) bool {
-	p := q.cut
-	if p == nil || p.below || p.oldest <= q.span().since || p.oldest == math.MaxInt64 {
-		q.cut = nil
-		return false
-	}
-	p.below = true
-	q.hold = max(q.hold, p.oldest) // that second may have more events
-	if q.result != plan.Complete {
-		q.hold = noEnd
-	}
-	method := q.b.report.Method
-	h.startPages(q, p.oldest-1)
-	q.b.report.Method = method // this page is a check and not a method of fetching
-	return true
-}
-
-// cutBelow continues by pages from the oldest event on if the page below it had events, because
-// then the set was incomplete.
-func (h *history) cutBelow(q *query, events int) bool {
-	p := q.cut
-	q.cut = nil
-	if p == nil || events == 0 {
-		return false
-	}
-	if q.hold == p.oldest {
-		q.hold = 0
-	}
-	h.startPages(q, p.oldest)
-	return true
+	return n > 0 && h.terms.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
 }

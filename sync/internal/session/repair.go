@@ -212,9 +212,9 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 			most = max(most, n)
 		}
 		if most > sqlValues {
-			return p.terms.fewerValues(x, sqlValues, text)
+			return p.terms.learn(relaylimits.MaxValues, sqlValues, text)
 		}
-		return most > 1 && p.terms.fewerValues(x, most/2, text)
+		return most > 1 && p.terms.learn(relaylimits.MaxValues, most/2, text)
 	case wire.RefusalNeedsKinds:
 		if slices.ContainsFunc(x.asks(), kindless) {
 			return p.terms.learn(relaylimits.NeedsKinds, 1, text)

@@ -312,15 +312,14 @@ func (r *requests) sent(x *request) bool { return x.id != "" && r.subs[x.id] == 
 // failed counts a request without an answer, or a refusal that a faulty connection may cause. It
 // ignores refusals because of rate or number of subscriptions, and the end of an answered request.
 func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
-	wantsAuth := why == wire.RefusalAuthRequired
 	switch why {
 	case wire.RefusalRateLimited, wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
 		return
 	}
-	if x.kind == reqNeg || x.openAt != 0 || wantsAuth && !r.auth.holdsFor(x) {
+	if x.kind == reqNeg || x.openAt != 0 || why == wire.RefusalAuthRequired && !r.auth.holdsFor(x) {
 		return
 	}
-	r.fruitless.failed(now, x, r.next, wantsAuth)
+	r.fruitless.failed(now, x, r.next)
 }
 
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }

@@ -81,7 +81,7 @@ func (s *Session) flush(now time.Time) []Action {
 	case f.hung(now):
 		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
 		return s.out.take()
-	case f.over(now, s.requests.auth.again):
+	case f.over(now):
 		s.out.do(Hangup{Reason: "all requests are refused"})
 		return s.out.take()
 	}
@@ -176,7 +176,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeAuth:
 		s.requests.auth.challenged(now, m.Text)
 	case wire.TypeOK:
-		s.onOK(now, m)
+		s.onOK(m)
 	}
 	s.requests.fruitless.heard(s.requests.next)
 	return s.flush(now)
@@ -304,11 +304,8 @@ func (s *Session) onNotice(now time.Time, m wire.Message) {
 	}
 }
 
-func (s *Session) onOK(now time.Time, m wire.Message) {
+func (s *Session) onOK(m wire.Message) {
 	if a := s.requests.auth; a.state == authSent && m.ID == a.id {
-		if m.Accepted || wire.ClassifyClosed(m.Text) != wire.RefusalRestricted {
-			a.mayPass(now)
-		}
 		s.repair.authenticated(m.Accepted, m.Text)
 	}
 }
@@ -378,10 +375,7 @@ func (s *Session) Tick(now time.Time) []Action {
 			s.history.fail(x, "no answer in time")
 		}
 	}
-	if a := s.requests.auth; a.late(now) {
-		if a.state != authSigning { // otherwise the signer was late and not the relay
-			a.mayPass(now)
-		}
+	if s.requests.auth.late(now) {
 		s.repair.authenticated(false, "authentication got no answer")
 	}
 	s.history.expire(now)

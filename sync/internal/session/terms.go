@@ -21,10 +21,8 @@ const sinceBack = 15 * time.Minute
 // terms contains the limits of the relay and makes filters that respect them.
 type terms struct {
 	relaylimits.Limits
-	// Learned from refused live subscriptions.
-	liveValues  int // like MaxValues
-	liveNoNotes bool
-	idChunk     int // maximum ids in one request
+	liveNoNotes bool // learned from a refused live subscription
+	idChunk     int  // maximum ids in one request
 	aside       map[relaylimits.Value]struct{}
 
 	out *outbox
@@ -56,20 +54,6 @@ func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 
 func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
-// fewerValues learns the maximum number of values. Many relays check it only for historic requests,
-// so live subscriptions are divided only after one was refused.
-func (t *terms) fewerValues(x *request, n int, text string) bool {
-	if m := t.MaxValues; m > 0 && x.kind == reqLive {
-		n = min(n, m)
-	}
-	news := t.learn(relaylimits.MaxValues, n, text)
-	if x.kind == reqLive && (t.liveValues == 0 || n < t.liveValues) {
-		t.liveValues = n
-		return true
-	}
-	return news
-}
-
 // withoutNotes learns that the relay requires kinds and refuses kind 1.
 func (t *terms) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
@@ -88,28 +72,6 @@ func (t *terms) setAside(v relaylimits.Value) {
 	}
 	t.aside[v] = struct{}{}
 	t.out.do(SetAside{v})
-}
-
-// asideElsewhere returns the values of f that are excluded under another tag. Omitting them is
-// faster than another bisection.
-func (t *terms) asideElsewhere(f nostr.Filter) (out []relaylimits.Value) {
-	for tag, values := range f.Tags {
-		for _, v := range values {
-			for known := range t.aside {
-				if known.Value == v && known.Tag != tag {
-					out = append(out, relaylimits.Value{Tag: tag, Value: v})
-					break
-				}
-			}
-		}
-	}
-	return out
-}
-
-func (t *terms) knownElsewhere(f nostr.Filter) bool {
-	n := len(t.asideElsewhere(f))
-	_, all := filters.Longest(f, false)
-	return n > 0 && n < all
 }
 
 // reshape returns filters for the same events within the limits of the relay, or none if no value
@@ -149,7 +111,7 @@ func (t *terms) queryBounds() bounds {
 // messages and halves would need another subscription. Many relays do not check filters with limit
 // 0, so live filters include kind 1 until that is refused.
 func (t *terms) liveBounds() bounds {
-	return bounds{t.liveValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
+	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
 type livePart struct {
@@ -239,13 +201,4 @@ func kindless(f nostr.Filter) bool { return f.Kinds == nil && f.Authors == nil &
 // asksForNotes reports whether f asks for kind 1 from any author.
 func asksForNotes(f nostr.Filter) bool {
 	return f.Authors == nil && (f.Kinds == nil || slices.Contains(f.Kinds, graspsync.KindNote))
-}
-
-func without(f nostr.Filter, values []relaylimits.Value) nostr.Filter {
-	for tag := range f.Tags {
-		f.Tags = filters.WithList(f.Tags, tag, slices.DeleteFunc(slices.Clone(f.Tags[tag]), func(v string) bool {
-			return slices.Contains(values, relaylimits.Value{Tag: tag, Value: v})
-		}))
-	}
-	return f
 }
