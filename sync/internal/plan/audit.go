@@ -35,8 +35,8 @@ func (a *audit) due(r *relayState, _ time.Time) bool { return r.audit.due && !r.
 
 func (a *audit) start(r *relayState, now time.Time) {
 	r.audit.due = false
-	items := make([]Item, 0, r.history.items.Len())
-	for it, st := range r.history.items.All() {
+	items := make([]Item, 0, len(r.history.items))
+	for it, st := range r.history.items {
 		if st == confirmed {
 			items = append(items, it)
 		}

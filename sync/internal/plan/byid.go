@@ -71,7 +71,7 @@ func (by *byID) fetchAnywhere(ids []graspsync.EventID) {
 		relays = append(relays, r)
 	}
 	slices.SortFunc(relays, func(a, b *relayState) int {
-		return cmp.Or(cmp.Compare(b.history.items.Len(), a.history.items.Len()), graspsync.RelayURL.Compare(a.url, b.url))
+		return cmp.Or(cmp.Compare(len(b.history.items), len(a.history.items)), graspsync.RelayURL.Compare(a.url, b.url))
 	})
 	for _, r := range relays[:min(maxAsked, len(relays))] {
 		by.fetch(r, ids)
@@ -132,7 +132,7 @@ func (by *byID) unserved(r *relayState, ids []graspsync.EventID, now time.Time) 
 		r.byID.unservedAt, r.byID.unserved = now, 0
 	}
 	shared := make(map[*relayState]int)
-	for it := range r.history.items.Keys() {
+	for it := range r.history.items {
 		if in := &by.repos.infos[it]; in.kind == itemRepo {
 			for _, o := range in.repo.relays {
 				if o != r && o.dial.connected {

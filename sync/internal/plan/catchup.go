@@ -80,12 +80,12 @@ func (cu *catchUp) queueItems(r *relayState, items []Item) {
 	for _, g := range r.catchUp.queue {
 		waiting += len(g.items)
 	}
-	if waiting > 2*r.history.items.Len() {
+	if waiting > 2*len(r.history.items) {
 		cu.queueAll(r)
 		return
 	}
 	items = slices.DeleteFunc(items, func(it Item) bool {
-		st := r.history.items.Get(it)
+		st := r.history.items[it]
 		return st == 0 || st == todo && r.history.resume[it] == nil
 	})
 	r.catchUp.queue = append(r.catchUp.queue, cu.repos.groups(items, nil)...)
@@ -118,7 +118,7 @@ func (cu *catchUp) queueSkipped(r *relayState, since nostr.Timestamp) {
 	for _, k := range r.catchUp.parked {
 		note(k.itemGroup)
 	}
-	if waiting > maxCatchUps*r.history.items.Len() {
+	if waiting > maxCatchUps*len(r.history.items) {
 		cu.queueAll(r)
 		return
 	}
@@ -147,7 +147,7 @@ func (cu *catchUp) start(r *relayState, now time.Time) {
 	if r.catchUp.queue = r.catchUp.queue[1:]; len(r.catchUp.queue) == 0 {
 		r.catchUp.queue = nil
 	}
-	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 })
+	items := slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 })
 	if g.since == 0 {
 		g.since = r.catchUp.since
 	}

@@ -99,7 +99,7 @@ func (cp *checkpoints) resume(r *relayState, now time.Time) bool {
 	if k == nil || !r.dial.aliveAt.IsZero() || k.mark.After(now) || now.Sub(k.mark) > cp.cfg.QuickReconnect {
 		return false
 	}
-	for it := range r.history.items.Keys() {
+	for it := range r.history.items {
 		if _, ok := slices.BinarySearch(k.items, cp.repos.hash(it)); ok {
 			r.history.set(it, confirmed)
 		}
@@ -215,7 +215,7 @@ func (cp *checkpoints) of(r *relayState) (Kept, bool) {
 		return Kept{}, false
 	}
 	k := Kept{Relay: r.url, Mark: r.checkpoint.mark, PassAt: r.pass.at, Items: make([]uint64, 0, r.history.ofStatus[confirmed])}
-	for it, st := range r.history.items.All() {
+	for it, st := range r.history.items {
 		if st == confirmed {
 			k.Items = append(k.Items, cp.repos.hash(it))
 		}

@@ -64,3 +64,22 @@ func without[K comparable, V any](m map[K]V, named map[K]struct{}) map[K]struct{
 func sortedBy[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 	return slices.SortedFunc(maps.Keys(m), compare)
 }
+
+func put(m *map[Item]struct{}, it Item) {
+	if *m == nil {
+		*m = make(map[Item]struct{})
+	}
+	(*m)[it] = struct{}{}
+}
+
+// drop removes an item, and frees the memory of an empty set.
+func drop(m *map[Item]struct{}, it Item) {
+	if delete(*m, it); len(*m) == 0 {
+		*m = nil
+	}
+}
+
+func has(m map[Item]struct{}, it Item) bool {
+	_, ok := m[it]
+	return ok
+}

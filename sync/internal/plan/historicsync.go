@@ -1,10 +1,9 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"time"
-
-	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
 // historicSync fetches wanted items that are not fetched yet.
@@ -27,8 +26,8 @@ const (
 
 // historyState contains the status of the wanted items of one relay.
 type historyState struct {
-	items    dense.Map[Item, itemStatus]
-	todo     dense.Set[Item] // items that are todo and not parked
+	items    map[Item]itemStatus
+	todo     map[Item]struct{} // items that are todo and not parked
 	ofKind   [itemKinds]int
 	ofStatus [statuses]int
 	resume   map[Item]*batchProgress // progress of todo items
@@ -44,11 +43,11 @@ type parkedItems struct {
 	items []Item
 }
 
-func (h *historicSync) due(r *relayState, _ time.Time) bool { return r.history.todo.Len() > 0 }
+func (h *historicSync) due(r *relayState, _ time.Time) bool { return len(r.history.todo) > 0 }
 
 func (h *historicSync) start(r *relayState, now time.Time) {
 	if len(r.history.queue) == 0 {
-		items := slices.AppendSeq(make([]Item, 0, r.history.todo.Len()), r.history.todo.All())
+		items := slices.Collect(maps.Keys(r.history.todo))
 		r.history.queue = h.repos.groups(items, r.history.resume)
 	}
 	g := r.history.queue[0]
@@ -56,7 +55,7 @@ func (h *historicSync) start(r *relayState, now time.Time) {
 		r.history.queue = nil // free the groups
 	}
 	items := slices.DeleteFunc(g.items, func(it Item) bool {
-		return !r.history.todo.Has(it) || r.history.resume[it] != g.resume
+		return !has(r.history.todo, it) || r.history.resume[it] != g.resume
 	})
 	if len(items) == 0 {
 		return
@@ -80,7 +79,7 @@ func (h *historicSync) done(r *relayState, b *batch, gaps bool) { h.confirm(r, b
 
 func (h *historicSync) failed(r *relayState, b *batch, in Done, until time.Time) {
 	h.lost(r, b, in.Cursors)
-	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items.Get(it) != todo })
+	items := slices.DeleteFunc(b.items, func(it Item) bool { return r.history.items[it] != todo })
 	r.history.park(items, until)
 }
 
@@ -106,7 +105,7 @@ func (h *historicSync) lost(r *relayState, b *batch, got []Cursor) {
 func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 	n := 0
 	for _, it := range items {
-		if r.history.items.Get(it) == inFlight {
+		if r.history.items[it] == inFlight {
 			r.history.set(it, confirmed)
 			n++
 		}
@@ -118,54 +117,54 @@ func (h *historicSync) confirm(r *relayState, items []Item, gaps bool) {
 
 // add makes an item a target. It returns false if the item was a target.
 func (h *historyState) add(it Item, kind itemKind) bool {
-	if h.items.Get(it) != 0 {
+	if h.items[it] != 0 {
 		return false
 	}
 	h.ofKind[kind]++
 	h.ofStatus[todo]++
-	h.items.Set(it, todo)
-	h.todo.Add(it)
+	h.items[it] = todo
+	put(&h.todo, it)
 	return true
 }
 
 // remove removes a target and returns its status, or 0 if the item was no target.
 func (h *historyState) remove(it Item, kind itemKind) itemStatus {
-	st := h.items.Get(it)
+	st := h.items[it]
 	if st == 0 {
 		return 0
 	}
 	h.changed = h.changed || st == confirmed
 	h.ofKind[kind]--
 	h.ofStatus[st]--
-	h.items.Set(it, 0)
-	h.todo.Remove(it)
+	delete(h.items, it)
+	drop(&h.todo, it)
 	delete(h.resume, it)
 	return st
 }
 
 func (h *historyState) set(it Item, to itemStatus) {
-	from := h.items.Get(it)
+	from := h.items[it]
 	if from == 0 || from == to {
 		return
 	}
 	h.changed = h.changed || from == confirmed || to == confirmed
 	h.ofStatus[from]--
 	h.ofStatus[to]++
-	h.todo.Remove(it)
+	drop(&h.todo, it)
 	switch to {
 	case todo:
-		h.todo.Add(it)
+		put(&h.todo, it)
 	case confirmed:
 		delete(h.resume, it)
 	}
-	h.items.Set(it, to)
+	h.items[it] = to
 }
 
 // park makes items todo but delays them until a time.
 func (h *historyState) park(items []Item, until time.Time) {
 	for _, it := range items {
 		h.set(it, todo)
-		h.todo.Remove(it)
+		drop(&h.todo, it)
 	}
 	h.parked = append(h.parked, parkedItems{until: until, items: items})
 }
@@ -179,8 +178,8 @@ func (h *historyState) unpark(now time.Time) {
 			continue
 		}
 		for _, it := range k.items {
-			if h.items.Get(it) == todo {
-				h.todo.Add(it)
+			if h.items[it] == todo {
+				put(&h.todo, it)
 			}
 		}
 	}
@@ -198,9 +197,9 @@ func (h *historyState) unparkAll() {
 func (h *historyState) forget() {
 	clear(h.resume)
 	h.queue, h.parked = nil, nil
-	for it := range h.items.Keys() {
+	for it := range h.items {
 		h.set(it, todo)
-		h.todo.Add(it)
+		put(&h.todo, it)
 	}
 }
 
@@ -208,7 +207,7 @@ func (h *historyState) forget() {
 func (h *historyState) again() {
 	h.queue = nil
 	mark := &batchProgress{daily: true}
-	for it, st := range h.items.All() {
+	for it, st := range h.items {
 		if st == confirmed {
 			h.resume[it] = mark
 			h.set(it, todo)
@@ -218,7 +217,7 @@ func (h *historyState) again() {
 
 // redo makes a confirmed item todo from the start. Items with one mark are requested together.
 func (h *historyState) redo(it Item, mark *batchProgress) {
-	if h.items.Get(it) == confirmed {
+	if h.items[it] == confirmed {
 		h.queue = nil
 		h.resume[it] = mark
 		h.set(it, todo)
@@ -227,7 +226,7 @@ func (h *historyState) redo(it Item, mark *batchProgress) {
 
 // partlyFetched returns the items that are confirmed or partly fetched.
 func (h *historyState) partlyFetched() (items []Item) {
-	for it, st := range h.items.All() {
+	for it, st := range h.items {
 		if st == confirmed || st == inFlight || h.resume[it] != nil {
 			items = append(items, it)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -58,12 +57,12 @@ type liveSub struct {
 // liveState is the live state of a connection.
 type liveState struct {
 	subs    map[LiveID]*liveSub
-	filters int             // number of filters of all
-	missing dense.Set[Item] // items without a subscription
-	lost    []nostr.Filter  // filters of subscriptions that the relay closed
-	stale   bool            // all subscriptions must be consolidated
-	retryAt time.Time       // no subscription is opened before, because the relay closed one
-	refused int             // consecutive subscriptions that the relay closed
+	filters int               // number of filters of all
+	missing map[Item]struct{} // items without a subscription
+	lost    []nostr.Filter    // filters of subscriptions that the relay closed
+	stale   bool              // all subscriptions must be consolidated
+	retryAt time.Time         // no subscription is opened before, because the relay closed one
+	refused int               // consecutive subscriptions that the relay closed
 	// waitUntil is the end of the delay of a consolidation, or zero.
 	waitUntil time.Time
 	// idle is the number of items that have become unwanted since the last consolidation and may
@@ -141,7 +140,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		lv.consolidate(r, now)
 		return
 	}
-	if l.missing.Len()+len(l.lost) == 0 {
+	if len(l.missing)+len(l.lost) == 0 {
 		if !l.waitUntil.IsZero() {
 			lv.opened(r, nil) // the missing items are no longer wanted
 		}
@@ -157,7 +156,7 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 		lv.followNoMore(r, now)
 		return
 	}
-	fresh := lv.filters(r, slices.Collect(l.missing.All()))
+	fresh := lv.filters(r, slices.Collect(maps.Keys(l.missing)))
 	if len(l.lost) > 0 {
 		fresh = joined(r, slices.Concat(l.lost, fresh))
 	}
@@ -182,15 +181,15 @@ func (lv *liveSync) follow(r *relayState, now time.Time) {
 // followNoMore polls missing items for which a consolidation would find no room.
 func (lv *liveSync) followNoMore(r *relayState, now time.Time) {
 	l := &r.live
-	added := lv.filtersOf(r, l.missing.All())
+	added := lv.filtersOf(r, maps.Keys(l.missing))
 	if len(l.lost) > 0 || lv.turnsToKinds(r, added) {
 		lv.consolidate(r, now)
 		return
 	}
-	items := slices.Collect(l.missing.All())
+	items := slices.Collect(maps.Keys(l.missing))
 	l.unfollowed += added
 	lv.polling.add(r, items, now)
-	l.missing.Clear()
+	l.missing = nil
 	lv.opened(r, items)
 }
 
@@ -258,9 +257,9 @@ func (lv *liveSync) apply(r *relayState, c subscriptionChange, now time.Time) {
 // addFilters makes a change that covers the missing items.
 func (lv *liveSync) addFilters(r *relayState, c subscriptionChange, now time.Time) {
 	l := &r.live
-	items := slices.Collect(l.missing.All())
+	items := slices.Collect(maps.Keys(l.missing))
 	items = append(items, lv.repos.itemsOfAll(r, l.lost)...)
-	l.missing.Clear()
+	l.missing = nil
 	l.lost = nil
 	lv.apply(r, c, now)
 	lv.opened(r, items)
@@ -325,7 +324,7 @@ const idleValues = filters.MaxValues
 // than wanted, or fewer if a filter has no room. It is not urgent, because events of unwanted items
 // are judged like all others.
 func (l *liveState) tooIdle(r *relayState) bool {
-	wanted := r.history.items.Len()
+	wanted := len(r.history.items)
 	if l.unfollowed > 0 {
 		wanted /= 4
 	}
@@ -392,7 +391,7 @@ func (lv *liveSync) waits(r *relayState, now time.Time) bool {
 // new subscriptions before it closes the old ones. Otherwise a catch-up fetches the events in
 // between.
 func (lv *liveSync) consolidate(r *relayState, now time.Time) {
-	items := slices.AppendSeq(make([]Item, 0, r.history.items.Len()), r.history.items.Keys())
+	items := slices.Collect(maps.Keys(r.history.items))
 	old, poll := r.live.subs, r.live.poll
 	r.live.reset()
 	most := r.liveRoom()

@@ -52,7 +52,7 @@ func (p *Plan) resync(r *relayState, now time.Time) {
 func (p *Plan) resyncRepo(repo *repo) {
 	for _, r := range repo.relays {
 		mark := &batchProgress{daily: true}
-		for it := range repo.roots.All() {
+		for it := range repo.roots {
 			r.history.redo(it, mark)
 		}
 		r.history.redo(repo.item, mark)

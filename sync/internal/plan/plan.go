@@ -253,8 +253,8 @@ func (p *Plan) onConnected(now time.Time, in Connected) {
 	p.dialer.made(r, now)
 	r.limits = in.Limits
 	r.live.connected()
-	for it := range r.history.items.Keys() {
-		r.live.missing.Add(it)
+	for it := range r.history.items {
+		put(&r.live.missing, it)
 	}
 	if p.checkpoints.resume(r, now) {
 		r.pass.dueAt = p.nextPass(r.pass.at)
@@ -289,7 +289,7 @@ func (p *Plan) startDaily(r *relayState, now time.Time) {
 
 // startOver fetches all confirmed items and items in flight again, because events were missed.
 func (p *Plan) startOver(r *relayState, now time.Time) {
-	for it, st := range r.history.items.All() {
+	for it, st := range r.history.items {
 		if st == inFlight {
 			r.pending.without(it)
 			r.history.set(it, confirmed)

@@ -90,9 +90,9 @@ func (pl *polling) start(r *relayState, now time.Time) {
 	if g.running {
 		return
 	}
-	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items.Get(it) == 0 }) // no longer a target
+	g.items = slices.DeleteFunc(g.items, func(it Item) bool { return r.history.items[it] == 0 }) // no longer a target
 	items := slices.DeleteFunc(slices.Clone(g.items), func(it Item) bool {
-		return r.history.items.Get(it) == todo && r.history.resume[it] == nil
+		return r.history.items[it] == todo && r.history.resume[it] == nil
 	})
 	since := nostr.Timestamp(g.since.Add(-pl.cfg.Overlap).Unix())
 	qs, roles := pl.pending.queries(r, pl.repos.itemFilters(items), since, nil)

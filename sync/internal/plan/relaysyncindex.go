@@ -80,12 +80,12 @@ func (r *relayState) phase() Phase {
 
 // busy reports whether history is being fetched.
 func (r *relayState) busy() bool {
-	return r.history.todo.Len() > 0 || len(r.pending.open) > r.pending.background
+	return len(r.history.todo) > 0 || len(r.pending.open) > r.pending.background
 }
 
 func (r *relayState) add(it Item, kind itemKind) {
 	if r.history.add(it, kind) && r.dial.connected { // on connecting, all items become missing
-		r.live.missing.Add(it)
+		put(&r.live.missing, it)
 	}
 }
 
@@ -100,8 +100,8 @@ func (r *relayState) remove(it Item, kind itemKind) {
 	case inFlight:
 		r.pending.without(it)
 	}
-	if r.live.missing.Has(it) {
-		r.live.missing.Remove(it)
+	if has(r.live.missing, it) {
+		drop(&r.live.missing, it)
 	} else if r.dial.connected {
 		r.live.idle++
 	}
@@ -188,7 +188,7 @@ func (r *relayState) descRoom() int {
 // requested in rotation.
 func (r *relayState) othersFollowed(now time.Time) bool {
 	l := &r.live
-	return !l.stale && l.missing.Len()+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
+	return !l.stale && len(l.missing)+len(l.lost)+len(r.live.resting) == 0 && !now.Before(l.retryAt)
 }
 
 // liveFull reports whether a consolidation would find no more room.

@@ -40,7 +40,7 @@ func (t *relayTargets) derive(in Changes) {
 
 // replace replaces all wanted repositories by those of a Snapshot.
 func (t *relayTargets) replace(in Snapshot) {
-	if w := t.repos; len(w.byRef)+w.roots.Len()+len(w.descendants) == 0 { // nothing to remove
+	if w := t.repos; len(w.byRef)+len(w.roots)+len(w.descendants) == 0 { // nothing to remove
 		w.expect(len(in.Repos), len(in.Roots))
 		t.derive(Changes(in))
 		return
@@ -157,7 +157,7 @@ func (t *relayTargets) leaves(r *repo, rel *relayState) {
 // follows makes a repository, its root events and descendants targets of a relay.
 func (t *relayTargets) follows(r *repo, rel *relayState) {
 	rel.add(r.item, itemRepo)
-	for it := range r.roots.All() {
+	for it := range r.roots {
 		rel.add(it, itemRoot)
 	}
 	for _, it := range slices.SortedFunc(maps.Keys(r.descendants), t.repos.compare) {
@@ -169,7 +169,7 @@ func (t *relayTargets) follows(r *repo, rel *relayState) {
 // unfollows undoes follows, except for targets of other repositories.
 func (t *relayTargets) unfollows(r *repo, rel *relayState) {
 	rel.remove(r.item, itemRepo)
-	for it := range r.roots.All() {
+	for it := range r.roots {
 		if !t.repos.isTarget(it, rel) {
 			rel.remove(it, itemRoot)
 		}
@@ -224,7 +224,7 @@ func (t *relayTargets) relayOf(u graspsync.RelayURL, key graspsync.PubKey) *rela
 func newRelay(u graspsync.RelayURL) *relayState {
 	r := &relayState{url: u, name: u.String(), host: u.HostPort().Host}
 	r.listed.owners = make(map[*dialOwner]int)
-	r.history.resume = make(map[Item]*batchProgress)
+	r.history.items, r.history.resume = make(map[Item]itemStatus), make(map[Item]*batchProgress)
 	r.pending.open = make(map[BatchID]*batch)
 	r.live.reset()
 	r.add(Layer1, itemLayer1)
@@ -322,13 +322,13 @@ const untrackedPerRoot = 10
 // addRoot adds a root event to a repository, tracked or untracked.
 func (t *relayTargets) addRoot(c RootChange, r *repo) {
 	at := rootTime(c.CreatedAt)
-	if it, ok := t.repos.rootItem(c.ID); ok && t.repos.belongs(it, r) {
+	if it, ok := t.repos.roots[c.ID]; ok && t.repos.belongs(it, r) {
 		return
 	}
 	if _, ok := r.untracked[c.ID]; ok {
 		return
 	}
-	if r.roots.Len() < t.cfg.MaxRoots {
+	if len(r.roots) < t.cfg.MaxRoots {
 		t.track(c.ID, at, r)
 		return
 	}
@@ -411,7 +411,7 @@ func (t *relayTargets) forgetUntracked(id graspsync.EventID, r *repo) {
 
 // refill tracks the newest untracked root events while there is room.
 func (t *relayTargets) refill(r *repo) {
-	for r.roots.Len() < t.cfg.MaxRoots && len(r.untracked) > 0 {
+	for len(r.roots) < t.cfg.MaxRoots && len(r.untracked) > 0 {
 		var newest graspsync.EventID
 		var newestAt uint32
 		for id, at := range r.untracked {
@@ -428,7 +428,7 @@ func (t *relayTargets) refill(r *repo) {
 func (t *relayTargets) oldestOf(r *repo) *rootHeap {
 	h := &rootHeap{repos: t.repos, items: r.oldest}
 	if h.items == nil {
-		h.items = slices.AppendSeq(make([]Item, 0, r.roots.Len()), r.roots.All())
+		h.items = slices.Collect(maps.Keys(r.roots))
 		heap.Init(h)
 		r.oldest = h.items
 	}
@@ -489,11 +489,4 @@ func (t *relayTargets) setDescendant(c DescendantChange) {
 	for _, r := range before {
 		w.drop(r)
 	}
-}
-
-func put(m *map[Item]struct{}, it Item) {
-	if *m == nil {
-		*m = make(map[Item]struct{})
-	}
-	(*m)[it] = struct{}{}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
-	"github.com/graspsync/graspsync/sync/internal/dense"
 )
 
 // Level is the part of a repository that is wanted.
@@ -63,7 +62,7 @@ type repo struct {
 	states Item // 0 without HostedStatesOnly
 	level  Level
 	relays []*relayState
-	roots  dense.Set[Item]
+	roots  map[Item]struct{}
 
 	descendants map[Item]struct{}
 
@@ -82,8 +81,8 @@ type repoSyncIndex struct {
 	other       map[Item][]*repo // further repositories of root events and descendants
 	free        []Item
 	byRef       map[graspsync.RepoRef]*repo
-	full        int           // number of repositories at LevelFull
-	roots       *dense.Finder // of root events
+	full        int // number of repositories at LevelFull
+	roots       map[graspsync.EventID]Item
 	descendants map[filters.Descendant]Item
 	addresses   map[Item]string // of descendants with an address
 	// overfull are the repositories with untracked root events.
@@ -98,13 +97,13 @@ func newRepoSyncIndex(narrow bool, salt []byte) *repoSyncIndex {
 		infos: []itemInfo{{kind: itemLayer1}},
 		other: make(map[Item][]*repo),
 		byRef: make(map[graspsync.RepoRef]*repo),
+		roots: make(map[graspsync.EventID]Item),
 
 		descendants: make(map[filters.Descendant]Item),
 		addresses:   make(map[Item]string),
 
 		overfull: make(map[*repo]struct{}),
 	}
-	w.roots = dense.NewFinder(func(it uint32) *graspsync.EventID { return w.infos[it].root })
 	return w
 }
 
@@ -159,7 +158,7 @@ func (w *repoSyncIndex) repoOf(ref graspsync.RepoRef) *repo {
 }
 
 func (w *repoSyncIndex) drop(r *repo) {
-	if r.level == LevelNone && r.roots.Len()+len(r.untracked)+len(r.descendants) == 0 {
+	if r.level == LevelNone && len(r.roots)+len(r.untracked)+len(r.descendants) == 0 {
 		delete(w.byRef, r.ref)
 		w.release(r.item)
 		if r.states != 0 {
@@ -178,7 +177,7 @@ func (r *repo) wants(it Item) bool {
 	if r.states != 0 && it == r.states {
 		return true
 	}
-	return r.level == LevelFull && (it == r.item || r.roots.Has(it))
+	return r.level == LevelFull && (it == r.item || has(r.roots, it))
 }
 
 // isTarget reports whether a root event or descendant is a target of rel.
@@ -189,11 +188,6 @@ func (w *repoSyncIndex) isTarget(it Item, rel *relayState) bool {
 
 func (w *repoSyncIndex) belongs(it Item, r *repo) bool {
 	return w.infos[it].repo == r || slices.Contains(w.other[it], r)
-}
-
-func (w *repoSyncIndex) rootItem(id graspsync.EventID) (it Item, ok bool) {
-	at, ok := w.roots.Find(id)
-	return Item(at), ok
 }
 
 func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
@@ -207,39 +201,39 @@ func (w *repoSyncIndex) rootIDs() iter.Seq[graspsync.EventID] {
 }
 
 func (w *repoSyncIndex) addRoot(id graspsync.EventID, at uint32, r *repo) Item {
-	it, ok := w.rootItem(id)
+	it, ok := w.roots[id]
 	if !ok {
 		it = w.intern(itemInfo{kind: itemRoot, root: &id, hex: id.String(), at: at, repo: r})
-		w.roots.Add(uint32(it))
+		w.roots[id] = it
 	} else {
 		w.other[it] = append(w.other[it], r)
 	}
-	r.roots.Add(it)
+	put(&r.roots, it)
 	return it
 }
 
 func (w *repoSyncIndex) dropRoot(id graspsync.EventID) (Item, []*repo) {
-	it, ok := w.rootItem(id)
+	it, ok := w.roots[id]
 	if !ok {
 		return 0, nil
 	}
 	repos := append([]*repo{w.infos[it].repo}, w.other[it]...)
 	for _, r := range repos {
-		r.roots.Remove(it)
+		delete(r.roots, it)
 		r.oldest = nil
 	}
-	w.roots.Remove(uint32(it))
+	delete(w.roots, id)
 	return it, repos
 }
 
 // untrack removes a root event from one repository. alone means that it has no other repository.
 func (w *repoSyncIndex) untrack(it Item, r *repo) (alone bool) {
-	r.roots.Remove(it)
+	delete(r.roots, it)
 	in := &w.infos[it]
 	others := w.other[it]
 	switch {
 	case len(others) == 0:
-		w.roots.Remove(uint32(it))
+		delete(w.roots, *in.root)
 		return true
 	case in.repo == r:
 		in.repo = others[0]
@@ -334,7 +328,7 @@ func (w *repoSyncIndex) itemFilters(items []Item) (out []nostr.Filter) {
 // shared returns the stored text of an id, so that a root event takes little memory per relay.
 func (w *repoSyncIndex) shared(text string) string {
 	id, _ := graspsync.ParseEventID(text)
-	if it, ok := w.rootItem(id); ok {
+	if it, ok := w.roots[id]; ok {
 		return w.infos[it].hex
 	}
 	if it, ok := w.descendants[filters.Descendant{ID: id}]; ok {
@@ -397,7 +391,8 @@ func (w *repoSyncIndex) compare(a, b Item) int {
 
 func (w *repoSyncIndex) itemOf(value string) (Item, bool) {
 	if id, err := graspsync.ParseEventID(value); err == nil {
-		return w.rootItem(id)
+		it, ok := w.roots[id]
+		return it, ok
 	}
 	if a, err := graspsync.ParseAddress(value); err == nil {
 		if ref, ok := a.Repo(); ok {
@@ -440,7 +435,7 @@ func (w *repoSyncIndex) addStates(r *relayState, identifiers map[string]struct{}
 	if len(identifiers) == 0 {
 		return
 	}
-	for it := range r.history.items.Keys() {
+	for it := range r.history.items {
 		if in := &w.infos[it]; in.kind == itemStates {
 			if _, ok := identifiers[in.repo.ref.Identifier]; ok {
 				items[it] = struct{}{}

@@ -74,7 +74,7 @@ func (p *Plan) status(r *relayState) RelayStatus {
 		Phase:       r.phase(),
 		Bootstrap:   r.bootstrap,
 		Repos:       r.listed.repos,
-		Wanted:      r.history.items.Len(),
+		Wanted:      len(r.history.items),
 		InFlight:    r.history.ofStatus[inFlight],
 		Confirmed:   r.history.ofStatus[confirmed],
 		LiveSubs:    len(r.live.subs) + r.threads.liveSubs(),
@@ -101,7 +101,7 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 	if !ok || r.level == LevelNone {
 		return RepoStatus{}, false
 	}
-	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: r.roots.Len(), RootsInRotation: len(r.untracked)}
+	s := RepoStatus{Ref: r.ref, Level: r.level, Roots: len(r.roots), RootsInRotation: len(r.untracked)}
 	for _, rel := range r.relays {
 		items := p.relayItems(r, rel)
 		s.Wanted += items.Wanted
@@ -114,12 +114,12 @@ func (p *Plan) RepoStatus(ref graspsync.RepoRef) (RepoStatus, bool) {
 
 func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 	s := RelayItems{Relay: rel.url, Phase: rel.phase(), Live: rel.dial.connected && rel.live.unfollowed+rel.live.tooLarge == 0}
-	for it := range rel.live.missing.All() {
+	for it := range rel.live.missing {
 		s.Live = s.Live && !r.wants(it)
 	}
 	s.Live = s.Live && !slices.ContainsFunc(p.repos.itemsOfAll(rel, rel.live.lost), r.wants)
 	count := func(it Item) {
-		switch rel.history.items.Get(it) {
+		switch rel.history.items[it] {
 		case todo:
 			s.Wanted++
 		case inFlight:
@@ -137,7 +137,7 @@ func (p *Plan) relayItems(r *repo, rel *relayState) RelayItems {
 		return s
 	}
 	count(r.item)
-	for it := range r.roots.All() {
+	for it := range r.roots {
 		count(it)
 	}
 	return s
@@ -163,7 +163,7 @@ func (p *Plan) Refs() []graspsync.RepoRef {
 
 // Repos returns the number of repositories at LevelFull and of known root events.
 func (p *Plan) Repos() (full, roots int) {
-	return p.repos.full, p.repos.roots.Len()
+	return p.repos.full, len(p.repos.roots)
 }
 
 // RootsInRotation returns the number of root events that are not followed but requested in turn.

@@ -106,6 +106,5 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 
 // item returns the item of a known root event.
 func (w *repoSyncIndex) item(id graspsync.EventID) Item {
-	it, _ := w.rootItem(id)
-	return it
+	return w.roots[id]
 }

@@ -458,7 +458,7 @@ func (w *world) checkRepos() {
 				continue
 			}
 			s := RelayItems{Relay: u, Phase: r.phase(), Live: r.dial.connected && r.live.unfollowed+r.live.tooLarge == 0}
-			for it, st := range r.history.items.All() {
+			for it, st := range r.history.items {
 				if !belongs(it) {
 					continue
 				}
@@ -469,12 +469,12 @@ func (w *world) checkRepos() {
 				case confirmed:
 					s.Confirmed++
 				}
-				if r.live.missing.Has(it) {
+				if has(r.live.missing, it) {
 					s.Live = false
 				}
 			}
 			lost := keysOf(r.live.lost...)
-			for it := range r.history.items.Keys() {
+			for it := range r.history.items {
 				if belongs(it) {
 					for key := range keysOf(p.repos.itemFilters([]Item{it})...) {
 						s.Live = s.Live && !lost[key]

@@ -30,7 +30,7 @@ func (w *world) check() {
 			require.Nil(t, w.conns[u])
 			continue
 		}
-		sameKeys(t, wanted, keysOf(p.repos.itemFilters(slices.Collect(r.history.items.Keys()))...), "D3: targets of "+short(u))
+		sameKeys(t, wanted, keysOf(p.repos.itemFilters(slices.Collect(maps.Keys(r.history.items)))...), "D3: targets of "+short(u))
 		c := w.conns[u]
 		require.Equal(t, c != nil && !c.connected, r.dial.connecting)
 		require.Equal(t, c != nil && c.connected, r.dial.connected)
@@ -83,9 +83,9 @@ func (w *world) checkFacts(r *relayState) {
 			}
 		}
 	}
-	for it, st := range r.history.items.All() {
+	for it, st := range r.history.items {
 		count[st]++
-		isTodo := r.history.todo.Has(it)
+		isTodo := has(r.history.todo, it)
 		if st == todo {
 			w.must(isTodo || parked[it], "neither asked for nor parked")
 		} else {
@@ -99,9 +99,9 @@ func (w *world) checkFacts(r *relayState) {
 	}
 	require.Empty(t, flying, "batches have items that are not in flight")
 	require.Equal(t, count, r.history.ofStatus)
-	require.LessOrEqual(t, r.history.todo.Len(), count[todo])
+	require.LessOrEqual(t, len(r.history.todo), count[todo])
 	for it := range r.history.resume {
-		require.NotZero(t, r.history.items.Get(it))
+		require.NotZero(t, r.history.items[it])
 	}
 	listed := 0
 	for _, rc := range w.repos {
@@ -133,12 +133,12 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 		require.True(t, r.timer.index > 0 && !r.timer.at.After(b.deadline), "T6: nothing ends batch %d", id)
 	}
 	if !c.limits.NeedsKinds && c.limits.MaxValues == 0 && len(r.live.resting) == 0 {
-		all := len(p.live.filters(r, slices.Collect(r.history.items.Keys())))
+		all := len(p.live.filters(r, slices.Collect(maps.Keys(r.history.items))))
 		require.Equal(t, all, p.live.filtersAfterConsolidation(r), "filters that a rebuild would need")
 	}
 	cooling := w.now.Before(r.coolUntil)
 	if !cooling && len(c.batches) < p.cfg.MaxBatches && r.timer.at.After(w.now) {
-		require.Zero(t, r.history.todo.Len(), "T4: not asked for")
+		require.Zero(t, len(r.history.todo), "T4: not asked for")
 		require.Empty(t, r.catchUp.queue)
 	}
 	if cooling || w.now.Before(r.live.retryAt) {
@@ -149,7 +149,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	}
 	if !r.live.waitUntil.IsZero() {
 		require.LessOrEqual(t, r.live.waitUntil.Sub(w.now), mostWait+w.back)
-		require.NotZero(t, r.history.todo.Len()+len(r.pending.open), "what is it put off for?")
+		require.NotZero(t, len(r.history.todo)+len(r.pending.open), "what is it put off for?")
 		return
 	}
 	require.LessOrEqual(t, len(c.live), c.limits.LiveSubscriptions())
@@ -159,7 +159,7 @@ func (w *world) checkConnected(r *relayState, c *worldConn, wanted map[string]bo
 	if r.live.most > 0 {
 		require.LessOrEqual(t, len(c.live), r.live.most)
 	}
-	require.Zero(t, r.live.missing.Len())
+	require.Zero(t, len(r.live.missing))
 	covered := make(map[string]bool)
 	for id, keys := range c.live {
 		if r.live.subs[id] != nil {
@@ -231,7 +231,7 @@ func (w *world) finish() {
 			continue // there is no room for it
 		}
 		r := w.plan.relays.byURL[u]
-		require.Equal(w.t, r.history.items.Len(), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
+		require.Equal(w.t, len(r.history.items), r.history.ofStatus[confirmed], "%s: not everything is confirmed", short(u))
 		require.Zero(w.t, r.catchUp.since)
 		require.Nil(w.t, r.byID.ids, "named but not asked for")
 		if len(w.plan.deletions.authors) <= w.plan.cfg.AuthorsPerPass {
