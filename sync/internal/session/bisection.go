@@ -16,7 +16,7 @@ const maxProbes = 64
 // refusal may have had another cause. The second has placeholders as values and tests the form and
 // limit 0. Later probes are halves.
 type bisection struct {
-	terms *terms
+	caps *relayCaps
 
 	origin     *request // the refused request
 	text       string
@@ -29,8 +29,8 @@ type bisection struct {
 	learned bool
 }
 
-func newBisection(t *terms, x *request) *bisection {
-	return &bisection{terms: t, origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
+func newBisection(t *relayCaps, x *request) *bisection {
+	return &bisection{caps: t, origin: x, text: x.refusal, stack: []*piece{{filters: x.asks()}}}
 }
 
 type piece struct {
@@ -87,13 +87,13 @@ func (b *bisection) probed(taken bool) (whole bool) {
 		p.parent.formOK = true
 		b.split(p.parent)
 	case p.kind == pieceKinds:
-		b.learned = b.terms.learn(relaylimits.NeedsKinds, 1, b.text)
+		b.learned = b.caps.learn(relaylimits.NeedsKinds, 1, b.text)
 		b.stack = nil
 	case p.kind == pieceNotes:
-		b.learned = b.terms.withoutNotes(b.origin, b.text)
+		b.learned = b.caps.withoutNotes(b.origin, b.text)
 		b.stack = nil
 	case p.kind == pieceSince:
-		b.learned = b.terms.learn(relaylimits.NoLimitZero, 1, b.text)
+		b.learned = b.caps.learn(relaylimits.NoLimitZero, 1, b.text)
 		b.stack = nil
 	case p.parent == nil:
 		return true
@@ -113,11 +113,11 @@ func (b *bisection) split(p *piece) {
 	}
 	list, n := filters.Longest(f, false)
 	switch {
-	case p.kind == pieceForm && kindless(f) && !b.terms.NeedsKinds:
+	case p.kind == pieceForm && kindless(f) && !b.caps.NeedsKinds:
 		b.stack = append(b.stack, &piece{kind: pieceKinds, filters: []nostr.Filter{filters.WithKinds(f)}, parent: p.parent})
 	case (p.kind == pieceForm || p.kind == pieceKinds) && asksForNotes(f):
 		b.stack = append(b.stack, &piece{kind: pieceNotes, filters: []nostr.Filter{filters.WithoutNotes(f)}, parent: p.parent})
-	case p.kind >= pieceForm && p.kind <= pieceNotes && b.origin.kind == reqLive && !b.terms.NoLimitZero:
+	case p.kind >= pieceForm && p.kind <= pieceNotes && b.origin.kind == reqLive && !b.caps.NoLimitZero:
 		b.stack = append(b.stack, &piece{kind: pieceSince, filters: p.filters, parent: p.parent})
 	case p.kind >= pieceForm && p.kind <= pieceSince:
 		b.badFilters = append(b.badFilters, p.parent.filters[0])
@@ -140,10 +140,10 @@ func (b *bisection) split(p *piece) {
 // tooMuch learns a limit from a refused piece whose halves were both accepted.
 func (b *bisection) tooMuch(p *piece) {
 	if n := len(p.filters); n > 1 {
-		b.terms.learn(relaylimits.MaxFilters, (n+1)/2, b.text)
+		b.caps.learn(relaylimits.MaxFilters, (n+1)/2, b.text)
 	} else {
 		_, n := filters.Longest(p.filters[0], false)
-		b.terms.learn(relaylimits.MaxValues, (n+1)/2, b.text)
+		b.caps.learn(relaylimits.MaxValues, (n+1)/2, b.text)
 	}
 	b.stack = nil
 }

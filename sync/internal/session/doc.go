@@ -13,9 +13,9 @@
 // [Session] passes each message to one of its parts. The parts call only downward in this list and
 // append actions to a common outbox:
 //
-//	repair      handles refusals; bisection finds the refused part of a request
-//	history     batches and their queries: pages, ids, reconciliation
-//	requests    queue, slots, pace and NIP-42; subscriptions are the open requests
-//	suspects    requests after which the relay disconnected
-//	terms       limits of the relay, and filters that respect them
+//	repair        handles refusals; bisection finds the refused part of a request
+//	history       batches and their queries: pages, ids, reconciliation
+//	requests      queue, slots, pace and NIP-42; subscriptions are the open requests
+//	suspectForms  requests after which the relay disconnected
+//	relayCaps     limits of the relay, and filters that respect them
 package session

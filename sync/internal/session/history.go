@@ -29,25 +29,25 @@ type batch struct {
 type history struct {
 	cfg      *Config // read-only
 	out      *outbox
-	terms    *terms
+	caps     *relayCaps
 	requests *requests
 
-	batches  map[plan.BatchID]*batch
-	queries  map[QueryID]*query
-	pageSize int       // largest page the relay returned
-	now      time.Time // time of the last message
-	phantoms phantoms
+	batches     map[plan.BatchID]*batch
+	queries     map[QueryID]*query
+	pageSize    int       // largest page the relay returned
+	now         time.Time // time of the last message
+	unservedIDs unservedIDs
 
-	reconciling negTurns
+	reconciling reconcileQueue
 	room        int // room of the next query
 }
 
-func newHistory(cfg *Config, out *outbox, t *terms, r *requests) *history {
+func newHistory(cfg *Config, out *outbox, t *relayCaps, r *requests) *history {
 	return &history{
-		cfg: cfg, out: out, terms: t, requests: r, pageSize: cfg.PageSize,
+		cfg: cfg, out: out, caps: t, requests: r, pageSize: cfg.PageSize,
 		batches:     make(map[plan.BatchID]*batch),
 		queries:     make(map[QueryID]*query),
-		reconciling: negTurns{most: cfg.Reconciling},
+		reconciling: reconcileQueue{most: cfg.Reconciling},
 	}
 }
 
@@ -102,7 +102,7 @@ func (b *batch) sum(index int) {
 // queriesFor returns the queries for a filter. If the filter exceeds a limit of the relay, it is
 // divided.
 func (h *history) queriesFor(b *batch, index int, from plan.Query) []*query {
-	fs, less := h.terms.reshape(from.Filter, h.terms.queryBounds())
+	fs, less := h.caps.reshape(from.Filter, h.caps.queryBounds())
 	if len(fs) == 0 {
 		fs = []nostr.Filter{{Kinds: []int{}}} // matches nothing
 	}
@@ -189,7 +189,7 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	}
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
-	if q.vain && result < plan.Failed {
+	if q.noneServed && result < plan.Failed {
 		h.countUnserved(q)
 	}
 	q.forget()
@@ -225,8 +225,8 @@ func (h *history) fail(x *request, why string) {
 	h.failWith(x, plan.Failed, why, true)
 }
 
-func (h *history) failWith(x *request, result plan.Result, why string, tell bool) {
-	h.requests.drop(x, tell)
+func (h *history) failWith(x *request, result plan.Result, why string, sendClose bool) {
+	h.requests.drop(x, sendClose)
 	h.dropOthers(x.q)
 	h.end(x.q, result, why)
 }
@@ -316,8 +316,8 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	switch x.kind {
 	case reqPage:
 		x.q.saw(m.Event)
-		if h.phantoms.has(m.Event.ID) {
-			h.gaveByPage(x.q)
+		if h.unservedIDs.has(m.Event.ID) {
+			h.servedByPage(x.q)
 		}
 		if matches {
 			h.auditPage(x.q, m.Event, m.Known)
@@ -331,7 +331,7 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	if matches && !again {
 		h.out.do(Deliver{
 			Event: m.Event, Known: m.Known, Size: m.Size,
-			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.lives.missed(now, h.cfg.GapAge, m.Event.Event),
+			Batch: x.q.b.ID, Kind: x.q.b.Kind, Gap: !m.Known && h.requests.liveSubs.missed(now, h.cfg.GapAge, m.Event.Event),
 		})
 	}
 	if x.events > h.cfg.MaxPage {
@@ -527,12 +527,12 @@ func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
 // moreIDs enqueues requests by id while there is room.
 func (h *history) moreIDs(q *query) {
 	for len(q.ids.todo) > 0 && q.ids.open < 2*h.requests.mostHistoric {
-		ids := q.ids.next(h.terms.idChunk)
+		ids := q.ids.next(h.caps.idChunk)
 		want := make(map[graspsync.EventID]struct{}, len(ids))
 		for _, id := range ids {
 			want[id] = struct{}{}
 		}
-		fs := []nostr.Filter{h.terms.byID(q.filter, ids)}
+		fs := []nostr.Filter{h.caps.byID(q.filter, ids)}
 		h.requests.enqueue(&request{
 			kind: reqIDs, q: q, want: want, asked: len(want), filters: fs, match: filters.CompileShared(fs),
 		})
@@ -550,7 +550,7 @@ func (h *history) endIDs(x *request) {
 	}
 	h.requests.drop(x, true)
 	if limit := q.ids.took(x); limit > 0 {
-		h.terms.idsAtMost(limit)
+		h.caps.idsAtMost(limit)
 	}
 	h.moreIDs(q)
 	if q.ids.open > 0 {
@@ -558,7 +558,7 @@ func (h *history) endIDs(x *request) {
 	}
 	ids, limit := q.ids.retry()
 	if limit > 0 {
-		h.terms.idsAtMost(limit)
+		h.caps.idsAtMost(limit)
 	}
 	if len(ids) > 0 {
 		h.fetchIDs(q, ids)
@@ -568,7 +568,7 @@ func (h *history) endIDs(x *request) {
 		q.ids.unserved = append(q.ids.unserved, q.later...)
 		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
-		if h.phantoms.add(q.ids.unserved, h.now) {
+		if h.unservedIDs.add(q.ids.unserved, h.now) {
 			h.insteadOfIDs(q)
 			return
 		}
@@ -582,15 +582,15 @@ func (h *history) endIDs(x *request) {
 // insteadOfIDs fetches a query by pages after no event arrived by id. If the events do not arrive
 // by pages either, the relay invented the ids.
 func (h *history) insteadOfIDs(q *query) {
-	q.vain, q.pages, q.rest, q.unsure = true, true, nil, false
+	q.noneServed, q.pages, q.rest, q.unsure = true, true, nil, false
 	h.byPages(q)
 }
 
-// gaveByPage records that an event arrived by page and not by id, so the relay did not invent the
+// servedByPage records that an event arrived by page and not by id, so the relay did not invent the
 // id.
-func (h *history) gaveByPage(q *query) {
+func (h *history) servedByPage(q *query) {
 	for ; q != nil; q = q.parent {
-		q.vain = false
+		q.noneServed = false
 	}
 	h.noNegentropy("events announced by NIP-77 arrive by pages only", true)
 }
@@ -606,31 +606,31 @@ func (h *history) countUnserved(q *query) {
 
 // fewerIDs repeats a request with at most half of the ids. It returns false if the request has only
 // one id.
-func (h *history) fewerIDs(x *request, tell bool) bool {
+func (h *history) fewerIDs(x *request, sendClose bool) bool {
 	n := len(x.filters[0].IDs)
 	if n < 2 {
 		return false
 	}
-	h.terms.idsAtMost(n / 2)
-	h.againIDs(x, tell)
+	h.caps.idsAtMost(n / 2)
+	h.againIDs(x, sendClose)
 	return true
 }
 
 // kindsOfIDs repeats a request by id with kinds if the relay refuses filters without kinds.
-func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, tell bool) bool {
+func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, sendClose bool) bool {
 	k, ok := map[wire.Refusal]relaylimits.Kind{
 		wire.RefusalNeedsKinds: relaylimits.NeedsKinds, wire.RefusalNoNotes: relaylimits.NoNotes,
 	}[why]
 	if f := x.filters[0]; !ok || f.Kinds != nil || f.Authors != nil {
 		return false
 	}
-	h.terms.learn(k, 1, text)
-	h.againIDs(x, tell)
+	h.caps.learn(k, 1, text)
+	h.againIDs(x, sendClose)
 	return true
 }
 
-func (h *history) againIDs(x *request, tell bool) {
-	h.requests.drop(x, tell)
+func (h *history) againIDs(x *request, sendClose bool) {
+	h.requests.drop(x, sendClose)
 	x.q.ids.again(x)
 	h.moreIDs(x.q)
 }

@@ -37,7 +37,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		c.Limits.MaxFilters = 1 + rnd.IntN(3)
 		s := New(c)
 		now := start
-		open, lives, last := make(map[string]bool), make(map[plan.LiveID]int), make(map[plan.LiveID]bool)
+		open, liveSubs, last := make(map[string]bool), make(map[plan.LiveID]int), make(map[plan.LiveID]bool)
 		var waiting []string // REQs without an answer
 		take := func(actions []Action) {
 			for _, a := range actions {
@@ -58,7 +58,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 			}
 		}
 		stand := func() (n int) {
-			for _, parts := range lives {
+			for _, parts := range liveSubs {
 				n += parts
 			}
 			return n
@@ -89,7 +89,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 			case 0:
 				if stand()+parts < most-1 {
 					id++
-					lives[id] = parts
+					liveSubs[id] = parts
 					take(s.Follow(now, id, fs))
 				}
 			case 1:
@@ -97,8 +97,8 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 				last[id] = true
 				take(s.FollowLast(now, id, fs))
 			case 2:
-				for l := range lives {
-					delete(lives, l)
+				for l := range liveSubs {
+					delete(liveSubs, l)
 					take(s.Unfollow(now, l))
 					for i := 0; i < 100 && len(s.requests.closing) > 0; i++ { // its place is not free before
 						answer()
@@ -120,7 +120,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		for range 3000 {
 			answer()
 		}
-		require.Len(t, s.requests.lives.parts, len(lives)+len(last))
+		require.Len(t, s.requests.liveSubs.parts, len(liveSubs)+len(last))
 		require.Empty(t, s.history.batches, "seed %d: history ends", seed)
 		require.Empty(t, s.requests.waiting)
 		require.Empty(t, s.requests.closing)

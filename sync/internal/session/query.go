@@ -48,21 +48,21 @@ type query struct {
 	seconds []fullSecond // full seconds that wait
 
 	// By reconciliation.
-	set      *negentropy.Set
-	neg      *negentropy.Session
-	placed   bool   // has a slot in negTurns
-	room     int    // maximum number of claimed ids, duplicates included; 0: not set
-	granted  int    // part of room that is reserved
-	left     int    // number of ids when it left its slot
-	last     []byte // payload of the last NEG-MSG
-	repeats  int    // repetitions of last
-	reopened bool
-	limited  int                 // NEG-OPENs in a row that were rate limited
-	unsure   bool                // its set may have been cut
-	rest     *rest               // window to fetch after the ids
-	found    []graspsync.EventID // ids not yet compared with the stored events
-	later    []graspsync.EventID // ids requested from another relay
-	vain     bool                // no id was served by id or by page
+	set        *negentropy.Set
+	neg        *negentropy.Session
+	placed     bool   // has a slot in reconcileQueue
+	room       int    // maximum number of claimed ids, duplicates included; 0: not set
+	granted    int    // part of room that is reserved
+	left       int    // number of ids when it left its slot
+	last       []byte // payload of the last NEG-MSG
+	repeats    int    // repetitions of last
+	reopened   bool
+	limited    int                 // NEG-OPENs in a row that were rate limited
+	unsure     bool                // its set may have been cut
+	rest       *rest               // window to fetch after the ids
+	found      []graspsync.EventID // ids not yet compared with the stored events
+	later      []graspsync.EventID // ids requested from another relay
+	noneServed bool                // no id was served by id or by page
 
 	// Reconciled in windows.
 	window  []window // waiting windows, newest first

@@ -69,7 +69,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 	if !ok || q.state != qLoading {
 		return
 	}
-	if h.terms.mustReshape(q.filter, h.terms.queryBounds()) {
+	if h.caps.mustReshape(q.filter, h.caps.queryBounds()) {
 		h.restart(q) // the form of the filter has changed
 		return
 	}
@@ -82,7 +82,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 }
 
 func (h *history) openNeg(q *query) {
-	if most := h.terms.NegentropyMax; most > 0 && q.set.Len() > 2*most {
+	if most := h.caps.NegentropyMax; most > 0 && q.set.Len() > 2*most {
 		h.tooLarge(q, h.now) // the relay would refuse it
 		return
 	}
@@ -156,8 +156,9 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 		q.reopened = true
 		h.openNeg(q)
 	case x.events == 0 &&
-		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && h.reconciling.doubt():
+		(why == wire.RefusalBadRequest || why == wire.RefusalAuthRequired || why == wire.RefusalRestricted) && !h.reconciling.doubted:
 		// The cause may be a value, or NIP-77 may be restricted. Pages show which.
+		h.reconciling.doubted = true
 		h.byPages(q)
 	case why == wire.RefusalTooLarge && x.events == 0:
 		h.tooLarge(q, h.now)
@@ -383,5 +384,5 @@ func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
 // limits are round numbers. Such a query is also fetched by pages. A relay that refuses large sets
 // does not cut them.
 func (h *history) maybeCut(n int) bool {
-	return n > 0 && h.terms.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
+	return n > 0 && h.caps.NegentropyMax == 0 && (n%50 == 0 || n == 375 || n == h.pageSize)
 }

@@ -15,34 +15,34 @@ import (
 // repair decides whether a refused request is repeated immediately, later or in another form, or is
 // given up.
 type repair struct {
-	terms     *terms
+	caps      *relayCaps
 	requests  *requests
 	history   *history
 	bisection *bisection // the latest; it runs while requests.bisected is set
 }
 
-// refused handles a request that the relay refused or ended. tell reports that the relay may still
+// refused handles a request that the relay refused or ended. sendClose reports that the relay may still
 // have the request open.
-func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
+func (p *repair) refused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	first := p.requests.opening == x // no request was sent after x
 	p.requests.answered(x)
 	p.requests.failed(now, x, why)
 	if x.kind == reqProbe {
-		p.probeRefused(now, x, why, text, tell)
+		p.probeRefused(now, x, why, text, sendClose)
 		return
 	}
 	if p.requests.unwanted(x) {
 		if why == wire.RefusalRateLimited { // it concerns all requests
 			p.requests.cool(now, text)
 		}
-		p.requests.drop(x, tell)
+		p.requests.drop(x, sendClose)
 		return
 	}
 	// The plan fetches the events missed since a live subscription ended when it opens the
 	// subscription again.
 	missed := x.kind == reqLive && !first
-	if !p.retry(now, x, why, text, tell, missed) {
-		p.giveUp(x, why, text, tell)
+	if !p.retry(now, x, why, text, sendClose, missed) {
+		p.giveUp(x, why, text, sendClose)
 	}
 }
 
@@ -52,7 +52,7 @@ const hungUp = "the relay disconnected instead of answering"
 // refuseUnasked handles a waiting request that the relay is believed to refuse like a refused one.
 // It returns false if there is none.
 func (p *repair) refuseUnasked(now time.Time) bool {
-	x := p.requests.suspects.refused(p.requests.waiting)
+	x := p.requests.suspectForms.refused(p.requests.waiting)
 	if x == nil {
 		return false
 	}
@@ -82,7 +82,7 @@ func (p *repair) settleDoubted(now time.Time) bool {
 	}
 	r.openingOver(now)
 	switch {
-	case r.suspects.spoken:
+	case r.suspectForms.spoken:
 		x.doubted = false
 		p.giveUp(x, wire.RefusalBadRequest, hungUp, false)
 	case r.bisected == nil && r.opening == nil && len(r.waiting) == 0:
@@ -102,7 +102,7 @@ const maxLimited = 3
 
 // retry repeats a refused request and returns true, if that is possible. With missed, the plan
 // repeats the request.
-func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, tell, missed bool) bool {
+func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string, sendClose, missed bool) bool {
 	if why == wire.RefusalLimitZero && !x.limitZero {
 		why = wire.RefusalBadRequest // the refusal has another cause
 	}
@@ -112,13 +112,13 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 		if missed || p.limitedAgain(x) {
 			return false
 		}
-		p.again(x, tell)
+		p.again(x, sendClose)
 		return true
 	case wire.RefusalTooManySubs, wire.RefusalTooManyBytes:
 		if x.kind == reqNeg || !p.requests.crowded(x, why, text) {
 			return false
 		}
-		p.again(x, tell)
+		p.again(x, sendClose)
 		return true
 	case wire.RefusalAuthRequired:
 		if !p.requests.auth.helps(now, x) {
@@ -127,7 +127,7 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero, wire.RefusalBadRequest:
 		if x.kind == reqIDs {
-			return p.history.kindsOfIDs(x, why, text, tell) || p.history.fewerIDs(x, tell)
+			return p.history.kindsOfIDs(x, why, text, sendClose) || p.history.fewerIDs(x, sendClose)
 		}
 		if p.outdated(x) || p.diagnose(x, why, text) {
 			break
@@ -139,19 +139,19 @@ func (p *repair) retry(now time.Time, x *request, why wire.Refusal, text string,
 			return false
 		}
 		x.missed, x.refusal = missed, text
-		p.requests.suspend(x, tell)
+		p.requests.suspend(x, sendClose)
 		return true
 	default:
 		return false
 	}
 	switch {
 	case missed:
-		p.giveUp(x, wire.RefusalOther, text, tell)
+		p.giveUp(x, wire.RefusalOther, text, sendClose)
 	case why == wire.RefusalAuthRequired:
 		x.toAuth = true
-		p.again(x, tell)
+		p.again(x, sendClose)
 	default:
-		p.relearned(x, tell)
+		p.relearned(x, sendClose)
 	}
 	return true
 }
@@ -166,12 +166,12 @@ func (p *repair) limitedAgain(x *request) bool {
 	return *n >= maxLimited
 }
 
-func (p *repair) again(x *request, tell bool) {
-	p.requests.unsend(x, tell)
+func (p *repair) again(x *request, sendClose bool) {
+	p.requests.unsend(x, sendClose)
 	p.history.repeat(x)
 }
 
-func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
+func (p *repair) giveUp(x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalTooManyFilters, wire.RefusalTooManyValues, wire.RefusalNeedsKinds, wire.RefusalNoNotes,
 		wire.RefusalLimitZero:
@@ -180,7 +180,7 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 	switch x.kind {
 	case reqLive:
 		at := x.openAt
-		p.requests.drop(x, tell)
+		p.requests.drop(x, sendClose)
 		p.requests.closeLive(x.live, at, why, text)
 	case reqNeg:
 		p.history.negRefused(x, why, text)
@@ -190,7 +190,7 @@ func (p *repair) giveUp(x *request, why wire.Refusal, text string, tell bool) {
 		case wire.RefusalAuthRequired, wire.RefusalRestricted, wire.RefusalBadRequest:
 			result = plan.Refused
 		}
-		p.history.failWith(x, result, text, tell)
+		p.history.failWith(x, result, text, sendClose)
 	}
 }
 
@@ -204,7 +204,7 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 		if said := wire.SaidMost(text); said > 0 && said < n {
 			most = said
 		}
-		return n > 1 && p.terms.learn(relaylimits.MaxFilters, most, text)
+		return n > 1 && p.caps.learn(relaylimits.MaxFilters, most, text)
 	case wire.RefusalTooManyValues:
 		most := 0
 		for _, f := range x.asks() {
@@ -212,26 +212,26 @@ func (p *repair) diagnose(x *request, why wire.Refusal, text string) bool {
 			most = max(most, n)
 		}
 		if most > sqlValues {
-			return p.terms.learn(relaylimits.MaxValues, sqlValues, text)
+			return p.caps.learn(relaylimits.MaxValues, sqlValues, text)
 		}
-		return most > 1 && p.terms.learn(relaylimits.MaxValues, most/2, text)
+		return most > 1 && p.caps.learn(relaylimits.MaxValues, most/2, text)
 	case wire.RefusalNeedsKinds:
 		if slices.ContainsFunc(x.asks(), kindless) {
-			return p.terms.learn(relaylimits.NeedsKinds, 1, text)
+			return p.caps.learn(relaylimits.NeedsKinds, 1, text)
 		}
-		return p.terms.withoutNotes(x, text)
+		return p.caps.withoutNotes(x, text)
 	case wire.RefusalNoNotes:
-		return p.terms.withoutNotes(x, text)
+		return p.caps.withoutNotes(x, text)
 	case wire.RefusalLimitZero:
-		return x.limitZero && p.terms.learn(relaylimits.NoLimitZero, 1, text)
+		return x.limitZero && p.caps.learn(relaylimits.NoLimitZero, 1, text)
 	}
 	return false
 }
 
 // relearned repeats a request in the form that the learned limits allow. Waiting requests also get
 // the new form.
-func (p *repair) relearned(x *request, tell bool) {
-	p.requests.unsend(x, tell)
+func (p *repair) relearned(x *request, sendClose bool) {
+	p.requests.unsend(x, sendClose)
 	p.reshape(x)
 	waiting := slices.Clone(p.requests.waiting)
 	for _, w := range slices.Backward(waiting) {
@@ -251,11 +251,11 @@ func (p *repair) relearned(x *request, tell bool) {
 func (p *repair) outdated(x *request) bool {
 	switch {
 	case x.kind == reqLive:
-		return p.terms.NoLimitZero && (x.limitZero || x.size() > p.terms.MaxMessage) ||
-			p.terms.MaxFilters > 0 && len(x.filters) > p.terms.MaxFilters ||
-			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.terms.mustReshape(f, p.terms.liveBounds()) })
+		return p.caps.NoLimitZero && (x.limitZero || x.size() > p.caps.MaxMessage) ||
+			p.caps.MaxFilters > 0 && len(x.filters) > p.caps.MaxFilters ||
+			slices.ContainsFunc(x.filters, func(f nostr.Filter) bool { return p.caps.mustReshape(f, p.caps.liveBounds()) })
 	case x.kind == reqPage && x.q.unbegun(), x.kind == reqNeg:
-		return p.terms.mustReshape(x.q.filter, p.terms.queryBounds())
+		return p.caps.mustReshape(x.q.filter, p.caps.queryBounds())
 	}
 	return false
 }
@@ -294,7 +294,7 @@ func (p *repair) unsent(x *request, size int, reason string) {
 		return
 	}
 	p.requests.answered(x)
-	smaller := p.terms.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, p.terms.MaxMessage)/2), reason)
+	smaller := p.caps.learn(relaylimits.MaxMessage, max(relaylimits.LeastMessage, min(size, p.caps.MaxMessage)/2), reason)
 	switch {
 	case x.kind == reqIDs && p.history.fewerIDs(x, false):
 	case x.kind == reqProbe:
@@ -320,7 +320,7 @@ func (p *repair) bisectNext() {
 			continue
 		}
 		p.requests.bisected = x
-		p.bisection = newBisection(p.terms, x)
+		p.bisection = newBisection(p.caps, x)
 		p.nextProbe()
 	}
 }
@@ -333,8 +333,8 @@ func (p *repair) nextProbe() {
 	p.conclude()
 }
 
-func (p *repair) probed(x *request, taken, tell bool) {
-	p.requests.drop(x, tell)
+func (p *repair) probed(x *request, taken, sendClose bool) {
+	p.requests.drop(x, sendClose)
 	if p.bisection.probed(taken) {
 		p.accepted()
 		return
@@ -343,25 +343,25 @@ func (p *repair) probed(x *request, taken, tell bool) {
 }
 
 // probeRefused handles a refused probe. Only a refusal of its content counts as a result.
-func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, tell bool) {
+func (p *repair) probeRefused(now time.Time, x *request, why wire.Refusal, text string, sendClose bool) {
 	switch why {
 	case wire.RefusalRateLimited:
 		p.requests.cool(now, text)
 		if p.limitedAgain(x) {
-			p.probeFailed(x, text, tell)
+			p.probeFailed(x, text, sendClose)
 			return
 		}
-		p.again(x, tell)
+		p.again(x, sendClose)
 	case wire.RefusalOther, wire.RefusalTooManySubs, wire.RefusalAuthRequired:
-		p.probeFailed(x, text, tell)
+		p.probeFailed(x, text, sendClose)
 	default:
 		p.bisection.text = text
-		p.probed(x, false, tell)
+		p.probed(x, false, sendClose)
 	}
 }
 
-func (p *repair) probeFailed(x *request, why string, tell bool) {
-	p.requests.drop(x, tell)
+func (p *repair) probeFailed(x *request, why string, sendClose bool) {
+	p.requests.drop(x, sendClose)
 	p.giveUp(p.bisection.origin, wire.RefusalOther, why, false)
 }
 
@@ -382,7 +382,7 @@ func (p *repair) accepted() {
 func (p *repair) conclude() {
 	b := p.bisection
 	for _, v := range b.badValues {
-		p.terms.setAside(v)
+		p.caps.setAside(v)
 	}
 	x := b.origin
 	if x.kind == reqLive && len(b.badFilters) > 0 {
@@ -396,7 +396,7 @@ func (p *repair) conclude() {
 	switch {
 	case !b.over(), changed && x.missed:
 		p.giveUp(x, wire.RefusalOther, b.text, false)
-	case !changed && x.unasked && !p.requests.suspects.spoken:
+	case !changed && x.unasked && !p.requests.suspectForms.spoken:
 		x.doubted = true
 		p.requests.bisected = nil
 	case !changed:

@@ -115,13 +115,13 @@ func byNumber(a, b *request) int { return cmp.Compare(a.number, b.number) }
 // requests contains the open and the waiting requests. It sends them, sets deadlines, and assigns a
 // NOTICE to a request.
 type requests struct {
-	cfg   *Config // read-only
-	out   *outbox
-	terms *terms
+	cfg  *Config // read-only
+	out  *outbox
+	caps *relayCaps
 
 	next         uint64 // last number of a request or query
 	subs         subscriptions
-	lives        lives
+	liveSubs     liveSubs
 	closing      []closing
 	opening      *request   // sent last, not answered
 	waiting      []*request // in sending order
@@ -130,21 +130,21 @@ type requests struct {
 	suspended    []*request // refused; wait for a bisection
 	bisected     *request   // the suspended request under bisection
 
-	auth      *auth
-	fruitless fruitless
-	pace      pacing
-	suspects  suspects
+	auth         *auth
+	unanswered   unanswered
+	pace         pacing
+	suspectForms suspectForms
 }
 
-func newRequests(cfg *Config, out *outbox, t *terms) *requests {
+func newRequests(cfg *Config, out *outbox, t *relayCaps) *requests {
 	return &requests{
-		cfg: cfg, out: out, terms: t, mostHistoric: cfg.Historic,
-		subs:  make(subscriptions),
-		lives: lives{parts: make(map[plan.LiveID][]*request)},
-		auth:  &auth{cfg: cfg, out: out},
-		pace:  pacing{last: cfg.Cooled},
+		cfg: cfg, out: out, caps: t, mostHistoric: cfg.Historic,
+		subs:     make(subscriptions),
+		liveSubs: liveSubs{parts: make(map[plan.LiveID][]*request)},
+		auth:     &auth{cfg: cfg, out: out},
+		pace:     pacing{last: cfg.Cooled},
 
-		suspects: suspects{out: out, terms: t},
+		suspectForms: suspectForms{out: out, caps: t},
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *requests) doubted() *request {
 
 // expect applies new limits of the relay, which may be wider than before.
 func (r *requests) expect(t relaylimits.Limits) {
-	if t.MaxSubscriptions > r.terms.MaxSubscriptions {
+	if t.MaxSubscriptions > r.caps.MaxSubscriptions {
 		r.mostHistoric = relaylimits.Requests{MaxSubscriptions: t.MaxSubscriptions}.Historic()
 	}
 	r.pace.believe(t.Pace)
@@ -192,7 +192,7 @@ func (r *requests) follow(x *request) {
 
 // unfollow closes a live subscription after its replacement has opened.
 func (r *requests) unfollow(live plan.LiveID) {
-	for _, x := range slices.Clone(r.lives.parts[live]) {
+	for _, x := range slices.Clone(r.liveSubs.parts[live]) {
 		if r.sent(x) {
 			r.closing = append(r.closing, closing{sub: x, order: r.number()})
 		} else {
@@ -205,19 +205,19 @@ func (r *requests) unfollow(live plan.LiveID) {
 // are tighter than planned.
 func (r *requests) divide(x *request) []*request {
 	var out []*request
-	for _, part := range r.terms.pack(x.filters) {
+	for _, part := range r.caps.pack(x.filters) {
 		out = append(out, &request{
 			kind: reqLive, filters: part.filters, match: filters.CompileShared(part.filters), bytes: part.size, live: x.live, last: x.last, order: x.order,
 		})
 	}
-	if n := r.terms.MaxSubscriptions; len(out) > 1 && n > 0 {
-		n -= r.lives.before(x)
+	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
+		n -= r.liveSubs.before(x)
 		if len(out) > n-1 { // one slot remains for history
 			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
 			return nil
 		}
 	}
-	r.lives.add(out...)
+	r.liveSubs.add(out...)
 	return out
 }
 
@@ -258,7 +258,7 @@ func (r *requests) send(now time.Time, x *request) {
 	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
 	r.opening = x
-	out := wire.Request{Type: wire.TypeReq, Filters: r.terms.form(x, now)}
+	out := wire.Request{Type: wire.TypeReq, Filters: r.caps.form(x, now)}
 	prefix := "r"
 	switch x.kind {
 	case reqLive:
@@ -278,7 +278,7 @@ func (r *requests) send(now time.Time, x *request) {
 	if x.kind != reqLive {
 		r.pace.asked(now)
 	}
-	if r.suspects.suspected(x) { // the request must be the only open one, so that a disconnection can be assigned to it
+	if r.suspectForms.suspected(x) { // the request must be the only open one, so that a disconnection can be assigned to it
 		x.openBy = r.answerBy(now)
 	}
 	x.number = r.number()
@@ -319,7 +319,7 @@ func (r *requests) failed(now time.Time, x *request, why wire.Refusal) {
 	if x.kind == reqNeg || x.openAt != 0 || why == wire.RefusalAuthRequired && !r.auth.holdsFor(x) {
 		return
 	}
-	r.fruitless.failed(now, x, r.next)
+	r.unanswered.failed(now, x, r.next)
 }
 
 func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
@@ -327,12 +327,12 @@ func (r *requests) enqueue(x *request) { r.waiting = append(r.waiting, x) }
 // enqueueFirst adds a temporarily refused request to the front of the queue.
 func (r *requests) enqueueFirst(x *request) { r.waiting = slices.Insert(r.waiting, 0, x) }
 
-// drop ends a request. tell also closes it at the relay.
-func (r *requests) drop(x *request, tell bool) {
+// drop ends a request. sendClose also closes it at the relay.
+func (r *requests) drop(x *request, sendClose bool) {
 	r.answered(x)
 	is := func(y *request) bool { return y == x }
 	if x.kind == reqLive {
-		r.lives.remove(x)
+		r.liveSubs.remove(x)
 	}
 	if !r.sent(x) {
 		r.waiting = slices.DeleteFunc(r.waiting, is)
@@ -350,7 +350,7 @@ func (r *requests) drop(x *request, tell bool) {
 	case reqPage, reqIDs, reqProbe:
 		r.historic--
 	}
-	if !tell {
+	if !sendClose {
 		return
 	}
 	typ := wire.TypeClose
@@ -361,16 +361,16 @@ func (r *requests) drop(x *request, tell bool) {
 }
 
 // unsend closes a request that is still wanted and will be sent again.
-func (r *requests) unsend(x *request, tell bool) {
-	r.drop(x, tell)
+func (r *requests) unsend(x *request, sendClose bool) {
+	r.drop(x, sendClose)
 	if x.kind == reqLive {
-		r.lives.add(x)
+		r.liveSubs.add(x)
 	}
 }
 
 // suspend sets a refused request aside until the cause is known.
-func (r *requests) suspend(x *request, tell bool) {
-	r.unsend(x, tell)
+func (r *requests) suspend(x *request, sendClose bool) {
+	r.unsend(x, sendClose)
 	r.suspended = append(r.suspended, x)
 }
 
@@ -406,7 +406,7 @@ func (r *requests) closeLive(live plan.LiveID, openAt int64, why wire.Refusal, t
 }
 
 func (r *requests) dropLive(live plan.LiveID) {
-	for _, part := range slices.Clone(r.lives.parts[live]) {
+	for _, part := range slices.Clone(r.liveSubs.parts[live]) {
 		r.drop(part, true)
 	}
 }
@@ -492,7 +492,7 @@ func (r *requests) cool(now time.Time, reason string) {
 		return
 	}
 	r.out.do(RateLimited{Until: r.pace.until, For: r.pace.last.For, Reason: reason})
-	r.terms.Pace = r.pace.every
+	r.caps.Pace = r.pace.every
 	r.out.do(Learned{Kind: relaylimits.Pace, Value: int(r.pace.every / time.Millisecond), Reason: reason})
 }
 
@@ -525,10 +525,10 @@ func (r *requests) hasRoom(x *request) bool {
 
 // mostLive returns the maximum number of live requests if FollowLast is used for some.
 func (r *requests) mostLive() int {
-	if r.terms.MaxSubscriptions == 0 {
+	if r.caps.MaxSubscriptions == 0 {
 		return math.MaxInt
 	}
-	return relaylimits.Requests{MaxSubscriptions: r.terms.MaxSubscriptions}.LiveSubscriptions()
+	return relaylimits.Requests{MaxSubscriptions: r.caps.MaxSubscriptions}.LiveSubscriptions()
 }
 
 // othersLive returns the number of live requests that are open or precede x in the queue.
@@ -570,11 +570,11 @@ func (r *requests) makeRoom(x *request) {
 
 // retains reports whether the relay has room for another open request of the size of x.
 func (r *requests) retains(x *request) bool {
-	return r.terms.MaxRetained == 0 || r.subs.retained()+x.size() <= r.terms.MaxRetained
+	return r.caps.MaxRetained == 0 || r.subs.retained()+x.size() <= r.caps.MaxRetained
 }
 
 func (r *requests) free() int {
-	most := r.terms.MaxSubscriptions
+	most := r.caps.MaxSubscriptions
 	if most == 0 {
 		return r.mostHistoric
 	}
@@ -600,8 +600,8 @@ func (r *requests) tooMany(x *request, text string) bool {
 	if r.sent(x) && x.kind != reqNeg {
 		open--
 	}
-	r.terms.learn(relaylimits.MaxSubscriptions, open, text)
-	if n := r.terms.MaxSubscriptions; n > 0 {
+	r.caps.learn(relaylimits.MaxSubscriptions, open, text)
+	if n := r.caps.MaxSubscriptions; n > 0 {
 		r.mostHistoric = min(r.mostHistoric, relaylimits.Requests{MaxSubscriptions: n}.Historic())
 	}
 	if x.kind == reqLive {
@@ -632,5 +632,5 @@ func (r *requests) tooManyBytes(x *request, text string) bool {
 	} else if others > 0 {
 		most = others
 	}
-	return r.terms.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
+	return r.caps.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
 }

@@ -59,7 +59,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 	}
 	assert.Len(t, open, 5, "one live subscription found room, two wait for pages to end")
 	// A freed place goes to live subscriptions, not to more history.
-	lives := func() (n int) {
+	liveSubs := func() (n int) {
 		for sub := range open {
 			if sub[0] == 'l' {
 				n++
@@ -78,7 +78,7 @@ func TestLiveAndHistoryShareRoom(t *testing.T) {
 		opened(s, take)
 		assert.Len(t, open, 5)
 	}
-	assert.Equal(t, 3, lives())
+	assert.Equal(t, 3, liveSubs())
 }
 
 // A subscription planned to fill a message stays one request. Filters of more than half a message

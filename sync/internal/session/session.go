@@ -43,11 +43,11 @@ type Config struct {
 
 // Session is the state of one connection. Make one with [New]. It is not safe for concurrent use.
 // Each message goes to one part. repair calls history and requests, history calls requests, and all
-// three call terms.
+// three call relayCaps.
 type Session struct {
 	cfg      *Config // read-only
 	out      *outbox
-	terms    *terms
+	caps     *relayCaps
 	requests *requests
 	history  *history
 	repair   *repair
@@ -57,10 +57,10 @@ type Session struct {
 // New returns a session for a new connection.
 func New(cfg Config) *Session {
 	s := &Session{cfg: &cfg, out: &outbox{}}
-	s.terms = newTerms(s.cfg, s.out)
-	s.requests = newRequests(s.cfg, s.out, s.terms)
-	s.history = newHistory(s.cfg, s.out, s.terms, s.requests)
-	s.repair = &repair{terms: s.terms, requests: s.requests, history: s.history}
+	s.caps = newRelayCaps(s.cfg, s.out)
+	s.requests = newRequests(s.cfg, s.out, s.caps)
+	s.history = newHistory(s.cfg, s.out, s.caps, s.requests)
+	s.repair = &repair{caps: s.caps, requests: s.requests, history: s.history}
 	s.SetLimits(cfg.Limits, cfg.SetAside)
 	s.Suspect(cfg.Suspects)
 	return s
@@ -77,7 +77,7 @@ func (o *outbox) take() []Action {
 }
 
 func (s *Session) flush(now time.Time) []Action {
-	switch f := &s.requests.fruitless; {
+	switch f := &s.requests.unanswered; {
 	case f.hung(now):
 		s.out.do(Hangup{Reason: "requests get no answer", Hung: true})
 		return s.out.take()
@@ -97,18 +97,18 @@ func (s *Session) flush(now time.Time) []Action {
 func (s *Session) SetLimits(t relaylimits.Limits, aside []relaylimits.Value) {
 	s.requests.expect(t)
 	s.history.reconciling.offered = !t.NoNegentropy
-	s.terms.set(t, aside)
+	s.caps.set(t, aside)
 }
 
 // Suspect replaces the forms of request after which the relay disconnected. Old ones may have
 // expired.
 func (s *Session) Suspect(forms map[relaylimits.Form]bool) {
-	s.requests.suspects.forms = maps.Clone(forms)
+	s.requests.suspectForms.forms = maps.Clone(forms)
 }
 
 // Unanswered returns the forms of the requests that were sent after since and got no answer.
 func (s *Session) Unanswered(since time.Time) []relaylimits.Forms {
-	return s.requests.suspects.unanswered(s.requests.subs, since)
+	return s.requests.suspectForms.unanswered(s.requests.subs, since)
 }
 
 // Room sets the maximum number of ids for the next query of SetLoaded and its parts.
@@ -158,7 +158,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	s.history.now = now
 	s.requests.openingOver(now)
 	if x, ok := s.requests.subs[m.Sub]; ok {
-		s.requests.suspects.heard(x)
+		s.requests.suspectForms.heard(x)
 	}
 	switch m.Type {
 	case wire.TypeEvent:
@@ -178,7 +178,7 @@ func (s *Session) Receive(now time.Time, m wire.Message) []Action {
 	case wire.TypeOK:
 		s.onOK(m)
 	}
-	s.requests.fruitless.heard(s.requests.next)
+	s.requests.unanswered.heard(s.requests.next)
 	return s.flush(now)
 }
 
@@ -191,7 +191,7 @@ func (s *Session) onEvent(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.fruitless.answers(x)
+	s.requests.unanswered.answers(x)
 	if x.kind == reqProbe {
 		s.repair.probed(x, true, true)
 		return
@@ -220,10 +220,10 @@ func (s *Session) onEOSE(now time.Time, m wire.Message) {
 		return
 	}
 	s.requests.answered(x)
-	s.requests.fruitless.answers(x)
+	s.requests.unanswered.answers(x)
 	switch x.kind {
 	case reqLive:
-		s.requests.lives.stands(x, now)
+		s.requests.liveSubs.stands(x, now)
 	case reqPage:
 		s.history.endPage(x, m.Hint)
 	case reqIDs:
@@ -249,7 +249,7 @@ func (s *Session) onClosed(now time.Time, m wire.Message) {
 func (s *Session) onNegMsg(now time.Time, m wire.Message) {
 	if x, ok := s.requests.subs[m.Sub]; ok && x.kind == reqNeg {
 		s.requests.answered(x)
-		s.requests.fruitless.answers(x)
+		s.requests.unanswered.answers(x)
 		s.history.negotiate(now, x, m.Payload)
 	}
 }
@@ -265,7 +265,7 @@ func (s *Session) onNegErr(now time.Time, m wire.Message) {
 		return
 	}
 	if why == wire.RefusalTooLarge {
-		s.terms.learn(relaylimits.NegentropyMax, m.Max, m.Text)
+		s.caps.learn(relaylimits.NegentropyMax, m.Max, m.Text)
 	}
 	s.repair.refused(now, x, why, m.Text, false)
 }

@@ -80,19 +80,19 @@ func (w *wanted) took(x *request) (limit int) {
 // retry returns the ids to request again after all requests ended. limit is a newly found maximum
 // of ids per request, or 0.
 func (w *wanted) retry() (ids []graspsync.EventID, limit int) {
-	vain, before := w.failed, w.before
-	w.failed, w.before = 0, vain
-	if vain == 0 && before > w.works {
+	failed, before := w.failed, w.before
+	w.failed, w.before = 0, failed
+	if failed == 0 && before > w.works {
 		limit = w.works
 	}
 	switch {
-	case len(w.held) > 0 && vain <= w.works:
+	case len(w.held) > 0 && failed <= w.works:
 		ids, w.held = w.held, nil
 	case len(w.unserved) > 0 && !w.retried:
 		ids, w.retried = w.missing(), true
-	case vain > max(w.works, leastPage):
+	case failed > max(w.works, leastPage):
 		ids = append(w.missing(), w.held...)
-		w.few = max(leastPage, w.works, vain/2)
+		w.few = max(leastPage, w.works, failed/2)
 		ids, w.held = ids[:w.few:w.few], ids[w.few:]
 	default:
 		w.unserved, w.held = append(w.unserved, w.held...), nil

@@ -15,22 +15,22 @@ import (
 // connection, or if no request for history was answered.
 
 const (
-	// mostFruitless is the number of consecutive failed requests after which a connection is given
+	// maxFailures is the number of consecutive failed requests after which a connection is given
 	// up. Each must be sent after the previous failure.
-	mostFruitless = 3
+	maxFailures = 3
 	// silentFor is the minimum silence if requests for history were answered before. Some relays
 	// drop requests that are too frequent.
 	silentFor = time.Hour
-	// fruitlessFor is the minimum time of failures if the relay still sends messages, because a new
+	// failuresFor is the minimum time of failures if the relay still sends messages, because a new
 	// connection may not help.
-	fruitlessFor = 3 * time.Hour
+	failuresFor = 3 * time.Hour
 	// mostShapes is the maximum number of stored shapes of answered requests.
 	mostShapes = 64
 )
 
-// fruitless counts consecutive requests without a useful answer. NEG-OPENs do not count, because
+// unanswered counts consecutive requests without a useful answer. NEG-OPENs do not count, because
 // relays without NIP-77 ignore them.
-type fruitless struct {
+type unanswered struct {
 	rounds     int       // failed requests
 	silent     int       // consecutive failures without any message since the request was sent
 	since      time.Time // time of the first failure
@@ -43,9 +43,9 @@ type fruitless struct {
 }
 
 // heard records a message from the relay. last is the number of the newest request.
-func (f *fruitless) heard(last uint64) { f.silent, f.heardAfter = 0, last }
+func (f *unanswered) heard(last uint64) { f.silent, f.heardAfter = 0, last }
 
-func (f *fruitless) answers(x *request) {
+func (f *unanswered) answers(x *request) {
 	f.rounds, f.alive = 0, true
 	if x.kind == reqLive || len(f.answered) >= mostShapes {
 		return
@@ -56,7 +56,7 @@ func (f *fruitless) answers(x *request) {
 	f.answered[shape(x)] = struct{}{}
 }
 
-func (f *fruitless) failed(now time.Time, x *request, last uint64) {
+func (f *unanswered) failed(now time.Time, x *request, last uint64) {
 	if x.number <= f.failedAt {
 		return
 	}
@@ -78,13 +78,13 @@ func (f *fruitless) failed(now time.Time, x *request, last uint64) {
 	f.failedAt = last
 }
 
-func (f *fruitless) hung(now time.Time) bool {
-	return f.silent >= mostFruitless && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
+func (f *unanswered) hung(now time.Time) bool {
+	return f.silent >= maxFailures && (!f.alive || len(f.answered) > 0 && now.Sub(f.silence) >= silentFor)
 }
 
 // over reports whether all requests fail and a new connection may help.
-func (f *fruitless) over(now time.Time) bool {
-	return f.rounds >= mostFruitless && now.Sub(f.since) >= fruitlessFor
+func (f *unanswered) over(now time.Time) bool {
+	return f.rounds >= maxFailures && now.Sub(f.since) >= failuresFor
 }
 
 // shape returns the field names of a request's filters without their values.

@@ -2,25 +2,25 @@ package session
 
 import "slices"
 
-// negTurns limits the number of queries that reconcile (NIP-77) concurrently, because claimed ids
-// cost the relay nothing and use local memory. A query leaves its slot before its ids are fetched
-// if the ids of all such queries fit into its room. So slow fetches do not block other
+// reconcileQueue limits the number of queries that reconcile (NIP-77) concurrently, because claimed
+// ids cost the relay nothing and use local memory. A query leaves its slot before its ids are
+// fetched if the ids of all such queries fit into its room. So slow fetches do not block other
 // reconciliations.
-type negTurns struct {
+type reconcileQueue struct {
 	most    int  // maximum concurrent queries; read-only
 	offered bool // the relay is not known to lack NIP-77
-	doubts  int  // NEG-OPENs refused for a reason that may be the filter
+	doubted bool // a NEG-OPEN was refused for a reason that may be the filter
 	waiting []*query
 	active  int // queries with a slot, from LoadSet on
 	granted int // ids that queries with a slot may need
 	left    int // ids of queries that left their slot early
 }
 
-func (t *negTurns) wait(q *query) { t.waiting = append(t.waiting, q) }
+func (t *reconcileQueue) wait(q *query) { t.waiting = append(t.waiting, q) }
 
 // next gives a slot to the query that has waited longest. It returns nil if no query waits or no
 // slot is free.
-func (t *negTurns) next() *query {
+func (t *reconcileQueue) next() *query {
 	if len(t.waiting) == 0 || t.active >= t.most {
 		return nil
 	}
@@ -31,13 +31,13 @@ func (t *negTurns) next() *query {
 	return q
 }
 
-func (t *negTurns) grant(q *query) {
+func (t *reconcileQueue) grant(q *query) {
 	t.granted += q.room - q.granted
 	q.granted = q.room
 }
 
 // leave frees the slot of a query or ends its wait. free means that a slot became free.
-func (t *negTurns) leave(q *query) (free bool) {
+func (t *reconcileQueue) leave(q *query) (free bool) {
 	t.left, q.left = t.left-q.left, 0
 	switch {
 	case q.state == qWaiting:
@@ -56,7 +56,7 @@ func (t *negTurns) leave(q *query) (free bool) {
 
 // leaveWith is leave for a query with ids to fetch. It returns false if the query keeps its slot
 // because the ids exceed its room.
-func (t *negTurns) leaveWith(q *query, ids int) bool {
+func (t *reconcileQueue) leaveWith(q *query, ids int) bool {
 	if t.left+ids > q.room {
 		q.neg = nil // its ids are kept
 		return false
@@ -66,26 +66,12 @@ func (t *negTurns) leaveWith(q *query, ids int) bool {
 	return true
 }
 
-func (t *negTurns) leaveAll(b *batch) {
+func (t *reconcileQueue) leaveAll(b *batch) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(q *query) bool { return q.b == b })
 }
 
-// doubt counts a refusal that may concern the filter. It returns false if there were so many that
-// NIP-77 itself is refused.
-func (t *negTurns) doubt() bool {
-	if t.doubts >= maxNegDoubts {
-		return false
-	}
-	t.doubts++
-	return true
-}
-
-func (t *negTurns) stop() []*query {
+func (t *reconcileQueue) stop() []*query {
 	waiting := t.waiting
 	t.offered, t.waiting = false, nil
 	return waiting
 }
-
-// maxNegDoubts is the number of NEG-OPENs that may be refused as bad or restricted requests before
-// NIP-77 counts as unsupported.
-const maxNegDoubts = 1

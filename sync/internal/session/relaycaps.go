@@ -18,8 +18,8 @@ const sqlValues = 10
 // events may be published after their created_at.
 const sinceBack = 15 * time.Minute
 
-// terms contains the limits of the relay and makes filters that respect them.
-type terms struct {
+// relayCaps contains the limits of the relay and makes filters that respect them.
+type relayCaps struct {
 	relaylimits.Limits
 	liveNoNotes bool // learned from a refused live subscription
 	idChunk     int  // maximum ids in one request
@@ -28,11 +28,11 @@ type terms struct {
 	out *outbox
 }
 
-func newTerms(cfg *Config, out *outbox) *terms {
-	return &terms{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), out: out}
+func newRelayCaps(cfg *Config, out *outbox) *relayCaps {
+	return &relayCaps{Limits: cfg.Limits, idChunk: cfg.IDChunk, aside: make(map[relaylimits.Value]struct{}), out: out}
 }
 
-func (t *terms) set(to relaylimits.Limits, aside []relaylimits.Value) {
+func (t *relayCaps) set(to relaylimits.Limits, aside []relaylimits.Value) {
 	t.Limits = to
 	clear(t.aside)
 	for _, v := range aside[:min(len(aside), relaylimits.MaxAside)] {
@@ -41,7 +41,7 @@ func (t *terms) set(to relaylimits.Limits, aside []relaylimits.Value) {
 }
 
 // learn tightens a limit of the relay and reports whether it changed.
-func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
+func (t *relayCaps) learn(k relaylimits.Kind, value int, reason string) bool {
 	if !t.Narrow(k, value) {
 		return false
 	}
@@ -52,10 +52,10 @@ func (t *terms) learn(k relaylimits.Kind, value int, reason string) bool {
 	return true
 }
 
-func (t *terms) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
+func (t *relayCaps) idsAtMost(n int) { t.idChunk = min(t.idChunk, n) }
 
 // withoutNotes learns that the relay requires kinds and refuses kind 1.
-func (t *terms) withoutNotes(x *request, text string) bool {
+func (t *relayCaps) withoutNotes(x *request, text string) bool {
 	if !slices.ContainsFunc(x.asks(), asksForNotes) {
 		return false
 	}
@@ -66,7 +66,7 @@ func (t *terms) withoutNotes(x *request, text string) bool {
 	return news
 }
 
-func (t *terms) setAside(v relaylimits.Value) {
+func (t *relayCaps) setAside(v relaylimits.Value) {
 	if _, known := t.aside[v]; known || len(t.aside) >= relaylimits.MaxAside {
 		return
 	}
@@ -76,7 +76,7 @@ func (t *terms) setAside(v relaylimits.Value) {
 
 // reshape returns filters for the same events within the limits of the relay, or none if no value
 // is left. less reports that excluded values were omitted.
-func (t *terms) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
+func (t *relayCaps) reshape(f nostr.Filter, to bounds) (fs []nostr.Filter, less bool) {
 	if f, less = t.withoutAside(f); filters.Empty(f) {
 		return nil, less
 	}
@@ -103,14 +103,14 @@ type bounds struct {
 }
 
 // queryBounds returns the bounds of a query filter. The plan also uses half a message.
-func (t *terms) queryBounds() bounds {
+func (t *relayCaps) queryBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage) / 2, t.NoNotes}
 }
 
 // liveBounds returns the bounds of a live filter. They allow a full message, because the plan fills
 // messages and halves would need another subscription. Many relays do not check filters with limit
 // 0, so live filters include kind 1 until that is refused.
-func (t *terms) liveBounds() bounds {
+func (t *relayCaps) liveBounds() bounds {
 	return bounds{t.MaxValues, max(relaylimits.LeastMessage, t.MaxMessage), t.NoNotes && (t.liveNoNotes || t.NoLimitZero)}
 }
 
@@ -120,7 +120,7 @@ type livePart struct {
 }
 
 // pack distributes the filters of a live subscription over as few requests as the relay allows.
-func (t *terms) pack(fs []nostr.Filter) []livePart {
+func (t *relayCaps) pack(fs []nostr.Filter) []livePart {
 	var out []nostr.Filter
 	for _, f := range fs {
 		part, _ := t.reshape(f, t.liveBounds())
@@ -134,13 +134,13 @@ func (t *terms) pack(fs []nostr.Filter) []livePart {
 	return parts
 }
 
-func (t *terms) mustReshape(f nostr.Filter, to bounds) bool {
+func (t *relayCaps) mustReshape(f nostr.Filter, to bounds) bool {
 	fs, less := t.reshape(f, to)
 	return less || len(fs) != 1 || len(fs[0].Kinds) != len(f.Kinds)
 }
 
 // withoutAside returns f without the excluded values. less reports that a value was removed.
-func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
+func (t *relayCaps) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 	if len(t.aside) == 0 {
 		return f, false
 	}
@@ -162,7 +162,7 @@ func (t *terms) withoutAside(f nostr.Filter) (out nostr.Filter, less bool) {
 }
 
 // byID returns the filter for ids that a query with filter of has found.
-func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
+func (t *relayCaps) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 	f := filters.ByID(ids, len(ids))[0]
 	kinds := nostr.Filter{Kinds: of.Kinds, Authors: of.Authors}
 	switch {
@@ -180,7 +180,7 @@ func (t *terms) byID(of nostr.Filter, ids []graspsync.EventID) nostr.Filter {
 }
 
 // form returns the filters of a request as they are sent. A probe with since has no limit 0.
-func (t *terms) form(x *request, now time.Time) []nostr.Filter {
+func (t *relayCaps) form(x *request, now time.Time) []nostr.Filter {
 	fs := x.filters
 	if !slices.ContainsFunc(fs, func(f nostr.Filter) bool { return f.LimitZero }) {
 		return fs

@@ -17,15 +17,15 @@ import (
 // to be the cause counts as refused without being sent. So a bisection continues on the next
 // connection.
 
-// suspects are the forms of requests after which the relay disconnected.
-type suspects struct {
+// suspectForms are the forms of requests after which the relay disconnected.
+type suspectForms struct {
 	out    *outbox
-	terms  *terms
+	caps   *relayCaps
 	forms  map[relaylimits.Form]bool // true: believed to be refused
 	spoken bool                      // the relay answered a request
 }
 
-func (s *suspects) heard(x *request) {
+func (s *suspectForms) heard(x *request) {
 	s.spoken = true
 	if x.heard {
 		return
@@ -38,12 +38,12 @@ func (s *suspects) heard(x *request) {
 	})
 }
 
-func (s *suspects) suspected(x *request) bool {
+func (s *suspectForms) suspected(x *request) bool {
 	return s.any(x, func(relaylimits.Form) bool { return true })
 }
 
 // refused returns the first waiting request that the relay is believed to refuse, or nil.
-func (s *suspects) refused(waiting []*request) *request {
+func (s *suspectForms) refused(waiting []*request) *request {
 	for _, x := range waiting {
 		if !x.sure && s.any(x, func(f relaylimits.Form) bool { return s.forms[f] }) {
 			return x
@@ -53,7 +53,7 @@ func (s *suspects) refused(waiting []*request) *request {
 }
 
 // any reports whether is returns true for at least one suspected form of a request.
-func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
+func (s *suspectForms) any(x *request, is func(f relaylimits.Form) bool) bool {
 	if len(s.forms) == 0 {
 		return false
 	}
@@ -66,7 +66,7 @@ func (s *suspects) any(x *request, is func(f relaylimits.Form) bool) bool {
 }
 
 // unanswered returns the forms of the requests that were sent after since and got no answer.
-func (s *suspects) unanswered(subs subscriptions, since time.Time) (out []relaylimits.Forms) {
+func (s *suspectForms) unanswered(subs subscriptions, since time.Time) (out []relaylimits.Forms) {
 	for _, x := range subs.where(func(x *request) bool { return !x.heard && x.sentAt.After(since) }) {
 		of := s.of(x)
 		if !slices.ContainsFunc(out, func(o relaylimits.Forms) bool { return o.Own[0] == of.Own[0] }) {
@@ -76,11 +76,11 @@ func (s *suspects) unanswered(subs subscriptions, since time.Time) (out []relayl
 	return out
 }
 
-func (s *suspects) of(x *request) *relaylimits.Forms {
-	if x.forms != nil && x.formed == s.terms.NoLimitZero {
+func (s *suspectForms) of(x *request) *relaylimits.Forms {
+	if x.forms != nil && x.formed == s.caps.NoLimitZero {
 		return x.forms
 	}
-	x.forms, x.formed = &relaylimits.Forms{}, s.terms.NoLimitZero
+	x.forms, x.formed = &relaylimits.Forms{}, s.caps.NoLimitZero
 	own := func(of relaylimits.FormOf, sum uint64) {
 		x.forms.Own = append(x.forms.Own, relaylimits.Form{Of: of, Sum: sum})
 	}
@@ -109,7 +109,7 @@ func (s *suspects) of(x *request) *relaylimits.Forms {
 }
 
 // sum returns a hash of filters that does not depend on the order of filters and values.
-func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
+func (s *suspectForms) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 	for _, f := range fs {
 		one := hash("filter")
 		list := func(name string, values []string) {
@@ -129,7 +129,7 @@ func (s *suspects) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 		} else {
 			list(filters.ListIDs, f.IDs)
 		}
-		if f.LimitZero && !s.terms.NoLimitZero && !x.since {
+		if f.LimitZero && !s.caps.NoLimitZero && !x.since {
 			one += hash("limit")
 		}
 		sum += hash(strconv.FormatUint(one, 16))

@@ -10,18 +10,18 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
-type lives struct {
+type liveSubs struct {
 	parts map[plan.LiveID][]*request
 	from  int64 // earliest openAt, 0 if none is open
 }
 
-func (l *lives) add(xs ...*request) {
+func (l *liveSubs) add(xs ...*request) {
 	for _, x := range xs {
 		l.parts[x.live] = append(l.parts[x.live], x)
 	}
 }
 
-func (l *lives) remove(x *request) {
+func (l *liveSubs) remove(x *request) {
 	i := slices.Index(l.parts[x.live], x)
 	if i < 0 {
 		return
@@ -34,14 +34,14 @@ func (l *lives) remove(x *request) {
 }
 
 // stands records the EOSE of a request, which delivers new events from now on.
-func (l *lives) stands(x *request, now time.Time) {
+func (l *liveSubs) stands(x *request, now time.Time) {
 	if x.openAt == 0 {
 		x.openAt, x.limited = now.Unix(), 0
 		l.findFrom()
 	}
 }
 
-func (l *lives) all() iter.Seq[*request] {
+func (l *liveSubs) all() iter.Seq[*request] {
 	return func(yield func(*request) bool) {
 		for _, parts := range l.parts {
 			for _, x := range parts {
@@ -53,7 +53,7 @@ func (l *lives) all() iter.Seq[*request] {
 	}
 }
 
-func (l *lives) findFrom() {
+func (l *liveSubs) findFrom() {
 	l.from = 0
 	for x := range l.all() {
 		if x.openAt != 0 && (l.from == 0 || x.openAt < l.from) {
@@ -64,7 +64,7 @@ func (l *lives) findFrom() {
 
 // missed reports whether a live request should have delivered an event, because it was open for age
 // before the event was created.
-func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
+func (l *liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 	least := int64(age / time.Second)
 	at := int64(ev.CreatedAt)
 	if l.from == 0 || at < l.from+least || at > now.Unix()-least {
@@ -79,7 +79,7 @@ func (l *lives) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
 }
 
 // before returns the number of requests that do not give way to x.
-func (l *lives) before(x *request) (n int) {
+func (l *liveSubs) before(x *request) (n int) {
 	for y := range l.all() {
 		if x.last || !y.last {
 			n++
