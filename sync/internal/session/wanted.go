@@ -11,8 +11,8 @@ const maxBarren = 8 // consecutive requests by id without an event
 // wanted contains the ids of events that a query requests by id.
 //
 // Missing events are requested once more, in smaller requests. Some relays return nothing for too
-// many ids. So while larger requests return nothing, a few ids are requested alone, half as many
-// each time. The result applies to the others.
+// many ids. So while no event arrives, a few ids are requested alone, half as many each time. The
+// size that brings an event applies to the others.
 type wanted struct {
 	todo     []graspsync.EventID // ids to request
 	open     int                 // open requests
@@ -21,15 +21,12 @@ type wanted struct {
 	more     int                 // ids not requested because many others did not arrive
 	retried  bool                // the second attempt has started
 	came     int
-
-	few    int                 // maximum ids per request, 0: the relay's limit
-	held   []graspsync.EventID // ids that wait for these few
-	works  int                 // ids in the largest request that returned an event
-	failed int                 // ids in the largest recent request that returned nothing
-	before int                 // previous value of failed
+	size     int                 // ids in the largest request of this attempt
+	few      int                 // maximum ids per request, 0: the relay's limit
+	held     []graspsync.EventID // ids that wait for these few
 }
 
-func (w *wanted) ask(ids []graspsync.EventID) { w.todo, w.barren = ids, 0 }
+func (w *wanted) ask(ids []graspsync.EventID) { w.todo, w.barren, w.size = ids, 0, 0 }
 
 // next returns the ids of the next request. The second attempt uses smaller requests.
 func (w *wanted) next(size int) []graspsync.EventID {
@@ -42,6 +39,7 @@ func (w *wanted) next(size int) []graspsync.EventID {
 	ids := w.todo[:min(size, len(w.todo))]
 	w.todo = w.todo[len(ids):]
 	w.open++
+	w.size = max(w.size, len(ids))
 	return ids
 }
 
@@ -64,10 +62,8 @@ func (w *wanted) took(x *request) (limit int) {
 	} else {
 		w.unserved = append(w.unserved, left...)
 	}
-	if got > 0 {
-		w.barren, w.works = 0, max(w.works, x.asked)
-	} else {
-		w.barren, w.failed = w.barren+1, max(w.failed, x.asked)
+	if w.barren++; got > 0 {
+		w.barren = 0
 	}
 	if w.barren >= maxBarren {
 		// The relay invented the ids or does not serve events now.
@@ -80,19 +76,14 @@ func (w *wanted) took(x *request) (limit int) {
 // retry returns the ids to request again after all requests ended. limit is a newly found maximum
 // of ids per request, or 0.
 func (w *wanted) retry() (ids []graspsync.EventID, limit int) {
-	failed, before := w.failed, w.before
-	w.failed, w.before = 0, failed
-	if failed == 0 && before > w.works {
-		limit = w.works
-	}
 	switch {
-	case len(w.held) > 0 && failed <= w.works:
-		ids, w.held = w.held, nil
+	case w.came > 0 && len(w.held) > 0:
+		ids, limit, w.held = w.held, w.few, nil
 	case len(w.unserved) > 0 && !w.retried:
 		ids, w.retried = w.missing(), true
-	case failed > max(w.works, leastPage):
+	case w.came == 0 && w.size > leastPage:
 		ids = append(w.missing(), w.held...)
-		w.few = max(leastPage, w.works, failed/2)
+		w.few = max(leastPage, w.size/2)
 		ids, w.held = ids[:w.few:w.few], ids[w.few:]
 	default:
 		w.unserved, w.held = append(w.unserved, w.held...), nil
