@@ -191,7 +191,7 @@ func TestWorldsOfRules(t *testing.T) {
 				refused += int(r / plan.Failed)
 			}
 			require.Less(t, len(w.used), 2_000)
-			if len(w.liveSubs) > 0 && !hopeless {
+			if len(w.lives) > 0 && !hopeless {
 				live, _, _ := w.s.Open()
 				require.NotZero(t, live+len(w.s.caps.aside))
 			}

@@ -224,11 +224,11 @@ func (w *world) ended() {
 	require.Zero(t, s.requests.historic)
 	require.Zero(t, s.history.reconciling.active)
 	require.Empty(t, w.open)
-	for id := range s.requests.lives.parts {
+	for id := range s.requests.liveSubs.parts {
 		require.Contains(t, w.lives, id, "nobody wants it any more")
 	}
 	for id, fs := range w.lives {
-		require.Equal(t, len(s.terms.pack(fs)) > 0, len(s.requests.lives.parts[id]) > 0, "followed, unless nothing is left of it")
+		require.Equal(t, len(s.caps.pack(fs)) > 0, len(s.requests.liveSubs.parts[id]) > 0, "followed, unless nothing is left of it")
 	}
 	for _, x := range s.requests.subs {
 		require.Equal(t, reqLive, x.kind)
@@ -372,7 +372,7 @@ func (w *world) odd() {
 
 // forget lets some learned limits and values set aside expire.
 func (w *world) forget() {
-	t := w.s.terms.Limits
+	t := w.s.caps.Limits
 	if w.src.n(2) == 0 {
 		t.MaxSubscriptions = 20
 		w.limit = max(w.limit, relaylimits.Requests{MaxSubscriptions: 20}.Historic())
@@ -384,7 +384,7 @@ func (w *world) forget() {
 	}
 	t.NeedsKinds = t.NeedsKinds && w.src.n(2) == 0
 	t.NoLimitZero = t.NoLimitZero && w.src.n(2) == 0
-	aside := slices.SortedFunc(maps.Keys(w.s.terms.aside), func(a, b relaylimits.Value) int {
+	aside := slices.SortedFunc(maps.Keys(w.s.caps.aside), func(a, b relaylimits.Value) int {
 		return cmp.Or(cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Value, b.Value))
 	})
 	aside = slices.DeleteFunc(aside, func(relaylimits.Value) bool { return w.src.n(2) == 0 })
@@ -556,7 +556,7 @@ func TestWorlds(t *testing.T) {
 func TestRequestsEndInOrder(t *testing.T) {
 	for range 20 {
 		w := honest(t, offersNeg, 500, spaced(40, time.Second), nil)
-		w.s.terms.idChunk = 5
+		w.s.caps.idChunk = 5
 		w.refuse = func(wire.Request) bool { return true } // silence
 		w.curious, w.limit = false, 8
 		w.batches[1] = &worldBatch{Batch: batchOf(1, plan.History, tagging("x")), got: make(map[string]bool)}
