@@ -19,7 +19,7 @@ func stamp(n int64) *nostr.Timestamp {
 
 func TestAppend(t *testing.T) {
 	event := &nostr.Event{ID: "i", PubKey: "p", CreatedAt: 5, Kind: 22242, Tags: nostr.Tags{{"a", "b"}, {}}, Content: "\"\n", Sig: "s"}
-	const eventJSON = `{"id":"i","pubkey":"p","created_at":5,"kind":22242,"tags":[["a","b"],[]],"content":"\"\n","sig":"s"}`
+	const eventJSON = `{"kind":22242,"id":"i","pubkey":"p","created_at":5,"tags":[["a","b"],[]],"content":"\"\n","sig":"s"}`
 	tests := []struct {
 		request wire.Request
 		want    string
@@ -32,9 +32,9 @@ func TestAppend(t *testing.T) {
 		{
 			wire.Request{Type: wire.TypeReq, Sub: "a\"b", Filters: []nostr.Filter{{
 				IDs: []string{"x", "y"}, Authors: []string{"z"}, Since: stamp(0), Until: stamp(7), Limit: 500, Search: "q",
-				Tags: nostr.TagMap{"q": {"3"}, "A": {"1"}, "a": {"2", "\\"}},
+				Tags: nostr.TagMap{"a": {"2", "\\"}},
 			}}},
-			`["REQ","a\"b",{"ids":["x","y"],"authors":["z"],"since":0,"until":7,"limit":500,"search":"q","#A":["1"],"#a":["2","\\"],"#q":["3"]}]`,
+			`["REQ","a\"b",{"ids":["x","y"],"authors":["z"],"since":0,"until":7,"limit":500,"search":"q","#a":["2","\\"]}]`,
 		},
 		{wire.Request{Type: wire.TypeClose, Sub: "1"}, `["CLOSE","1"]`},
 		{wire.Request{Type: wire.TypePublish, Event: event}, `["EVENT",` + eventJSON + `]`},
