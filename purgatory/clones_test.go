@@ -10,9 +10,11 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
+	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // Only the first MaxClones clone URLs of an announcement or pull request are used. The rest is
@@ -64,5 +66,50 @@ func TestWhatWaitsShortlyIsHuntedFor(t *testing.T) {
 		require.Equal(t, purgatory.Held, w.submit(state, true))
 		wait(time.Minute)
 		require.True(t, w.relay.has(state))
+	})
+}
+
+// With many maintainers who name servers, one attempt asks a bounded number of servers. The owner
+// and authors of held states come first, the others in turn.
+func TestClonesOfManyMaintainers(t *testing.T) {
+	racetest.Amounts(t)
+	run(t, purgatory.Config{Times: purgatory.Times{Hold: 480 * time.Hour}}.With(purgatory.Fixed{MaxClones: 2}), func(t *testing.T, w *world) {
+		hers, list := announce(alice, now()-500, "alice0.example/r.git", "alice1.example/r.git"), nostrTag{"maintainers"}
+		var last *relaytest.Key
+		for i := range 20 {
+			k := relaytest.NewCheapKey(fmt.Sprint("maintainer", i))
+			list = append(list, k.Hex())
+			his := announce(k, now()-500, fmt.Sprintf("m%d.example/r.git", i), fmt.Sprintf("n%d.example/r.git", i))
+			his.Tags = append(his.Tags, nostrTag{"maintainers", alice.Hex()})
+			k.Sign(his)
+			w.relay.relatives = append(w.relay.relatives, his)
+			last = k
+		}
+		hers.Tags = append(hers.Tags, list)
+		alice.Sign(hers)
+		w.relay.put(hers)
+		w.held(says(last, now(), "main", 1))
+		asked := func() (hosts []string) {
+			for _, c := range w.git.Calls() {
+				hosts = append(hosts, c.URL.HostPort().Host)
+			}
+			slices.Sort(hosts)
+			return slices.Compact(hosts)
+		}
+		wait(30 * time.Minute)
+		require.Len(t, asked(), 8)
+		require.Contains(t, asked(), "alice0.example")
+		require.Contains(t, asked(), "m19.example")
+		require.NotContains(t, asked(), "n0.example", "nobody has a second one before all have one")
+		require.Zero(t, w.p.Status().Dropped["clones"], "each of them is hunted in time")
+		require.EqualValues(t, 42-8, w.p.Status().Dropped["clones_turns"], "once, however often it is looked at")
+		wait(240 * time.Hour) // attempts get rarer
+		first := 0
+		for i := range 20 {
+			if slices.Contains(asked(), fmt.Sprintf("m%d.example", i)) {
+				first++
+			}
+		}
+		require.Equal(t, 20, first, "each has had a turn")
 	})
 }
