@@ -11,7 +11,8 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// rotateEvery is the time between two requests of the rotation.
+// rotateEvery is the time in which the rotation requests [filters.MaxValues] items, or all if there
+// are fewer. A group may be smaller, because the relay accepts less in one request.
 const rotateEvery = time.Minute
 
 // leastCompared is the minimum number of items in a reconciliation (NIP-77).
@@ -120,8 +121,8 @@ func (ds *threads) due(r *relayState, now time.Time) bool {
 	return d.anyDue() || !d.turnAt.IsZero() && !now.Before(d.turnAt)
 }
 
-// turn returns the next group to request, or nil. It is a due group, or once per minute the next
-// group that needs a request. A group that always fails does not block others.
+// turn returns the next group to request, or nil. It is a due group, or at its turn the next group
+// that needs a request. A group that always fails does not block others.
 func (ds *threads) turn(d *threadState, now time.Time) (next *threadGroup) {
 	if d.turnAt.IsZero() || now.Before(d.turnAt) {
 		for _, g := range d.groups {
@@ -131,11 +132,18 @@ func (ds *threads) turn(d *threadState, now time.Time) (next *threadGroup) {
 		}
 		return next
 	}
+	all := 0
+	for _, g := range d.groups {
+		if g.rotates() {
+			all += len(g.items)
+		}
+	}
 	d.turnAt = now.Add(ds.longer(rotateEvery))
 	for range d.groups {
 		d.next %= len(d.groups)
 		g := d.groups[d.next]
 		if d.next++; g.rotates() {
+			d.turnAt = now.Add(ds.longer(rotateEvery * time.Duration(len(g.items)) / time.Duration(min(all, filters.MaxValues))))
 			return g
 		}
 	}
