@@ -10,11 +10,6 @@ import (
 	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
-func at(ev *nostr.Event, t nostr.Timestamp) *nostr.Event {
-	ev.CreatedAt = t
-	return ev
-}
-
 func FuzzTombstones(f *testing.F) {
 	f.Add("e\t"+strings.Repeat("0", 64)+"\na\t30617:x:y\nrelay\tALL_RELAYS", 5)
 	f.Add("a\t::\n\ne\na", 62)

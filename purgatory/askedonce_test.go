@@ -34,17 +34,6 @@ func (r *askedRelay) Deleted(ctx context.Context, ev graspsync.Event) (bool, err
 	return r.relay.Deleted(ctx, ev)
 }
 
-// since returns the number of calls since the last call of since.
-func (r *askedRelay) since() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, times := range r.asked {
-		n += times
-		delete(r.asked, id)
-	}
-	return n
-}
-
 // asking is run with an askedRelay.
 func asking(t *testing.T, test func(t *testing.T, w *world, r *askedRelay)) {
 	t.Helper()

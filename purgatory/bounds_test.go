@@ -118,13 +118,3 @@ func TestRemoveRepositoryInUse(t *testing.T) {
 		require.False(t, w.git.Has(repoOf(alice)))
 	})
 }
-
-// kept returns all records on the disk.
-func (w *world) kept() map[string]string {
-	out := make(map[string]string)
-	for r, err := range w.state.Each(w.t.Context(), "") {
-		require.NoError(w.t, err)
-		out[r.Key] = string(r.Value)
-	}
-	return out
-}

@@ -2,7 +2,6 @@ package purgatory_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -13,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/purgatory"
-	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -65,16 +63,4 @@ func TestWhoGoesLeavesNothing(t *testing.T) {
 		require.Positive(t, w.p.Status().Displaced)
 		w.stop()
 	})
-}
-
-// failing is a maintainer of repositories that takes long and fails.
-type failing struct {
-	*runs
-}
-
-func (f failing) Maintain(ctx context.Context, how gitops.Maintenance) (gitops.Maintained, error) {
-	if _, err := f.runs.Maintain(ctx, how); err != nil || !how.Prune {
-		return gitops.Maintained{}, err
-	}
-	return gitops.Maintained{}, errors.New("time limit exceeded")
 }

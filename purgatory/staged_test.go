@@ -58,18 +58,6 @@ func TestStagedDataIsTakenWhenItsEventComes(t *testing.T) {
 	}
 }
 
-// taken counts the imports of staged data.
-func (w *world) taken() *int {
-	n := 0
-	w.git.FailWith(func(op string) error {
-		if op == "take" {
-			n++
-		}
-		return nil
-	})
-	return &n
-}
-
 // If the relay stored the event without Submit, its staged data is not deleted, and it gets its
 // ref.
 func TestStagedDataOfAnEventThatWasStoredElsewhere(t *testing.T) {

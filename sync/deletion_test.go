@@ -1,20 +1,15 @@
 package sync_test
 
 import (
-	"context"
 	"fmt"
-	"iter"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
-	"github.com/graspsync/graspsync/sync/memstore"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -54,36 +49,4 @@ func TestDeletionOfManyIDs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// asked counts and slows queries of a store.
-type asked struct {
-	*memstore.Store
-	questions atomic.Int64
-}
-
-const question = 50 * time.Microsecond
-
-func (a *asked) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	a.questions.Add(1)
-	time.Sleep(question)
-	return a.Store.Events(ctx, f)
-}
-
-func (a *asked) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	a.questions.Add(1)
-	time.Sleep(question)
-	return a.Store.Keys(ctx, f)
-}
-
-func (a *asked) Has(ctx context.Context, ids []graspsync.EventID) ([]bool, error) {
-	a.questions.Add(1)
-	time.Sleep(question)
-	return a.Store.Has(ctx, ids)
-}
-
-func (a *asked) Deleted(ctx context.Context, ev graspsync.Event) (bool, error) {
-	a.questions.Add(1)
-	time.Sleep(question)
-	return a.Store.Deleted(ctx, ev)
 }

@@ -2,10 +2,7 @@ package sync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,28 +216,6 @@ func TestExplainBeforeRun(t *testing.T) {
 		_, err = m.RelayFollowState(ctx, relayURL(t, "wss://a.example"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
-}
-
-var errUnreadable = errors.New("disk on fire")
-
-// unreadable is a Store that cannot be read.
-type unreadable struct {
-	relaysync.Store
-	is atomic.Bool
-}
-
-func (s *unreadable) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
-	if s.is.Load() {
-		return func(yield func(graspsync.EventKey, error) bool) { yield(graspsync.EventKey{}, errUnreadable) }
-	}
-	return s.Store.Keys(ctx, f)
-}
-
-func (s *unreadable) Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error] {
-	if s.is.Load() {
-		return func(yield func(graspsync.Event, error) bool) { yield(graspsync.Event{}, errUnreadable) }
-	}
-	return s.Store.Events(ctx, f)
 }
 
 // A relay's copy of a state with an unreadable ref was accepted, and the ref was deleted. The copy

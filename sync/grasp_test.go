@@ -149,13 +149,6 @@ func (v *twinView) announce(owner int, identifier string, maintainers ...int) {
 	v.anns = append(v.anns, a)
 }
 
-// elsewhere adds an announcement that makes no repository hosted.
-func (v *twinView) elsewhere(owner int, identifier string, maintainers ...int) {
-	v.announce(owner, identifier, maintainers...)
-	last := len(v.anns) - 1
-	v.anns, v.others = v.anns[:last], append(v.others, v.anns[last])
-}
-
 func (v *twinView) store(events ...*nostr.Event) {
 	for _, ev := range events {
 		id, err := graspsync.ParseEventID(ev.ID)

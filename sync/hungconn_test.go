@@ -16,9 +16,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// asks reports whether a request asks for events.
-func asks(req wire.Request) bool { return req.Type == wire.TypeReq || req.Type == wire.TypeNegOpen }
-
 // hundred publishes a hundred issues of the repository of hosted on a relay.
 func hundred(a *relaytest.Relay) (issues []*nostr.Event) {
 	owner := relaytest.NewCheapKey("owner")

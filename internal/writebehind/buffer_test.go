@@ -106,15 +106,6 @@ func (s *timed) Put(ctx context.Context, records ...state.Record) error {
 	return s.Memory.Put(ctx, records...)
 }
 
-func (s *timed) set(fails map[string]error, slow ...time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = fails
-	if len(slow) > 0 {
-		s.slow = slow[0]
-	}
-}
-
 func (s *timed) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

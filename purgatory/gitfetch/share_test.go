@@ -72,13 +72,3 @@ func TestShareTakesNoRoom(t *testing.T) {
 	require.NoError(t, os.RemoveAll(from)) // it does not depend on the source
 	git(t, filepath.Join(root, "a", "r.git"), "fsck", "--strict")
 }
-
-func bases(t *testing.T, dir string) (out []string) {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, "objects", "pack", "*.pack"))
-	require.NoError(t, err)
-	for _, path := range found {
-		out = append(out, strings.TrimSuffix(filepath.Base(path), ".pack"))
-	}
-	return out
-}

@@ -107,7 +107,7 @@ func TestEachFaultOfAPushIsTold(t *testing.T) {
 			}
 			lines = append(lines, line)
 		}
-		return packet(lines...) + string(pack)
+		return packet(lines...) + pack
 	}
 	for name, push := range map[string]struct {
 		refs []string
@@ -206,7 +206,7 @@ func TestPushThatBreaksOff(t *testing.T) {
 		}
 		lines[0] += "\x00report-status"
 		commands := packet(lines...)
-		body := commands + string(pack)
+		body := commands + pack
 		p := newPushed(t, "", -1, nil, map[string]string{"refs/heads/main": r.tip})
 		for _, at := range []int{0, 3, 4, 50, len(commands) - 1, len(commands), len(commands) + 1, len(body) - 1} {
 			for _, broken := range []bool{false, true} {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 	"github.com/stretchr/testify/require"
@@ -133,8 +132,6 @@ func notes(key *relaytest.Key, from, n int) []*nostr.Event {
 	}
 	return events
 }
-
-func since(start time.Time) time.Duration { return time.Since(start) }
 
 func ts(n int) *nostr.Timestamp {
 	t := nostr.Timestamp(n)

@@ -14,13 +14,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// last receives n messages and returns the last one as text.
-func (c *client) last(n int) string {
-	c.Helper()
-	all := c.script(n)
-	return all[n-1]
-}
-
 // sized returns a filter whose REQ has size bytes.
 func sized(t *testing.T, sub string, size int) nostr.Filter {
 	t.Helper()

@@ -22,10 +22,12 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// BrokenMin and BrokenMax bound the pause of a broken server. The first pause is short, because
-	// a single DNS failure must not outlast the events that wait for the server.
-	BrokenMin, BrokenMax = time.Minute, day
-	futileMost           = day
+	// BrokenMin is the first pause of a broken server. It is short, because a single DNS failure must
+	// not outlast the events that wait for the server.
+	BrokenMin = time.Minute
+	// BrokenMax is the longest pause of a broken server.
+	BrokenMax  = day
+	futileMost = day
 	// lackMost is the longest pause of a server that lacks objects, because it may get them.
 	lackMost = 10 * time.Minute
 	// maxLacks is the maximum number of lacks of one repository in memory, savedLacks in its

@@ -10,16 +10,6 @@ import (
 	"github.com/graspsync/graspsync"
 )
 
-// fetched returns the ids that effects request by id.
-func fetched(effects []Effect) (ids []string) {
-	for _, s := range only[Start](effects) {
-		if s.Batch.Kind == NamedIDs {
-			ids = append(ids, s.Batch.Queries[0].Filter.IDs...)
-		}
-	}
-	return ids
-}
-
 // A relay that announced a thousand invented ids per batch made two other relays get requests for
 // all of them. These used up the room for real ids.
 func TestPromiseP37_MadeUpIDs(t *testing.T) {

@@ -103,8 +103,3 @@ func urls(t testing.TB, n int) []graspsync.RelayURL {
 	}
 	return out
 }
-
-// item returns the item of a known root event.
-func (w *repoSyncIndex) item(id graspsync.EventID) Item {
-	return w.roots[id]
-}

@@ -140,11 +140,3 @@ func TestTrialFindsThePoison(t *testing.T) {
 		require.Empty(t, r.s.requests.suspended)
 	}
 }
-
-// subsOfBatch returns the open requests of a batch in order.
-func (s *Session) subsOfBatch(id plan.BatchID) (out []*request) {
-	for _, q := range s.history.queriesOf(s.history.batches[id]) {
-		out = append(out, s.requests.requestsOf(q)...)
-	}
-	return out
-}

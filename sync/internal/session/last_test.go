@@ -17,13 +17,6 @@ import (
 
 func follows(n int) []nostr.Filter { return []nostr.Filter{filters.Live(tagging(fmt.Sprint(n)))} }
 
-// taken answers the last request if it is live.
-func taken(s *Session, take func([]Action)) {
-	for s.requests.opening != nil && s.requests.opening.kind == reqLive {
-		take(s.Receive(start, wire.Message{Type: wire.TypeEOSE, Sub: s.requests.opening.id}))
-	}
-}
-
 // The number of open requests never exceeds the relay's limit, as long as other subscriptions leave
 // one place. All of them are open at the end.
 func TestLastNeverTakesTooMuch(t *testing.T) {

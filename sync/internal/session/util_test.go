@@ -110,11 +110,3 @@ func setOf(events ...*nostr.Event) *negentropy.Set {
 	}
 	return negentropy.NewSet(items)
 }
-
-// negReply returns the answer to our NEG-OPEN of a relay with these events.
-func negReply(t testing.TB, r wire.Request, events ...*nostr.Event) wire.Message {
-	t.Helper()
-	reply, err := negentropy.Answer(setOf(events...), r.Payload, 4096)
-	require.NoError(t, err)
-	return wire.Message{Type: wire.TypeNegMsg, Sub: r.Sub, Payload: reply}
-}
