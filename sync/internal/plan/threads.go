@@ -11,8 +11,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// rotateEvery is the time in which the rotation requests [filters.MaxValues] items, or all if there
-// are fewer. A group may be smaller, because the relay accepts less in one request.
+// rotateEvery is the time between two requests of the rotation.
 const rotateEvery = time.Minute
 
 // leastCompared is the minimum number of items in a reconciliation (NIP-77).
@@ -76,7 +75,7 @@ func (ds *threads) add(r *relayState, it Item) {
 	if d.groupOf[it] != nil {
 		return
 	}
-	if n := len(d.groups); n == 0 || len(d.groups[n-1].items) >= max(1, threadItems(r.limits)) {
+	if n := len(d.groups); n == 0 || len(d.groups[n-1].items) >= filters.MaxValues {
 		d.groups = append(d.groups, &threadGroup{})
 	}
 	g := d.groups[len(d.groups)-1]
@@ -121,8 +120,8 @@ func (ds *threads) due(r *relayState, now time.Time) bool {
 	return d.anyDue() || !d.turnAt.IsZero() && !now.Before(d.turnAt)
 }
 
-// turn returns the next group to request, or nil. It is a due group, or at its turn the next group
-// that needs a request. A group that always fails does not block others.
+// turn returns the next group to request, or nil. It is a due group, or once per minute the next
+// group that needs a request. A group that always fails does not block others.
 func (ds *threads) turn(d *threadState, now time.Time) (next *threadGroup) {
 	if d.turnAt.IsZero() || now.Before(d.turnAt) {
 		for _, g := range d.groups {
@@ -132,18 +131,12 @@ func (ds *threads) turn(d *threadState, now time.Time) (next *threadGroup) {
 		}
 		return next
 	}
-	all := 0
-	for _, g := range d.groups {
-		if g.rotates() {
-			all += len(g.items)
-		}
-	}
 	d.turnAt = now.Add(ds.longer(rotateEvery))
 	for range d.groups {
 		d.next %= len(d.groups)
 		g := d.groups[d.next]
 		if d.next++; g.rotates() {
-			d.turnAt = now.Add(ds.longer(rotateEvery * time.Duration(len(g.items)) / time.Duration(min(all, filters.MaxValues))))
+			d.join(g)
 			return g
 		}
 	}
@@ -236,6 +229,9 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 		if g.followed() {
 			continue
 		}
+		if g.live == 0 && d.liveSubs() >= r.descRoom() {
+			return
+		}
 		d.split(g, threadItems(r.limits))
 		fs, ok := ds.oneRequest(r, g)
 		if !ok {
@@ -286,6 +282,29 @@ func (d *threadState) split(g *threadGroup, n int) {
 	}
 }
 
+// join moves the items of other groups into a group that rotates, up to MaxValues items. It undoes
+// split for groups without a live subscription, because a turn may use several requests.
+func (d *threadState) join(g *threadGroup) {
+	if g.live != 0 || g.running || g.resume != nil {
+		return
+	}
+	d.groups = slices.DeleteFunc(d.groups, func(o *threadGroup) bool {
+		if o == g || o.live != 0 || o.running || o.resume != nil || o.first != g.first || o.daily != g.daily ||
+			len(g.items)+len(o.items) > filters.MaxValues {
+			return false
+		}
+		for _, it := range o.items {
+			d.groupOf[it] = g
+		}
+		g.items, g.due = append(g.items, o.items...), g.due || o.due
+		if o.since.Before(g.since) {
+			g.since = o.since
+		}
+		return true
+	})
+	d.next = slices.Index(d.groups, g) + 1
+}
+
 // oneRequest returns the live filters of a group, and false if they exceed one request.
 func (ds *threads) oneRequest(r *relayState, g *threadGroup) (fs []nostr.Filter, ok bool) {
 	for _, f := range ds.repos.itemFilters(g.items) {
@@ -326,7 +345,7 @@ func (ds *threads) closed(r *relayState, g *threadGroup, in LiveClosed, now time
 	d := r.threads
 	g.unfollow(now)
 	switch {
-	case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:
+	case !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:
 		d.liveAt = now.Add(ds.longer(restFor))
 	case now.Before(d.liveAt): // part of the last refusal
 	case in.Why == wire.RefusalOverflow: // a temporary overload
