@@ -48,7 +48,7 @@ var forbiddenUses = map[string]*regexp.Regexp{
 
 // mayRunPrograms are the packages that start git: one to take in what was fetched, one
 // to answer clients, and what both of them set for it. None has git reach the network.
-var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gitserve": true, "purgatory/internal/gitrun": true}
+var mayRunPrograms = map[string]bool{"purgatory/gitfetch": true, "purgatory/gitserve": true, "purgatory/internal/gitrun": true, "internal/gittest": true}
 
 // outside lists what does not have to go through egress: egress itself, programs and glue around
 // servers, which dial nobody that a stranger named, and what runs tests.

@@ -151,15 +151,25 @@ const (
 	Circular               // leads name each other, or the way is too long
 )
 
-func (w LeadSearch) String() string {
-	return [...]string{
-		"", "found", "somebody on the way has no announcement here", "the owner has no role and names no lead",
-		"the lead names no lead", "two leads are named", "the leads name each other",
-	}[w]
+var leadSearches = []string{
+	"", "found", "somebody on the way has no announcement here", "the owner has no role and names no lead",
+	"the lead names no lead", "two leads are named", "the leads name each other",
 }
+
+func (w LeadSearch) String() string { return leadSearches[w] }
 
 // MarshalText encodes the result of String.
 func (w LeadSearch) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText reads the output of MarshalText. Another text is an error.
+func (w *LeadSearch) UnmarshalText(text []byte) error {
+	i := slices.Index(leadSearches, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is not the result of a search for a lead", text)
+	}
+	*w = LeadSearch(i)
+	return nil
+}
 
 // MemberKind is the membership of a key in a view, with the reason.
 type MemberKind uint8
@@ -174,14 +184,24 @@ const (
 	Resigned                         // is listed, and ended the own role
 )
 
-func (s MemberKind) String() string {
-	return [...]string{
-		"", "root", "member", "invited, has no announcement here", "invited, lists none of them", "invited, has no role of their own",
-	}[s]
+var memberKinds = []string{
+	"", "root", "member", "invited, has no announcement here", "invited, lists none of them", "invited, has no role of their own",
 }
+
+func (s MemberKind) String() string { return memberKinds[s] }
 
 // MarshalText encodes the result of String.
 func (s MemberKind) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the output of MarshalText. Another text is an error.
+func (s *MemberKind) UnmarshalText(text []byte) error {
+	i := slices.Index(memberKinds, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is not a kind of member", text)
+	}
+	*s = MemberKind(i)
+	return nil
+}
 
 // Person is a member of a view, or an invited key.
 type Person struct {
