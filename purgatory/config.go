@@ -133,9 +133,9 @@ type Limits struct {
 	// an owner. As an owner's repositories fill up, MaxPullBytes of each shrinks in proportion, so
 	// that no repository uses up the rest. Defaults to no limit.
 	MaxOwnerPullBytes int64
-	// MaxHunts is the maximum number of requests to git servers in flight. One owner has at most
+	// MaxFetchJobs is the maximum number of requests to git servers in flight. One owner has at most
 	// half of them. Other requests wait, round-robin by owner. Defaults to 10.
-	MaxHunts int
+	MaxFetchJobs int
 	// DomainLimit is the limit of requests to one server (host and port). Defaults to 5 concurrent
 	// requests and 30 in any 60 s. DomainLimits are exceptions, in which both numbers must be set.
 	DomainLimit  Limit
@@ -183,7 +183,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MaxRemembered, 50_000)
 	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)
-	def(&c.Limits.MaxHunts, 10)
+	def(&c.Limits.MaxFetchJobs, 10)
 	def(&c.fixed.MaxLooks, 4)
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)

@@ -54,7 +54,7 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	cfg := syncqueue.Config{
 		UserDelay: p.cfg.fixed.UserDelay, SyncDelay: p.cfg.fixed.SyncDelay, Backoff: p.cfg.Times.Backoff, MaxBackoff: p.cfg.fixed.MaxBackoff,
 		BrokenMin: servers.BrokenMin, BrokenMax: servers.BrokenMax,
-		MaxHunts: p.cfg.Limits.MaxHunts, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
+		MaxFetchJobs: p.cfg.Limits.MaxFetchJobs, MaxRepos: 2 * p.cfg.Limits.MaxEntries, MaxDomains: 10_000,
 		DefaultLimit: limits(p.cfg.Limits.DomainLimit), Seed: seed,
 	}
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
@@ -327,7 +327,7 @@ func (msg releaseEnd) handle(ctx context.Context, e *engine) {
 		e.wholes(ctx, now, []graspsync.RepoRef{msg.ref})
 	}
 	if len(msg.result.need.IDs) > 0 {
-		e.hunt(ctx, now, msg.ref, msg.result.need, msg.why)
+		e.queueFetch(ctx, now, msg.ref, msg.result.need, msg.why)
 	}
 }
 
@@ -340,9 +340,9 @@ func (e *engine) wholes(ctx context.Context, now time.Time, refs []graspsync.Rep
 	}
 }
 
-// hunt queues a fetch of the missing data of a repository, if the reasons or the hourly check
+// queueFetch queues a fetch of the missing data of a repository, if the reasons or the hourly check
 // require it.
-func (e *engine) hunt(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
+func (e *engine) queueFetch(ctx context.Context, now time.Time, ref graspsync.RepoRef, n refplan.Need, why refplan.Reasons) {
 	by, told := anew(why, n)
 	if !told {
 		if !why.Check && len(why.Unsaid) == 0 || e.p.servers.Futile(ref).Waits(now) {
@@ -377,7 +377,7 @@ func (e *engine) perform(ctx context.Context, effects []syncqueue.Effect) {
 		case syncqueue.Attempted:
 			e.attempted(ctx, x)
 		case syncqueue.Dropped:
-			e.p.report.drop("hunts")
+			e.p.report.drop("fetch_jobs")
 		}
 	}
 }

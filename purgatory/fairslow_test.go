@@ -110,6 +110,6 @@ func TestLargeRepositoryIsLetFinish(t *testing.T) {
 			wait(time.Minute)
 		}
 		require.True(t, w.relay.has(state))
-		require.Positive(t, w.p.Status().Dropped["gave_way"])
+		require.Positive(t, w.p.Status().Dropped["yielded"])
 	})
 }

@@ -90,7 +90,7 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	}
 	p.reportFetch(ctx, seen, told)
 	if errors.Is(err, errGaveWay) {
-		p.report.drop("gave_way")
+		p.report.drop("yielded")
 	}
 	var busy *BusyError
 	if errors.As(err, &busy) {

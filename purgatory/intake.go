@@ -91,7 +91,7 @@ func (p *Purgatory) take(ctx context.Context, e refplan.Entry, err error) (Answe
 func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsync.PubKey) (Answer, error) {
 	e, refusal, replaced, evicted, err := p.pending.admit(ctx, e, payers)
 	for _, old := range evicted {
-		p.pending.gaveWay(ctx, old)
+		p.pending.removeEvicted(ctx, old)
 	}
 	if err != nil {
 		return Answer{}, err

@@ -15,7 +15,7 @@ import (
 
 // Above MaxKept, records of servers and repositories evict each other, and fetches continue.
 func TestMaxKept(t *testing.T) {
-	run(t, purgatory.Config{Limits: purgatory.Limits{MaxHunts: 1}}.With(purgatory.Fixed{MaxKept: 3}), func(t *testing.T, w *world) {
+	run(t, purgatory.Config{Limits: purgatory.Limits{MaxFetchJobs: 1}}.With(purgatory.Fixed{MaxKept: 3}), func(t *testing.T, w *world) {
 		const all = 20
 		for i := range all {
 			k, u := relaytest.NewKey(fmt.Sprint("k", i)), fmt.Sprintf("a%d.example/r.git", i)

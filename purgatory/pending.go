@@ -1306,7 +1306,7 @@ func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, contex
 func (p *pendingEvents) charge(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) error {
 	charged, evicted, err := p.chargeFor(ctx, e, payers)
 	for _, old := range evicted {
-		p.gaveWay(ctx, old)
+		p.removeEvicted(ctx, old)
 	}
 	if err == nil && !charged && e.For != e.Author {
 		err = p.forget(ctx, e, Displaced)
@@ -1345,9 +1345,9 @@ func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers [
 	return true, evicted, nil
 }
 
-// gaveWay removes an evicted event from the disk, unless it is held again. No record remains. The
+// removeEvicted removes an evicted event from the disk, unless it is held again. No record remains. The
 // repository of an announcement is removed. The hourly check removes the refs of a pull request.
-func (p *pendingEvents) gaveWay(ctx context.Context, old refplan.Entry) {
+func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.report.drop("displaced")

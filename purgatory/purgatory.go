@@ -153,9 +153,9 @@ func (p *Purgatory) Remembered(identifier string) []*nip34.Announcement {
 	return nil
 }
 
-// Generation returns a value that changes whenever the result of Announcements or Remembered
+// Revision returns a value that changes whenever the result of Announcements or Remembered
 // changes for an identifier. It is nil if both are empty.
-func (p *Purgatory) Generation(identifier string) any {
+func (p *Purgatory) Revision(identifier string) any {
 	if list := p.pending.announcements(identifier); list != nil {
 		return list
 	}

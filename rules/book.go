@@ -324,9 +324,9 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// Withholds returns the rule that forbids serving a deletion or a request to vanish, although the
+// Hides returns the rule that forbids serving a deletion or a request to vanish, although the
 // event takes effect. The rule blocks the event or its author.
-func (b *RuleSet) Withholds(ev graspsync.Event) (Rule, bool) {
+func (b *RuleSet) Hides(ev graspsync.Event) (Rule, bool) {
 	if ev.IsZero() || !stays(ev) {
 		return Rule{}, false
 	}

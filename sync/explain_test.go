@@ -185,7 +185,7 @@ func TestExplainRelay(t *testing.T) {
 			"wss://a.example":       {relaysync.RelayFollowed, ""},
 			"wss://down.example":    {relaysync.RelayFollowed, ""},
 			"wss://grasp.example":   {relaysync.RelayOurs, ""},
-			"ws://plain.example":    {relaysync.RelayLeftOut, relaysync.OmitPlaintext},
+			"ws://plain.example":    {relaysync.RelayExcluded, relaysync.OmitPlaintext},
 			"wss://nowhere.example": {relaysync.RelayNotFollowed, ""},
 		} {
 			x, err := r.manager.RelayFollowState(t.Context(), relayURL(t, url))

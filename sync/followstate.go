@@ -56,7 +56,7 @@ type RelayCode string
 const (
 	RelayFollowed    RelayCode = "followed"
 	RelayOurs        RelayCode = "ours"         // this server
-	RelayLeftOut     RelayCode = "left out"     // listed by a repository but not followed
+	RelayExcluded    RelayCode = "excluded"     // listed by a repository but not followed
 	RelayNotFollowed RelayCode = "not followed" // not listed by any repository
 	RelayBlocked     RelayCode = "blocked"      // by [Config].Rules
 	RelayUnread      RelayCode = "not read"     // the Store has not been read
@@ -247,7 +247,7 @@ func (m *SyncManager) RelayFollowState(ctx context.Context, u graspsync.RelayURL
 	case x.Listed == 0:
 		x.Is = RelayNotFollowed
 	default:
-		x.Is = RelayLeftOut
+		x.Is = RelayExcluded
 		if full := len(m.Status().Relays) >= m.cfg.constants.MaxRelays; x.Reason == "" && full {
 			x.Reason = OmitNoRoom
 		} else if x.Reason == "" {

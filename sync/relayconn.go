@@ -425,13 +425,13 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Done:
 			c.done(a)
 		case session.LiveClosed:
-			if !a.GaveWay {
+			if !a.Yielded {
 				c.refusedLive(a.Reason)
 			}
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
-			closed := plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, GaveWay: a.GaveWay}
+			closed := plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, Yielded: a.Yielded}
 			if a.OpenAt != 0 {
 				closed.Stood = time.Since(time.Unix(a.OpenAt, 0))
 			}

@@ -23,7 +23,7 @@ var _ View = storeView{}
 
 // Revision implements [View].
 func (v storeView) Revision(identifier string) Revision {
-	return Revision{Stored: v.Generation(identifier), Known: true}
+	return Revision{Stored: v.Version(identifier), Known: true}
 }
 
 // Waiting implements [View]. Only a Policy that holds events has any.

@@ -87,7 +87,7 @@ func TestCaseC13_OnionTakesNoPlace(t *testing.T) {
 		onion := relayURL(t, relays[1])
 		relay, err := m.RelayFollowState(ctx, onion)
 		require.NoError(t, err)
-		require.Equal(t, relaysync.RelayLeftOut, relay.Is)
+		require.Equal(t, relaysync.RelayExcluded, relay.Is)
 		require.Equal(t, relaysync.OmitUnresolvable, relay.Reason)
 		cancel()
 		<-ended

@@ -105,7 +105,7 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 		}
 		r, is := book.Event(ev)
 		if !is {
-			r, is = book.Withholds(ev)
+			r, is = book.Hides(ev)
 		}
 		return r, is, nil
 	}

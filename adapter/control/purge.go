@@ -111,7 +111,7 @@ func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 			return fmt.Errorf("searching remaining events: %w", rerr)
 		case !stays(ev):
 		default:
-			if _, is := p.rules.Withholds(ev); is {
+			if _, is := p.rules.Hides(ev); is {
 				p.done.Withheld++
 			} else {
 				err = ErrStays

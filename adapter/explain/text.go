@@ -253,7 +253,7 @@ func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
 		t.add("%s is not followed because the operator has blocked it.", s.URL)
 	case relaysync.RelayUnread:
 		t.add("%s is not followed because the store was not read yet%s.", s.URL, failed(st))
-	case relaysync.RelayLeftOut:
+	case relaysync.RelayExcluded:
 		t.add("%s is not followed: %s.", s.URL, omitted[s.Reason])
 	default:
 		t.add("%s is not followed: no repository of this server lists it, and it is no bootstrap relay.", s.URL)

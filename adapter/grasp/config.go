@@ -62,7 +62,7 @@ type Config struct {
 	// 1 GiB.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching git data. New sets its Dialer. MaxFetches defaults to twice
-	// Purgatory.Limits.MaxHunts, MaxAddressDay to Purgatory.Limits.MaxHostDay if that is above 16
+	// Purgatory.Limits.MaxFetchJobs, MaxAddressDay to Purgatory.Limits.MaxHostDay if that is above 16
 	// GiB, and MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
 	// Repositories has the limits of the repositories in Dir. Its Git and AllowFaults default to

@@ -40,7 +40,7 @@ func (w withheld) names(e graspsync.Event) bool {
 	if e.Kind != graspsync.KindDeletion && e.Kind != graspsync.KindVanish {
 		return false
 	}
-	_, is := w.book.Withholds(e)
+	_, is := w.book.Hides(e)
 	return is
 }
 

@@ -35,7 +35,7 @@ type Purgatory interface {
 	Event(id graspsync.EventID) graspsync.Event
 	Submitted(id graspsync.EventID) (byUser, waits bool)
 	EventsOf(author graspsync.PubKey) []graspsync.Event
-	Generation(identifier string) any
+	Revision(identifier string) any
 	Knows(identifier string, who graspsync.PubKey) bool
 	NotifyStored(event graspsync.Event)
 	NotifySuperseded(event graspsync.Event)
@@ -326,7 +326,7 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 // Revision implements [relaysync.AnnouncementView].
 func (v *waitingView) Revision(identifier string) relaysync.Revision {
 	g := v.View.Revision(identifier)
-	g.Waiting = v.where.Generation(identifier)
+	g.Waiting = v.where.Revision(identifier)
 	return g
 }
 

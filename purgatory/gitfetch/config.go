@@ -41,7 +41,7 @@ type Config struct {
 	// maintenance. Children never wait for servers. Defaults to 4.
 	MaxChildren int
 	// MaxFetches is the maximum number of concurrent fetches. Each may take 10 minutes and
-	// MaxPackBytes of disk. With less than twice purgatory.Limits.MaxHunts, slow servers delay
+	// MaxPackBytes of disk. With less than twice purgatory.Limits.MaxFetchJobs, slow servers delay
 	// other fetches. Defaults to 20.
 	MaxFetches int
 	// AllowFaults are names of git fsck, such as hasDotgit. Objects with these faults are accepted

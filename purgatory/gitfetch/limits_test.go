@@ -209,7 +209,7 @@ func TestPromiseP37_SlowServersKeepNobodyFromFetching(t *testing.T) {
 	f := fetcher(t, gitfetch.Config{MaxChildren: 1})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for range 10 { // purgatory.Config.MaxHunts
+	for range 10 { // purgatory.Config.MaxFetchJobs
 		here := sample(t)
 		wg.Go(func() { _ = attempt(ctx, f, here, slow.clone(t), tip) })
 	}

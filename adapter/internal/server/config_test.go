@@ -26,7 +26,7 @@ func TestPurgatoryKnowsTheLimitsOfAFetch(t *testing.T) {
 	require.Zero(t, cfg.Fetch.MaxAddressDay)
 	require.Zero(t, cfg.Fetch.MinFreeDisk)
 	cfg = complete(Config{
-		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxHunts: 30, MaxHostDay: 20 << 30}},
+		Fetch: gitfetch.Config{MaxPackBytes: 5 << 30}, Purgatory: purgatory.Config{Limits: purgatory.Limits{MaxFetchJobs: 30, MaxHostDay: 20 << 30}},
 		Serve: gitserve.Config{MinFreeDisk: 10 << 30},
 	})
 	require.Equal(t, int64(5<<30), cfg.Purgatory.Limits.MaxRepoDay)

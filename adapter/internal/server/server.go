@@ -114,7 +114,7 @@ func (c *Config) setDefaults() error {
 	if c.Purgatory.Limits.MaxOwnerPullBytes == 0 {
 		c.Purgatory.Limits.MaxOwnerPullBytes = c.Repositories.MaxOwnerBytes
 	}
-	if most := 2 * c.Purgatory.Limits.MaxHunts; c.Fetch.MaxFetches == 0 {
+	if most := 2 * c.Purgatory.Limits.MaxFetchJobs; c.Fetch.MaxFetches == 0 {
 		c.Fetch.MaxFetches = most // with fewer, slow servers would delay the others
 	}
 	if most := c.Fetch.MaxPackBytes; c.Purgatory.Limits.MaxRepoDay == 0 && most > manyBytesADay {

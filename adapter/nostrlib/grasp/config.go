@@ -53,7 +53,7 @@ type Config struct {
 	// Identity and Membership.
 	Purgatory purgatory.Config
 	// Fetch has the limits of fetching git data. New sets its Dialer. MaxFetches defaults to twice
-	// Purgatory.Limits.MaxHunts, and MinFreeDisk to Serve.MinFreeDisk.
+	// Purgatory.Limits.MaxFetchJobs, and MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
 	// Repositories has the limits of the repositories. New sets its PlainNames. Its Git and
 	// AllowFaults default to the values of Fetch.

@@ -63,7 +63,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if s.sync, embed, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: c.Egress, Sync: c.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery,
 		Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
-		Withholds: func(e graspsync.Event) bool { _, is := c.Rules.Withholds(e); return is },
+		Hides: func(e graspsync.Event) bool { _, is := c.Rules.Hides(e); return is },
 	}); err != nil {
 		return nil, err
 	}

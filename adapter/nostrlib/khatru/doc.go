@@ -37,7 +37,7 @@
 //
 // New does not touch other hooks, which can be set at any time. OnEventDeleted is also called for
 // events that sync removes, and PreventBroadcast for every event sent to a subscriber. With
-// Config.Withholds, New also wraps QueryStored and PreventBroadcast. For synced events the context
+// Config.Hides, New also wraps QueryStored and PreventBroadcast. For synced events the context
 // has no connection: [khatru.GetConnection] returns nil, and [IsSynced] returns true.
 //
 // The message of an OnEvent hook decides about a synced event:

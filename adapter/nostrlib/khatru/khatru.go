@@ -53,13 +53,13 @@ type Config struct {
 	// Stored and Removed, if set, are called with each event that is newly stored or has left the
 	// backend. They run on the goroutine that did so and must return quickly.
 	Stored, Removed func(event graspsync.Event)
-	// Withholds reports whether a stored deletion (kind 5) or request to vanish (kind 62) is hidden
+	// Hides reports whether a stored deletion (kind 5) or request to vanish (kind 62) is hidden
 	// from clients. Such events must stay stored, because otherwise the removed events would come
 	// back, but anybody can write any content into them. Results can change over time, and calls
-	// can be concurrent. With Withholds, set QueryStored and PreventBroadcast hooks before New.
+	// can be concurrent. With Hides, set QueryStored and PreventBroadcast hooks before New.
 	// Your QueryStored hook may then return fewer events than the client asked for. Defaults to
 	// hiding none.
-	Withholds func(event graspsync.Event) bool
+	Hides func(event graspsync.Event) bool
 }
 
 // Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
@@ -132,7 +132,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (*Sync, er
 	if s.store, err = nostrlib.NewStore(backend, cfg.Store); err != nil {
 		return nil, fmt.Errorf("khatru adapter: %w", err)
 	}
-	s.withheld = withheld{names: cfg.Withholds, store: s.store}
+	s.withheld = withheld{names: cfg.Hides, store: s.store}
 	s.core = embedding.New(embedding.Config{
 		Store: s.store.Store, Sync: cfg.Sync, Us: cfg.Store.Identity, Gate: cfg.ApplyPolicyToClients, Free: cfg.Free, MinFree: cfg.MinFree,
 		Hooks: embedding.Hooks{

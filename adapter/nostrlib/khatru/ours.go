@@ -32,7 +32,7 @@ type hooks struct {
 	onCount       func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
 	queryStored   func(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event]
 	count         func(ctx context.Context, f nostr.Filter) (uint32, error)
-	// used with Config.Withholds
+	// used with Config.Hides
 	preventBroadcast func(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 )
 
-// withheld hides deletions and requests to vanish for which Config.Withholds is true from clients.
+// withheld hides deletions and requests to vanish for which Config.Hides is true from clients.
 type withheld struct {
 	names func(graspsync.Event) bool // nil: nothing is withheld
 	store *nostrlib.Store
@@ -77,7 +77,7 @@ func (w withheld) reconciled(ctx context.Context, f nostr.Filter) ([]graspsync.E
 	}), nil
 }
 
-// queryTheirs wraps the embedder's QueryStored hook if Config.Withholds is set.
+// queryTheirs wraps the embedder's QueryStored hook if Config.Hides is set.
 func (s *Sync) queryTheirs(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	if !s.withheld.from(ctx, f) {
 		return s.theirs.queryStored(ctx, f)
@@ -101,7 +101,7 @@ func (s *Sync) queryTheirs(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 	}
 }
 
-// preventBroadcast is the PreventBroadcast hook if Config.Withholds is set.
+// preventBroadcast is the PreventBroadcast hook if Config.Hides is set.
 func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool {
 	return s.withheld.is(e) || s.theirs.preventBroadcast != nil && s.theirs.preventBroadcast(ws, f, e)
 }

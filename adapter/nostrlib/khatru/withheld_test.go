@@ -18,7 +18,7 @@ import (
 // withholding hides the deletions of an author, at first alice.
 func withholding(by *atomic.Pointer[nostr.PubKey]) Config {
 	by.Store(&alice)
-	return Config{Withholds: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}
+	return Config{Hides: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}
 }
 
 // never returns a deletion of an unknown event.

@@ -37,7 +37,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/threads.go",
-		"case !in.GaveWay && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+		"case !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
 		"of many answers the oldest are followed", "sync/internal/index/threads.go",

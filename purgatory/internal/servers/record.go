@@ -89,14 +89,14 @@ type serverRecord struct {
 }
 
 type repoFetchesRecord struct {
-	Repo      string       `json:"repo"`
-	Attempts  int          `json:"attempts,omitempty"`
-	Next      time.Time    `json:"next,omitzero"`
-	Vain      int          `json:"vain,omitempty"` // consecutive checks with a futile fetch
-	VainUntil time.Time    `json:"vain_until,omitzero"`
-	Own       dayRecord    `json:"own,omitzero"`       // from servers of maintainers
-	Strangers dayRecord    `json:"strangers,omitzero"` // from servers that only pull requests name
-	Lacks     []lackRecord `json:"lacks,omitempty"`
+	Repo        string       `json:"repo"`
+	Attempts    int          `json:"attempts,omitempty"`
+	Next        time.Time    `json:"next,omitzero"`
+	Futile      int          `json:"futile,omitempty"` // consecutive checks with a futile fetch
+	FutileUntil time.Time    `json:"futile_until,omitzero"`
+	Own         dayRecord    `json:"own,omitzero"`       // from servers of maintainers
+	Strangers   dayRecord    `json:"strangers,omitzero"` // from servers that only pull requests name
+	Lacks       []lackRecord `json:"lacks,omitempty"`
 }
 
 type dayRecord struct {
@@ -122,7 +122,7 @@ func (sv *Records) serverRecord(a graspsync.HostPort, s *server, now time.Time) 
 
 func (sv *Records) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
 	r = repoFetchesRecord{
-		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Vain: h.vain.Times, VainUntil: saved(h.vain.Until),
+		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Futile: h.futile.Times, FutileUntil: saved(h.futile.Until),
 		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),
 	}
 	for u, l := range h.lacks {
@@ -138,8 +138,8 @@ func (sv *Records) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.
 	r.Lacks = r.Lacks[:min(len(r.Lacks), savedLacks)]
 	waits := h.attempts.Times > 0 && now.Before(h.attempts.Until.Add(sv.cfg.MaxBackoff))
 	lacks := len(r.Lacks) > 0 && now.Before(r.Lacks[0].Until)
-	vain := h.vain.Times > 0 && now.Before(h.vain.Until.Add(futileMost)) // kept after its end, because the wait goes on doubling
-	return r, waits || lacks || vain || r.Own.Bytes+r.Strangers.Bytes > 0
+	futile := h.futile.Times > 0 && now.Before(h.futile.Until.Add(futileMost)) // kept after its end, because the wait goes on doubling
+	return r, waits || lacks || futile || r.Own.Bytes+r.Strangers.Bytes > 0
 }
 
 // day returns the bytes of a day. A request in flight counts as MaxFetch bytes, because they may
@@ -166,7 +166,7 @@ func (r *repoFetchesRecord) read(now time.Time, most time.Duration) (ref graspsy
 	ref, err = graspsync.ParseRepoRef(r.Repo)
 	h = &repoFetches{
 		attempts: backoff.Streak{Times: r.Attempts, Until: r.Next}.Restored(now, most),
-		vain:     backoff.Streak{Times: r.Vain, Until: r.VainUntil}.Restored(now, futileMost),
+		futile:   backoff.Streak{Times: r.Futile, Until: r.FutileUntil}.Restored(now, futileMost),
 		own:      r.Own.usage(now), strange: r.Strangers.usage(now), lacks: make(map[lackKey]lack),
 	}
 	for _, x := range r.Lacks[:min(len(r.Lacks), savedLacks)] {

@@ -101,7 +101,7 @@ type server struct {
 
 type repoFetches struct {
 	attempts backoff.Streak // incomplete attempts
-	vain     backoff.Streak // attempts for data that no held event needs
+	futile   backoff.Streak // attempts for data that no held event needs
 	own      usage          // bytes from servers of maintainers
 	strange  usage          // bytes of requests whose server or objects only pull requests name
 	lacks    map[lackKey]lack
@@ -217,7 +217,7 @@ func (sv *Records) rest(ref graspsync.RepoRef) {
 				delete(h.lacks, u)
 			}
 		}
-		h.attempts, h.vain = backoff.Streak{}, backoff.Streak{}
+		h.attempts, h.futile = backoff.Streak{}, backoff.Streak{}
 		sv.soonHunted(ref)
 	}
 }
@@ -247,7 +247,7 @@ func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if h, known := sv.hunted.Get(ref); known {
-		return h.vain
+		return h.futile
 	}
 	return backoff.Streak{}
 }
@@ -256,7 +256,7 @@ func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 func (sv *Records) NoteFutile(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	sv.repository(ref).vain.Again(time.Now(), sv.cfg.Check*9/10, futileMost)
+	sv.repository(ref).futile.Again(time.Now(), sv.cfg.Check*9/10, futileMost)
 	sv.soonHunted(ref)
 }
 
@@ -265,7 +265,7 @@ func (sv *Records) Renew(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if h, known := sv.hunted.Get(ref); known {
-		h.vain = backoff.Streak{}
+		h.futile = backoff.Streak{}
 	}
 }
 

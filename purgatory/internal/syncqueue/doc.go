@@ -7,6 +7,6 @@
 // queued, so that the attempt can end. URLs that only pull requests name are always queued, with
 // one request at a time.
 //
-// All requests share [Config.MaxHunts] slots. Owners of repositories get slots in turn, each at
+// All requests share [Config.MaxFetchJobs] slots. Owners of repositories get slots in turn, each at
 // most half of them.
 package syncqueue

@@ -78,7 +78,7 @@ func (s *script) configure(words []string) error {
 			return err
 		}
 		field := map[string]*int{
-			"attempts": &s.cfg.MaxHunts, "repos": &s.cfg.MaxRepos,
+			"attempts": &s.cfg.MaxFetchJobs, "repos": &s.cfg.MaxRepos,
 			"concurrent": &s.cfg.DefaultLimit.Concurrent, "minute": &s.cfg.DefaultLimit.PerMinute,
 		}[name]
 		if field == nil {

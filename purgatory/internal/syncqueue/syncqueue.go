@@ -42,7 +42,7 @@ type Config struct {
 	// BrokenMin and BrokenMax bound the doubling pause of a broken server. BrokenMax also bounds
 	// the pause of a busy one.
 	BrokenMin, BrokenMax time.Duration
-	MaxHunts             int // requests in flight
+	MaxFetchJobs         int // requests in flight
 	MaxRepos             int // repositories in the queue
 	MaxDomains           int // domains in memory
 	DefaultLimit         Limit
@@ -126,7 +126,7 @@ func New(cfg Config) *SyncQueue {
 		cfg: cfg, repos: make(map[graspsync.RepoRef]*entry), owners: make(map[graspsync.PubKey]*owner),
 		past:     make(map[graspsync.RepoRef]backoff.Streak),
 		throttle: domainThrottle{limit: cfg.DefaultLimit, limits: cfg.Limits, domains: make(map[graspsync.HostPort]*domain)},
-		places:   limit.NewSlots(int64(cfg.MaxHunts), int64(cfg.MaxHunts+1)/2),
+		places:   limit.NewSlots(int64(cfg.MaxFetchJobs), int64(cfg.MaxFetchJobs+1)/2),
 		requests: make(map[RequestID]*request),
 	}
 }
@@ -503,7 +503,7 @@ func (q *SyncQueue) backoff(repo graspsync.RepoRef, n int) time.Duration {
 
 // start starts a request to an open domain. It returns false if no slot is free for the owner.
 func (q *SyncQueue) start(now time.Time, e *entry, u graspsync.CloneURL) bool {
-	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxHunts {
+	if used, _ := q.places.Stats(); int(used) >= q.cfg.MaxFetchJobs {
 		return false
 	}
 	place := q.places.TryAcquire(limit.Stranger{ID: e.owner.key.String()}, 1)
@@ -554,7 +554,7 @@ func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, free
 			running++
 		}
 	}
-	full := running >= (q.cfg.MaxHunts+1)/2
+	full := running >= (q.cfg.MaxFetchJobs+1)/2
 	var slow *request
 	for _, r := range q.requests {
 		same := r.entry.owner.key == e.owner.key

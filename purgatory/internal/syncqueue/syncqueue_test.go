@@ -22,7 +22,7 @@ func config() Config {
 		UserDelay: 3 * time.Minute, SyncDelay: 500 * time.Millisecond,
 		Backoff: 20 * time.Second, MaxBackoff: 2 * time.Minute,
 		BrokenMin: time.Hour, BrokenMax: 24 * time.Hour,
-		MaxHunts: 10, MaxRepos: 1000, MaxDomains: 100,
+		MaxFetchJobs: 10, MaxRepos: 1000, MaxDomains: 100,
 		DefaultLimit: Limit{Concurrent: 5, PerMinute: 30},
 	}
 }
@@ -162,7 +162,7 @@ func (p *player) asked() (out []string) {
 // Above MaxDomains, the least recently used domains are removed.
 func TestBounds(t *testing.T) {
 	cfg := config()
-	cfg.MaxRepos, cfg.MaxHunts, cfg.MaxDomains = 5, 2, 3
+	cfg.MaxRepos, cfg.MaxFetchJobs, cfg.MaxDomains = 5, 2, 3
 	p := play(t, cfg)
 	for i := range 8 {
 		p.want(i, BySync, fmt.Sprintf("h%d.example/x.git", i))
@@ -359,7 +359,7 @@ func TestDrawnWorlds(t *testing.T) {
 	for seed := range uint64(racetest.Rounds(80)) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		cfg := config()
-		cfg.MaxHunts, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(7), 40, 12 // enough domains, so that none is removed
+		cfg.MaxFetchJobs, cfg.MaxRepos, cfg.MaxDomains = 1+rng.IntN(7), 40, 12 // enough domains, so that none is removed
 		cfg.DefaultLimit = Limit{Concurrent: 1 + rng.IntN(4), PerMinute: 1 + rng.IntN(30)}
 		p := play(t, cfg)
 		p.rate = func(f Fetch) int64 { return []int64{0, 1000, 60_000, 1_000_000}[f.ID%4] }
@@ -409,10 +409,10 @@ func drawn(t *testing.T, p *player, rng *rand.Rand) {
 
 func limitsHold(t *testing.T, p *player) {
 	cfg, repos, owners, at := p.q.cfg, make(map[graspsync.RepoRef]int), make(map[graspsync.PubKey]int), make(map[Fetch]int)
-	require.LessOrEqual(t, len(p.open), cfg.MaxHunts)
+	require.LessOrEqual(t, len(p.open), cfg.MaxFetchJobs)
 	for _, f := range p.open {
 		owners[f.Repo.Owner]++
-		require.LessOrEqual(t, owners[f.Repo.Owner], (cfg.MaxHunts+1)/2)
+		require.LessOrEqual(t, owners[f.Repo.Owner], (cfg.MaxFetchJobs+1)/2)
 		repos[f.Repo]++
 		require.LessOrEqual(t, repos[f.Repo], AtOnce)
 		at[Fetch{Repo: f.Repo, URL: f.URL}]++

@@ -102,8 +102,8 @@ func (x *Index) repos() map[graspsync.RepoRef]*repoEntry {
 	return x.tables.repos
 }
 
-// Generation returns a value that changes with Family and Announcements, and nil if both are empty.
-func (x *Index) Generation(identifier string) any {
+// Version returns a value that changes with Family and Announcements, and nil if both are empty.
+func (x *Index) Version(identifier string) any {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if g := x.tables.generations[identifier]; g != nil {

@@ -90,7 +90,7 @@ type (
 		Epoch   uint64
 		Live    LiveID
 		Why     wire.Refusal
-		GaveWay bool `json:",omitempty"`
+		Yielded bool `json:",omitempty"`
 		// Stood is the time since its EOSE, 0 if it was refused when opened.
 		Stood time.Duration `json:",omitempty"`
 	}

@@ -332,7 +332,7 @@ func (w *world) closeLive() {
 		ids := slices.Sorted(maps.Keys(c.live))
 		in := LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()}
 		if w.plan.relays.byURL[u].threads.withLive(in.Live) != nil {
-			in.GaveWay = w.src.n(2) == 0
+			in.Yielded = w.src.n(2) == 0
 		}
 		if w.src.n(3) == 0 {
 			in.Stood = time.Duration(1+w.src.n(100)) * time.Second

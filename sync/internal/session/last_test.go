@@ -20,7 +20,7 @@ func follows(n int) []nostr.Filter { return []nostr.Filter{filters.Live(tagging(
 // The number of open requests never exceeds the relay's limit, as long as other subscriptions leave
 // one place. All of them are open at the end.
 func TestLastNeverTakesTooMuch(t *testing.T) {
-	gaveWay := 0
+	yielded := 0
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		c := defaults()
@@ -46,7 +46,7 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 				case LiveClosed:
 					require.True(t, last[a.Live], "seed %d: %s", seed, a.Reason)
 					delete(last, a.Live)
-					gaveWay++
+					yielded++
 				}
 			}
 		}
@@ -119,5 +119,5 @@ func TestLastNeverTakesTooMuch(t *testing.T) {
 		require.Empty(t, s.requests.closing)
 		require.Len(t, open, s.requests.subs.reqs())
 	}
-	require.Greater(t, gaveWay, 1000)
+	require.Greater(t, yielded, 1000)
 }

@@ -415,7 +415,7 @@ func (r *requests) giveWay(x *request) {
 	wanted := !r.unwanted(x)
 	r.dropLive(x.live)
 	if wanted {
-		r.out.do(LiveClosed{Live: x.live, Reason: "closed to make room for another request", GaveWay: true})
+		r.out.do(LiveClosed{Live: x.live, Reason: "closed to make room for another request", Yielded: true})
 	}
 }
 
