@@ -1,5 +1,5 @@
 // Package rules stores the decisions of a server's operator: blocked relays, authors, repositories
-// and events, relays that are always followed, and the server's description of itself. A [Book]
+// and events, relays that are always followed, and the server's description of itself. A [RuleSet]
 // keeps the rules over restarts and answers lookups.
 //
 //	book, err := rules.Open(ctx, store, rules.Config{})
@@ -7,9 +7,9 @@
 //	err = book.Set(ctx, rules.Rule{Action: rules.Block, Subject: subject, Reason: "spam"})
 //
 // Use a separate store for the rules and back it up, because lost rules cannot be fetched again
-// from the network. [Move] moves rules from one store to another.
+// from the network.
 //
-// A Book enforces nothing. Set it as Rules of [relaysync.Config] and as Deny of egress.Config, or
+// A RuleSet enforces nothing. Set it as Rules of [relaysync.Config] and as Deny of egress.Config, or
 // use adapter/grasp or adapter/nostrlib/grasp, which do both. adapter/control provides commands
 // that change rules and apply each change immediately. A program without adapter/control notifies
 // the SyncManager after each change, and removes stored events of blocked subjects:

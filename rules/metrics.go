@@ -2,7 +2,7 @@ package rules
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Collector returns the metrics of a Book. Their names begin with the namespace and "_rules". The
+// Collector returns the metrics of a RuleSet. Their names begin with the namespace and "_rules". The
 // caller registers the collector.
 func (b *RuleSet) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{

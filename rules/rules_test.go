@@ -130,7 +130,7 @@ func TestParseFile(t *testing.T) {
 }
 
 // Rules survive a restart, have precedence over the file, and can be removed.
-func TestBook(t *testing.T) {
+func TestRuleSet(t *testing.T) {
 	ctx, store := t.Context(), state.NewMemory()
 	alice, bob := relaytest.NewKey("alice"), relaytest.NewKey("bob")
 	file, err := rules.ParseFile(strings.NewReader("block author " + bob.Npub() + "\nbootstrap wss://file.example\nblock relay spam.example"))

@@ -535,7 +535,7 @@ func (msg lackingEvents) handle(_ context.Context, l *loop) {
 }
 
 const (
-	settleEvery = time.Minute // between two WaitServed
+	settleEvery = time.Minute // between two plan.Settled
 	leastJump   = time.Minute // of the wall clock
 )
 

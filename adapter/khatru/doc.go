@@ -61,7 +61,7 @@
 // # Held events
 //
 // A policy that holds events ([relaysync.Config].Holder) reports their end with [Sync.Release] or
-// SyncManager.Removed, and events that it holds again with SyncManager.Held. [Information] serves
+// SyncManager.NotifyRemoved, and events that it holds again with SyncManager.NotifyHeld. [Information] serves
 // the NIP-11 document of a GRASP server.
 //
 // # Full disk

@@ -22,12 +22,12 @@ type Host struct {
 	// the event is durable, with the outcomes of [relaysync.Store]. See [Save] for a relay with
 	// only a Store.
 	Release func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error)
-	// Held reports an event that is held, perhaps again, as [relaysync.SyncManager.Held] does.
+	// Held reports an event that is held, perhaps again, as [relaysync.SyncManager.NotifyHeld] does.
 	Held func(event graspsync.Event)
-	// Removed reports an event that will not be served, as [relaysync.SyncManager.Removed] does.
+	// Removed reports an event that will not be served, as [relaysync.SyncManager.NotifyRemoved] does.
 	Removed func(event graspsync.Event)
 	// Postponed reports an event that is no longer held, because there is no room or no held event
-	// needs it, and that must be judged again, as [relaysync.SyncManager.Postponed] does. If
+	// needs it, and that must be judged again, as [relaysync.SyncManager.NotifyDeferred] does. If
 	// Postponed is nil, Removed is called.
 	Postponed func(event graspsync.Event)
 	// Lists reports whether an announcement lists this server, as in [relaysync.Policy].
@@ -35,7 +35,7 @@ type Host struct {
 }
 
 // Save returns a Release function that stores an event in store and then calls each function of
-// tell, such as [relaysync.SyncManager.Stored] and a broadcast.
+// tell, such as [relaysync.SyncManager.NotifyStored] and a broadcast.
 func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
 	return func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error) {
 		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})

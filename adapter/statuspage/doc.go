@@ -2,7 +2,7 @@
 // for git data, progress and problems. Programs use the metrics and the Status of each
 // part.
 //
-//	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync(), Purgatory: server.Purgatory()})
+//	page, err := statuspage.New(statuspage.Config{Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory()})
 //	mux.Handle("/", page)
 //
 // The page has no scripts. The overview reloads itself every 10 s. The page changes nothing and has

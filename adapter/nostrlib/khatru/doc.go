@@ -80,7 +80,7 @@
 // # Held events
 //
 // A policy that holds events ([relaysync.Config].Holder) reports their end with [Sync.Release] or
-// SyncManager.Removed, and events that it holds again with SyncManager.Held. Package graspadapter
+// SyncManager.NotifyRemoved, and events that it holds again with SyncManager.NotifyHeld. Package graspadapter
 // contains such a policy.
 //
 // # Full disk

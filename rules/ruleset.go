@@ -32,9 +32,9 @@ const (
 	reasonEvent      = "blocked: this server does not take this event"
 )
 
-// Config configures a [Book].
+// Config configures a [RuleSet].
 type Config struct {
-	// File contains the rules of a file, see [ParseFile]. The Book does not save them.
+	// File contains the rules of a file, see [ParseFile]. The RuleSet does not save them.
 	File File
 }
 
@@ -70,7 +70,7 @@ type bootstrap struct {
 	Removed []graspsync.RelayURL `json:"removed,omitempty"`
 }
 
-// Open reads the rules from a store. Only the Book may write keys that begin with "rules/". Open
+// Open reads the rules from a store. Only the RuleSet may write keys that begin with "rules/". Open
 // fails if a record cannot be read, because a server without its rules would serve blocked authors.
 func Open(ctx context.Context, store state.Store, cfg Config) (*RuleSet, error) {
 	if store == nil {
