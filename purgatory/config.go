@@ -100,10 +100,10 @@ type constants struct {
 	// have 4 times MaxClones, and all pull requests 16 times MaxClones, round-robin by author.
 	// Defaults to 16.
 	MaxClones int
-	// MaxLooks is the maximum number of concurrent releases, round-robin by owner. Repositories
-	// whose last release was slow have MaxLooks/2 separate slots. An owner uses at most half of
+	// MaxReleases is the maximum number of concurrent releases, round-robin by owner. Repositories
+	// whose last release was slow have MaxReleases/2 separate slots. An owner uses at most half of
 	// both. Defaults to 4.
-	MaxLooks int
+	MaxReleases int
 	// MaxRepositories is the maximum number of repositories released by one survey. Owners of held
 	// events come first, the others in random order. Defaults to 200.
 	MaxRepositories int
@@ -184,7 +184,7 @@ func (c Config) withDefaults() Config {
 	def(&c.fixed.MaxKept, 20_000)
 	def(&c.fixed.MaxClones, 16)
 	def(&c.Limits.MaxFetchJobs, 10)
-	def(&c.fixed.MaxLooks, 4)
+	def(&c.fixed.MaxReleases, 4)
 	def(&c.Limits.DomainLimit, Limit{Concurrent: 5, PerMinute: 30})
 	def(&c.Limits.MaxRepoDay, 4<<30)
 	def(&c.Limits.MaxHostDay, 16<<30)

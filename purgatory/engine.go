@@ -60,8 +60,8 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
 		p: p, queue: syncqueue.New(cfg),
-		surveys:  newSurveyQueue(p.cfg.fixed.MaxLooks, func(t surveyTurn) { p.inbox.put(t) }),
-		releases: newReleaseQueue(p.cfg.fixed.MaxLooks, func(t releaseTurn) { p.inbox.put(t) }),
+		surveys:  newSurveyQueue(p.cfg.fixed.MaxReleases, func(t surveyTurn) { p.inbox.put(t) }),
+		releases: newReleaseQueue(p.cfg.fixed.MaxReleases, func(t releaseTurn) { p.inbox.put(t) }),
 		expiring: make(map[graspsync.EventID]bool), deleters: make(map[graspsync.PubKey]bool),
 		fetchFaults: make(map[graspsync.RepoRef]backoff.Streak), asking: make(map[syncqueue.RequestID]*request),
 	}
@@ -161,7 +161,7 @@ func (e *engine) nextWake(now time.Time) time.Time {
 	if t, ok := e.queue.NextWake(); ok {
 		consider(t)
 	}
-	if len(e.expiring) < e.p.cfg.fixed.MaxLooks {
+	if len(e.expiring) < e.p.cfg.fixed.MaxReleases {
 		if t, ok := e.p.pending.nextDue(); ok {
 			consider(t)
 		}
@@ -421,7 +421,7 @@ const attemptsPerCheck = 3
 
 // expire starts workers that end due holds.
 func (e *engine) expire(ctx context.Context, now time.Time) {
-	room := e.p.cfg.fixed.MaxLooks - len(e.expiring)
+	room := e.p.cfg.fixed.MaxReleases - len(e.expiring)
 	if room <= 0 {
 		return
 	}

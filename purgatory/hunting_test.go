@@ -69,8 +69,8 @@ func (w *world) calls() map[string]int {
 	return out
 }
 
-// hunted runs a world of useless servers for total. The process is killed kills times, or never.
-func hunted(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, total time.Duration, servers map[string]fetchtest.Server) (calls map[string]int) {
+// fetched runs a world of useless servers for total. The process is killed kills times, or never.
+func fetched(t *testing.T, cfg purgatory.Config, kills int, every time.Duration, total time.Duration, servers map[string]fetchtest.Server) (calls map[string]int) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, cfg)
 		w.state = &mortal{Store: w.state}
@@ -108,8 +108,8 @@ func TestPromiseP15_CrashLoop(t *testing.T) {
 	for _, every := range []time.Duration{700 * time.Millisecond, 5 * time.Second, 47 * time.Second, 4 * time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
 			total := max(30*time.Minute, 21*every)
-			base := hunted(t, cfg, 0, 0, total, servers)
-			got := hunted(t, cfg, 20, every, total, servers)
+			base := fetched(t, cfg, 0, 0, total, servers)
+			got := fetched(t, cfg, 20, every, total, servers)
 			for host, n := range base {
 				// An attempt that a crash cuts short is over sooner, so that one more may fit in.
 				// Data of the last second before a crash is not recorded. Random times limit that
@@ -131,9 +131,9 @@ func TestPromiseP17_CrashLoop(t *testing.T) {
 		"of a server":     {Limits: purgatory.Limits{MaxHostDay: 10_000}, Times: purgatory.Times{Hold: 20 * time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, 4, hunted(t, cfg.With(most), 0, 0, 10*time.Hour, servers)["big.example"])
+			require.Equal(t, 4, fetched(t, cfg.With(most), 0, 0, 10*time.Hour, servers)["big.example"])
 			for _, every := range []time.Duration{150 * time.Second, 31 * time.Second} {
-				require.LessOrEqual(t, hunted(t, cfg.With(most), 20, every, 10*time.Hour, servers)["big.example"], 4)
+				require.LessOrEqual(t, fetched(t, cfg.With(most), 20, every, 10*time.Hour, servers)["big.example"], 4)
 			}
 		})
 	}
@@ -223,12 +223,12 @@ func TestKeptIsDistrusted(t *testing.T) {
 			put(fmt.Sprintf("purgatory/server/%d", i), bad)
 		}
 		for i, bad := range []string{``, `{"repo":"x"}`, `{"repo":"` + repoOf(bob).String() + `","lacks":[{"url":"zz"}]}`} {
-			put(fmt.Sprintf("purgatory/hunted/%d", i), bad)
+			put(fmt.Sprintf("purgatory/fetches/%d", i), bad)
 		}
 		put("purgatory/server/stale", `{"server":"old.example:443","last":"2000-01-01T00:00:00Z"}`)
 		put("purgatory/server/future", `{"server":"a.example:443","last":"2300-01-01T00:00:00Z","recent":1000000000,"failures":-5,"broken_until":"2300-01-01T00:00:00Z","day":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000}}`)
 		sum := sha256.Sum256([]byte("https://a.example/r.git"))
-		put("purgatory/hunted/future", `{"repo":"`+repoOf(alice).String()+`","attempts":1000000000,"next":"2300-01-01T00:00:00Z","vain":1000000000,"vain_until":"2300-01-01T00:00:00Z","own":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000},"lacks":[{"url":"`+hex.EncodeToString(sum[:12])+`","until":"2300-01-01T00:00:00Z"}]}`)
+		put("purgatory/fetches/future", `{"repo":"`+repoOf(alice).String()+`","attempts":1000000000,"next":"2300-01-01T00:00:00Z","futile":1000000000,"futile_until":"2300-01-01T00:00:00Z","own":{"since":"2300-01-01T00:00:00Z","bytes":9000000000000000000},"lacks":[{"url":"`+hex.EncodeToString(sum[:12])+`","until":"2300-01-01T00:00:00Z"}]}`)
 		w.start()
 		require.EqualValues(t, 9, w.p.Status().Unreadable)
 		w.git.Serve(clone("a.example/r.git"), serving(1))

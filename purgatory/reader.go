@@ -178,7 +178,7 @@ func (d *reader) sort(ctx context.Context, g *refplan.Group, entry *refplan.Entr
 		}
 	}
 	if e.Expires != 0 && now.Unix() >= e.Expires {
-		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.Expired})
+		g.Over = append(g.Over, refplan.Ended{Entry: e, Reason: refplan.PastExpiration})
 		return nil
 	}
 	if e.Class != refplan.Announcement && !g.Late && !now.Before(e.Deadline) && !d.pending.fetchesFor(e) {

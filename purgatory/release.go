@@ -95,11 +95,11 @@ type releaseResult struct {
 func (p *Purgatory) releaseLocked(ctx context.Context, g *refplan.Group, r *repository, number uint64) (releaseResult, error) {
 	errs := []error{p.endOver(ctx, g, r)}
 	walked := false
-	if r.failed = p.align(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
+	if r.failed = p.findAndMove(ctx, g, r, g.Decided(r.Repository)); r.failed == nil {
 		walked = !errors.Is(r.trouble, errLong) && !errors.Is(r.trouble, gitops.ErrBusy)
-		p.alignOthers(ctx, g, r)
+		p.moveOthers(ctx, g, r)
 		errs = append(errs, p.releaseStates(ctx, g, r))
-		r.failed = p.alignPulls(ctx, g, r)
+		r.failed = p.movePulls(ctx, g, r)
 	}
 	if r.failed == nil {
 		errs = append(errs, p.releasePulls(ctx, g, r))
@@ -306,39 +306,39 @@ func (p *Purgatory) dropOrphans(ctx context.Context, ref graspsync.RepoRef, look
 	return p.dropRefs(ctx, ref, old...)
 }
 
-// align finds missing objects, copies them from other repositories, and moves the refs.
-func (p *Purgatory) align(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+// findAndMove finds missing objects, copies them from other repositories, and moves the refs.
+func (p *Purgatory) findAndMove(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
 	if err := p.findObjects(ctx, g, r, sets); err != nil {
 		return err
 	}
 	if err := p.share(ctx, g, r, sets); err != nil {
 		return err
 	}
-	return p.alignNow(ctx, g, r)
+	return p.rereadAndMove(ctx, g, r)
 }
 
-// alignNow is align without the search for objects.
-func (p *Purgatory) alignNow(ctx context.Context, g *refplan.Group, r *repository) error {
+// rereadAndMove is align without the search for objects.
+func (p *Purgatory) rereadAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.readAgain(ctx, g, r); err != nil {
 		return err
 	}
-	return p.alignSure(ctx, g, r)
+	return p.confirmAndMove(ctx, g, r)
 }
 
-// alignSure is alignNow for events that were read a moment ago.
-func (p *Purgatory) alignSure(ctx context.Context, g *refplan.Group, r *repository) error {
+// confirmAndMove is rereadAndMove for events that were read a moment ago.
+func (p *Purgatory) confirmAndMove(ctx context.Context, g *refplan.Group, r *repository) error {
 	if err := p.confirm(ctx, g, r); err != nil {
 		return err
 	}
 	if _, waits := g.Waiting[r.Ref]; !r.Active && !waits {
 		return nil // no announcement is left, and the next release retires it
 	}
-	return p.alignOne(ctx, g, r)
+	return p.moveRefs(ctx, g, r)
 }
 
-// alignPulls is align for pull requests. Their time is limited by pullsShare, because anyone can
+// movePulls is align for pull requests. Their time is limited by pullsShare, because anyone can
 // write pull requests.
-func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) movePulls(ctx context.Context, g *refplan.Group, r *repository) error {
 	sets := g.Pulled(r.Repository)
 	if len(sets) == 0 {
 		return nil
@@ -356,7 +356,7 @@ func (p *Purgatory) alignPulls(ctx context.Context, g *refplan.Group, r *reposit
 	if err := p.quota.ration(ctx, g, r); err != nil {
 		return err
 	}
-	return p.alignNow(ctx, g, r)
+	return p.rereadAndMove(ctx, g, r)
 }
 
 // readAgain rereads maintainers, stored events and deletions, because walking histories may have
@@ -366,7 +366,7 @@ func (p *Purgatory) readAgain(ctx context.Context, g *refplan.Group, r *reposito
 		return nil
 	}
 	known := slices.Clone(g.States)
-	pulls := r.Refused != nil // else alignPulls follows
+	pulls := r.Refused != nil // else movePulls follows
 	for _, h := range g.Pulls {
 		if pulls {
 			known = append(known, h)
@@ -420,9 +420,9 @@ func (p *Purgatory) confirm(ctx context.Context, g *refplan.Group, r *repository
 	return errors.Join(errs...)
 }
 
-// alignOne moves the refs of a repository. It starts again if the repository becomes active,
+// moveRefs moves the refs of a repository. It starts again if the repository becomes active,
 // because a state without refs may decide then. A state that git refuses does not decide.
-func (p *Purgatory) alignOne(ctx context.Context, g *refplan.Group, r *repository) error {
+func (p *Purgatory) moveRefs(ctx context.Context, g *refplan.Group, r *repository) error {
 	for {
 		before := r.Active
 		r.Decides = g.Authoritative(r.Repository)
@@ -467,9 +467,9 @@ const othersShare = time.Second
 // is random, so that two releases that wait for each other do not give up together each time.
 func othersLockWait() time.Duration { return 3*leastLockWait + rand.N(4*leastLockWait) }
 
-// alignOthers moves the refs of other repositories that a state decides about, before the state is
+// moveOthers moves the refs of other repositories that a state decides about, before the state is
 // served, for at most othersShare. Their own releases do the rest.
-func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *repository) {
+func (p *Purgatory) moveOthers(ctx context.Context, g *refplan.Group, r *repository) {
 	if !slices.ContainsFunc(g.States, r.Releases) {
 		return
 	}
@@ -482,14 +482,14 @@ func (p *Purgatory) alignOthers(ctx context.Context, g *refplan.Group, r *reposi
 		if !follows || !time.Now().Before(until) {
 			continue
 		}
-		if err := p.alignOther(ctx, g, ref, r); err != nil {
+		if err := p.moveOther(ctx, g, ref, r); err != nil {
 			p.cfg.Logger.Debug("ref update postponed", keyRepo, graspsync.Printable(ref.String()), keyError, graspsync.Printable(err.Error()))
 		}
 	}
 }
 
-// alignOther aligns another repository, with objects of r.
-func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
+// moveOther aligns another repository, with objects of r.
+func (p *Purgatory) moveOther(ctx context.Context, by *refplan.Group, ref graspsync.RepoRef, r *repository) error {
 	dir, unlock, err := p.refUpdater.Enter(ctx, ref, othersLockWait())
 	if err != nil {
 		return err
@@ -516,7 +516,7 @@ func (p *Purgatory) alignOther(ctx context.Context, by *refplan.Group, ref grasp
 			return err
 		}
 	}
-	return p.alignSure(ctx, g, o)
+	return p.confirmAndMove(ctx, g, o)
 }
 
 func shuffled(refs []graspsync.RepoRef) {
@@ -841,7 +841,7 @@ func (p *Purgatory) takeBackHere(ctx context.Context, g *refplan.Group, r *repos
 	if err := p.confirm(ctx, g, r); err != nil {
 		return err
 	}
-	if err := p.alignOne(ctx, g, r); err != nil || r.Decides != nil {
+	if err := p.moveRefs(ctx, g, r); err != nil || r.Decides != nil {
 		return err
 	}
 	var changes []refplan.RefChange
@@ -1015,7 +1015,7 @@ type repository struct {
 
 func endReasonOf(f refplan.EndReason) EndReason {
 	switch f {
-	case refplan.Expired:
+	case refplan.PastExpiration:
 		return Expired
 	case refplan.Replaced:
 		return Replaced

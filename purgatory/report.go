@@ -204,7 +204,7 @@ func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.cfg.Logger.Log(context.Background(), level, "event hold ended", keyEvent, e.ID.String(),
 		"class", e.Class.String(), "reason", why.String(), "waited", waited)
 	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
-		s.cfg.Logger.Info("event expired, its git data never arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
+		s.cfg.Logger.Info("event expired before its git data arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)
 	}
 	s.addEnding(endingOf(e, EventCode(why.String()), ""))

@@ -28,9 +28,9 @@ func (m *SyncManager) Audit(t *testing.T) {
 	}
 	for u, s := range m.health.All() {
 		c := m.loop.conns[u]
-		require.Equal(t, c != nil && c.stands, s.Connected, "%s: what is said of its health", u)
+		require.Equal(t, c != nil && c.connected, s.Connected, "%s: what is said of its health", u)
 		r, _ := m.health.Export(u)
-		require.Equal(t, c != nil && !c.stands, r.Dialing, "%s: whether it is dialed", u)
+		require.Equal(t, c != nil && !c.connected, r.Dialing, "%s: whether it is dialed", u)
 	}
 	labelled := 0
 	for _, s := range m.loop.stats {

@@ -284,7 +284,7 @@ func (msg rateLimit) handle(ctx context.Context, l *loop) {
 func (msg connOpened) handle(ctx context.Context, l *loop) {
 	c := msg.conn
 	if l.conns[c.url] == c {
-		c.stands = true
+		c.connected = true
 		l.m.health.Connected(c.url)
 		l.m.persistence.health(c.url)
 		c.stats.connected(time.Now(), msg.info)
@@ -469,7 +469,7 @@ func (l *loop) resumed(ctx context.Context, now time.Time) {
 		c := l.conns[u]
 		switch {
 		case l.stats[u] == nil: // the relay was dropped
-		case c == nil || !c.stands:
+		case c == nil || !c.connected:
 			continue
 		default:
 			l.step(ctx, plan.Skipped{Relay: u, Epoch: c.epoch, Since: since})

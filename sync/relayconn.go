@@ -61,7 +61,7 @@ type relayConn struct {
 	largest largestRequest
 
 	// owned by the loop
-	stands bool // it is connected
+	connected bool // it is connected
 }
 
 func newUnproductive(c *constants) *limit.Rate {
@@ -206,7 +206,7 @@ func (c *relayConn) begin() {
 	c.awaitInfo()
 	info := c.conn.Info()
 	c.info = info
-	c.current(time.Now())
+	c.updateLimits(time.Now())
 	limits := c.limits
 	if s, ok := c.conn.(Skimmer); ok {
 		s.Skim(c.m.ingest.dealtWith)
@@ -741,8 +741,8 @@ const keyStack = "stack"
 // errUnproductive ends the connection of a relay whose host has used up its allowance.
 var errUnproductive = errors.New("relay sends nothing that is of use")
 
-// current updates the limits of the connection and returns the values excluded from requests.
-func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed bool) {
+// updateLimits updates the limits of the connection and returns the values excluded from requests.
+func (c *relayConn) updateLimits(now time.Time) (aside []relaylimits.Value, changed bool) {
 	facts, aside := c.stats.learned(now)
 	limits := facts.Effective(relaylimits.Declared(c.info, usual), now)
 	if c.session != nil && limits.Requests != c.limits.Requests {
@@ -756,7 +756,7 @@ func (c *relayConn) current(now time.Time) (aside []relaylimits.Value, changed b
 // outgrow discards facts that are older than relaylimits.Believed, because relays improve.
 func (c *relayConn) outgrow(now time.Time) {
 	c.session.Suspect(c.stats.suspects(now))
-	if aside, changed := c.current(now); changed {
+	if aside, changed := c.updateLimits(now); changed {
 		c.session.SetLimits(c.limits, aside)
 	}
 }
@@ -769,7 +769,7 @@ func (c *relayConn) learn(a session.Learned) {
 	}
 	c.stats.learn(func(o *relaylimits.Observed) { o.Learn(a.Kind, a.Value, until) })
 	c.learned(a.Kind.String(), a.Value, a.Reason)
-	c.current(now)
+	c.updateLimits(now)
 }
 
 // setAside excludes a value, because the relay refuses every filter that contains it.
@@ -780,7 +780,7 @@ func (c *relayConn) setAside(v relaylimits.Value) {
 	if c.m.telemetry.mayLog(c.url, classAside) {
 		c.m.cfg.Logger.Info("relay refused a filter value", keyRelay, c.url.String(), "list", v.Tag, "value", graspsync.Printable(v.Value))
 	}
-	c.current(now)
+	c.updateLimits(now)
 }
 
 // send sends a request. If the relay does not accept its size, the session makes a smaller request.

@@ -81,8 +81,8 @@ func (w *writer) end(j *job, ok bool) {
 	}
 }
 
-// lose settles jobs without a result. A revived event is in no table, so it is requested again.
-func (w *writer) lose(jobs []*job) {
+// requestAgain settles jobs without a result. A revived event is in no table, so it is requested again.
+func (w *writer) requestAgain(jobs []*job) {
 	for _, j := range jobs {
 		if j.revived && !j.again {
 			w.known.Forget(j.key.id)

@@ -68,7 +68,7 @@ func (w *targetBuilder) changes(c index.Change) plan.Changes {
 		}
 		out.Repos = append(out.Repos, change)
 	}
-	for ref, level := range w.relatives(c.Names) {
+	for ref, level := range w.alsoAffected(c.Names) {
 		if _, changed := c.Repos[ref]; !changed {
 			change := plan.RepoChange{Ref: ref, Level: level}
 			w.follow(s, &change)
@@ -85,7 +85,7 @@ func (w *targetBuilder) changes(c index.Change) plan.Changes {
 	return out
 }
 
-func (w *targetBuilder) follow(s *relayTargets, c *plan.RepoChange) {
+func (w *targetBuilder) follow(s *relayChoice, c *plan.RepoChange) {
 	relays, left := s.of(c.Ref)
 	for _, r := range relays {
 		c.Relays = append(c.Relays, r.Relay)
@@ -126,9 +126,9 @@ func (w *targetBuilder) countDropped(a *nip34.Announcement) {
 	w.m.telemetry.drop("maintainers_unusable", a.UnusableMaintainers)
 }
 
-// relatives returns the repositories under these identifiers that list maintainers, with their
+// alsoAffected returns the repositories under these identifiers that list maintainers, with their
 // levels. Announcements of other people may change their relays.
-func (w *targetBuilder) relatives(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
+func (w *targetBuilder) alsoAffected(names map[string]struct{}) map[graspsync.RepoRef]plan.Level {
 	out := make(map[graspsync.RepoRef]plan.Level)
 	add := func(a *nip34.Announcement, level plan.Level) {
 		if slices.ContainsFunc(a.Maintainers, func(m graspsync.PubKey) bool { return m != a.Ref.Owner }) {

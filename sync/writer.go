@@ -170,7 +170,7 @@ func (w *writer) process(ctx context.Context, jobs []*job) {
 	defer func() { // also after a panic
 		left := slices.DeleteFunc(jobs, func(j *job) bool { return j.over })
 		if ctx.Err() == nil {
-			w.lose(left)
+			w.requestAgain(left)
 			return
 		}
 		for _, j := range left {

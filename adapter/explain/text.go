@@ -344,7 +344,7 @@ func (t *text) held(s purgatory.EventState) {
 	case purgatory.IsNotHeld:
 		t.add("%s may not wait for git data: %s.", what, s.Reason)
 	case purgatory.EventCode(purgatory.Expired.String()):
-		t.add("%s expired: its git data never arrived. Clients may submit it again. Copies from other relays are ignored for a week.", what)
+		t.add("%s expired before its git data arrived. Clients may submit it again. Copies from other relays are ignored for a week.", what)
 	case purgatory.EventCode(purgatory.Released.String()):
 		t.add("%s was released when its git data arrived.", what)
 	case purgatory.EventCode(purgatory.NotStored.String()):
@@ -362,7 +362,7 @@ func (t *text) held(s purgatory.EventState) {
 
 // soft explains an announcement that has expired softly.
 func (t *text) soft(what string, until time.Time) {
-	t.add("%s expired: its git data never arrived. Until %s a new state of a maintainer, or submitting it again, has it wait again.", what, t.at(until))
+	t.add("%s expired before its git data arrived. Until %s a new state of a maintainer, or submitting it again, has it wait again.", what, t.at(until))
 }
 
 func (t *text) until(deadline time.Time) string {

@@ -32,10 +32,10 @@ type EndReason uint8
 
 // The reasons why a hold ends.
 const (
-	Expired   EndReason = iota + 1 // by its NIP-40 expiration
-	Replaced                       // by a newer version
-	Deleted                        // by its author
-	NotStored                      // the relay refused it
+	PastExpiration EndReason = iota + 1 // by its NIP-40 expiration
+	Replaced                            // by a newer version
+	Deleted                             // by its author
+	NotStored                           // the relay refused it
 )
 
 // Ended is an entry whose hold ends because of another event or its expiration.

@@ -27,12 +27,12 @@ func (sv *Records) Load(ctx context.Context, now time.Time) (repos []syncqueue.P
 			}
 			return a, s, err
 		}, sv.serverRecord),
-		recallEach(ctx, sv, keyHunted, sv.hunted, func(r *repoFetchesRecord) (ref graspsync.RepoRef, h *repoFetches, err error) {
+		recallEach(ctx, sv, keyFetches, sv.fetches, func(r *repoFetchesRecord) (ref graspsync.RepoRef, h *repoFetches, err error) {
 			if ref, h, err = r.read(now, sv.cfg.MaxBackoff); err == nil && h.attempts.Times > 0 {
 				repos = append(repos, syncqueue.PastRepo{Repo: ref, Attempts: h.attempts.Times, Next: h.attempts.Until})
 			}
 			return ref, h, err
-		}, sv.huntedRecord))
+		}, sv.fetchesRecord))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading records of git fetches: %w", err)
 	}
@@ -70,13 +70,13 @@ func recallEach[K comparable, V, R any](ctx context.Context, sv *Records, prefix
 // The keys of the records. Without records, a stranger who makes us crash would cause repeated
 // requests after each start.
 const (
-	keyServer = "purgatory/server/"
-	keyHunted = "purgatory/hunted/"
+	keyServer  = "purgatory/server/"
+	keyFetches = "purgatory/fetches/"
 )
 
 func serverKey(a graspsync.HostPort) string { return keyServer + hashed(a.String()) }
 
-func huntedKey(ref graspsync.RepoRef) string { return keyHunted + hashed(ref.String()) }
+func fetchesKey(ref graspsync.RepoRef) string { return keyFetches + hashed(ref.String()) }
 
 // serverRecord is the stored form of a server. A JSON field name never changes its meaning.
 type serverRecord struct {
@@ -120,7 +120,7 @@ func (sv *Records) serverRecord(a graspsync.HostPort, s *server, now time.Time) 
 	return r, r.Day.Bytes > 0 || now.Before(s.broken.Until.Add(BrokenMax)) || now.Sub(s.last) < time.Minute
 }
 
-func (sv *Records) huntedRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
+func (sv *Records) fetchesRecord(ref graspsync.RepoRef, h *repoFetches, now time.Time) (r repoFetchesRecord, worth bool) {
 	r = repoFetchesRecord{
 		Repo: ref.String(), Attempts: h.attempts.Times, Next: saved(h.attempts.Until), Futile: h.futile.Times, FutileUntil: saved(h.futile.Until),
 		Own: sv.day(&h.own, now), Strangers: sv.day(&h.strange, now),

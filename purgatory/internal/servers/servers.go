@@ -73,8 +73,8 @@ type Records struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	hosts  *limit.Table[graspsync.HostPort, *server]
-	hunted *limit.Table[graspsync.RepoRef, *repoFetches]
+	hosts   *limit.Table[graspsync.HostPort, *server]
+	fetches *limit.Table[graspsync.RepoRef, *repoFetches]
 }
 
 // usage counts the bytes of a day and the requests in flight.
@@ -122,8 +122,8 @@ func New(keep state.Store, cfg Config) *Records {
 			Delay: keepDelay, Timeout: cfg.Timeout, MaxValue: maxRecord, MaxQueue: maxChanges,
 			Logger: cfg.Logger, Dropped: func(_ string, n int) { cfg.Dropped("server_memory", n) },
 		}),
-		hosts:  limit.NewTable[graspsync.HostPort, *server](cfg.MaxKept, 0),
-		hunted: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.MaxKept, 0),
+		hosts:   limit.NewTable[graspsync.HostPort, *server](cfg.MaxKept, 0),
+		fetches: limit.NewTable[graspsync.RepoRef, *repoFetches](cfg.MaxKept, 0),
 	}
 }
 
@@ -131,7 +131,7 @@ func New(keep state.Store, cfg Config) *Records {
 func (sv *Records) Next(ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	h, _ := sv.hunted.Get(ref)
+	h, _ := sv.fetches.Get(ref)
 	return h.choose(sv, time.Now(), ref, from, n)
 }
 
@@ -143,7 +143,7 @@ func (sv *Records) Refuses(q Request) string {
 }
 
 func (sv *Records) refusesAt(now time.Time, q Request) string {
-	h, known := sv.hunted.Get(q.Repo)
+	h, known := sv.fetches.Get(q.Repo)
 	if known {
 		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay
 		if own+strangers >= most || q.Stranger && strangers >= most/2 {
@@ -198,7 +198,7 @@ func (sv *Records) Learn(q Request, seen Reply, complete bool) {
 func (sv *Records) Full(q Request) int64 {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	h, _ := sv.hunted.Get(q.Repo)
+	h, _ := sv.fetches.Get(q.Repo)
 	return h.full(q)
 }
 
@@ -211,7 +211,7 @@ func (sv *Records) Complete(ref graspsync.RepoRef) {
 
 // rest is Complete with mu held. It keeps records that last until the next day.
 func (sv *Records) rest(ref graspsync.RepoRef) {
-	if h, known := sv.hunted.Get(ref); known {
+	if h, known := sv.fetches.Get(ref); known {
 		for u, l := range h.lacks {
 			if !l.whatever {
 				delete(h.lacks, u)
@@ -246,7 +246,7 @@ func (sv *Records) Broke(a graspsync.HostPort, broken backoff.Streak) {
 func (sv *Records) Futile(ref graspsync.RepoRef) backoff.Streak {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	if h, known := sv.hunted.Get(ref); known {
+	if h, known := sv.fetches.Get(ref); known {
 		return h.futile
 	}
 	return backoff.Streak{}
@@ -264,7 +264,7 @@ func (sv *Records) NoteFutile(ref graspsync.RepoRef) {
 func (sv *Records) Renew(ref graspsync.RepoRef) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	if h, known := sv.hunted.Get(ref); known {
+	if h, known := sv.fetches.Get(ref); known {
 		h.futile = backoff.Streak{}
 	}
 }
@@ -291,7 +291,7 @@ func (sv *Records) Begin(ctx context.Context, q Request, wait time.Duration) (en
 	ctx, cancel := context.WithTimeout(ctx, sv.cfg.Timeout)
 	defer cancel()
 	err = sv.buffer.Save(ctx, writebehind.Change{Key: serverKey(a), Value: sv.serverValue(a)},
-		writebehind.Change{Key: huntedKey(q.Repo), Value: sv.huntedValue(q.Repo)})
+		writebehind.Change{Key: fetchesKey(q.Repo), Value: sv.huntedValue(q.Repo)})
 	if err != nil {
 		count(-1)
 		return nil, fmt.Errorf("keeping that a server is asked: %w", err)
@@ -306,7 +306,7 @@ func (sv *Records) server(a graspsync.HostPort) *server {
 }
 
 func (sv *Records) repository(ref graspsync.RepoRef) *repoFetches {
-	return obtain(sv, sv.hunted, ref, &repoFetches{lacks: make(map[lackKey]lack)},
+	return obtain(sv, sv.fetches, ref, &repoFetches{lacks: make(map[lackKey]lack)},
 		func(h *repoFetches) bool { return h.own.requests+h.strange.requests > 0 }, sv.soonHunted)
 }
 
@@ -328,7 +328,7 @@ func obtain[K comparable, V any](sv *Records, of *limit.Table[K, V], k K, fresh 
 func (sv *Records) soonServer(a graspsync.HostPort) { sv.buffer.Put(serverKey(a), sv.serverValue(a)) }
 
 func (sv *Records) soonHunted(ref graspsync.RepoRef) {
-	sv.buffer.Put(huntedKey(ref), sv.huntedValue(ref))
+	sv.buffer.Put(fetchesKey(ref), sv.huntedValue(ref))
 }
 
 func (sv *Records) serverValue(a graspsync.HostPort) writebehind.Value {
@@ -343,7 +343,7 @@ func (sv *Records) huntedValue(ref graspsync.RepoRef) writebehind.Value {
 	return func() ([]byte, bool) {
 		sv.mu.Lock()
 		defer sv.mu.Unlock()
-		return written(sv.hunted, ref, sv.huntedRecord)
+		return written(sv.fetches, ref, sv.fetchesRecord)
 	}
 }
 
@@ -379,8 +379,8 @@ func (sv *Records) sweep(ctx context.Context) {
 				sv.soonServer(a)
 			}
 		}
-		for ref, h := range sv.hunted.All() {
-			if _, worth := sv.huntedRecord(ref, h, now); !worth {
+		for ref, h := range sv.fetches.All() {
+			if _, worth := sv.fetchesRecord(ref, h, now); !worth {
 				sv.soonHunted(ref)
 			}
 		}

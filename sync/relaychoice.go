@@ -17,8 +17,8 @@ type relayFilter struct {
 }
 
 // targets returns an empty relayTargets for the current index.
-func (t *relayFilter) targets() *relayTargets {
-	return &relayTargets{
+func (t *relayFilter) targets() *relayChoice {
+	return &relayChoice{
 		index: t.index, most: t.most, usable: t.usable,
 		given: make(map[string][]*nip34.Announcement),
 		rules: make(map[string]func(owner graspsync.PubKey) ([]nip34.Target, int)),
@@ -53,9 +53,9 @@ func (t *relayFilter) unreachable(u graspsync.RelayURL) OmitReason {
 	return ""
 }
 
-// relayTargets computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
+// relayChoice computes the relays of repositories ([nip34.AnnouncementSet.Targets]), once per
 // identifier.
-type relayTargets struct {
+type relayChoice struct {
 	index  *index.Index
 	most   int // maximum number of relays of a repository
 	usable func(graspsync.RelayURL) bool
@@ -64,7 +64,7 @@ type relayTargets struct {
 }
 
 // give adds announcements that are not stored. It must be called before of.
-func (s *relayTargets) give(held map[graspsync.RepoRef]*nip34.Announcement) {
+func (s *relayChoice) give(held map[graspsync.RepoRef]*nip34.Announcement) {
 	for ref, a := range held {
 		if a != nil {
 			s.given[ref.Identifier] = append(s.given[ref.Identifier], a)
@@ -74,7 +74,7 @@ func (s *relayTargets) give(held map[graspsync.RepoRef]*nip34.Announcement) {
 
 // of returns the relays of a repository. left is the number of relays that only other maintainers
 // list and that exceed the limit.
-func (s *relayTargets) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
+func (s *relayChoice) of(ref graspsync.RepoRef) ([]nip34.Target, int) {
 	rule := s.rules[ref.Identifier]
 	if rule == nil {
 		// The order of members is the same on all servers.
