@@ -1000,7 +1000,7 @@ func (p *pendingEvents) due(
 			prolonged = append(prolonged, h.Entry)
 			continue
 		}
-		h.retry.Until = now.Add(time.Second) // a release may use the event now
+		h.retry.Until = now.Add(time.Second / 4) // a release may use the event now
 		due = append(due, h.Entry)
 	}
 	p.next = time.Time{}

@@ -96,9 +96,14 @@ func TestHangingUpIsARefusal(t *testing.T) {
 				before := times()
 				live := owner.Issue(at(0), owner.Ref("repo"), "live")
 				a.Publish(live)
-				after(3 * 24 * time.Hour)
+				healthy := 0 // not in the minutes after a form is tried again
+				for range 72 {
+					if after(time.Hour); r.relay("wss://a.example").Health == "healthy" {
+						healthy++
+					}
+				}
 				require.True(t, r.has(live))
-				require.Equal(t, "healthy", r.relay("wss://a.example").Health)
+				require.Greater(t, healthy, 60)
 				require.Less(t, times()-before, 3*7)
 			})
 		})
