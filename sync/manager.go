@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,23 @@ type SyncManager struct {
 	snapshot atomic.Pointer[Status] // written by the loop
 
 	ran atomic.Bool
+
+	counting chan struct{}                     // one place: counts of stored events take turns
+	counts   map[graspsync.RepoRef]storedCount // used by the holder of the place
 }
+
+// storedCount is a number of stored events that took long to count.
+type storedCount struct {
+	n     int
+	until time.Time // it is counted again from then on
+}
+
+const (
+	// slowCount is the time of a count from which on its result is kept, for countShare times as
+	// long. So status pages of strangers use at most a twentieth of a core for one repository.
+	slowCount  = 10 * time.Millisecond
+	countShare = 20
+)
 
 // New returns a manager for the relay with this identity and event store. It starts nothing. The
 // error wraps [ErrConfig] and lists every invalid argument and field.
@@ -105,7 +122,7 @@ func New(store Store, transport Transport, identity nip34.Identity, cfg Config) 
 			index: x, identity: identity, own: cfg.OwnRelay, plaintext: cfg.AllowPlaintext, most: cfg.Limits.MaxRelaysPerRepo, operator: cfg.Rules,
 		},
 		self: newSelfSubscriber(x, cfg.constants.FeedQueue, maxAuthors), unproductive: newUnproductive(&cfg.constants),
-		ready: make(chan struct{}), ended: make(chan struct{}), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
+		ready: make(chan struct{}), ended: make(chan struct{}), counting: make(chan struct{}, 1), counts: make(map[graspsync.RepoRef]storedCount), inbox: newMailbox[loopMessage](), submissions: newMailbox[graspsync.Event](),
 	}
 	m.ingest = newIngest(cfg, store, cfg.Policy, storeView{x, store}, m.self, rep, m.refetch)
 	m.ingest.policy.identity = identity
@@ -506,8 +523,7 @@ func (m *SyncManager) RepoStatus(ctx context.Context, ref graspsync.RepoRef) (Re
 			s.Unled = a.Walk
 		}
 	}
-	roots := m.index.RootsOf(ref)
-	if s.Ours, err = m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(roots)...)); err != nil {
+	if s.Ours, err = m.stored(ctx, ref); err != nil {
 		return RepoStatus{}, fmt.Errorf("counting the events of %s: %w", ref, err)
 	}
 	for i := range s.Relays {
@@ -602,6 +618,27 @@ func (m *SyncManager) ask(ctx context.Context, msg loopMessage) error {
 	case <-m.ended:
 		return ErrNotRunning
 	}
+}
+
+// stored returns the number of stored events of a repository.
+func (m *SyncManager) stored(ctx context.Context, ref graspsync.RepoRef) (int, error) {
+	select {
+	case m.counting <- struct{}{}:
+		defer func() { <-m.counting }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	began := time.Now()
+	if c := m.counts[ref]; began.Before(c.until) {
+		return c.n, nil
+	}
+	n, err := m.count(ctx, append(filters.Repos([]graspsync.RepoRef{ref}), filters.Roots(m.index.RootsOf(ref))...))
+	now := time.Now()
+	if took := now.Sub(began); err == nil && took >= slowCount {
+		maps.DeleteFunc(m.counts, func(_ graspsync.RepoRef, c storedCount) bool { return !now.Before(c.until) })
+		m.counts[ref] = storedCount{n, now.Add(countShare * took)}
+	}
+	return n, err
 }
 
 // count returns the number of distinct stored events that match any of the filters.

@@ -1,12 +1,17 @@
 package sync_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
@@ -143,5 +148,52 @@ func TestRelayStatus(t *testing.T) {
 		var back relaysync.Status
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, s.Examples, back.Relays[0].Examples)
+	})
+}
+
+// slowKeys is a Store that takes 100 ms for each filter, and counts the filters.
+type slowKeys struct {
+	*memstore.Store
+	slow  atomic.Bool
+	asked atomic.Int64
+}
+
+func (s *slowKeys) Keys(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
+	if s.slow.Load() {
+		s.asked.Add(1)
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.Store.Keys(ctx, f)
+}
+
+// Counting the events of a large repository takes long. Viewers of status pages share a count.
+func TestRepoStatusIsCountedOnceForAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		owner := relaytest.NewCheapKey("owner")
+		store := &slowKeys{Store: memstore.New()}
+		(&rig{t: t, store: store}).save(owner.Hosted(at(time.Hour), "repo", us, "a.example"))
+		r := start(t, relaytest.NewNetwork(), store, relaysync.Config{})
+		defer r.stop()
+		after(time.Minute)
+		store.slow.Store(true)
+		ask := func(n int) int64 {
+			before := store.asked.Load()
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() {
+					s, err := r.manager.RepoStatus(t.Context(), owner.Ref("repo"))
+					assert.NoError(t, err)
+					assert.Zero(t, s.Ours)
+				})
+			}
+			wg.Wait()
+			return store.asked.Load() - before
+		}
+		one := ask(1)
+		require.NotZero(t, one)
+		after(time.Minute)
+		require.Equal(t, one, ask(100))
+		after(time.Minute)
+		require.Equal(t, one, ask(1), "the count is repeated later")
 	})
 }

@@ -19,8 +19,10 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// statusTime is the maximum time to compute an answer.
-const statusTime = time.Minute
+const (
+	statusTime  = time.Minute // maximum time to compute an answer, including the wait for others
+	maxStatuses = 2           // answers that are computed concurrently
+)
 
 // errAsked is wrapped by errors in a question.
 var errAsked = errors.New("unusable question")
@@ -28,10 +30,19 @@ var errAsked = errors.New("unusable question")
 // statusHandler serves /status.json: the status of relays and held events; with ?repo=all that of
 // all repositories, which takes a while; or the explanation of one event, repository or relay.
 func statusHandler(server *grasp.Server) http.Handler {
+	places := make(chan struct{}, maxStatuses)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), statusTime)
 		defer cancel()
-		status, err := statusOf(ctx, server, r.URL)
+		status, err := func() (any, error) {
+			select {
+			case places <- struct{}{}:
+				defer func() { <-places }()
+				return statusOf(ctx, server, r.URL)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}()
 		w.Header().Set("Content-Type", "application/json")
 		if err != nil {
 			w.WriteHeader(statusCode(err))
