@@ -311,7 +311,10 @@ func (f *Fake) remove(ref graspsync.RepoRef) (removed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.repos[ref]
-	if r == nil || len(r.refs.At) > 0 || len(r.lock) > 0 {
+	if r == nil {
+		return false, nil
+	}
+	if len(r.refs.At) > 0 || len(r.lock) > 0 {
 		return false, f.failure("depart")
 	}
 	if err := f.failure("remove"); err != nil {
