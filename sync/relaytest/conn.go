@@ -799,7 +799,9 @@ func (c *Conn) inspectReq(req wire.Request) {
 	}
 	historic := 0
 	for _, f := range req.Filters {
-		if !f.LimitZero {
+		// A relay that refuses limit 0 is followed live since a moment ago. Clocks may differ by a day.
+		live := f.LimitZero || f.Limit == 0 && f.Since != nil && time.Since(f.Since.Time()) < liveSince
+		if !live {
 			historic++
 		}
 		c.inspectFilter(f, req.Sub)

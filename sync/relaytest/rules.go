@@ -9,6 +9,7 @@ import (
 const (
 	maxSubs        = 20
 	maxFilters     = 20
+	liveSince      = 25 * time.Hour
 	maxMessage     = 64 << 10 // bytes
 	maxSubID       = 64       // bytes
 	maxTagNames    = 3
