@@ -72,6 +72,32 @@ func TestAnswersThreeDeep(t *testing.T) {
 	})
 }
 
+// A relay accepts few values per filter, and later fewer subscriptions. Replies that were followed
+// live in many small groups are requested in turn, 100 per minute.
+func TestAnswersThatLoseTheirSubscriptions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		few := relaytest.Behavior{MaxSubs: 60, MaxFilters: 5, Refusals: relaytest.Refusals{RefuseTagValuesOver: 15}}
+		few.Info.MaxSubscriptions = few.MaxSubs
+		m := crowded(t, few, relaysync.Config{}, 15)
+		defer m.stop()
+		ann := relaytest.NewCheapKey("ann")
+		var replies []*nostr.Event
+		for i := range 300 {
+			replies = append(replies, threadReply(ann, at(0), m.issues[i%len(m.issues)], fmt.Sprint(i)))
+		}
+		m.relay.Publish(replies...)
+		after(2 * time.Hour)
+		require.Empty(t, m.lacks(replies))
+		m.relay.Update(func(b *relaytest.Behavior) { b.MaxSubs, b.Info.MaxSubscriptions = 3, 3 })
+		m.relay.Cut()
+		after(2 * time.Hour)
+		late := threadReply(ann, at(0), replies[0], "late")
+		m.relay.Publish(late)
+		after(10 * time.Minute)
+		require.True(t, m.has(late))
+	})
+}
+
 // A relay with few subscriptions serves layers 1 to 3 as before, regardless of the number of
 // replies. The number of open subscriptions never exceeds its limit, and new events of layers 1 to
 // 3 arrive immediately. Replies are requested in turn.
