@@ -20,7 +20,7 @@ import (
 	"github.com/fiatjaf/khatru"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"

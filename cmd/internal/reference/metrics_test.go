@@ -18,7 +18,7 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
+var described = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: "(.*?)", unit: ".*?", constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
 
 // TestMetrics checks that docs/metrics.md contains each metric of a GRASP server as its collectors
 // describe it.
