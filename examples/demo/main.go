@@ -1,11 +1,12 @@
-// Command demo shows a relay with an empty database that syncs with four different relays. It ends
-// with exactly the events it must store, and with the git data of their repositories from two git
-// servers. Events are served only when their git data has arrived.
+// Command demo shows an empty GRASP server that syncs with four faulty relays and two git servers.
+// It ends with exactly the events that it must store, and with the git data of their repositories.
 //
 //	go run ./examples/demo
+//	go run ./examples/demo -keep
 //
 // Everything except git runs in this process and uses loopback. The demo prints PASS and exits with
-// 0 only if nothing is missing, nothing is foreign, and git clones match the events.
+// 0 only if nothing is missing, nothing is foreign, and git clones match the events. With -keep the
+// server then runs until it is interrupted, so that its pages and repositories can be looked at.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"log"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
 	"net/netip"
@@ -26,6 +28,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +39,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/grasp"
+	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -43,25 +47,97 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 func main() {
-	limit := flag.Duration("limit", 5*time.Minute, "give up when a stage takes longer")
+	limit := flag.Duration("limit", 5*time.Minute, "maximum time of a stage")
+	keep := flag.Bool("keep", false, "serve after the end, until interrupted")
 	flag.Parse()
 	log.SetOutput(io.Discard) // hides start messages of relay and database
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	w := &world{start: time.Now(), wanted: make(map[string]bool), ended: make(chan struct{})}
+	w := &world{start: time.Now(), stage: "start", wanted: make(map[string]bool), ended: make(chan struct{})}
+	w.announce()
 	stages := []func(context.Context) string{w.make, w.run, w.catchUp, w.live, w.clone, w.compare}
-	for i, name := range []string{"make the others", "start our relay", "catch up", "follow live", "clone", "compare"} {
+	for i, name := range []string{"make the others", "start our server", "catch up", "follow live", "clone", "compare"} {
 		began := time.Now()
 		w.stage = name
 		ctx, cancel := context.WithTimeoutCause(ctx, *limit, errors.New("a slow or busy machine needs a larger -limit"))
-		said := stages[i](ctx)
+		result := stages[i](ctx)
 		cancel()
-		fmt.Printf("%d/%d %-16s %6.1f s  %s\n", i+1, len(stages), name, time.Since(began).Seconds(), said)
+		fmt.Printf("%d/%d %-16s %5.1f s  %s\n", i+1, len(stages), name, time.Since(began).Seconds(), result)
+		if i == 2 {
+			w.overcome()
+		}
 	}
-	fmt.Printf("PASS in %.1f s: nothing is missing, nothing is foreign, and all can be cloned\n", time.Since(w.start).Seconds())
+	fmt.Printf("\nPASS in %.1f s: nothing is missing, nothing is foreign, and every repository can be cloned.\n", time.Since(w.start).Seconds())
+	if clone := "git clone http://" + w.host() + "/" + w.repos[0].path(); *keep {
+		fmt.Printf("The server runs until you press Ctrl-C. Clone a repository from it:\n\n    %s\n\nIts page for visitors: http://%s/\nIts status page:       %s\n", clone, w.host(), w.watch.URL)
+		<-ctx.Done()
+	} else {
+		fmt.Println("With -keep the server stays, to look at its pages and to clone from it.")
+	}
 	w.end()
+}
+
+// faults are the faults of the relays, in the order of behaviors.
+var faults = [relays]string{
+	alpha:   "none; it is the only relay that our server knows at first",
+	bravo:   "no NIP-77, and at most 100 events per answer",
+	charlie: "down when our server connects for the first time",
+	delta:   "no NIP-77, and twice it cuts the connection within an answer",
+}
+
+var names = [relays]string{"alpha", "bravo", "charlie", "delta"}
+
+// announce prints what the demo will do, before anything is done.
+func (w *world) announce() {
+	w.watch = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if page := w.page.Load(); page != nil {
+			page.ServeHTTP(rw, r)
+			return
+		}
+		rw.Header().Set("Refresh", "1")
+		fmt.Fprintln(rw, "The demo makes its relays and git servers. This page reloads itself.")
+	}))
+	fmt.Printf("An empty GRASP server fetches %d repositories, with their issues and pull requests, from four relays and two\n"+
+		"git servers on this machine. This takes about a minute. Watch it in a browser: %s\n\nThe relays and their faults:\n", ourRepos, w.watch.URL)
+	for i, name := range names {
+		fmt.Printf("    %-8s %s\n", name, faults[i])
+	}
+	fmt.Println()
+}
+
+// overcome prints how our server got the events of each relay.
+func (w *world) overcome() {
+	status := w.server.Sync().Manager().Status()
+	for i, name := range names {
+		for _, r := range status.Relays {
+			if r.URL != w.urls[i].URL() {
+				continue
+			}
+			how := "NIP-77 compared the sets of events, and only missing ones were sent"
+			switch i {
+			case bravo:
+				how = fmt.Sprintf("%d requests, since each answer is short", len(w.relays[i].Requests(wire.TypeReq)))
+			case charlie:
+				how = fmt.Sprintf("connected at attempt %d, then NIP-77", r.FailedAttempts+1)
+			case delta:
+				how = fmt.Sprintf("reconnected %d times, and continued after the last complete answer", r.Reconnects)
+			}
+			fmt.Printf("    %-8s %4d new events: %s\n", name, r.Stored, how)
+		}
+	}
+}
+
+// progress prints the state of the catch-up. On a terminal the next output replaces it.
+func (w *world) progress(stored, connected int) {
+	line := fmt.Sprintf("    %3d %%, %d of %d events, %d relays", 100*stored/max(1, len(w.wanted)), stored, len(w.wanted), connected)
+	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		fmt.Print(line, "\x1b[K\r")
+	} else {
+		fmt.Println(line)
+	}
 }
 
 func (w *world) check(err error) {
@@ -74,6 +150,7 @@ func (w *world) check(err error) {
 
 // end stops our relay and removes its files. The other relays end with the process.
 func (w *world) end() {
+	w.watch.Close()
 	if w.cancel != nil {
 		w.cancel()
 		<-w.ended
@@ -108,12 +185,12 @@ func (w *world) catchUp(ctx context.Context) string {
 		}
 		missing, _ := w.difference(ctx)
 		if polls++; polls%10 == 0 {
-			fmt.Printf("    %d of %d events, %d relays\n", len(w.wanted)-missing, len(w.wanted), len(s.Relays))
+			w.progress(len(w.wanted)-missing, len(s.Relays))
 		}
 		return synced && missing == 0
 	})
 	git := w.server.Purgatory().Status()
-	return fmt.Sprintf("%d of these %d events concern us, and are here; %d git objects (%d kB) in %d fetches", len(w.wanted), w.events, git.Objects, git.Fetched/1000, git.Fetches)
+	return fmt.Sprintf("all %d events for our server, of %d, and %d git objects (%d kB) in %d fetches", len(w.wanted), w.events, git.Objects, git.Fetched/1000, git.Fetches)
 }
 
 // live publishes comments on the other relays while a client listens to our relay.
@@ -139,7 +216,7 @@ func (w *world) live(ctx context.Context) string {
 	if len(awaited) > 0 {
 		w.check(fmt.Errorf("%d comments were not heard: %w", len(awaited), context.Cause(heard.Context)))
 	}
-	return fmt.Sprintf("%d comments, each published on one relay, came to who listens to ours", comments)
+	return fmt.Sprintf("%d comments, each published on one relay, reached a client of our server", comments)
 }
 
 // compare compares the events of our relay with the expected ones. It must serve nothing of the
@@ -155,7 +232,7 @@ func (w *world) compare(ctx context.Context) string {
 	if missing+foreign > 0 || waits == 0 {
 		w.check(fmt.Errorf("%d events missing, %d foreign, %d waiting", missing, foreign, waits))
 	}
-	return fmt.Sprintf("%d events must be here: none missing, none foreign; %d wait for git data that is nowhere, as they must", len(w.wanted), waits)
+	return fmt.Sprintf("%d events, none missing, none foreign; %d wait for git data that does not exist, as they must", len(w.wanted), waits)
 }
 
 func (w *world) difference(ctx context.Context) (missing, foreign int) {
@@ -176,10 +253,10 @@ const (
 	branch, tag, pull                    = "refs/heads/main", "refs/tags/v1", "refs/pull/1/head"
 )
 
-// The relays differ: NIP-77, at most 100 events per filter, down at the start, and cut off twice.
+// The relays differ: NIP-77, at most 100 events per answer, down at the start, and cut twice.
 var behaviors = [relays]relaytest.Behavior{
 	bravo: {Negentropy: relaytest.NegNotice, Cap: 100}, charlie: {Down: true},
-	delta: {Negentropy: relaytest.NegNotice, CutAfter: 150_000, Cuts: 2},
+	delta: {Negentropy: relaytest.NegNotice, CutAfter: 400, Cuts: 2},
 }
 
 // world contains the other relays, the git servers, their content, and our relay.
@@ -197,7 +274,9 @@ type world struct {
 	wanted map[string]bool  // ids that our relay must store in the end
 	front  *httptest.Server // serves our relay
 	server *grasp.Server
-	ended  chan struct{} // closed when its Run has returned
+	ended  chan struct{}    // closed when its Run has returned
+	watch  *httptest.Server // serves page
+	page   atomic.Pointer[statuspage.Page]
 	cancel context.CancelFunc
 }
 
@@ -336,7 +415,10 @@ func (w *world) run(ctx context.Context) string {
 	}()
 	w.front.Config.Handler = w.server.Handler()
 	w.front.Start()
-	return "empty, knows one of them: ws://" + w.host()
+	page, err := statuspage.New(statuspage.Config{Name: "graspsync demo", Sync: w.server.Sync().Manager(), Purgatory: w.server.Purgatory()})
+	w.check(err)
+	w.page.Store(page)
+	return "ws://" + w.host() + ", empty, with alpha as its bootstrap relay"
 }
 
 // clone clones all repositories that our relay must serve, and compares their refs with the newest
@@ -351,7 +433,7 @@ func (w *world) clone(ctx context.Context) string {
 			w.check(fmt.Errorf("%s has %v, want %v", r.name(), got, want))
 		}
 	}
-	return "our repositories by git; refs are as states and pull requests say"
+	return fmt.Sprintf("%d repositories by git; their refs are as states and pull requests say", never)
 }
 
 // fastImport creates a bare repository and returns its refs.
