@@ -113,14 +113,8 @@ func TestReplaceIsAtomic(t *testing.T) {
 		wg.Go(func() {
 			for i := range versions {
 				v := versions[(i*(2*n+1)+n)%len(versions)]
-				if n%2 == 0 {
-					_, err := s.Save(t.Context(), incoming(v))
-					assert.NoError(t, err)
-				} else {
-					if err := s.Backend().ReplaceEvent(t.Context(), v); !errors.Is(err, eventstore.ErrDupEvent) {
-						assert.NoError(t, err)
-					}
-				}
+				_, err := s.Save(t.Context(), incoming(v))
+				assert.NoError(t, err)
 			}
 		})
 	}
@@ -134,32 +128,30 @@ func TestReplaceIsAtomic(t *testing.T) {
 	assert.Equal(t, []string{newest.ID}, ids)
 }
 
-func TestBackend(t *testing.T) {
-	db := newSlice(t, 0)
-	s := newStore(t, db, eventstoreadapter.Config{})
-	b, ctx := s.Backend(), t.Context()
-	require.NoError(t, b.Init())
-	one := event(alice, 1, start)
-	require.NoError(t, b.SaveEvent(ctx, one))
-	require.ErrorIs(t, b.SaveEvent(ctx, one), eventstore.ErrDupEvent)
-	require.ErrorIs(t, b.SaveEvent(ctx, nil), eventstoreadapter.ErrUnstorable)
-	require.NoError(t, b.ReplaceEvent(ctx, event(alice, 0, start+1)))
-	require.ErrorIs(t, b.ReplaceEvent(ctx, event(alice, 0, start)), eventstore.ErrDupEvent, "superseded")
-	n, err := b.CountEvents(ctx, nostr.Filter{})
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, n)
-	require.NoError(t, b.DeleteEvent(ctx, one))
-	require.NoError(t, b.DeleteEvent(ctx, one))
-	require.NoError(t, b.SaveEvent(ctx, one), "removed without a tombstone")
-	require.NoError(t, b.SaveEvent(ctx, event(alice, 5, start, nostr.Tag{"e", one.ID})))
-	require.ErrorIs(t, b.SaveEvent(ctx, one), eventstoreadapter.ErrDeleted)
-	b.Close()
-
-	ch, err := newStore(t, newBadger(t, 0), eventstoreadapter.Config{}).Backend().
-		QueryEvents(ctx, nostr.Filter{Tags: nostr.TagMap{"": {"x"}}}) // badger would crash
+func TestCrashOfBadger(t *testing.T) {
+	ch, err := newStore(t, newBadger(t, 0), eventstoreadapter.Config{}).Query(t.Context(), nostr.Filter{Tags: nostr.TagMap{"": {"x"}}})
 	require.NoError(t, err)
 	_, open := <-ch
 	assert.False(t, open)
+}
+
+// Hidden events are stored, take no place in answers, and are not in reconciliations and counts.
+func TestHides(t *testing.T) {
+	s := newStore(t, newBadger(t, 0), eventstoreadapter.Config{Hides: func(e graspsync.Event) bool { return e.Kind == 5 }})
+	one, deletion := event(alice, 1, start), event(alice, 5, start+1)
+	save(t, s, one, deletion)
+	for _, ctx := range []context.Context{t.Context(), eventstore.SetNegentropy(t.Context())} {
+		ch, err := s.Query(ctx, nostr.Filter{Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, one.ID, (<-ch).ID)
+		require.Nil(t, <-ch)
+	}
+	n, err := s.Count(t.Context(), nostr.Filter{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	ids, err := read(t.Context(), s, nostr.Filter{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{one.ID, deletion.ID}, ids)
 }
 
 // Reconciliation covers all events, not only up to the backend's limit. Otherwise peers would send
@@ -170,7 +162,7 @@ func TestBackendForReconciliation(t *testing.T) {
 		events, repos := hub(1100)
 		save(t, s, events...)
 		for _, f := range []nostr.Filter{{}, {Tags: nostr.TagMap{"a": repos}}, {Limit: 5}} {
-			ch, err := s.Backend().QueryEvents(eventstore.SetNegentropy(t.Context()), f)
+			ch, err := s.Query(eventstore.SetNegentropy(t.Context()), f)
 			require.NoError(t, err)
 			n := 0
 			for range ch {
@@ -178,7 +170,7 @@ func TestBackendForReconciliation(t *testing.T) {
 			}
 			assert.Equal(t, 1100, n, name)
 		}
-		ch, err := s.Backend().QueryEvents(t.Context(), nostr.Filter{Limit: 5})
+		ch, err := s.Query(t.Context(), nostr.Filter{Limit: 5})
 		require.NoError(t, err)
 		assert.Len(t, ch, 5)
 	}
@@ -219,7 +211,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	seen, pages := make(map[string]bool), 0
 	f := nostr.Filter{Kinds: []int{1621}, Limit: 500}
 	for len(seen) < 300 && pages < 10 {
-		ch, err := store.Backend().QueryEvents(t.Context(), f)
+		ch, err := store.Query(t.Context(), f)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(ch)*len(large), 8<<20)
 		last := nostr.Timestamp(math.MaxInt64)
@@ -235,17 +227,17 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	require.Equal(t, 3, pages)
 	huge := event(alice, 1, 1)
 	huge.Content = strings.Repeat("x", 9<<20)
-	ch, err := within(t, huge).QueryEvents(t.Context(), nostr.Filter{Kinds: []int{1}})
+	ch, err := within(t, huge).Query(t.Context(), nostr.Filter{Kinds: []int{1}})
 	require.NoError(t, err)
 	require.Len(t, ch, 1, "one that is larger comes alone")
 }
 
-// within returns the backend of a store with one event.
-func within(t *testing.T, e *nostr.Event) eventstore.Store {
+// within returns a store with one event.
+func within(t *testing.T, e *nostr.Event) *eventstoreadapter.Store {
 	t.Helper()
 	store, err := eventstoreadapter.New(&fake{limit: 500, events: []*nostr.Event{e}}, eventstoreadapter.Config{})
 	require.NoError(t, err)
-	return store.Backend()
+	return store
 }
 
 // hub returns n events of realistic size about 100 repositories.

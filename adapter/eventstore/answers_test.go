@@ -51,7 +51,7 @@ func (b *metered) Traits() traits.Traits {
 // answer returns the ids that a client receives.
 func answer(t *testing.T, s *eventstoreadapter.Store, f nostr.Filter) []string {
 	t.Helper()
-	ch, err := s.Backend().QueryEvents(t.Context(), f)
+	ch, err := s.Query(t.Context(), f)
 	require.NoError(t, err)
 	ids := []string{}
 	for e := range ch {
@@ -89,7 +89,7 @@ func TestTimesBeyond32Bits(t *testing.T) {
 		} {
 			f := nostr.Filter{Kinds: []int{1}, Since: c.since, Until: c.until}
 			assert.Equal(t, c.want, answer(t, s, f), name)
-			n, err := s.Backend().CountEvents(t.Context(), f)
+			n, err := s.Count(t.Context(), f)
 			require.NoError(t, err)
 			assert.EqualValues(t, len(c.want), n, name)
 		}

@@ -26,9 +26,6 @@ var (
 	ErrUnstorable = errors.New("event can't be stored")
 	// ErrUnsupported is wrapped by the error of [New] for a backend that is not supported.
 	ErrUnsupported = errors.New("event store backend not supported")
-	// ErrDeleted is returned by methods of [Store.Backend] for events that a stored deletion
-	// covers.
-	ErrDeleted = errors.New("blocked: this event has been deleted")
 )
 
 // Config is the settings of a [Store]. Limits of backends are read from their fields.
@@ -37,9 +34,12 @@ type Config struct {
 	// they name it or all relays.
 	Identity nip34.Identity
 	// Removed is called with each event that a deletion, a request to vanish or a newer version has
-	// removed, in Save, Execute and the methods of Backend. It is called under locks and must not
+	// removed, in Save and Execute. It is called under locks and must not
 	// call the Store.
 	Removed func(event graspsync.Event)
+	// Hides, if set, reports whether an event is not served to clients by Query and Count. Results can
+	// change over time, and calls can be concurrent.
+	Hides func(event graspsync.Event) bool
 	// NoSync omits the backend's Sync after each Save. A power failure then loses the last events.
 	NoSync bool
 }

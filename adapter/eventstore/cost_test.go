@@ -100,7 +100,7 @@ func TestQuestionsAreReadInSmallParts(t *testing.T) {
 			for range 8 {
 				go func() {
 					got := 0
-					ch, err := s.Backend().QueryEvents(ctx, f)
+					ch, err := s.Query(ctx, f)
 					if assert.NoError(t, err) {
 						for range ch {
 							got++
@@ -133,7 +133,7 @@ func TestAnswersThatWait(t *testing.T) {
 		save(t, s, e)
 	}
 	ask := func(ctx context.Context) (<-chan *nostr.Event, error) {
-		return s.Backend().QueryEvents(ctx, nostr.Filter{Authors: []string{alice}, Limit: 300})
+		return s.Query(ctx, nostr.Filter{Authors: []string{alice}, Limit: 300})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

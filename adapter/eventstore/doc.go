@@ -41,8 +41,8 @@
 // completes an interrupted removal. If a deletion names a version of an address by id, the backend
 // keeps a record of the version as an event of kind 20005, which no query of the Store returns. It
 // keeps older versions deleted after a restart. The versions, deletions and targets of one author
-// are saved under one lock. Give the relay [Store.Backend] instead of the backend, so that its
-// writes use the lock too.
+// are saved under one lock, so a relay must not write to the backend itself. It calls [Store.Save],
+// [Store.Query] and [Store.Count].
 //
 // A stored event is durable if the backend makes it so. Backends with a method Sync() error, such
 // as badger, are synced once per Save.

@@ -41,7 +41,7 @@ func backends(t *testing.T) map[string]*Store {
 // asked returns the ids that a client receives.
 func asked(t *testing.T, s *Store, f nostr.Filter) []string {
 	t.Helper()
-	ch, err := s.Backend().QueryEvents(t.Context(), f)
+	ch, err := s.Query(t.Context(), f)
 	require.NoError(t, err, f)
 	ids := []string{}
 	for e := range ch {
@@ -133,7 +133,7 @@ func TestAnyBackendIsLikeAnyOther(t *testing.T) {
 						want = append(want, e.ID)
 					}
 				}
-				n, err := s.Backend().CountEvents(t.Context(), f)
+				n, err := s.Count(t.Context(), f)
 				require.NoError(t, err, f)
 				require.EqualValues(t, len(want), n, f)
 				for _, f.Limit = range []int{1, 1 + rnd.IntN(12), 99} {

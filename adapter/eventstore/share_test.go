@@ -62,10 +62,10 @@ func TestWhatOneQuestionCosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.t, b.given = t, 0
-			_, err := s.Backend().QueryEvents(t.Context(), f)
+			_, err := s.Query(t.Context(), f)
 			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
 			require.LessOrEqual(t, b.given, 510_000)
-			_, err = s.Backend().CountEvents(t.Context(), f)
+			_, err = s.Count(t.Context(), f)
 			require.ErrorIs(t, err, eventstoreadapter.ErrTooMuch)
 		})
 	}
@@ -98,7 +98,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 		b := &slow{traits: (&metered{BadgerBackend: db}).Traits()}
 		s := newStore(t, b, eventstoreadapter.Config{NoSync: true})
 		ask := func(ctx context.Context) {
-			ch, err := s.Backend().QueryEvents(ctx, nostr.Filter{Kinds: []int{1}})
+			ch, err := s.Query(ctx, nostr.Filter{Kinds: []int{1}})
 			if err != nil {
 				return
 			}

@@ -63,26 +63,6 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 // backend, because badger panics if it is closed during a read. Close is idempotent.
 func (s *Store) Close() error { return s.uses.close() }
 
-// Backend returns the backend for a relay. Writes follow the locks and rules of Save, and queries
-// are serialized where the backend requires it. An answer contains the newest matching events, each
-// once, up to the limit of the backend and 8 MiB.
-//
-// A query reads at most 500,000 events. Queries without a usable index, such as for a long
-// repository address, may exceed that and fail with ErrTooMuch. The backend is read in small pages,
-// with few places, and no client uses all of them. Clients are identified by contexts of package
-// gate.
-//
-// An answer stays in memory until the client has read it or its context has ended. The next answer
-// waits while the client has 32 MiB unread, or all clients have 128 MiB. Answers for reconciliation
-// (NIP-77) are complete, and contain only id, time, kind and author. Searches (NIP-50) find
-// nothing. Init and Close do nothing. CountEvents ignores the limit.
-func (s *Store) Backend() interface {
-	eventstore.Store
-	eventstore.Counter
-} {
-	return shared{s}
-}
-
 // answer returns a channel of events and releases the slot when they are read or ctx ends. A small
 // answer is buffered, because a caller that wants one event may not read to the end.
 func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {

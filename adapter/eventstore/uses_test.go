@@ -25,7 +25,7 @@ func TestCloseWaitsForWhatIsRead(t *testing.T) {
 		read := func(s *eventstoreadapter.Store, patience time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			_, err := s.Backend().QueryEvents(ctx, nostr.Filter{})
+			_, err := s.Query(ctx, nostr.Filter{})
 			return err
 		}
 		for _, c := range []struct {
@@ -43,7 +43,8 @@ func TestCloseWaitsForWhatIsRead(t *testing.T) {
 			require.ErrorIs(t, s.Close(), c.err)
 			require.Equal(t, c.closes, time.Since(began))
 			require.ErrorIs(t, read(s, time.Minute), eventstoreadapter.ErrClosed)
-			require.ErrorIs(t, s.Backend().SaveEvent(t.Context(), event(alice, 1, start)), eventstoreadapter.ErrClosed)
+			_, err := s.Save(t.Context(), incoming(event(alice, 1, start)))
+			require.ErrorIs(t, err, eventstoreadapter.ErrClosed)
 			time.Sleep(time.Minute)
 			require.NoError(t, s.Close())
 		}

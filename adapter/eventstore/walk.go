@@ -147,8 +147,8 @@ func (w *walk) take(events []*nostr.Event) error {
 			return errStop
 		}
 	}
-	if w.newest != nil && w.newest.full() && (w.since == nil || *w.since < w.newest.events[0].CreatedAt) {
-		w.since = ptr(w.newest.events[0].CreatedAt)
+	if w.newest != nil && w.newest.full() && (w.since == nil || *w.since < w.newest.oldest()) {
+		w.since = ptr(w.newest.oldest())
 	}
 	return nil
 }

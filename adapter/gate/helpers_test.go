@@ -21,8 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/graspsync/graspsync"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/gate"
+	"github.com/graspsync/graspsync/internal/eventtest"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -53,7 +55,18 @@ func newStore(t *testing.T) backend {
 	require.NoError(t, slice.Init())
 	store, err := eventstoreadapter.New(slice, eventstoreadapter.Config{})
 	require.NoError(t, err)
-	return store.Backend()
+	return stored{store}
+}
+
+type stored struct{ *eventstoreadapter.Store }
+
+func (s stored) SaveEvent(ctx context.Context, e *nostr.Event) error {
+	_, err := s.Save(ctx, []graspsync.Incoming{{Event: eventtest.Of(e)}})
+	return err
+}
+
+func (s stored) QueryEvents(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	return s.Query(ctx, f)
 }
 
 type backend interface {

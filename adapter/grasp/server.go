@@ -13,12 +13,12 @@ import (
 
 	"github.com/fiatjaf/eventstore"
 	"github.com/fiatjaf/khatru"
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/nbd-wtf/go-nostr/nip11"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/control"
+	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/server"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
@@ -71,9 +71,11 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	whole := s.parts.Config
+	hides := func(e graspsync.Event) bool { _, is := whole.Rules.Hides(e); return is }
 	var embed func()
 	if s.sync, embed, err = khatruadapter.Prepare(relay, backend, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, Egress: whole.Egress, Sync: whole.Sync, Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk,
+		Store: eventstoreadapter.Config{Hides: hides}, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
 	}); err != nil {
 		return nil, err
 	}
@@ -85,12 +87,6 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
-	withheld{whole.Rules}.wire(relay)
-	relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, e *nostr.Event) { told(s.parts.NotifyStored, e) })
-	relay.DeleteEvent = append(relay.DeleteEvent, func(_ context.Context, e *nostr.Event) error {
-		told(s.parts.NotifySuperseded, e)
-		return nil
-	})
 	if cfg.Criteria == "" {
 		cfg.Criteria = criteria
 	}
@@ -127,13 +123,6 @@ func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayI
 		return cmp.Compare(x, y)
 	})
 	return info
-}
-
-// told calls a method of the purgatory with a valid event. Invalid events belong to no repository.
-func told(of func(graspsync.Event), e *nostr.Event) {
-	if ev, err := graspsync.ParseEvent(e); err == nil {
-		of(ev)
-	}
 }
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the

@@ -41,6 +41,7 @@ func (b *failsToDelete) DeleteEvent(ctx context.Context, e *nostr.Event) error {
 // An event whose saving failed half-way and that was submitted again was stored without calls of
 // hooks.
 func TestSubmittedAgainAfterAFailure(t *testing.T) {
+	expectLog(t, "ERROR storing an event failed")
 	relay, db := khatru.NewRelay(), &failsToDelete{SliceStore: newSlice(t)}
 	s, _, m := embed(t, relay, db, Config{})
 	e := event(alice, 1, start)

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
+	"github.com/graspsync/graspsync/internal/eventtest"
 )
 
 // stuck is a backend that can fail to remove events.
@@ -40,16 +42,14 @@ func TestDeletionBetweenTheHooksIsTriedAgain(t *testing.T) {
 		e := event(alice, 1621, start)
 		deletion := event(alice, 5, start+5, nostr.Tag{"e", e.ID})
 		var store *embedding.Imports
-		during := func(_ context.Context, stored *nostr.Event) error {
+		relay.OnEventSaved = append(relay.OnEventSaved, func(_ context.Context, stored *nostr.Event) {
 			if stored.ID == e.ID {
-				importEvents(t, store, deletion)
 				db.keeps.Store(true)
+				out, err := store.Save(t.Context(), []graspsync.Incoming{{Event: eventtest.Of(deletion)}})
+				require.NoError(t, err)
+				require.Equal(t, graspsync.Failed, out[0].Result) // it is stored and not executed
 			}
-			return nil
-		}
-		relay.StoreEvent = append(relay.StoreEvent, during, db.SaveEvent)
-		relay.ReplaceEvent = append(relay.ReplaceEvent, db.ReplaceEvent)
-		relay.QueryEvents = append(relay.QueryEvents, db.QueryEvents)
+		})
 		var s *Sync
 		expectLog(t, "ERROR removing a deleted event failed, will retry", "ERROR applying stored deletions failed")
 		s, store, _ = embed(t, relay, db, Config{})

@@ -8,8 +8,8 @@
 //
 // New adds hooks to the relay. They report published events to the [relaysync.SyncManager] and
 // refuse events that a stored deletion covers. With Config.ApplyPolicyToClients they also refuse events that
-// the policy does not accept. If the relay has neither StoreEvent nor QueryEvents hooks, New adds
-// hooks for the backend; see [eventstoreadapter.Store.Backend].
+// the policy does not accept. New adds the hooks of the backend, so remove your StoreEvent,
+// ReplaceEvent and QueryEvents hooks of a database; New returns [ErrHooks] if the relay has one.
 //
 // # Synced events
 //
@@ -28,22 +28,16 @@
 //	                          judged again, which drops the event if it is refused.
 //	                          EventState of the SyncManager shows refusals to clients by
 //	                          hooks that were set before New.
-//	StoreEvent, ReplaceEvent  Published events: after a hook of New that lets the policy hold
-//	                          the event. Synced and released events: after the backend
-//	                          stored them, so that a second store can follow. ErrDupEvent
-//	                          is no failure.
 //	DeleteEvent               After an event left the backend because of a deletion, a
-//	                          request to vanish, expiry or a newer version. It is not called
-//	                          for versions that a ReplaceEvent hook of yours replaces.
+//	                          request to vanish, expiry or a newer version.
 //	OverwriteDeletionOutcome  Before a deletion is stored, for each event that it would
 //	                          remove. If an event must stay, the deletion is refused.
-//	QueryEvents               For clients, and to find the targets of deletions.
-//	OnEventSaved              For each newly stored event.
+//	OnEventSaved              For each newly stored event. With DeleteEvent, a second store
+//	                          such as a search index can follow the backend.
 //	PreventBroadcast          For each event that is sent to a subscriber.
 //
 // A published deletion is executed after every hook has accepted it and before the client receives
-// OK. (khatru executes deletions before its hooks decide.) Therefore add QueryEvents and
-// DeleteEvent hooks before New. Other hooks can be added until Run.
+// OK. (khatru executes deletions before its hooks decide.) Hooks can be added until Run.
 //
 // The message of a RejectEvent hook decides about a synced event:
 //
@@ -56,7 +50,7 @@
 //
 // Hooks for synced events run one after the other on the goroutine that stores, so a slow hook
 // slows sync and should start its own goroutine. After a crash, hooks may have missed the last
-// stored event, and StoreEvent hooks can receive an event twice.
+// stored event.
 //
 // # Held events
 //

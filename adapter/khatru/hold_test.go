@@ -69,7 +69,7 @@ func TestHeldDirectEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Duplicate, o.Result)
 
-		require.NoError(t, s.Store().Backend().DeleteEvent(t.Context(), e))
+		require.NoError(t, s.Store().Remove(t.Context(), eventtest.Of(e)))
 		m.mu.Lock()
 		m.stored = nil
 		m.mu.Unlock()
@@ -101,13 +101,19 @@ func TestHeldEventThatIsRefusedWhenReleased(t *testing.T) {
 	require.Equal(t, []string{stored.ID}, m.stored)
 }
 
-// A relay without ReplaceEvent hooks would remove the older version first.
-func TestHoldingWantsReplaceHooks(t *testing.T) {
-	relay := khatru.NewRelay()
+// A relay with hooks of its own database would store events twice, or the wrong ones.
+func TestHooksOfADatabase(t *testing.T) {
 	db := newSlice(t)
-	relay.StoreEvent = append(relay.StoreEvent, db.SaveEvent)
-	_, err := build(relay, db, Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
-	require.ErrorIs(t, err, errReplace)
+	for _, set := range []func(*khatru.Relay){
+		func(r *khatru.Relay) { r.StoreEvent = append(r.StoreEvent, db.SaveEvent) },
+		func(r *khatru.Relay) { r.ReplaceEvent = append(r.ReplaceEvent, db.ReplaceEvent) },
+		func(r *khatru.Relay) { r.QueryEvents = append(r.QueryEvents, db.QueryEvents) },
+	} {
+		relay := khatru.NewRelay()
+		set(relay)
+		_, err := build(relay, db, Config{})
+		require.ErrorIs(t, err, ErrHooks)
+	}
 }
 
 func TestInformation(t *testing.T) {

@@ -3,7 +3,7 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -12,7 +12,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
@@ -30,13 +29,11 @@ var (
 
 type followingKey struct{}
 
-// following marks the context of StoreEvent, ReplaceEvent and DeleteEvent hooks that are called
-// after the backend has done the work. Our hooks then do nothing.
+// following marks the context of DeleteEvent hooks that are called after the event has left the
+// backend. Our hook then does nothing.
 func following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
-
-func isFollowing(ctx context.Context) bool { return ctx.Value(followingKey{}) != nil }
 
 // isDeleteRequest reports whether khatru executes a published deletion. khatru does so before hooks
 // decide about the deletion.
@@ -59,50 +56,6 @@ func isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	return false
 }
 
-// first wraps a hook of ours so that it ignores events that the backend has already processed.
-func first(h hook) hook {
-	return func(ctx context.Context, e *nostr.Event) error {
-		if isFollowing(ctx) {
-			return nil
-		}
-		return h(ctx, e)
-	}
-}
-
-// sure wraps a SaveEvent hook of the backend. If saving an event failed before and it is a
-// duplicate now, sure reports it as new, because no hook was called for it.
-func (s *Sync) sure(h hook) hook {
-	return func(ctx context.Context, e *nostr.Event) error {
-		parsed, err := graspsync.ParseEvent(e)
-		if err != nil {
-			return errors.New(embedding.MsgMalformed)
-		}
-		switch err := h(ctx, e); {
-		case errors.Is(err, eventstore.ErrDupEvent):
-			if s.core.Unsure.Take(parsed.ID) {
-				return nil
-			}
-			s.core.FollowRemovals(ctx) // khatru calls no OnEventSaved for duplicates
-			return err
-		case err != nil && !errors.Is(err, eventstoreadapter.ErrDeleted) && !errors.Is(err, eventstoreadapter.ErrUnstorable):
-			s.core.Unsure.Add(graspsync.Incoming{Event: parsed})
-			return err
-		default:
-			return err
-		}
-	}
-}
-
-// accepted wraps a DeleteEvent hook so that it ignores deletions that hooks have not accepted yet.
-func accepted(h hook) hook {
-	return func(ctx context.Context, e *nostr.Event) error {
-		if isDeleteRequest(ctx) {
-			return nil
-		}
-		return h(ctx, e)
-	}
-}
-
 type (
 	hook  = func(ctx context.Context, e *nostr.Event) error
 	judge = func(ctx context.Context, e *nostr.Event) (reject bool, msg string)
@@ -111,34 +64,8 @@ type (
 
 func (s *Sync) wire() {
 	r := s.relay
-	s.elsewhere = slices.Clone(r.QueryEvents)
-	if len(r.StoreEvent) == 0 && len(r.QueryEvents) == 0 {
-		b := s.core.Store.Backend()
-		r.StoreEvent = append(r.StoreEvent, first(s.sure(b.SaveEvent)))
-		r.ReplaceEvent = append(r.ReplaceEvent, first(s.sure(b.ReplaceEvent)))
-		r.DeleteEvent = append(r.DeleteEvent, first(b.DeleteEvent))
-		r.QueryEvents = append(r.QueryEvents, b.QueryEvents)
-	}
-	// khatru must find no targets of a deletion, because it would execute the deletion even if a
-	// hook refuses it later. We execute accepted deletions.
-	for i, q := range r.QueryEvents {
-		q = s.answered(q)
-		r.QueryEvents[i] = func(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-			if isDeleteRequest(ctx) || isMisspelled(ctx, f) {
-				none := make(chan *nostr.Event)
-				close(none)
-				return none, nil
-			}
-			return q(ctx, f)
-		}
-	}
-	for i, del := range r.DeleteEvent {
-		r.DeleteEvent[i] = accepted(del)
-	}
-	if s.core.Gate && s.core.Holding {
-		r.StoreEvent = slices.Insert(r.StoreEvent, 0, first(s.hold))
-		r.ReplaceEvent = slices.Insert(r.ReplaceEvent, 0, first(s.hold))
-	}
+	r.StoreEvent, r.ReplaceEvent, r.QueryEvents = []hook{s.store}, []hook{s.store}, []query{s.query}
+	r.DeleteEvent = slices.Insert(r.DeleteEvent, 0, s.remove)
 	for i, theirs := range r.RejectEvent {
 		r.RejectEvent[i] = s.overheard(theirs)
 	}
@@ -146,15 +73,86 @@ func (s *Sync) wire() {
 	r.RejectFilter = slices.Insert(r.RejectFilter, 0, s.refuse)
 	r.RejectCountFilter = slices.Insert(r.RejectCountFilter, 0, s.refuse)
 	r.OnEventSaved = append(r.OnEventSaved, s.saved)
-	r.DeleteEvent = append(r.DeleteEvent, accepted(first(func(_ context.Context, e *nostr.Event) error {
-		if parsed, err := graspsync.ParseEvent(e); err == nil { // invalid events are unknown to the SyncManager
-			s.core.Manager.NotifyRemoved(parsed)
-		}
-		return nil
-	})))
+	if s.hides != nil {
+		r.PreventBroadcast = append(r.PreventBroadcast, s.preventBroadcast)
+	}
 	// The last hook decides, so rules of the embedder override deletable.
 	r.OverwriteDeletionOutcome = append(
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
+}
+
+// store is the only StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks, so that
+// the policy holds only events that no hook refuses. For a held event it returns ErrDupEvent,
+// because khatru knows only stored or refused: the client receives OK, and nothing is stored,
+// broadcast or passed to OnEventSaved.
+func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil {
+		return errors.New(embedding.MsgMalformed)
+	}
+	notice, fresh, err := s.core.Publish(ctx, parsed)
+	if ws := khatru.GetConnection(ctx); ws != nil && notice != "" {
+		_ = ws.WriteJSON(nostr.NoticeEnvelope(notice)) // fails only if the client has disconnected
+	}
+	if err == nil && !fresh {
+		return eventstore.ErrDupEvent
+	}
+	return err
+}
+
+// remove is a DeleteEvent hook, for moderation. It ignores a deletion that hooks have not accepted
+// yet, whose targets khatru may find with another QueryEvents hook.
+func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
+	parsed, err := graspsync.ParseEvent(e)
+	if err != nil || isDeleteRequest(ctx) || ctx.Value(followingKey{}) != nil {
+		return nil //nolint:nilerr // the store has only valid events
+	}
+	return s.core.Delete(ctx, parsed)
+}
+
+// query is the QueryEvents hook. It finds no targets of a deletion, because khatru would execute the
+// deletion even if a hook refuses it later. We execute accepted deletions.
+//
+// After an error khatru would send EOSE or reconcile with an empty set, which other servers believe
+// for a day. Instead, query closes the subscription, and the client ignores the following EOSE. A
+// reconciliation has no name in this context, so its connection is closed.
+func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	none := make(chan *nostr.Event)
+	close(none)
+	if isDeleteRequest(ctx) || isMisspelled(ctx, f) {
+		return none, nil
+	}
+	found, err := s.core.Store.Query(ctx, f)
+	ws := khatru.GetConnection(ctx)
+	if err == nil || ws == nil || ctx.Err() != nil {
+		return found, err
+	}
+	why := s.core.Questions.Unanswered(err)
+	if id, ok := subscription(ctx); ok {
+		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
+	} else {
+		_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
+	}
+	return none, nil
+}
+
+// subscription returns the id of the subscription that is answered. khatru panics if the context
+// has none.
+func subscription(ctx context.Context) (id string, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return khatru.GetSubscriptionID(ctx), true
+}
+
+func (s *Sync) refuse(context.Context, nostr.Filter) (reject bool, msg string) {
+	return s.core.Questions.Closed(), embedding.MsgEnding
+}
+
+func (s *Sync) preventBroadcast(_ *khatru.WebSocket, e *nostr.Event) bool {
+	if e.Kind != graspsync.KindDeletion && e.Kind != graspsync.KindVanish {
+		return false
+	}
+	parsed, err := graspsync.ParseEvent(e)
+	return err == nil && s.hides(parsed)
 }
 
 // deletable is khatru's rule, and protects deletions (NIP-09) and requests to vanish (NIP-62).
@@ -225,87 +223,38 @@ func bareD(e *nostr.Event) bool {
 	return false
 }
 
-// query returns events from the QueryEvents hooks that the relay had before New.
-func (s *Sync) query(ctx context.Context, f nostr.Filter) (found []graspsync.Event) {
-	for _, q := range s.elsewhere {
-		s.core.Call("QueryEvents", func() error {
-			ch, err := q(ctx, f)
-			if err != nil {
-				return nil //nolint:nilerr // clients receive the error
-			}
-			for e := range ch {
-				if parsed, err := graspsync.ParseEvent(e); err == nil {
-					found = append(found, parsed)
-				}
-			}
-			return nil
-		})
-	}
-	return found
-}
-
-// saved is our OnEventSaved hook. It returns after a deletion is executed, so that the client
-// receives OK later.
+// saved is our OnEventSaved hook.
 func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
-	if IsSynced(ctx) {
-		return
-	}
-	parsed, err := graspsync.ParseEvent(e)
-	if err != nil {
-		return // our store has only valid events
-	}
-	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
-	s.core.DeleteElsewhere(context.WithoutCancel(ctx), parsed)
-}
-
-func (s *Sync) followRemoved(ctx context.Context, e graspsync.Event) {
-	s.call(following(ctx), "DeleteEvent", s.relay.DeleteEvent, e.Event)
-}
-
-// followStored calls the StoreEvent or ReplaceEvent hooks for an event that the backend stored.
-func (s *Sync) followStored(ctx context.Context, e *nostr.Event) {
-	if !nostr.IsRegularKind(e.Kind) && len(s.relay.ReplaceEvent) > 0 {
-		s.call(following(ctx), "ReplaceEvent", s.relay.ReplaceEvent, e)
-		return
-	}
-	s.call(following(ctx), "StoreEvent", s.relay.StoreEvent, e)
-}
-
-// call calls hooks and logs their errors, except ErrDupEvent, because a hook may be the backend's
-// own.
-func (s *Sync) call(ctx context.Context, name string, hooks []hook, e *nostr.Event) {
-	for _, hook := range hooks {
-		s.core.Call(name, func() error {
-			if err := hook(ctx, e); !errors.Is(err, eventstore.ErrDupEvent) {
-				return err
-			}
-			return nil
-		})
+	if parsed, err := graspsync.ParseEvent(e); err == nil && !IsSynced(ctx) {
+		s.core.Upkeep.Submitted(ctx, parsed)
 	}
 }
 
-func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
-	err := embedding.Protect(func() {
-		for _, hook := range s.relay.RejectEvent {
-			if reject, msg := hook(ctx, in.Event.Event); reject {
-				if outcome = s.core.Refusal(in, msg); outcome.Result != 0 {
-					return
+// hooks are the functions of the relay for package embedding.
+func (s *Sync) hooks() embedding.Hooks {
+	r := s.relay
+	return embedding.Hooks{
+		Refusals: func(ctx context.Context, e graspsync.Event) iter.Seq[string] {
+			return func(yield func(string) bool) {
+				for _, hook := range r.RejectEvent {
+					if reject, msg := hook(ctx, e.Event); reject && !yield(msg) {
+						return
+					}
 				}
 			}
-		}
-	})
-	if err != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: RejectEvent: %w", ErrHook, err)}
+		},
+		AsksDeletions: func() bool { return len(r.OverwriteDeletionOutcome) > 1 }, // the first hook is ours
+		MayDelete:     s.mayDelete,
+		Stored: func(ctx context.Context, e graspsync.Event) {
+			for _, hook := range r.OnEventSaved {
+				s.core.Call("OnEventSaved", func() error { hook(ctx, e.Event); return nil })
+			}
+		},
+		Removed: func(ctx context.Context, e graspsync.Event) {
+			for _, hook := range r.DeleteEvent {
+				s.core.Call("DeleteEvent", func() error { return hook(following(ctx), e.Event) })
+			}
+		},
+		Send: func(e graspsync.Event) { r.BroadcastEvent(e.Event) },
 	}
-	return outcome
-}
-
-// imported calls hooks and broadcasts after an event was newly stored.
-func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
-	s.followStored(ctx, e.Event)
-	s.core.DeleteElsewhere(ctx, e)
-	for _, hook := range s.relay.OnEventSaved {
-		s.core.Call("OnEventSaved", func() error { hook(ctx, e.Event); return nil })
-	}
-	s.core.Broadcast(e)
 }

@@ -129,7 +129,7 @@ func TestSavedByAnAttemptThatFailed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			relay, db, second, _ := withTwo(t)
+			relay, db, second, _ := withSecond(t)
 			saved := 0
 			relay.OnEventSaved = append(relay.OnEventSaved, func(context.Context, *nostr.Event) { saved++ })
 			s, store, _ := embed(t, relay, &badSync{SliceStore: db}, Config{})

@@ -132,10 +132,7 @@ func embed(t testing.TB, relay *khatru.Relay, db eventstore.Store, cfg Config) (
 }
 
 // broadcasts returns the number of queued broadcasts.
-func broadcasts(s *Sync) int {
-	waiting, _ := s.core.Broadcasts()
-	return waiting
-}
+func broadcasts(s *Sync) int { return s.core.Waiting() }
 
 func importEvents(t testing.TB, store relaysync.Store, events ...*nostr.Event) []graspsync.Outcome {
 	t.Helper()

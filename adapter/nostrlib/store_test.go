@@ -79,6 +79,15 @@ func event(kind nostr.Kind, at nostr.Timestamp, content string, tags ...nostr.Ta
 	return e
 }
 
+func save(t testing.TB, s *nostrlib.Store, e nostr.Event) graspsync.Outcome {
+	t.Helper()
+	ours, err := nostrlib.FromEvent(e)
+	require.NoError(t, err)
+	outcomes, err := s.Save(t.Context(), []graspsync.Incoming{{Event: ours}})
+	require.NoError(t, err)
+	return outcomes[0]
+}
+
 // The binary encoding of boltdb loses an event without an error if its tags exceed 64 KiB and a
 // long tag is at a certain position.
 func TestEventsThatDoNotFit(t *testing.T) {
@@ -99,8 +108,7 @@ func TestEventsThatDoNotFit(t *testing.T) {
 		"the largest":   {event(1, start, strings.Repeat("x", 65_535), slices.Repeat(nostr.Tag{"t"}, 255)), true},
 	} {
 		s := newStore(t, newBolt(t), nostrlib.Config{})
-		o, err := s.Add(t.Context(), c.event)
-		require.NoError(t, err)
+		o := save(t, s, c.event)
 		if !c.fits {
 			require.Equal(t, graspsync.Refused, o.Result, name)
 			continue
@@ -119,9 +127,7 @@ func TestQuery(t *testing.T) {
 		id := strings.Repeat("a1", 32)
 		early, late := event(1, start, "early", nostr.Tag{"e", id}), event(1, start+1, "late", nostr.Tag{"e", id[:63] + "2"})
 		for _, e := range []nostr.Event{early, late} {
-			o, err := s.Add(t.Context(), e)
-			require.NoError(t, err)
-			require.Equal(t, graspsync.Stored, o.Result)
+			require.Equal(t, graspsync.Stored, save(t, s, e).Result)
 		}
 		ask := func(f nostr.Filter, most int, want ...nostr.Event) {
 			t.Helper()
@@ -156,14 +162,13 @@ func TestClosedBackend(t *testing.T) {
 	db := newBolt(t)
 	s := newStore(t, db, nostrlib.Config{})
 	e := event(1, start, "x")
-	_, err := s.Add(t.Context(), e)
-	require.NoError(t, err)
+	save(t, s, e)
 	db.Close()
 	for _, f := range []nostr.Filter{{}, {IDs: []nostr.ID{e.ID}}, {Kinds: []nostr.Kind{1}}} {
 		_, err := s.Query(t.Context(), f, 10)
 		require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 	}
-	_, err = s.Has(t.Context(), []graspsync.EventID{graspsync.EventID(e.ID)})
+	_, err := s.Has(t.Context(), []graspsync.EventID{graspsync.EventID(e.ID)})
 	require.ErrorIs(t, err, eventstoreadapter.ErrBackend)
 	require.NoError(t, s.Close())
 	_, err = s.Query(t.Context(), nostr.Filter{}, 10)

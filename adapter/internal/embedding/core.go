@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nbd-wtf/go-nostr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync"
@@ -59,17 +59,14 @@ type Manager interface {
 
 // Hooks are the functions of a relay. All are required. Calls can be concurrent.
 type Hooks struct {
-	// Admit asks the relay about a synced or released event before it is stored. The zero Outcome
-	// allows it. Admit must not panic.
-	Admit func(ctx context.Context, in graspsync.Incoming) graspsync.Outcome
+	// Refusals yields the message of each hook that refuses a synced or released event.
+	Refusals func(ctx context.Context, e graspsync.Event) iter.Seq[string]
 	// AsksDeletions reports whether a hook of the embedder decides about deletions. MayDelete
 	// returns why deletion must not remove target, or "".
 	AsksDeletions func() bool
 	MayDelete     func(ctx context.Context, target, deletion graspsync.Event) (msg string, err error)
-	// Query returns events from query hooks of the embedder, which the backend need not contain.
-	Query func(ctx context.Context, f nostr.Filter) []graspsync.Event
-	// Stored is called after an event was newly stored, Removed after it left the backend. They
-	// must not panic.
+	// Stored is called after a synced event was newly stored, Removed after an event left the
+	// backend. They must not panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
 	// Send broadcasts an event to subscribers. It may block.
 	Send func(e graspsync.Event)
@@ -77,13 +74,15 @@ type Hooks struct {
 
 // Config is the configuration of a [Core].
 type Config struct {
-	Store   *eventstoreadapter.Store
-	Sync    relaysync.Config
-	Us      nip34.Identity
-	Gate    bool                   // apply the policy to published events
-	Free    func() (uint64, error) // returns free bytes; nil: no check
-	MinFree uint64                 // defaults to 1 GiB
-	Hooks   Hooks
+	// Open opens the store. removed is its Config.Removed.
+	Open            func(removed func(graspsync.Event)) (*eventstoreadapter.Store, error)
+	Sync            relaysync.Config
+	Us              nip34.Identity
+	Gate            bool                   // apply the policy to published events
+	Free            func() (uint64, error) // returns free bytes; nil: no check
+	MinFree         uint64                 // defaults to 1 GiB
+	Stored, Removed func(graspsync.Event)  // called with each newly stored and each removed event; may be nil
+	Hooks           Hooks
 }
 
 // Core is graspsync in a relay, independent of the relay's library. Use [New]. Its fields must not
@@ -91,15 +90,16 @@ type Config struct {
 type Core struct {
 	Config
 
+	Store     *eventstoreadapter.Store
 	Holding   bool            // Sync.Holder is set
 	Manager   Manager         // set by Manage
 	Records   settings.Opened // nil if the embedder closes them
-	Unsure    Unsure          // submissions whose saving failed
 	Room      *Room
 	Questions *Questions
 	Upkeep    *Upkeep
 	Imports   *Imports               // the Store of the manager
 	Log       *slog.Logger           // Sync.Logger
+	unsure    unsure                 // events whose saving failed
 	syncs     *relaysync.SyncManager // nil if Manage was not called
 
 	broadcasts chan graspsync.Event
@@ -113,25 +113,36 @@ type Core struct {
 }
 
 // New returns a Core without a manager.
-func New(cfg Config) *Core {
+func New(cfg Config) (c *Core, err error) {
 	if cfg.MinFree == 0 {
 		cfg.MinFree = disk.MinFree
 	}
 	if cfg.Sync.Logger == nil {
 		cfg.Sync.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Core{
+	c = &Core{
 		Config: cfg, Holding: cfg.Sync.Holder != nil, Room: NewRoom(cfg.Free, cfg.MinFree, cfg.Sync.Logger), Questions: NewQuestions(cfg.Sync.Logger),
 		Log: cfg.Sync.Logger, broadcasts: make(chan graspsync.Event, maxBroadcasts),
 	}
+	if c.Store, err = cfg.Open(func(e graspsync.Event) {
+		c.AddRemoved(e)
+		c.Manager.NotifySuperseded(e) // Manager is set: nothing is saved before Manage returns
+	}); err != nil {
+		return nil, fmt.Errorf("khatru adapter: %w", err)
+	}
 	c.Upkeep = NewUpkeep(c, maxExpiring)
-	c.Imports = &Imports{Store: cfg.Store, env: c}
-	return c
+	c.Imports = &Imports{Store: c.Store, env: c}
+	return c, nil
 }
 
 // Manage creates the manager. The default transport follows the rules of out. AllowPlaintext of
-// either configuration applies to both.
+// either configuration applies to both. If Manage fails, it closes the store.
 func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Store.Close()) // the Store locks the database
+		}
+	}()
 	plaintext := out.AllowPlaintext || c.Sync.AllowPlaintext
 	out.AllowPlaintext, c.Sync.AllowPlaintext = plaintext, plaintext
 	if transport == nil {
@@ -152,38 +163,6 @@ func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err err
 	}
 	c.Manager = c.syncs
 	return nil
-}
-
-// Syncs returns the manager.
-func (c *Core) Syncs() *relaysync.SyncManager { return c.syncs }
-
-// Run runs the manager, the upkeep and the broadcasts until ctx ends, and returns the error of the
-// manager. A second call returns [relaysync.ErrRunning]. If a client blocks a broadcast for more
-// than a second, Run returns without its goroutine, which ends with the connection of that client.
-func (c *Core) Run(ctx context.Context) error {
-	if c.ran.Swap(true) {
-		return relaysync.ErrRunning
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { c.Upkeep.Run(ctx) })
-	broadcasting := make(chan struct{})
-	go func() {
-		defer close(broadcasting)
-		c.broadcast(ctx)
-	}()
-	err := c.Manager.Run(ctx)
-	cancel()
-	wg.Wait()
-	grace := time.NewTimer(broadcastGrace)
-	defer grace.Stop()
-	select {
-	case <-broadcasting:
-	case <-grace.C:
-		c.Log.Warn("broadcast blocked by a client that does not read")
-	}
-	return err
 }
 
 // broadcast sends events until ctx ends. A client that does not read can delay the end.
@@ -209,40 +188,8 @@ func (c *Core) Broadcast(e graspsync.Event) {
 	}
 }
 
-// Broadcasts returns the length of the queue and the total number of dropped events.
-func (c *Core) Broadcasts() (waiting int, dropped uint64) { return len(c.broadcasts), c.dropped.Load() }
-
-// Close ends the use of the store, and closes the records if the Core owns them.
-func (c *Core) Close() error {
-	c.Questions.Close()
-	err := c.Store.Close()
-	if c.Records != nil {
-		err = errors.Join(err, c.Records.Close())
-	}
-	return err
-}
-
-// Writable returns nil if events can be stored, else the error of Room or of Store.Writable.
-func (c *Core) Writable() error {
-	if err := c.Room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
-		return err
-	}
-	return c.Store.Writable()
-}
-
-// Collector returns the metrics of the manager, of broadcasts, and of the records if the Core owns
-// them.
-func (c *Core) Collector(namespace string) prometheus.Collector {
-	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
-		Help: "Total number of stored events that were not sent to subscribers because clients read too slowly.",
-	}, func() float64 { return float64(c.dropped.Load()) })
-	all := settings.Collectors{c.Manager.Collector(namespace), dropped}
-	if c.Records != nil {
-		all = append(all, c.Records.Collector(namespace))
-	}
-	return all
-}
+// Waiting returns the number of events that wait to be broadcast.
+func (c *Core) Waiting() int { return len(c.broadcasts) }
 
 // AddRemoved records a removed event. FollowRemovals calls hooks for it later.
 func (c *Core) AddRemoved(e graspsync.Event) {
@@ -265,19 +212,35 @@ func (c *Core) FollowRemovals(ctx context.Context) {
 	c.removed = nil
 	c.mu.Unlock()
 	for _, e := range removed {
-		c.Hooks.Removed(ctx, e)
+		c.removedOne(ctx, e)
 	}
 }
 
-// Remove removes an event as moderation. Removing a missing event is no error.
-func (c *Core) Remove(ctx context.Context, e graspsync.Event) error {
-	if err := c.Store.Remove(ctx, e); err != nil {
-		return err
+func (c *Core) removedOne(ctx context.Context, e graspsync.Event) {
+	c.Hooks.Removed(ctx, e)
+	tell(c.Config.Removed, e)
+}
+
+func tell(whom func(graspsync.Event), e graspsync.Event) {
+	if whom != nil {
+		whom(e)
 	}
-	c.AddRemoved(e)
-	c.FollowRemovals(context.WithoutCancel(ctx))
+}
+
+// Delete removes an event because a hook of the relay says so. The caller calls the other hooks.
+func (c *Core) Delete(ctx context.Context, e graspsync.Event) error {
+	if err := c.Store.Remove(context.WithoutCancel(ctx), e); err != nil {
+		return c.failed("removing an event failed", err)
+	}
 	c.Manager.NotifyRemoved(e)
+	tell(c.Config.Removed, e)
 	return nil
+}
+
+// failed logs an error and returns the message for the client.
+func (c *Core) failed(what string, err error) error {
+	c.Log.Error(what, "err", err)
+	return errors.New(MsgStore)
 }
 
 // Blocked returns why a rule blocks an event, or "".
@@ -289,10 +252,10 @@ func (c *Core) Blocked(e graspsync.Event) string {
 	return reason
 }
 
-// Refusal returns the outcome of a synced or released event that a hook refuses with msg. It
+// refusal returns the outcome of a synced or released event that a hook refuses with msg. It
 // returns the zero Outcome for rate limits, which are meant for clients, and for "auth-required:"
 // on release, because the client was allowed to submit the event.
-func (c *Core) Refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
+func (c *Core) refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
 	if strings.HasPrefix(msg, "rate-limited:") || in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:") {
 		return o
 	}
@@ -302,6 +265,24 @@ func (c *Core) Refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) 
 	o = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 	if strings.HasPrefix(msg, "error:") {
 		o.Result = graspsync.Failed
+	}
+	return o
+}
+
+// admit calls the hooks of the relay. The zero Outcome allows the event.
+func (c *Core) admit(ctx context.Context, in graspsync.Incoming) (o graspsync.Outcome) {
+	if reason := c.Blocked(in.Event); reason != "" {
+		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}
+	}
+	err := Protect(func() {
+		for msg := range c.Hooks.Refusals(ctx, in.Event) {
+			if o = c.refusal(in, msg); o.Result != 0 {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: %w", ErrHook, err)}
 	}
 	return o
 }

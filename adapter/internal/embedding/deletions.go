@@ -1,7 +1,6 @@
 package embedding
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -37,7 +36,7 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 	}
 	removed := nip34.NewTombstones(c.Us)
 	removed.Add(deletion)
-	for _, target := range distinct(append(targets, c.elsewhere(ctx, named)...)) {
+	for _, target := range targets {
 		version := !nostr.IsRegularKind(target.Kind) && target.PubKey == deletion.PubKey // it can be newer than the deletion
 		if !removed.Cover(target) && (version || IsSynced(ctx)) {
 			continue
@@ -47,93 +46,6 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 		}
 	}
 	return "", nil
-}
-
-// DeleteElsewhere calls hooks for targets of a stored deletion that are outside the backend.
-func (c *Core) DeleteElsewhere(ctx context.Context, deletion graspsync.Event) {
-	if deletion.Kind != graspsync.KindDeletion {
-		return
-	}
-	removed := nip34.NewTombstones(c.Us)
-	removed.Add(deletion)
-	for _, target := range c.elsewhere(ctx, deletion) {
-		if removed.Cover(target) {
-			c.Hooks.Removed(ctx, target)
-		}
-	}
-}
-
-// AnswerAtMost is the number of events that many relays limit an answer to.
-const AnswerAtMost = 100
-
-// elsewhere returns the distinct targets of a deletion that query hooks of the relay find.
-func (c *Core) elsewhere(ctx context.Context, deletion graspsync.Event) (targets []graspsync.Event) {
-	query := func(f nostr.Filter) []graspsync.Event { return c.Hooks.Query(ctx, f) }
-	ids, at := nip34.Deletes(deletion)
-	for some := range slices.Chunk(ids, AnswerAtMost) {
-		f := nostr.Filter{}
-		for _, id := range some {
-			f.IDs = append(f.IDs, id.String())
-		}
-		targets = append(targets, query(f)...)
-	}
-	for _, some := range addresses(at) {
-		found := query(versions(deletion, some))
-		if len(found) >= AnswerAtMost { // other matches may have displaced targets
-			for i := range some {
-				found = append(found, query(versions(deletion, some[i:i+1]))...)
-			}
-		}
-		targets = append(targets, found...)
-	}
-	return distinct(targets)
-}
-
-// addresses returns the addresses that an event can have, in parts for one filter each. They are
-// sorted by kind, so that a filter with several addresses matches few other events. Addresses
-// without identifier come first, in parts of their own.
-func addresses(at []graspsync.Address) (parts [][]graspsync.Address) {
-	at = slices.DeleteFunc(at, func(c graspsync.Address) bool {
-		return !nostr.IsAddressableKind(c.Kind) && !nostr.IsReplaceableKind(c.Kind)
-	})
-	slices.SortFunc(at, func(a, b graspsync.Address) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Identifier, b.Identifier))
-	})
-	at = slices.Compact(at)
-	tagged := slices.IndexFunc(at, func(c graspsync.Address) bool { return nostr.IsAddressableKind(c.Kind) })
-	if tagged < 0 {
-		tagged = len(at)
-	}
-	parts = slices.Collect(slices.Chunk(at[:tagged], AnswerAtMost/2))
-	return slices.AppendSeq(parts, slices.Chunk(at[tagged:], AnswerAtMost/2))
-}
-
-// versions returns a filter for the versions at addresses that a deletion removes. It also matches
-// other combinations of these kinds and identifiers.
-func versions(deletion graspsync.Event, at []graspsync.Address) nostr.Filter {
-	f := nostr.Filter{Authors: []string{deletion.Event.PubKey}, Until: &deletion.CreatedAt}
-	for _, c := range at {
-		f.Kinds = append(f.Kinds, c.Kind)
-		if nostr.IsAddressableKind(c.Kind) {
-			if f.Tags == nil {
-				f.Tags = nostr.TagMap{}
-			}
-			f.Tags["d"] = append(f.Tags["d"], c.Identifier)
-		}
-	}
-	f.Kinds = slices.Compact(f.Kinds)
-	return f
-}
-
-// distinct removes duplicates, because several stores can contain an event and hooks are called
-// once.
-func distinct(events []graspsync.Event) []graspsync.Event {
-	seen := make(map[graspsync.EventID]bool, len(events))
-	return slices.DeleteFunc(events, func(e graspsync.Event) bool {
-		again := seen[e.ID]
-		seen[e.ID] = true
-		return again
-	})
 }
 
 // byID returns a deletion without its a tags.

@@ -13,8 +13,7 @@ import (
 // without a client. It belongs to a [Core] and is safe for concurrent use.
 type Imports struct {
 	*eventstoreadapter.Store
-	env    *Core
-	unsure Unsure
+	env *Core
 }
 
 var _ relaysync.Store = (*Imports)(nil)
@@ -58,7 +57,7 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 	m := s.env.Manager
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
 	ctx = synced(ctx)
-	if o := s.admit(ctx, in); o.Result != 0 {
+	if o := s.env.admit(ctx, in); o.Result != 0 {
 		m.NotifyReleaseFailed(e.ID, o)
 		return o, nil
 	}
@@ -79,10 +78,10 @@ func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Out
 
 func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcomes []graspsync.Outcome, err error) {
 	removed := s.env.countRemoved()
+	defer s.env.FollowRemovals(ctx) // after the hooks for stored events, one of which a later one may have replaced
 	outcomes, err = s.Store.Save(ctx, events)
-	s.env.FollowRemovals(ctx)
 	if err != nil {
-		s.unsure.Add(events...)
+		s.env.unsure.add(events...)
 		return nil, err
 	}
 	if len(outcomes) != len(events) {
@@ -91,18 +90,20 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 	for i, in := range events {
 		o := &outcomes[i]
 		if o.Result == graspsync.Failed {
-			s.unsure.Add(in)
+			s.env.unsure.add(in)
 			continue
 		}
 		if in.Event.IsZero() {
 			continue
 		}
-		if tried := s.unsure.Take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
+		if tried := s.env.unsure.take(in.Event.ID); tried && o.Result == graspsync.Duplicate {
 			o.Result = graspsync.Stored // the failed attempt stored it and called no hooks
 		}
 		switch o.Result {
 		case graspsync.Stored:
 			s.env.Hooks.Stored(ctx, in.Event)
+			tell(s.env.Stored, in.Event)
+			s.env.Broadcast(in.Event)
 			s.env.Upkeep.Track(in.Event.Event)
 			if s.env.countRemoved() != removed { // a concurrent deletion may have removed this event before all hooks stored it
 				s.env.Upkeep.Undo(ctx, in.Event)
@@ -120,7 +121,7 @@ func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcom
 		return outcome // the store refuses it
 	}
 	if !s.env.Holding { // else hooked.Judge called admit
-		if outcome = s.admit(ctx, in); outcome.Result != 0 {
+		if outcome = s.env.admit(ctx, in); outcome.Result != 0 {
 			return outcome
 		}
 	}
@@ -135,12 +136,4 @@ func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcom
 		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %.300q", ErrRejected, msg)}
 	}
 	return outcome
-}
-
-// admit checks rules and hooks. The zero Outcome allows the event.
-func (s *Imports) admit(ctx context.Context, in graspsync.Incoming) graspsync.Outcome {
-	if reason := s.env.Blocked(in.Event); reason != "" {
-		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}
-	}
-	return s.env.Hooks.Admit(ctx, in)
 }

@@ -30,7 +30,7 @@ func (h *hooked) Judge(
 	ctx context.Context, e graspsync.Event, src graspsync.Source, view relaysync.View,
 ) (graspsync.Verdict, error) {
 	if !isSubmission(ctx) {
-		switch o := h.imports.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
+		switch o := h.imports.env.admit(synced(ctx), graspsync.Incoming{Event: e, Source: src}); o.Result {
 		case graspsync.Refused:
 			detail := strings.TrimPrefix(o.Err.Error(), ErrRejected.Error()+": ")
 			return graspsync.Verdict{Decision: graspsync.Reject, Reason: ReasonHook, Detail: detail}, nil

@@ -21,6 +21,7 @@ const (
 	MsgDeleted   = "blocked: this event has been deleted"
 	MsgLookup    = "error: could not look up deletions"
 	MsgRoom      = "error: no room on the disk, try again later"
+	MsgStore     = "error: could not store the event, try again later"
 	MsgEnding    = "error: the server is shutting down, try again later"
 	MsgJudge     = "error: could not judge the event"
 	MsgReject    = "blocked: not for this relay"
@@ -71,6 +72,42 @@ func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 		return ""
 	}
 	return msg
+}
+
+// Publish stores a published event that no hook refuses, or lets the policy hold it. fresh reports
+// that it is newly stored. Without fresh and err the client receives OK, and notice unless it is "".
+func (c *Core) Publish(ctx context.Context, e graspsync.Event) (notice string, fresh bool, err error) {
+	if c.Gate && c.Holding {
+		switch verdict, msg := c.Verdict(ctx, e); verdict.Decision {
+		case graspsync.Accept:
+		case graspsync.Hold:
+			return msg, false, nil
+		default:
+			return "", false, errors.New(msg)
+		}
+	}
+	in := graspsync.Incoming{Event: e}
+	outcomes, err := c.Store.Save(context.WithoutCancel(ctx), []graspsync.Incoming{in})
+	if err != nil {
+		c.unsure.add(in)
+		return "", false, c.failed("storing an event failed", err)
+	}
+	switch o := outcomes[0]; o.Result {
+	case graspsync.Stored:
+		return "", true, nil
+	case graspsync.Duplicate: // unsure if the failed attempt stored it and called no hooks
+		return "", c.unsure.take(e.ID), nil
+	case graspsync.Superseded:
+		c.FollowRemovals(ctx) // khatru calls no hook for a duplicate
+		return "", false, nil
+	case graspsync.Deleted:
+		return "", false, errors.New(MsgDeleted)
+	case graspsync.Refused:
+		return "", false, errors.New("invalid: " + o.Err.Error())
+	default:
+		c.unsure.add(in)
+		return "", false, c.failed("storing an event failed", o.Err)
+	}
 }
 
 // Overhear records for EventState that a hook refused a published event.

@@ -7,22 +7,22 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// MaxUnsure is the maximum number of remembered ids. The oldest are dropped.
-const MaxUnsure = 10_000
+// maxUnsure is the maximum number of remembered ids. The oldest are dropped.
+const maxUnsure = 10_000
 
-// Unsure is a set of events that may be stored although saving them failed. The zero Unsure is
+// unsure is a set of events that may be stored although saving them failed. The zero unsure is
 // ready for use. It is safe for concurrent use.
-type Unsure struct {
+type unsure struct {
 	mu  sync.Mutex
 	ids *limit.Table[graspsync.EventID, struct{}] // guarded by mu; nil before the first
 }
 
-// Add remembers events.
-func (u *Unsure) Add(events ...graspsync.Incoming) {
+// add remembers events.
+func (u *unsure) add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ids == nil {
-		u.ids = limit.NewTable[graspsync.EventID, struct{}](MaxUnsure, 0)
+		u.ids = limit.NewTable[graspsync.EventID, struct{}](maxUnsure, 0)
 	}
 	for _, in := range events {
 		if !in.Event.IsZero() {
@@ -31,8 +31,8 @@ func (u *Unsure) Add(events ...graspsync.Incoming) {
 	}
 }
 
-// Take removes an id and reports whether it was remembered.
-func (u *Unsure) Take(id graspsync.EventID) bool {
+// take removes an id and reports whether it was remembered.
+func (u *unsure) take(id graspsync.EventID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.ids != nil && u.ids.Delete(id)

@@ -11,19 +11,19 @@ import (
 )
 
 func TestUnsureIsBounded(t *testing.T) {
-	var u Unsure
+	var u unsure
 	id := func(n int) graspsync.EventID { return graspsync.EventID{byte(n >> 8), byte(n), 1} }
 	tried := func(n int) graspsync.Incoming {
 		return graspsync.Incoming{Event: eventtest.Of(&nostr.Event{ID: id(n).String()})}
 	}
-	for i := range MaxUnsure + 10 {
-		u.Add(tried(i), tried(i))
+	for i := range maxUnsure + 10 {
+		u.add(tried(i), tried(i))
 	}
-	assert.Equal(t, MaxUnsure, u.ids.Len())
-	assert.False(t, u.Take(id(9)), "the oldest go")
-	assert.True(t, u.Take(id(10)))
-	assert.False(t, u.Take(id(10)))
-	u.Add(tried(10)) // replaces the oldest of the same source
-	assert.True(t, u.Take(id(10)))
-	assert.True(t, u.Take(id(MaxUnsure+9)))
+	assert.Equal(t, maxUnsure, u.ids.Len())
+	assert.False(t, u.take(id(9)), "the oldest go")
+	assert.True(t, u.take(id(10)))
+	assert.False(t, u.take(id(10)))
+	u.add(tried(10)) // replaces the oldest of the same source
+	assert.True(t, u.take(id(10)))
+	assert.True(t, u.take(id(maxUnsure+9)))
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -21,19 +24,33 @@ const (
 	incompleteEvery = 24 * time.Hour // between two log lines about an incomplete store
 )
 
+// never is later than any expiration time.
+const never nostr.Timestamp = math.MaxInt64
+
 // Upkeep removes expired events (NIP-40), and events covered by a stored deletion or request to
 // vanish whose execution failed. Use [NewUpkeep]. It is safe for concurrent use.
 type Upkeep struct {
 	env        *Core
-	expiry     *Expiry
+	most       int
 	unfinished chan struct{} // one slot: a stored deletion was not executed
+	wake       chan struct{} // one slot: an event expires before next
+
+	mu sync.Mutex
+	// guarded by mu
+	expires map[string]nostr.Timestamp // by id
+	next    nostr.Timestamp            // time of the next removal
+	// horizon is the earliest expiration time that expires does not contain. At this time the store
+	// is read again.
+	horizon nostr.Timestamp
 
 	incompleteAt atomic.Int64 // time of the last log line, 0 if none
 }
 
-// NewUpkeep returns an Upkeep that remembers the expiry of at most maxExpiring events.
-func NewUpkeep(env *Core, maxExpiring int) *Upkeep {
-	return &Upkeep{env: env, expiry: NewExpiry(maxExpiring), unfinished: make(chan struct{}, 1)}
+// NewUpkeep returns an Upkeep that remembers the expiry of at most most events, the earliest ones.
+func NewUpkeep(env *Core, most int) *Upkeep {
+	return &Upkeep{
+		env: env, most: most, unfinished: make(chan struct{}, 1), wake: make(chan struct{}, 1), expires: make(map[string]nostr.Timestamp),
+	}
 }
 
 // Run works until ctx ends.
@@ -45,20 +62,70 @@ func (u *Upkeep) Run(ctx context.Context) {
 }
 
 // Track records a stored event if it has an expiration.
-func (u *Upkeep) Track(e *nostr.Event) { u.expiry.Track(e) }
-
-// Submitted handles an event of a client after it was stored. It returns after a deletion is
-// executed, so that the client receives OK later.
-func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
-	u.Track(e.Event)
-	u.env.Manager.NotifyStored(e)
-	u.Undo(ctx, e)
-	if u.deletes(e) {
-		if err := u.env.Store.Execute(ctx, e); err != nil {
-			u.env.Log.Error("applying a deletion failed, will retry", "err", err)
-			u.executeAgain()
+func (u *Upkeep) Track(e *nostr.Event) {
+	at, ok := nip34.Expiration(e)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !ok || at >= u.horizon {
+		return
+	}
+	if u.expires[e.ID] = at; len(u.expires) > u.most {
+		ids := slices.SortedFunc(maps.Keys(u.expires), func(a, b string) int { return cmp.Compare(u.expires[a], u.expires[b]) })
+		later := ids[(u.most+1)/2:]
+		u.horizon = u.expires[later[0]]
+		for _, id := range later {
+			delete(u.expires, id)
 		}
 	}
+	if at < u.next {
+		u.next = at
+		signal(u.wake)
+	}
+}
+
+// due returns the ids that have expired and the time until the next call. If rescan is true, the
+// caller must read the store and Track its events.
+func (u *Upkeep) due(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.next = min(u.horizon, now+3600)
+	for id, at := range u.expires {
+		if at <= now {
+			expired = append(expired, id)
+			delete(u.expires, id)
+			continue
+		}
+		u.next = min(u.next, at)
+	}
+	if u.horizon <= now {
+		clear(u.expires)
+		u.horizon = never
+		return expired, 0, true
+	}
+	return expired, time.Duration(u.next-now) * time.Second, false
+}
+
+// again records ids whose removal failed. If unread is true, reading the store failed, and due asks
+// for it again.
+func (u *Upkeep) again(ids []string, unread bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, id := range ids {
+		u.expires[id] = 0
+	}
+	if unread {
+		u.horizon = 0
+	}
+}
+
+// Submitted handles an event of a client after it was stored. It returns after the hooks for the
+// events that a deletion removed, so that the client receives OK later.
+func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
+	ctx = context.WithoutCancel(ctx)
+	u.Track(e.Event)
+	u.env.Manager.NotifyStored(e)
+	tell(u.env.Stored, e)
+	u.Undo(ctx, e)
 	u.env.FollowRemovals(ctx)
 }
 
@@ -68,11 +135,11 @@ func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := u.env.Store.Deleted(ctx, e)
 	if err == nil && deleted {
-		err = u.env.Remove(ctx, e)
+		err = Sync{u.env}.Remove(ctx, e)
 	}
 	if err != nil {
 		u.env.Log.Error("removing a deleted event failed, will retry", "event", e.ID, "err", err)
-		u.executeAgain()
+		signal(u.unfinished)
 	}
 }
 
@@ -80,9 +147,9 @@ func (u *Upkeep) deletes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || u.env.Us.Vanishes(e.Event)
 }
 
-func (u *Upkeep) executeAgain() {
+func signal(slot chan<- struct{}) {
 	select {
-	case u.unfinished <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
 	}
 }
@@ -127,11 +194,11 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
-		case <-u.expiry.Wake():
+		case <-u.wake:
 		case <-ctx.Done():
 			return
 		}
-		expired, wait, rescan := u.expiry.Next(nostr.Now())
+		expired, wait, rescan := u.due(nostr.Now())
 		left, err := u.removeExpired(ctx, expired)
 		unread := false
 		if rescan {
@@ -142,7 +209,7 @@ func (u *Upkeep) runExpiry(ctx context.Context) {
 			return // canceled, no failure of the store
 		}
 		if err != nil {
-			u.expiry.Again(nostr.Now(), left, unread)
+			u.again(left, unread)
 			u.env.Log.Error("removing expired events failed", "remaining", len(left), "err", err)
 			wait = expiryRetry
 		}
@@ -155,7 +222,7 @@ func (u *Upkeep) scanExpiry(ctx context.Context) error {
 		if err != nil {
 			return u.unread("events that expire", err)
 		}
-		u.expiry.Track(e.Event)
+		u.Track(e.Event)
 	}
 	return nil
 }
@@ -195,7 +262,7 @@ func (u *Upkeep) removeExpired(ctx context.Context, ids []string) (left []string
 		}
 		gone[e.Event.ID] = struct{}{}
 		u.env.Manager.NotifyRemoved(e)
-		u.env.Hooks.Removed(ctx, e)
+		u.env.removedOne(ctx, e)
 	}
 	return left, first
 }

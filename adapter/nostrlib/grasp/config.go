@@ -24,7 +24,7 @@ type Config struct {
 	// State stores records that survive a restart, such as held events. The caller closes it after
 	// Run.
 	State state.Store
-	// Store configures the use of the backend. New sets its Identity.
+	// Store configures the use of the backend. New sets its Identity, Removed and Hides.
 	Store nostrlib.Config
 	// Egress has the rules for connections to relays and git servers. List listeners of this
 	// process in Egress.Own. New adds the names of the identity, and a Budget if there is none.

@@ -59,11 +59,12 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		}
 	}()
 	c = s.parts.Config
+	store := cfg.Store
+	store.Hides = func(e graspsync.Event) bool { _, is := c.Rules.Hides(e); return is }
 	var embed func()
 	if s.sync, embed, err = khatruadapter.Prepare(gs.Relay, backend, identity, khatruadapter.Config{
-		ApplyPolicyToClients: true, Egress: c.Egress, Sync: c.Sync, Store: cfg.Store, MaxQuery: cfg.MaxQuery,
+		ApplyPolicyToClients: true, Egress: c.Egress, Sync: c.Sync, Store: store, MaxQuery: cfg.MaxQuery,
 		Free: s.parts.Free, MinFree: cfg.Serve.MinFreeDisk, Stored: s.parts.NotifyStored, Removed: s.parts.NotifySuperseded,
-		Hides: func(e graspsync.Event) bool { _, is := c.Rules.Hides(e); return is },
 	}); err != nil {
 		return nil, err
 	}

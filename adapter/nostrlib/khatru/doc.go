@@ -9,7 +9,8 @@
 //
 // [Open] is New with strings and defaults.
 //
-// New replaces relay.UseEventstore(db, max); Config.MaxQuery is max. Its hooks report published
+// New replaces relay.UseEventstore(db, max); Config.MaxQuery is max. New returns [ErrHooks] if the relay
+// has hooks of a database. The hooks of New report published
 // events to the [relaysync.SyncManager] and refuse events that a stored deletion covers. With
 // Config.ApplyPolicyToClients they also refuse events that the policy does not accept.
 //
@@ -22,22 +23,18 @@
 //	               policy holds events, before the policy judges them, so that no git data is
 //	               fetched for a refused author. Also before a held event is released.
 //	               EventState of the SyncManager shows the message of a refusal.
-//	StoreEvent,    Published events: before the backend stores them; an error refuses the
-//	ReplaceEvent   event. Synced and released events: after the backend stored them, so that a
-//	               second store can follow. ErrDupEvent is no failure.
 //	DeleteEvent    When an event leaves the backend because of a deletion, a request to
 //	               vanish, expiry, moderation or a newer version.
-//	OnEventSaved   For each newly stored event.
+//	OnEventSaved   For each newly stored event. With DeleteEvent, a second store such as a
+//	               search index can follow the backend.
 //	AllowDeleting  Before a published or synced deletion is stored, for each event that it
 //	               would remove. If an event must stay, the deletion is refused.
-//	QueryStored,   If the relay has them, they answer clients and reconciliations, with their
-//	Count          own limits.
 //	OnRequest,     For each query, unless the server is closing.
 //	OnCount
 //
 // New does not touch other hooks, which can be set at any time. OnEventDeleted is also called for
 // events that sync removes, and PreventBroadcast for every event sent to a subscriber. With
-// Config.Hides, New also wraps QueryStored and PreventBroadcast. For synced events the context
+// Config.Store.Hides, New also wraps PreventBroadcast. For synced events the context
 // has no connection: [khatru.GetConnection] returns nil, and [IsSynced] returns true.
 //
 // The message of an OnEvent hook decides about a synced event:
@@ -53,12 +50,7 @@
 // slows sync and should start its own goroutine. After a crash, hooks may have missed the last
 // stored event.
 //
-// If UseEventstore is called before New, its hooks count as yours. This works with drawbacks, and
-// Run logs a warning. Versions that its ReplaceEvent replaces are not reported, each event is
-// looked up once more, and other servers can reconcile (NIP-77) at most 20 times its maximum number
-// of events. The ReplaceEvent of boltdb also removes an event with another identifier if both
-// identifiers are 64 hex digits with the same beginning. Without UseEventstore do not call
-// relay.DisableExpirationManager, which panics; New handles expiry.
+// Do not call relay.DisableExpirationManager, which panics without UseEventstore; New handles expiry.
 //
 // # Differences for clients
 //
@@ -68,10 +60,9 @@
 // events. An event whose id follows nostrlib but not NIP-01 is refused, because nostrlib escapes
 // fewer control characters and other relays would refuse the event.
 //
-// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A published
-// deletion is refused if khatru would execute its e or a tags differently from other relays, or
-// would fail after a part was executed: malformed tags, addresses that no event can have, addresses
-// of another author, or any address with created_at 0.
+// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. New executes deletions
+// itself, because khatru deletes by all d tags, and stops after a part if an event must stay. A
+// published deletion is refused if an e tag has no valid id.
 //
 // khatru answers an unreadable message with a NOTICE that names no event or subscription, because
 // it calls no hook before its parser. Behind package gate, an EVENT receives OK and a REQ receives

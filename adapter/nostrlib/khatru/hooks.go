@@ -3,13 +3,13 @@ package khatruadapter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
 	"fiatjaf.com/nostr"
 	"fiatjaf.com/nostr/eventstore"
 	"fiatjaf.com/nostr/khatru"
+	gonostr "github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
@@ -31,10 +31,7 @@ var (
 	ErrRoom = embedding.ErrRoom
 )
 
-const (
-	msgID    = "invalid: the id differs from NIP-01 because of control characters"
-	msgStore = "error: could not store the event, try again later"
-)
+const msgID = "invalid: the id differs from NIP-01 because of control characters"
 
 // onEvent is the OnEvent hook. It calls the embedder's hook first.
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
@@ -55,160 +52,87 @@ func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg str
 func (s *Sync) reject(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	parsed, err := nostrlib.FromEvent(e)
 	msg = s.core.Reject(ctx, int(e.Kind), parsed, err, func() string {
-		if !new(wire.IDChecker).Check(parsed) { // nostrlib computed another id than NIP-01
+		switch {
+		case !new(wire.IDChecker).Check(parsed): // nostrlib computed another id than NIP-01
 			return msgID
+		case parsed.Kind == graspsync.KindDeletion && slices.ContainsFunc(parsed.Tags, malformed):
+			return "invalid: an e tag of the deletion has no id" // khatru reports that as a failure after it has stored the deletion
 		}
-		return s.misread(parsed)
+		return ""
 	})
 	return msg != "", msg
 }
 
-// storeEvent is the StoreEvent hook. The policy may hold the event, then the embedder's hook is
-// called, and then the backend stores the event unless that hook did.
+func malformed(t gonostr.Tag) bool {
+	if len(t) < 2 || t[0] != "e" {
+		return false
+	}
+	_, err := graspsync.ParseEventID(t[1])
+	return err != nil
+}
+
+// storeEvent is the StoreEvent and ReplaceEvent hook. It runs after the OnEvent hooks, so that the
+// policy holds only events that no hook refuses. For a held event it returns ErrDupEvent, because
+// khatru knows only stored or refused. The client receives OK, and the event is not stored,
+// broadcast or passed to OnEventSaved.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
-	return s.keep(ctx, e, s.theirs.storeEvent)
-}
-
-// replaceEvent is the ReplaceEvent hook, which khatru calls for all kinds that are not regular.
-func (s *Sync) replaceEvent(ctx context.Context, e nostr.Event) error {
-	return s.keep(ctx, e, s.theirs.replaceEvent)
-}
-
-func (s *Sync) keep(ctx context.Context, e nostr.Event, theirs func(context.Context, nostr.Event) error) error {
-	if s.core.Gate && s.core.Holding {
-		if err := s.hold(ctx, e); err != nil {
-			return err
-		}
-	}
-	fresh := false // the embedder's hook may store in the same backend, and the event is still new
-	if theirs != nil {
-		parsed, err := nostrlib.FromEvent(e)
-		if err != nil {
-			return errors.New(embedding.MsgMalformed)
-		}
-		known, err := s.store.Has(ctx, []graspsync.EventID{parsed.ID})
-		if err != nil {
-			return s.failed(err)
-		}
-		fresh = !known[0]
-		if err := theirs(ctx, e); err != nil && !errors.Is(err, eventstore.ErrDupEvent) {
-			return err
-		}
-	}
-	o, err := s.store.Add(context.WithoutCancel(ctx), e)
-	if err != nil || o.Result == graspsync.Failed {
-		if parsed, err := nostrlib.FromEvent(e); err == nil {
-			s.core.Unsure.Add(graspsync.Incoming{Event: parsed})
-		}
-	}
-	if err != nil {
-		return s.failed(err)
-	}
-	if o.Result == graspsync.Duplicate && s.core.Unsure.Take(graspsync.EventID(e.ID)) {
-		fresh = true // the failed attempt called no hooks
-	}
-	return s.heard(ctx, o, fresh)
-}
-
-// heard returns the result of storing an event for khatru. fresh reports that the event was new
-// before a hook of the embedder stored it or an earlier attempt failed.
-func (s *Sync) heard(ctx context.Context, o graspsync.Outcome, fresh bool) error {
-	switch o.Result {
-	case graspsync.Stored:
-		return nil
-	case graspsync.Duplicate:
-		if fresh {
-			return nil
-		}
-		return eventstore.ErrDupEvent
-	case graspsync.Superseded: // the client receives OK, and nothing is broadcast
-		s.core.FollowRemovals(ctx) // khatru calls no OnEventSaved for duplicates
-		return eventstore.ErrDupEvent
-	case graspsync.Deleted:
-		return errors.New(embedding.MsgDeleted)
-	case graspsync.Refused:
-		return errors.New("invalid: " + o.Err.Error())
-	}
-	return s.failed(o.Err)
-}
-
-// failed logs why storing an event failed and returns the message for the client.
-func (s *Sync) failed(err error) error {
-	s.core.Log.Error("storing an event failed", "err", err)
-	return errors.New(msgStore)
-}
-
-// hold lets the policy hold an event. It runs after the OnEvent hooks, so that the policy holds
-// only events that no hook refuses. For a held event it returns ErrDupEvent, because khatru knows
-// only stored or refused. The client receives OK, and the event is not stored, broadcast or passed
-// to OnEventSaved.
-func (s *Sync) hold(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
 		return errors.New(embedding.MsgMalformed)
 	}
-	verdict, msg := s.core.Verdict(ctx, parsed)
-	switch verdict.Decision {
-	case graspsync.Accept:
-		return nil
-	case graspsync.Hold:
-		if ws := khatru.GetConnection(ctx); ws != nil {
-			_ = ws.WriteJSON(nostr.NoticeEnvelope(msg)) // fails only if the client has disconnected
-		}
+	notice, fresh, err := s.core.Publish(ctx, parsed)
+	if ws := khatru.GetConnection(ctx); ws != nil && notice != "" {
+		_ = ws.WriteJSON(nostr.NoticeEnvelope(notice)) // fails only if the client has disconnected
+	}
+	if err == nil && !fresh {
 		return eventstore.ErrDupEvent
 	}
-	return errors.New(msg)
+	return err
 }
 
-// deleteEvent is the DeleteEvent hook. It is called for the targets of stored deletions, for expiry
-// and for moderation.
+// deleteEvent is the DeleteEvent hook, for moderation.
 func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	stored, err := s.lookUp(ctx, graspsync.EventID(id))
-	if err != nil {
-		return s.failed(err)
+	if err == nil && s.theirs.deleteEvent != nil {
+		err = s.theirs.deleteEvent(ctx, id)
 	}
-	if s.theirs.deleteEvent != nil {
-		if err := s.theirs.deleteEvent(ctx, id); err != nil {
-			return err
-		}
+	if err != nil || stored.IsZero() {
+		return err
 	}
-	if stored.IsZero() {
-		return nil
-	}
-	if err := s.store.Remove(context.WithoutCancel(ctx), stored); err != nil {
-		return s.failed(err)
-	}
-	s.core.Manager.NotifyRemoved(stored)
-	s.tell(s.gone, stored)
-	return nil
+	return s.core.Delete(ctx, stored)
 }
 
-// onEventSaved is the OnEventSaved hook. It returns after a deletion is executed, so that the
-// client receives OK later.
+// mayDelete checks a deletion before it is stored.
+func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
+	allow := s.relay.AllowDeleting
+	switch {
+	case target.Kind == graspsync.KindDeletion, target.Kind == graspsync.KindVanish: // NIP-09, NIP-62
+		return "blocked: a deletion can't be deleted", nil
+	case allow == nil && target.PubKey == deletion.PubKey:
+		return "", nil
+	case allow != nil:
+		t, err := nostrlib.ToEvent(target)
+		if err != nil {
+			return "", err
+		}
+		d, err := nostrlib.ToEvent(deletion)
+		if err != nil || allow(ctx, t, d) {
+			return "", err
+		}
+	}
+	if target.PubKey != deletion.PubKey {
+		return "blocked: you are not the author of this event", nil
+	}
+	return "blocked: this event can't be deleted", nil
+}
+
+// onEventSaved is the OnEventSaved hook.
 func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	if s.theirs.onEventSaved != nil {
 		s.theirs.onEventSaved(ctx, e)
 	}
-	if IsSynced(ctx) {
-		return
-	}
-	parsed, err := nostrlib.FromEvent(e)
-	if err != nil {
-		return // our store has only valid events
-	}
-	s.tell(s.stored, parsed)
-	s.core.Upkeep.Submitted(context.WithoutCancel(ctx), parsed)
-}
-
-func (*Sync) tell(whom func(graspsync.Event), e graspsync.Event) {
-	if whom != nil {
-		whom(e)
-	}
-}
-
-func (s *Sync) send(e graspsync.Event) {
-	if theirs, err := nostrlib.ToEvent(e); err == nil { // cannot fail for a stored event
-		s.relay.BroadcastEvent(theirs)
+	if parsed, err := nostrlib.FromEvent(e); err == nil {
+		s.core.Upkeep.Submitted(ctx, parsed)
 	}
 }
 
@@ -232,50 +156,79 @@ func (s *Sync) asked(
 	return theirs(ctx, f)
 }
 
-// queryStored is the QueryStored hook unless the relay has one. It reads the whole answer first, so
-// that a slow client blocks neither a transaction of the backend nor other queries.
+// queryStored is the QueryStored hook. It reads the whole answer first, so that a slow client blocks
+// neither a transaction of the backend nor other queries. It finds no targets of a deletion, because
+// we execute deletions. In a reconciliation events have only id and created_at, which is all that
+// khatru reads.
 func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	return func(yield func(nostr.Event) bool) {
-		if khatru.IsNegentropySession(ctx) {
-			s.reconciled(ctx, f, yield)
-			return
-		}
-		events, err := s.store.Query(s.withheld.context(ctx, f), f, s.maxQuery)
-		if err != nil {
-			s.unanswered(ctx, err)
-			return
-		}
-		if d, is := f.Tags["d"]; is && khatru.IsInternalCall(ctx) { // targets of a deletion by address
-			events = slices.DeleteFunc(events, func(e nostr.Event) bool { return !slices.Contains(d, e.Tags.GetD()) })
-		}
-		for _, e := range events {
-			s.paced(ctx, e)
-			if !yield(e) {
-				return
+		switch {
+		case khatru.IsNegentropySession(ctx):
+			keys, err := s.store.Reconciled(ctx, f)
+			if err != nil {
+				s.unanswered(ctx, err)
+			}
+			for _, key := range keys {
+				if !yield(nostr.Event{ID: nostr.ID(key.ID), CreatedAt: nostr.Timestamp(key.CreatedAt)}) {
+					return
+				}
+			}
+		case !khatru.IsInternalCall(ctx):
+			events, err := s.store.Query(ctx, f, s.maxQuery)
+			if err != nil {
+				s.unanswered(ctx, err)
+			}
+			for _, e := range events {
+				s.paced(ctx, e)
+				if !yield(e) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// reconciled yields events with only id and created_at, which is all that khatru reads in a
-// reconciliation.
-func (s *Sync) reconciled(ctx context.Context, f nostr.Filter, yield func(nostr.Event) bool) {
-	stamps, err := s.withheld.reconciled(ctx, f)
-	if err != nil {
-		s.unanswered(ctx, err)
+// unanswered makes a failed query different from an empty answer. After an error khatru would send
+// EOSE or reconcile with an empty set, which other servers believe for a day. Instead, unanswered
+// closes the subscription, and the client ignores the following EOSE. A reconciliation has no name
+// in this context, so its connection is closed.
+func (s *Sync) unanswered(ctx context.Context, err error) {
+	if ctx.Err() != nil { // the client has disconnected
 		return
 	}
-	for _, stamp := range stamps {
-		if !yield(nostr.Event{ID: nostr.ID(stamp.ID), CreatedAt: nostr.Timestamp(stamp.CreatedAt)}) {
-			return
+	why := s.core.Questions.Unanswered(err)
+	ws := khatru.GetConnection(ctx)
+	if ws == nil {
+		return
+	}
+	if id, ok := subscription(ctx); ok && !khatru.IsNegentropySession(ctx) {
+		_ = ws.WriteJSON(nostr.ClosedEnvelope{SubscriptionID: id, Reason: why}) // fails only if the client has disconnected
+	} else {
+		_ = ws.WriteMessage(embedding.CloseFrame, embedding.Closing(why))
+	}
+}
+
+// subscription returns the id of the subscription that is answered. khatru panics if the context
+// has none.
+func subscription(ctx context.Context) (id string, ok bool) {
+	defer func() { ok = recover() == nil }()
+	return khatru.GetSubscriptionID(ctx), true
+}
+
+// preventBroadcast is the PreventBroadcast hook if Config.Store.Hides is set.
+func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool {
+	if e.Kind == graspsync.KindDeletion || e.Kind == graspsync.KindVanish {
+		if ours, err := nostrlib.FromEvent(e); err == nil && s.hides(ours) {
+			return true
 		}
 	}
+	return s.theirs.preventBroadcast != nil && s.theirs.preventBroadcast(ws, f, e)
 }
 
 // paced waits until a client may be sent another event.
 func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 	ws := khatru.GetConnection(ctx)
-	if s.pace == nil || ws == nil || khatru.IsInternalCall(ctx) || khatru.IsNegentropySession(ctx) {
+	if s.pace == nil || ws == nil {
 		return
 	}
 	if id, ok := subscription(ctx); ok {
@@ -289,7 +242,7 @@ func (s *Sync) paced(ctx context.Context, e nostr.Event) {
 	}
 }
 
-// count is the Count hook unless the relay has one.
+// count is the Count hook.
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
@@ -299,7 +252,7 @@ func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 }
 
 func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsync.Event, err error) {
-	for e, err := range s.store.Events(ctx, filterOf(id)) {
+	for e, err := range s.store.Events(ctx, gonostr.Filter{IDs: []string{id.String()}}) {
 		if err != nil {
 			return graspsync.Event{}, err
 		}
@@ -308,50 +261,46 @@ func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsyn
 	return found, nil
 }
 
-func (s *Sync) admit(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
-	theirs, err := nostrlib.ToEvent(in.Event)
-	switch {
-	case err != nil:
-		return graspsync.Outcome{Result: graspsync.Refused, Err: err}
-	case s.theirs.onEvent == nil:
-		return outcome
+// hooks are the functions of the relay for package embedding.
+func (s *Sync) hooks() embedding.Hooks {
+	r := s.relay
+	// with calls a hook with an event. Stored events can be converted.
+	with := func(name string, e graspsync.Event, hook func(nostr.Event)) {
+		s.core.Call(name, func() error {
+			theirs, err := nostrlib.ToEvent(e)
+			if err == nil {
+				hook(theirs)
+			}
+			return err
+		})
 	}
-	var reject bool
-	var msg string
-	if err := embedding.Protect(func() { reject, msg = s.theirs.onEvent(ctx, theirs) }); err != nil {
-		return graspsync.Outcome{Result: graspsync.Failed, Err: fmt.Errorf("%w: OnEvent: %w", ErrHook, err)}
+	return embedding.Hooks{
+		Refusals: func(ctx context.Context, e graspsync.Event) iter.Seq[string] {
+			return func(yield func(string) bool) {
+				theirs, err := nostrlib.ToEvent(e)
+				if err != nil {
+					yield("invalid: " + err.Error())
+				} else if s.theirs.onEvent != nil {
+					if reject, msg := s.theirs.onEvent(ctx, theirs); reject {
+						yield(embedding.Reason(msg))
+					}
+				}
+			}
+		},
+		AsksDeletions: func() bool { return r.AllowDeleting != nil }, MayDelete: s.mayDelete,
+		Stored: func(ctx context.Context, e graspsync.Event) {
+			if s.theirs.onEventSaved != nil {
+				with("OnEventSaved", e, func(e nostr.Event) { s.theirs.onEventSaved(ctx, e) })
+			}
+		},
+		Removed: func(ctx context.Context, e graspsync.Event) {
+			if s.theirs.deleteEvent != nil {
+				s.core.Call("DeleteEvent", func() error { return s.theirs.deleteEvent(ctx, nostr.ID(e.ID)) })
+			}
+			if r.OnEventDeleted != nil {
+				with("OnEventDeleted", e, func(e nostr.Event) { r.OnEventDeleted(ctx, e) })
+			}
+		},
+		Send: func(e graspsync.Event) { with("BroadcastEvent", e, func(e nostr.Event) { r.BroadcastEvent(e) }) },
 	}
-	if !reject {
-		return outcome
-	}
-	return s.core.Refusal(in, embedding.Reason(msg))
-}
-
-// imported calls hooks and broadcasts after an event was newly stored.
-func (s *Sync) imported(ctx context.Context, e graspsync.Event) {
-	theirs, err := nostrlib.ToEvent(e)
-	if err != nil {
-		return // our store has only valid events
-	}
-	store, name := s.theirs.storeEvent, "StoreEvent"
-	if !theirs.Kind.IsRegular() {
-		store, name = s.theirs.replaceEvent, "ReplaceEvent"
-	}
-	if store != nil {
-		s.core.Call(name, func() error { return unlessKnown(store(ctx, theirs)) })
-	}
-	s.core.DeleteElsewhere(ctx, e) // khatru does the same for published deletions
-	if s.theirs.onEventSaved != nil {
-		s.core.Call("OnEventSaved", func() error { s.theirs.onEventSaved(ctx, theirs); return nil })
-	}
-	s.tell(s.stored, e)
-	s.core.Broadcast(e)
-}
-
-// unlessKnown removes ErrDupEvent, because the embedder's hook may use the same backend.
-func unlessKnown(err error) error {
-	if errors.Is(err, eventstore.ErrDupEvent) {
-		return nil
-	}
-	return err
 }

@@ -2,8 +2,6 @@ package khatruadapter
 
 import (
 	"context"
-	"iter"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,14 +65,11 @@ func TestHooksOfTheRelay(t *testing.T) {
 		note("OnEvent")
 		return e.Kind == 4, "blocked: no letters"
 	}
-	relay.StoreEvent = func(context.Context, nostr.Event) error { note("StoreEvent"); return nil }
-	relay.ReplaceEvent = func(context.Context, nostr.Event) error { note("ReplaceEvent"); return nil }
 	relay.DeleteEvent = func(context.Context, nostr.ID) error { note("DeleteEvent"); return nil }
 	relay.OnEventSaved = func(context.Context, nostr.Event) { note("OnEventSaved") }
 	relay.OnEventDeleted = func(context.Context, nostr.Event) { note("OnEventDeleted") }
 	relay.OnRequest = func(context.Context, nostr.Filter) (bool, string) { note("OnRequest"); return true, "blocked: no" }
 	relay.OnCount = func(context.Context, nostr.Filter) (bool, string) { note("OnCount"); return false, "" }
-	relay.Count = func(context.Context, nostr.Filter) (uint32, error) { note("Count"); return 5, nil }
 	s, store, _ := embed(t, relay, db, Config{})
 	was := func(want ...string) {
 		t.Helper()
@@ -83,10 +78,10 @@ func TestHooksOfTheRelay(t *testing.T) {
 	}
 	one, version := event(alice, 1, start), event(alice, 0, start)
 	require.NoError(t, publish(t, relay, one))
-	was("OnEvent", "StoreEvent", "OnEventSaved")
-	require.ElementsMatch(t, []nostr.ID{one.ID}, content(t, s.Store()), "though no hook of theirs stores it there")
+	was("OnEvent", "OnEventSaved")
+	require.ElementsMatch(t, []nostr.ID{one.ID}, content(t, s.Store()))
 	require.NoError(t, publish(t, relay, version))
-	was("OnEvent", "ReplaceEvent", "OnEventSaved")
+	was("OnEvent", "OnEventSaved")
 	require.ErrorContains(t, publish(t, relay, event(alice, 4, start)), "no letters")
 	was("OnEvent")
 	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
@@ -96,16 +91,13 @@ func TestHooksOfTheRelay(t *testing.T) {
 	require.Equal(t, "blocked: no", msg)
 	reject, _ = relay.OnCount(t.Context(), nostr.Filter{})
 	require.False(t, reject)
-	n, err := relay.Count(t.Context(), nostr.Filter{})
-	require.NoError(t, err)
-	require.Equal(t, uint32(5), n)
-	was("OnRequest", "OnCount", "Count")
+	was("OnRequest", "OnCount")
 
 	synced, newer := event(bob, 1, start), event(alice, 0, start+1)
 	importEvents(t, store, synced)
-	was("OnEvent", "StoreEvent", "OnEventSaved")
+	was("OnEvent", "OnEventSaved")
 	importEvents(t, store, newer)
-	was("OnEvent", "DeleteEvent", "OnEventDeleted", "ReplaceEvent", "OnEventSaved")
+	was("OnEvent", "OnEventSaved", "DeleteEvent", "OnEventDeleted")
 	require.NoError(t, s.inPlace())
 
 	for name, set := range map[string]func(r *khatru.Relay){
@@ -124,28 +116,13 @@ func TestHooksOfTheRelay(t *testing.T) {
 	}
 }
 
-// New works after UseEventstore, and the SyncManager learns of the events that it stores.
-func TestBesideUseEventstore(t *testing.T) {
+// A relay with hooks of its own database would store events twice, or the wrong ones.
+func TestHooksOfADatabase(t *testing.T) {
 	relay, db := khatru.NewRelay(), newBolt(t)
 	relay.UseEventstore(db, 500)
 	defer relay.DisableExpirationManager()
-	cfg, book := logging(Config{})
-	s, _, m := embed(t, relay, db, cfg)
-	relay.Negentropy = true // as Open does
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, s.Run(ended), context.Canceled)
-	require.Contains(t, book.String(), "relay keeps its own QueryStored")
-	v1, v2 := event(alice, 30617, start, nostr.Tag{"d", ""}), event(alice, 30617, start+1, nostr.Tag{"d", ""})
-	one := event(alice, 1, start)
-	for _, e := range []nostr.Event{v1, v2, one, one, v1} {
-		require.NoError(t, publish(t, relay, e))
-	}
-	require.ElementsMatch(t, []nostr.ID{v2.ID, one.ID}, content(t, s.Store()), "boltdb does not find the empty identifier")
-	require.Equal(t, ids(v1, v2, one), m.stored)
-	require.Equal(t, 2, len(slices.Collect(relay.QueryStored(t.Context(), nostr.Filter{}))))
-	require.NoError(t, relay.DeleteEvent(t.Context(), one.ID))
-	require.Equal(t, ids(one), m.gone())
+	_, err := build(relay, db, Config{})
+	require.ErrorIs(t, err, ErrHooks)
 }
 
 // A deleted event stays away, a deletion that must not be executed is refused before it is stored,
@@ -178,9 +155,9 @@ func TestDeletions(t *testing.T) {
 	require.NotContains(t, content(t, s.Store()), foreign.ID)
 }
 
-// khatru executes stored deletions in its own way. A published deletion that it would misread, or
-// report as failed although a part was executed, is refused before it is stored. A synced one is
-// stored and executed correctly.
+// khatru executes a stored deletion in another way than NIP-09. It would delete versions by all d tags,
+// or report a failure after it has executed a part. We execute deletions instead, and refuse an id that
+// khatru cannot read.
 func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	relay := khatru.NewRelay()
 	s, store, _ := embed(t, relay, newBolt(t), Config{})
@@ -194,40 +171,29 @@ func TestDeletionsThatKhatruMisreads(t *testing.T) {
 	}
 	e := func(v string) nostr.Tag { return nostr.Tag{"e", v} }
 	a := func(v string) nostr.Tag { return nostr.Tag{"a", v} }
-	for want, tags := range map[string][]nostr.Tag{
-		"no id":        {e("zz"), e(note.ID.Hex())},
-		"has no id":    {e(strings.ToUpper(note.ID.Hex()))},
-		"no address":   {a("96153:" + author + ":repo")},
-		"has no addr":  {a("+30617:" + author + ":repo")},
-		"an address":   {a("1621:" + author + ":q")},
-		"no event can": {a("10317:" + author + ":x")},
-		"the author":   {a("30617:" + other + ":repo"), e(note.ID.Hex())},
-	} {
-		require.Contains(t, c.publish(signed(t, key, 5, tags...)), want)
-		require.ElementsMatch(t, here, content(t, s.Store()), "%v", tags)
+	for _, id := range []string{"zz", strings.ToUpper(note.ID.Hex())} {
+		require.Contains(t, c.publish(signed(t, key, 5, e(id), e(note.ID.Hex()))), "has no id")
+		require.ElementsMatch(t, here, content(t, s.Store()))
 	}
-	old := event(nostr.PubKey{}, 5, 0, a("30617:"+author+":repo"))
+	for _, at := range []string{
+		"96153:" + author + ":repo", "+30617:" + author + ":repo", "1621:" + author + ":q", "10317:" + author + ":x", "30617:" + other + ":repo",
+		"30617:" + author + ":second",
+	} {
+		draft := signed(t, key, 1)
+		require.Contains(t, c.publish(draft), "true")
+		require.Contains(t, c.publish(signed(t, key, 5, e(draft.ID.Hex()), a(at))), "true")
+		require.Subset(t, content(t, s.Store()), here, at)
+		require.NotContains(t, content(t, s.Store()), draft.ID, at)
+	}
+	old := event(nostr.PubKey{}, 5, 0, a("30617:"+author+":repo"), e(note.ID.Hex()))
 	require.NoError(t, old.Sign(key))
-	require.Contains(t, c.publish(old), "needs a time")
-	require.ElementsMatch(t, here, content(t, s.Store()))
-	// Only the first d tag is part of the address. Otherwise the deletion was executed in part and
-	// reported as failed.
-	draft := signed(t, key, 1)
-	require.Contains(t, c.publish(draft), "true")
-	require.Contains(t, c.publish(signed(t, key, 5, e(draft.ID.Hex()), a("30617:"+author+":second"))), "true")
-	require.Subset(t, content(t, s.Store()), here)
-	require.NotContains(t, content(t, s.Store()), draft.ID)
-
-	old = event(nostr.PubKey{}, 5, 0, e(note.ID.Hex()))
-	require.NoError(t, old.Sign(key))
-	require.Contains(t, c.publish(old), "true", "an id has no time")
-	require.NotContains(t, content(t, s.Store()), note.ID)
+	require.Contains(t, c.publish(old), "true")
+	require.NotContains(t, content(t, s.Store()), note.ID, "an id has no time")
+	require.Contains(t, content(t, s.Store()), repo.ID)
 	synced := signed(t, key, 5, e("zz"), a("1621:"+author+":q"), a("30617:"+author+":repo"))
 	results, _ := importEvents(t, store, synced)
 	require.Equal(t, []graspsync.Result{graspsync.Stored}, results)
 	require.NotContains(t, content(t, s.Store()), repo.ID)
-	require.Contains(t, c.publish(synced), "no id", "also then it is not executed by khatru")
-	require.Subset(t, content(t, s.Store()), []nostr.ID{issue.ID, list.ID, synced.ID})
 }
 
 // AllowDeleting also applies to synced deletions.
@@ -247,18 +213,14 @@ func TestAllowDeleting(t *testing.T) {
 // A second store receives synced events and removals.
 func TestSecondStore(t *testing.T) {
 	relay, db, second := khatru.NewRelay(), newSlice(t), newSlice(t)
-	relay.StoreEvent = func(_ context.Context, e nostr.Event) error { return second.SaveEvent(e) }
-	relay.ReplaceEvent = func(_ context.Context, e nostr.Event) error { _, err := second.ReplaceEvent(e); return err }
+	relay.OnEventSaved = func(_ context.Context, e nostr.Event) { require.NoError(t, second.SaveEvent(e)) }
 	relay.DeleteEvent = func(_ context.Context, id nostr.ID) error { return second.DeleteEvent(id) }
-	relay.QueryStored = func(_ context.Context, f nostr.Filter) iter.Seq[nostr.Event] { return second.QueryEvents(f, 500) }
 	s, store, m := embed(t, relay, db, Config{})
 	d := nostr.Tag{"d", "repo"}
 	issue, v1, v2 := event(alice, 1621, start), event(alice, 30617, start, d), event(alice, 30617, start+1, d)
-	only := event(alice, 1, start)
-	require.NoError(t, second.SaveEvent(only))
 	importEvents(t, store, issue, v1, v2)
-	require.ElementsMatch(t, []nostr.ID{issue.ID, v2.ID, only.ID}, in(t, second))
-	deletion := event(alice, 5, start+5, nostr.Tag{"e", issue.ID.Hex()}, nostr.Tag{"e", only.ID.Hex()})
+	require.ElementsMatch(t, []nostr.ID{issue.ID, v2.ID}, in(t, second))
+	deletion := event(alice, 5, start+5, nostr.Tag{"e", issue.ID.Hex()})
 	importEvents(t, store, deletion)
 	require.ElementsMatch(t, []nostr.ID{deletion.ID, v2.ID}, in(t, second))
 	require.ElementsMatch(t, []nostr.ID{deletion.ID, v2.ID}, content(t, s.Store()))
@@ -276,15 +238,13 @@ func TestHold(t *testing.T) {
 	relay := khatru.NewRelay()
 	saved := 0
 	relay.OnEventSaved = func(context.Context, nostr.Event) { saved++ }
-	stored := 0
-	relay.StoreEvent = func(context.Context, nostr.Event) error { stored++; return nil }
 	s, _, m := embed(t, relay, newSlice(t), Config{ApplyPolicyToClients: true, Sync: relaysync.Config{Holder: holder{}}})
 	m.verdict = graspsync.Verdict{Decision: graspsync.Hold, Reason: "purgatory: wait"}
 	c, key := dial(t, serve(t, relay)), nostr.Generate()
 	e := signed(t, key, 30617, nostr.Tag{"d", "repo"})
 	require.JSONEq(t, `["NOTICE","purgatory: wait"]`, c.publish(e))
 	require.JSONEq(t, `["OK","`+e.ID.Hex()+`",true,""]`, c.read())
-	require.Zero(t, saved+stored)
+	require.Zero(t, saved)
 	require.Empty(t, content(t, s.Store()))
 	o, err := s.Release(t.Context(), ours(t, e))
 	require.NoError(t, err)

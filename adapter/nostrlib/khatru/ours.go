@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"reflect"
 	"time"
 
@@ -22,56 +21,35 @@ var ErrReplaced = errors.New("a hook of the relay was set after New; set it befo
 
 // hooks are the hooks of a relay that wire wraps.
 type hooks struct {
-	onEvent       func(ctx context.Context, e nostr.Event) (reject bool, msg string)
-	storeEvent    func(ctx context.Context, e nostr.Event) error
-	replaceEvent  func(ctx context.Context, e nostr.Event) error
-	deleteEvent   func(ctx context.Context, id nostr.ID) error
-	onEventSaved  func(ctx context.Context, e nostr.Event)
-	allowDeleting func(ctx context.Context, target, deletion nostr.Event) bool
-	onRequest     func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
-	onCount       func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
-	queryStored   func(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event]
-	count         func(ctx context.Context, f nostr.Filter) (uint32, error)
-	// used with Config.Hides
+	onEvent          func(ctx context.Context, e nostr.Event) (reject bool, msg string)
+	deleteEvent      func(ctx context.Context, id nostr.ID) error
+	onEventSaved     func(ctx context.Context, e nostr.Event)
+	onRequest        func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
+	onCount          func(ctx context.Context, f nostr.Filter) (reject bool, msg string)
 	preventBroadcast func(ws *khatru.WebSocket, f nostr.Filter, e nostr.Event) bool
 }
 
 func hooksOf(r *khatru.Relay) hooks {
 	return hooks{
-		onEvent: r.OnEvent, storeEvent: r.StoreEvent, replaceEvent: r.ReplaceEvent, deleteEvent: r.DeleteEvent,
-		onEventSaved: r.OnEventSaved, allowDeleting: r.AllowDeleting,
-		onRequest: r.OnRequest, onCount: r.OnCount, queryStored: r.QueryStored, count: r.Count,
+		onEvent: r.OnEvent, deleteEvent: r.DeleteEvent, onEventSaved: r.OnEventSaved, onRequest: r.OnRequest, onCount: r.OnCount,
 		preventBroadcast: r.PreventBroadcast,
 	}
 }
 
 func (s *Sync) wire() {
 	r := s.relay
-	r.OnEvent = s.onEvent
-	r.StoreEvent, r.ReplaceEvent = s.storeEvent, s.replaceEvent
-	r.DeleteEvent = s.deleteEvent
-	r.OnEventSaved = s.onEventSaved
-	r.AllowDeleting = s.allowDeleting
-	r.OnRequest, r.OnCount = s.onRequest, s.onCount
-	withholds := s.withheld.names != nil
-	switch {
-	case s.theirs.queryStored == nil:
-		r.QueryStored = s.queryStored
-	case withholds:
-		r.QueryStored = s.queryTheirs
-	}
-	if withholds {
+	r.OnEvent, r.StoreEvent, r.ReplaceEvent = s.onEvent, s.storeEvent, s.storeEvent
+	r.DeleteEvent, r.OnEventSaved = s.deleteEvent, s.onEventSaved
+	r.OnRequest, r.OnCount, r.QueryStored, r.Count = s.onRequest, s.onCount, s.queryStored, s.count
+	if s.hides != nil {
 		r.PreventBroadcast = s.preventBroadcast
-	}
-	if s.theirs.count == nil {
-		r.Count = s.count
 	}
 	if r.Info == nil {
 		return
 	}
 	r.Info.AddSupportedNIP(40)
 	r.Info.AddSupportedNIP(62)
-	if r.Info.Limitation == nil && s.theirs.queryStored == nil { // clients use it for paging
+	if r.Info.Limitation == nil { // clients use it for paging
 		most := min(s.maxQuery, s.store.PageSize())
 		r.Info.Limitation = &nip11.RelayLimitationDocument{
 			MaxMessageLength: int(r.MaxMessageSize), MaxLimit: most, DefaultLimit: most, MaxEventTags: wire.MaxTags,
@@ -85,24 +63,16 @@ func (s *Sync) wire() {
 
 // inPlace returns an error if a hook of wire was replaced.
 func (s *Sync) inPlace() error {
-	r, withholds := s.relay, s.withheld.names != nil
-	query := s.queryStored
-	if s.theirs.queryStored != nil {
-		query = s.queryTheirs
-	}
+	r := s.relay
 	for _, h := range []struct {
 		name     string
 		is, ours any
-		set      bool // by us
 	}{
-		{"OnEvent", r.OnEvent, s.onEvent, true}, {"StoreEvent", r.StoreEvent, s.storeEvent, true},
-		{"ReplaceEvent", r.ReplaceEvent, s.replaceEvent, true}, {"DeleteEvent", r.DeleteEvent, s.deleteEvent, true},
-		{"OnEventSaved", r.OnEventSaved, s.onEventSaved, true}, {"AllowDeleting", r.AllowDeleting, s.allowDeleting, true},
-		{"OnRequest", r.OnRequest, s.onRequest, true}, {"OnCount", r.OnCount, s.onCount, true},
-		{"QueryStored", r.QueryStored, query, s.theirs.queryStored == nil || withholds},
-		{"PreventBroadcast", r.PreventBroadcast, s.preventBroadcast, withholds},
+		{"OnEvent", r.OnEvent, s.onEvent}, {"StoreEvent", r.StoreEvent, s.storeEvent}, {"ReplaceEvent", r.ReplaceEvent, s.storeEvent},
+		{"DeleteEvent", r.DeleteEvent, s.deleteEvent}, {"OnEventSaved", r.OnEventSaved, s.onEventSaved},
+		{"OnRequest", r.OnRequest, s.onRequest}, {"OnCount", r.OnCount, s.onCount}, {"QueryStored", r.QueryStored, s.queryStored}, {"Count", r.Count, s.count},
 	} {
-		if h.set && reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
+		if reflect.ValueOf(h.is).Pointer() != reflect.ValueOf(h.ours).Pointer() {
 			return fmt.Errorf("khatru adapter: %s: %w", h.name, ErrReplaced)
 		}
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/nostrlib"
 	"github.com/graspsync/graspsync/internal/racetest"
 )
 
 // withholding hides the deletions of an author, at first alice.
 func withholding(by *atomic.Pointer[nostr.PubKey]) Config {
 	by.Store(&alice)
-	return Config{Hides: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}
+	return Config{Store: nostrlib.Config{Hides: func(e graspsync.Event) bool { return nostr.PubKey(e.PubKey) == *by.Load() }}}
 }
 
 // never returns a deletion of an unknown event.
@@ -38,61 +39,42 @@ func served(ctx context.Context, relay *khatru.Relay, f nostr.Filter) (ids []nos
 	return ids
 }
 
-// embeddings are relays with and without a QueryStored hook on the same backend.
-var embeddings = map[string]func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync{
-	"ours": func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync {
-		s, _, _ := embed(t, relay, newBolt(t), withholding(by))
-		return s
-	},
-	"theirs": func(t *testing.T, relay *khatru.Relay, by *atomic.Pointer[nostr.PubKey]) *Sync {
-		db := newBolt(t)
-		relay.UseEventstore(db, 500)
-		t.Cleanup(relay.DisableExpirationManager)
-		s, _, _ := embed(t, relay, db, withholding(by))
-		return s
-	},
-}
-
 // A hidden deletion is missing in answers, reconciliations and broadcasts. It stays in force,
-// khatru itself finds it, and it is served again when it is no longer hidden.
+// and it is served again when it is no longer hidden.
 func TestWithheld(t *testing.T) {
-	for name, embedded := range embeddings {
-		t.Run(name, func(t *testing.T) {
-			relay, by := khatru.NewRelay(), &atomic.Pointer[nostr.PubKey]{}
-			s := embedded(t, relay, by)
-			require.NoError(t, s.inPlace())
-			gone, note := event(alice, 1, start-9), event(bob, 1, start-8)
-			theirs, slander := event(bob, 5, start-7, nostr.Tag{"e", strings.Repeat("1", 64)}), event(alice, 5, start, nostr.Tag{"e", gone.ID.Hex()})
-			vanish := event(alice, 62, start-1_000, nostr.Tag{"relay", "ALL_RELAYS"})
-			importEvents(t, s.core.Imports, gone, note, theirs, slander, vanish)
-			ctx := t.Context()
+	relay, by := khatru.NewRelay(), &atomic.Pointer[nostr.PubKey]{}
+	s, _, _ := embed(t, relay, newBolt(t), withholding(by))
+	require.NoError(t, s.inPlace())
+	gone, note := event(alice, 1, start-9), event(bob, 1, start-8)
+	theirs, slander := event(bob, 5, start-7, nostr.Tag{"e", strings.Repeat("1", 64)}), event(alice, 5, start, nostr.Tag{"e", gone.ID.Hex()})
+	vanish := event(alice, 62, start-1_000, nostr.Tag{"relay", "ALL_RELAYS"})
+	importEvents(t, s.core.Imports, gone, note, theirs, slander, vanish)
+	ctx := t.Context()
 
-			all := []nostr.ID{theirs.ID, note.ID}
-			require.Equal(t, all, served(ctx, relay, nostr.Filter{}))
-			require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{5, 62}}))
-			require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Limit: 1}), "who asks for one gets the next one")
-			require.Equal(t, []nostr.ID{note.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{1}}))
-			require.Empty(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID, vanish.ID}}))
-			require.Empty(t, served(ctx, relay, nostr.Filter{Authors: []nostr.PubKey{alice}}))
-			require.ElementsMatch(t, all, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{}))
-			require.Empty(t, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{Kinds: []nostr.Kind{62}}))
-			require.ErrorContains(t, publish(t, relay, gone), "deleted", "it stays in force")
+	all := []nostr.ID{theirs.ID, note.ID}
+	require.Equal(t, all, served(ctx, relay, nostr.Filter{}))
+	require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{5, 62}}))
+	require.Equal(t, []nostr.ID{theirs.ID}, served(ctx, relay, nostr.Filter{Limit: 1}), "who asks for one gets the next one")
+	require.Equal(t, []nostr.ID{note.ID}, served(ctx, relay, nostr.Filter{Kinds: []nostr.Kind{1}}))
+	require.Empty(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID, vanish.ID}}))
+	require.Empty(t, served(ctx, relay, nostr.Filter{Authors: []nostr.PubKey{alice}}))
+	require.ElementsMatch(t, all, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{}))
+	require.Empty(t, served(khatru.SetNegentropy(ctx), relay, nostr.Filter{Kinds: []nostr.Kind{62}}))
+	require.ErrorContains(t, publish(t, relay, gone), "deleted", "it stays in force")
 
-			c := dial(t, serve(t, relay))
-			require.Equal(t, `["EOSE","x"]`, c.say(`["REQ","x",{"since":%d}]`, start+1))
-			key := nostr.SecretKey{31: 2}
-			author := key.Public()
-			by.Store(&author)
-			speak := dial(t, serve(t, relay))
-			for _, kind := range []nostr.Kind{5, 1} { // published by a client
-				e := nostr.Event{Kind: kind, CreatedAt: nostr.Now(), Tags: nostr.Tags{{"e", strings.Repeat("2", 64)}}}
-				require.NoError(t, e.Sign(key))
-				require.Contains(t, speak.publish(e), "true")
-			}
-			require.Contains(t, c.read(), `"kind":1,`, "and nobody heard of what was said by deleting")
-			require.Contains(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID}}), slander.ID)
-		})
+	c := dial(t, serve(t, relay))
+	require.Equal(t, `["EOSE","x"]`, c.say(`["REQ","x",{"since":%d}]`, start+1))
+	key := nostr.SecretKey{31: 2}
+	author := key.Public()
+	by.Store(&author)
+	speak := dial(t, serve(t, relay))
+	for _, kind := range []nostr.Kind{5, 1} { // published by a client
+		e := nostr.Event{Kind: kind, CreatedAt: nostr.Now(), Tags: nostr.Tags{{"e", strings.Repeat("2", 64)}}}
+		require.NoError(t, e.Sign(key))
+		require.Contains(t, speak.publish(e), "true")
 	}
+	require.Contains(t, c.read(), `"kind":1,`, "and nobody heard of what was said by deleting")
+	require.Contains(t, served(ctx, relay, nostr.Filter{IDs: []nostr.ID{slander.ID}}), slander.ID)
 }
 
 // Many hidden events must not make a page empty, which clients take for the end.
@@ -103,7 +85,7 @@ func TestWhatIsWithheldEndsNoPage(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			relay := khatru.NewRelay()
-			s := embeddings["ours"](t, relay, &atomic.Pointer[nostr.PubKey]{})
+			s, _, _ := embed(t, relay, newBolt(t), withholding(&atomic.Pointer[nostr.PubKey]{}))
 			var want []nostr.ID
 			var all []nostr.Event
 			for i := range 3 {
@@ -131,23 +113,8 @@ func incoming(t *testing.T, events ...nostr.Event) (all []graspsync.Incoming) {
 	return all
 }
 
-// A replaced hook that hides events is detected, and hooks of the embedder are called.
+// The PreventBroadcast hook of the embedder is called too.
 func TestHooksThatWithhold(t *testing.T) {
-	for name, set := range map[string]func(r *khatru.Relay){
-		"PreventBroadcast": func(r *khatru.Relay) {
-			r.PreventBroadcast = func(*khatru.WebSocket, nostr.Filter, nostr.Event) bool { return false }
-		},
-		"QueryStored": func(r *khatru.Relay) { r.QueryStored = nil },
-	} {
-		for _, embedded := range embeddings {
-			relay := khatru.NewRelay()
-			s := embedded(t, relay, &atomic.Pointer[nostr.PubKey]{})
-			set(relay)
-			err := s.Run(t.Context())
-			require.ErrorIs(t, err, ErrReplaced)
-			require.ErrorContains(t, err, name)
-		}
-	}
 	relay := khatru.NewRelay()
 	relay.PreventBroadcast = func(_ *khatru.WebSocket, _ nostr.Filter, e nostr.Event) bool { return e.Kind == 1 }
 	s, _, _ := embed(t, relay, newBolt(t), withholding(&atomic.Pointer[nostr.PubKey]{}))

@@ -1,0 +1,125 @@
+package eventstoreadapter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fiatjaf/eventstore"
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/asker"
+)
+
+// Query answers a client of a relay with the newest matching events, each once, up to the limit of the
+// backend and 8 MiB, without events that Config.Hides hides. Searches (NIP-50) find nothing. Answers for
+// reconciliation (NIP-77) are complete, and contain only id, time, kind and author.
+//
+// A query reads at most 500,000 events. Queries without a usable index, such as for a long
+// repository address, may exceed that and fail with ErrTooMuch. The backend is read in small pages,
+// with few places, and no client uses all of them. Clients are identified by contexts of package
+// gate. The whole answer is read first, so that a slow client holds no transaction and no place. It stays in
+// memory until the client has read it or its context has ended. The next answer waits while the client
+// has 32 MiB unread, or all clients have 128 MiB.
+func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	if f.Search != "" { // no supported backend has a text index
+		none := make(chan *nostr.Event)
+		close(none)
+		return none, nil
+	}
+	if eventstore.IsNegentropySession(ctx) && !f.LimitZero {
+		f.Limit = 0 // NIP-77 has no limit
+		return s.reconciled(ctx, f)
+	}
+	slot, err := s.answers.Acquire(ctx, asker.Of(ctx), maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.newestFor(ctx, f)
+	if err != nil {
+		slot.Release()
+		return nil, err
+	}
+	slot.Shrink(size(events))
+	return answer(ctx, events, slot), nil
+}
+
+// looksPerQuestion is the maximum number of events and look-ups for one query of a client. It takes
+// some seconds.
+const looksPerQuestion = 500_000
+
+// newestFor returns the newest matching events, up to the requested number and the limit of the
+// backend. badger and lmdb use one index key for an address in a, A and q tags, find "repository"
+// for "repo", compare only 8 bytes of an id, return an event once per value, and do not always
+// return the newest of several values. So they are queried in small parts. slicestore answers in
+// one query, except for a second that the limit cuts. If it takes too long, newestFor fails, because a
+// client would treat a short answer as complete.
+func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
+	f, ok := timely(f)
+	if !ok || f.LimitZero {
+		return nil, ctx.Err()
+	}
+	most, page := f.Limit, s.traits.Page
+	switch n := nostr.GetTheoreticalLimit(f); {
+	case n >= 0 && (most <= 0 || most > n):
+		most = n
+	case n < 0 && most <= 0 && !s.traits.Memory:
+		most = max(1, page/4) // as the backends do
+	case n < 0 && most <= 0:
+		most = page
+	case n < 0:
+		most = min(most, page)
+	}
+	f.Limit = 0
+	w := walk{client: true, without: s.cfg.Hides, bounded: true, left: looksPerQuestion, newest: &newest{most: most, room: maxAnswer}}
+	err := s.walkBy(ctx, f, &w)
+	if err != nil && !errors.Is(err, ErrIncomplete) { // badger may cut a second with too many events
+		return nil, err
+	}
+	return w.newest.events, nil
+}
+
+// reconciled returns id, time, author and kind of all matching events, which a reconciliation
+// needs. Whole events would not fit in memory.
+func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
+	type entry struct {
+		graspsync.EventKey
+		author graspsync.PubKey
+		kind   int
+	}
+	var all []entry
+	err := s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, yield: func(e graspsync.Event) bool {
+		all = append(all, entry{e.Key(), e.PubKey, e.Kind})
+		return true
+	}})
+	if err != nil {
+		return nil, err
+	}
+	ch := make(chan *nostr.Event)
+	go func() {
+		defer close(ch)
+		for _, one := range all {
+			select {
+			case ch <- &nostr.Event{ID: one.ID.String(), PubKey: one.author.String(), CreatedAt: one.CreatedAt, Kind: one.kind}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ch, nil
+}
+
+// Count counts the matching events for a client, without the limit of the filter. It reads the events,
+// because badger and lmdb also count events that do not match exactly.
+func (s *Store) Count(ctx context.Context, f nostr.Filter) (n int64, err error) {
+	f.Limit, f.LimitZero = 0, false
+	f, ok := timely(f)
+	if !ok || f.Search != "" {
+		return 0, ctx.Err()
+	}
+	err = s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, bounded: true, left: looksPerQuestion, yield: func(graspsync.Event) bool {
+		n++
+		return true
+	}})
+	return n, err
+}

@@ -1,0 +1,118 @@
+package embedding
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/settings"
+	relaysync "github.com/graspsync/graspsync/sync"
+)
+
+// Sync has the methods of graspsync in a relay that do not depend on the library of the relay. It is
+// safe for concurrent use.
+type Sync struct{ core *Core }
+
+// Methods returns the methods for the embedder.
+func (c *Core) Methods() Sync { return Sync{c} }
+
+// Run blocks until ctx ends and returns the error that ended it. A second call returns
+// [relaysync.ErrRunning]. If a client blocks a broadcast for more than a second, Run returns
+// without its goroutine, which ends with the connection of that client.
+func (s Sync) Run(ctx context.Context) error {
+	if s.core.ran.Swap(true) {
+		return relaysync.ErrRunning
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.core.Upkeep.Run(ctx) })
+	broadcasting := make(chan struct{})
+	go func() {
+		defer close(broadcasting)
+		s.core.broadcast(ctx)
+	}()
+	err := s.core.Manager.Run(ctx)
+	cancel()
+	wg.Wait()
+	grace := time.NewTimer(broadcastGrace)
+	defer grace.Stop()
+	select {
+	case <-broadcasting:
+	case <-grace.C:
+		s.core.Log.Warn("broadcast blocked by a client that does not read")
+	}
+	return err
+}
+
+// Close refuses further reads and writes by the hooks of New and waits up to 10 seconds for current
+// ones. Clients receive an error message. Call it after Run, and close the backend after it. It can
+// be called again.
+func (s Sync) Close() error {
+	s.core.Questions.Close()
+	err := s.core.Store.Close()
+	if s.core.Records != nil {
+		err = errors.Join(err, s.core.Records.Close())
+	}
+	return err
+}
+
+// Writable returns nil if events can be stored, else the error of Room or of Store.Writable.
+func (s Sync) Writable() error {
+	if err := s.core.Room.Of(&nostr.Event{Kind: nostr.KindTextNote}); err != nil {
+		return err
+	}
+	return s.core.Store.Writable()
+}
+
+// Collector returns the metrics of the SyncManager, see there for namespace. After Open it includes
+// the records.
+func (s Sync) Collector(namespace string) prometheus.Collector {
+	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
+		Help: "Total number of stored events that were not sent to subscribers because clients read too slowly.",
+	}, func() float64 { return float64(s.core.dropped.Load()) })
+	all := settings.Collectors{s.core.Manager.Collector(namespace), dropped}
+	if s.core.Records != nil {
+		all = append(all, s.core.Records.Collector(namespace))
+	}
+	return all
+}
+
+// Manager returns the SyncManager. A policy that holds events calls its NotifyHeld, NotifyRemoved
+// and NotifyDeferred. Sync itself reports stored and removed events to it.
+func (s Sync) Manager() *relaysync.SyncManager { return s.core.syncs }
+
+// Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch the
+// event again while its id is remembered, or until a rule that blocks it is lifted. Clients can
+// submit it again unless a rule blocks it. Removing a missing event is no error.
+func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
+	if err := s.core.Store.Remove(ctx, e); err != nil {
+		return err
+	}
+	s.core.AddRemoved(e)
+	s.core.FollowRemovals(context.WithoutCancel(ctx))
+	s.core.Manager.NotifyRemoved(e)
+	return nil
+}
+
+// BroadcastsDropped returns the total number of synced events that were stored but not broadcast,
+// because clients read too slowly.
+func (s Sync) BroadcastsDropped() uint64 { return s.core.dropped.Load() }
+
+// Room returns nil if the disk has room for an event according to Config.Free and MinFree, else an
+// error that wraps ErrRoom. A policy must call it before it holds an event.
+func (s Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
+
+// Release stores a held event, broadcasts it and reports it to the SyncManager. It returns when the
+// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
+// hooks of the relay that refuse events again, because they can refuse the author since the event
+// was held. The result is then Refused, which is final.
+func (s Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
+	return s.core.Imports.Release(ctx, e)
+}
