@@ -13,7 +13,7 @@ import (
 // archive answers filters from events that do not change, newest first. Everything is indexed, so
 // that the clients dominate the measurement.
 type archive struct {
-	records []record // newest first; an index into it is a place
+	records []*nostr.Event // newest first; an index into it is a place
 	ids     map[string]int
 	tags    map[[2]string][]int
 	kinds   map[int][]int
@@ -24,29 +24,24 @@ type archive struct {
 	recent map[string][]int // guarded by mu: places by filter
 }
 
-type record struct {
-	event *nostr.Event
-	text  string
-}
-
 // maxRecent is the maximum number of cached answers: some for each running reconciliation or walk
 // through pages.
 const maxRecent = 64
 
-func newArchive(records []record) *archive {
+func newArchive(records []*nostr.Event) *archive {
 	a := &archive{
 		records: records, ids: make(map[string]int), tags: make(map[[2]string][]int),
 		kinds: make(map[int][]int), authors: make(map[string][]int), recent: make(map[string][]int),
 	}
-	slices.SortFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(b.event.CreatedAt, a.event.CreatedAt), cmp.Compare(a.event.ID, b.event.ID))
+	slices.SortFunc(records, func(a, b *nostr.Event) int {
+		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	for i, r := range records {
 		a.all = append(a.all, i)
-		a.ids[r.event.ID] = i
-		a.kinds[r.event.Kind] = append(a.kinds[r.event.Kind], i)
-		a.authors[r.event.PubKey] = append(a.authors[r.event.PubKey], i)
-		for _, t := range r.event.Tags {
+		a.ids[r.ID] = i
+		a.kinds[r.Kind] = append(a.kinds[r.Kind], i)
+		a.authors[r.PubKey] = append(a.authors[r.PubKey], i)
+		for _, t := range r.Tags {
 			if len(t) >= 2 && len(t[0]) == 1 {
 				key := [2]string{t[0], t[1]}
 				a.tags[key] = append(a.tags[key], i)
@@ -61,13 +56,13 @@ func (a *archive) query(f nostr.Filter, most int) []int {
 	places := a.matching(f)
 	if f.Until != nil {
 		from, _ := slices.BinarySearchFunc(places, *f.Until, func(i int, until nostr.Timestamp) int {
-			return cmp.Compare(until, a.records[i].event.CreatedAt)
+			return cmp.Compare(until, a.records[i].CreatedAt)
 		})
 		places = places[from:]
 	}
 	if f.Since != nil {
 		to, _ := slices.BinarySearchFunc(places, *f.Since, func(i int, since nostr.Timestamp) int {
-			if a.records[i].event.CreatedAt >= since {
+			if a.records[i].CreatedAt >= since {
 				return -1
 			}
 			return 1
@@ -105,7 +100,7 @@ func (a *archive) find(f nostr.Filter) []int {
 	match := filters.Compile([]nostr.Filter{f})
 	var found []int
 	for _, i := range a.candidates(f) {
-		if match.Match(a.records[i].event) {
+		if match.Match(a.records[i]) {
 			found = append(found, i)
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync/internal/cputime"
-	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/memstore"
 )
 
@@ -19,25 +19,21 @@ type attempt struct {
 	data   *dataset
 	store  *store        // destination; nil for an empty memstore
 	limit  time.Duration // after this time it counts as hung
-	work   string        // name of its profiles; "" for none
 	resync bool          // our client compares everything again when it is in sync
 
 	// set by run
-	url    string
-	status relaysync.Status // our last one
-	read   time.Duration    // our CPU time before the first dial
-	pass   time.Duration    // our CPU time for comparing everything again
+	url  string
+	read time.Duration // our CPU time before the first dial
+	pass time.Duration // our CPU time for comparing everything again
 }
 
 type sample struct {
 	saved time.Duration // until the last event was saved
-	last  time.Duration // until the last answer of a canned relay
 	done  time.Duration // until the client reports the end
 	cpu   time.Duration // of this process, user and system
 	read  time.Duration // part of cpu: reading our Store before the first dial
 	pass  time.Duration // part of cpu: comparing everything again
 	usage usage         // of the relay
-	state relaysync.Status
 }
 
 var (
@@ -57,10 +53,17 @@ func first(c client, d *dataset) attempt {
 }
 
 // run runs the catch-up. The error wraps errHung or errIncomplete if it must be repeated.
-func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
-	if a.url, err = relays.be(a.client.relay); err != nil {
+func (a *attempt) run(r *run) (m sample, err error) {
+	relay, err := startChild(r.ctx, relayProcess, a.client.relay+" "+a.data.path)
+	if err != nil {
 		return m, err
 	}
+	defer relay.close()
+	address, err := relay.line()
+	if err != nil {
+		return m, err
+	}
+	a.url = "ws://" + address
 	if a.store == nil {
 		a.store = newStore(memstore.New(), len(a.data.ids))
 	}
@@ -71,13 +74,6 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 	defer timer.Stop()
 	missing := a.store.left.Load() > 0
 	runtime.GC()
-
-	stop := func() error { return nil }
-	if a.work != "" {
-		if stop, err = r.profiles.start(a.work); err != nil {
-			return m, err
-		}
-	}
 	start, used := time.Now(), cputime.Used()
 	go func() { result <- a.client.run(ctx, a) }()
 	select {
@@ -86,15 +82,14 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 		err = errHung
 	}
 	m.done, m.cpu = time.Since(start), cputime.Used()-used
-	if err = errors.Join(err, stop()); err != nil {
+	if err != nil {
 		return m, err
 	}
-	if m.usage, err = relays.usage(); err != nil {
+	if m.usage, err = relay.usage(); err != nil {
 		return m, err
 	}
-	m.last = m.usage.Last.Sub(start)
 	cancel()
-	m.state, m.read, m.pass = a.status, a.read, a.pass
+	m.read, m.pass = a.read, a.pass
 	if err := check(r.ctx, a.store, a.data); err != nil {
 		return m, err
 	}
@@ -108,62 +103,47 @@ func (a *attempt) run(r *run, relays *remote) (m sample, err error) {
 // incomplete.
 const attempts = 3
 
-type series struct {
-	samples          []sample
-	hung, incomplete int
-}
-
-// add runs one more catch-up. It repeats a failed catch-up of go-nostr a few times.
-func (s *series) add(r *run, relays *remote, a attempt) error {
+// measured runs a catch-up, and repeats a failed one of go-nostr.
+func (a attempt) measured(r *run) (m sample, err error) {
 	for range attempts {
 		again := a
-		m, err := again.run(r, relays)
-		switch {
-		case err == nil:
-			s.samples = append(s.samples, m)
-			return nil
-		case a.client.theirs && errors.Is(err, errHung):
-			s.hung++
-		case a.client.theirs && errors.Is(err, errIncomplete):
-			s.incomplete++
-		default:
-			return fmt.Errorf("%s: %w", a.client.name, err)
+		m, err = again.run(r)
+		if err == nil || !a.client.theirs || !errors.Is(err, errHung) && !errors.Is(err, errIncomplete) {
+			break
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s: %v\n", a.client.name, err)
 	}
-	return fmt.Errorf("%s: %d attempts hung, %d ended without some event", a.client.name, s.hung, s.incomplete)
+	return m, err
 }
 
 // measureAll runs several catch-ups in turn, r.count times, and returns the medians. In turn,
 // because other load on the machine then affects all of them.
-func measureAll(r *run, relays *remote, all ...attempt) ([]sample, error) {
-	taken := make([]series, len(all))
+func measureAll(r *run, all ...attempt) ([]sample, error) {
+	taken := make([][]sample, len(all))
 	for range max(1, r.count) {
-		for i := range all {
-			if err := taken[i].add(r, relays, all[i]); err != nil {
-				return nil, err
+		for i, a := range all {
+			m, err := a.measured(r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", a.client.name, err)
 			}
+			taken[i] = append(taken[i], m)
 		}
 	}
 	medians := make([]sample, len(all))
-	for i, s := range taken {
-		medians[i] = medianOf(s.samples)
-		if bad := s.hung + s.incomplete; bad > 0 {
-			r.figure(all[i].client.name+": attempts that hung, or ended without some event, and were made again", float64(bad), "")
-		}
+	for i, samples := range taken {
+		medians[i] = medianOf(samples)
 	}
 	return medians, nil
 }
 
-// medianOf returns the median of each quantity, and the status and traffic of the first sample.
+// medianOf returns the median of each quantity.
 func medianOf(samples []sample) sample {
 	m := sample{
 		saved: median(samples, func(s sample) time.Duration { return s.saved }),
-		last:  median(samples, func(s sample) time.Duration { return s.last }),
 		done:  median(samples, func(s sample) time.Duration { return s.done }),
 		cpu:   median(samples, func(s sample) time.Duration { return s.cpu }),
 		read:  median(samples, func(s sample) time.Duration { return s.read }),
 		pass:  median(samples, func(s sample) time.Duration { return s.pass }),
-		state: samples[0].state, usage: samples[0].usage,
 	}
 	m.usage.CPU = median(samples, func(s sample) time.Duration { return s.usage.CPU })
 	m.usage.In = median(samples, func(s sample) int64 { return s.usage.In })

@@ -21,25 +21,20 @@ import (
 // hang. All connections are cut soon after run returns.
 type client struct {
 	name   string
-	relay  software // or the canned relay of the same kind
+	relay  string // "nip77" or "pages"
 	theirs bool
 	run    func(ctx context.Context, a *attempt) error
 }
 
 var (
-	oursNIP77 = client{"ours by NIP-77", khatruNIP77, false, runOurs}
-	oursPages = client{"ours by pages", khatruPages, false, runOurs}
-	theirSync = client{"NegentropySync", khatruNIP77, true, runNegentropySync}
-	theirWalk = client{"PaginatorWithInterval", khatruPages, true, runPaginator}
+	oursNIP77 = client{"ours by NIP-77", "nip77", false, runOurs}
+	oursPages = client{"ours by pages", "pages", false, runOurs}
+	theirSync = client{"NegentropySync", "nip77", true, runNegentropySync}
+	theirWalk = client{"PaginatorWithInterval", "pages", true, runPaginator}
 
 	ourClients   = []client{oursNIP77, oursPages}
 	theirClients = []client{theirSync, theirWalk}
 )
-
-func (c client) atCanned() client {
-	c.relay = map[software]software{khatruNIP77: cannedNIP77, khatruPages: cannedPages}[c.relay]
-	return c
-}
 
 // names is a transport that maps the relay URL in events to the current address of the relay.
 type names struct {
@@ -116,8 +111,8 @@ func runOurs(ctx context.Context, a *attempt) error {
 		a.read = time.Duration(read.Load())
 	}()
 	inSync := func() bool {
-		a.status = m.Status()
-		return a.status.Synced && a.store.left.Load() <= 0 && a.status.Repos == a.data.repos && a.status.Roots == a.data.roots
+		s := m.Status()
+		return s.Synced && a.store.left.Load() <= 0 && s.Repos == a.data.repos && s.Roots == a.data.roots
 	}
 	if err := eventually(ctx, inSync); err != nil || !a.resync {
 		return err

@@ -112,21 +112,18 @@ func parsePublication(line string) (p publication, err error) {
 	return p, json.Unmarshal([]byte(event), &p.event)
 }
 
-// publish publishes events at intervals. For each it reports the time and the delay in nanoseconds.
+// publish publishes events at intervals. For each it reports the time in nanoseconds.
 func (c *crowd) publish(events []publication, every time.Duration, out io.Writer) error {
 	w := bufio.NewWriter(out)
 	next := time.Now()
 	for _, p := range events {
 		time.Sleep(time.Until(next))
 		at := time.Now()
-		late := at.Sub(next)
-		if next = next.Add(every); late > every { // do not send missed events in a burst
-			next = at.Add(every)
-		}
+		next = at.Add(every)
 		for _, path := range p.paths {
 			c.relay(path).Publish(&p.event)
 		}
-		fmt.Fprintln(w, p.event.ID, at.UnixNano(), late.Nanoseconds())
+		fmt.Fprintln(w, p.event.ID, at.UnixNano())
 	}
 	fmt.Fprintln(w)
 	return w.Flush()
@@ -165,14 +162,8 @@ func (c *crowdRemote) asked() (requests, connections int, err error) {
 	return requests, connections, err
 }
 
-// published is the time at which an event was published.
-type published struct {
-	at   time.Time
-	late time.Duration // delay of the sender
-}
-
-// publish publishes events at intervals and returns the results by event id.
-func (c *crowdRemote) publish(events []publication, every time.Duration) (map[string]published, error) {
+// publish publishes events at intervals and returns the times by event id.
+func (c *crowdRemote) publish(events []publication, every time.Duration) (map[string]time.Time, error) {
 	w := bufio.NewWriter(c.in)
 	fmt.Fprintln(w, crowdPublish, every.Microseconds())
 	for _, p := range events {
@@ -182,7 +173,7 @@ func (c *crowdRemote) publish(events []publication, every time.Duration) (map[st
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
-	at := make(map[string]published)
+	at := make(map[string]time.Time)
 	for {
 		text, err := c.line()
 		if err != nil || text == "" {
@@ -190,11 +181,9 @@ func (c *crowdRemote) publish(events []publication, every time.Duration) (map[st
 		}
 		var id string
 		var nanos int64
-		var p published
-		if _, err := fmt.Sscan(text, &id, &nanos, (*int64)(&p.late)); err != nil {
+		if _, err := fmt.Sscan(text, &id, &nanos); err != nil {
 			return nil, err
 		}
-		p.at = time.Unix(0, nanos)
-		at[id] = p
+		at[id] = time.Unix(0, nanos)
 	}
 }

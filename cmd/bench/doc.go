@@ -2,25 +2,21 @@
 //
 //	go run ./cmd/bench                   # everything: many minutes
 //	go run ./cmd/bench -quick            # small amounts: tests the benchmark, not the speed
-//	go run ./cmd/bench -row catchup,canned -count 3
-//	go run ./cmd/bench -row catchup -cpuprofile cpu.prof -memprofile mem.prof
+//	go run ./cmd/bench -row catchup,present -count 3
+//	go run ./cmd/bench -row present -cpuprofile cpu.prof
 //
 // With -count, compared works are measured that many times in turn, and medians are printed.
-// Profiles cover only our measured work. Each work has its own files, from its last measurement.
+// A profile covers the whole process, which is without the relays of most rows.
 //
 // # First catch-ups
 //
-// In a first catch-up an empty relay fetches and saves all events of another relay. The rows
-// catchup and canned measure it, and present and memory measure related costs. The events are
+// In a first catch-up an empty relay fetches and saves all events of another relay. The row catchup
+// measures it, and present the cost where nearly all events are present. The events are
 // signed events of a hub: 50 people, 8 tags and about 1,200 bytes per event. There are
 // announcements, states, patches, pull requests, issues and comments. They are always the same and
 // cached in the folder -cache. The relay runs in another process, so that the CPU time of the
-// client is separate; both share the cores of the machine:
-//
-//   - khatru stores its events in memory with indexes, newest first, and returns at most 500 per
-//     answer, except by NIP-77.
-//   - canned stores events as text and sends many in one write, so that the relay is not the
-//     bottleneck.
+// client is separate; both share the cores of the machine. khatru stores its events in memory with
+// indexes, newest first, and returns at most 500 per answer, except by NIP-77.
 //
 // The clients catch up in turn in the same run, each into an empty sync/memstore, which suits
 // go-nostr better than the slicestore of its examples:
@@ -44,9 +40,6 @@
 // which our client does once a second. It also measures CPU seconds of the client, user and system,
 // and bytes from and to the relay. A catch-up of go-nostr that hangs or misses an event is counted
 // and repeated. All others end with each event stored unchanged.
-//
-// In the row present, live subscriptions are counted separately. The row memory collects garbage
-// often and subtracts the memory of the Store for the events that it contains at that moment.
 //
 // On a busy machine, times mean little, and our client, which checks signatures on all cores,
 // suffers most. CPU seconds and bytes stay valid.

@@ -138,12 +138,8 @@ func (f *field) sync(r *run, what string, behavior relaytest.Behavior) error {
 			wanted = append(wanted, id)
 		}
 	}
-	stop, err := r.profiles.start(what)
-	if err != nil {
-		return err
-	}
 	cpu, took, err := f.follow(r.ctx, net, wanted)
-	if err = errors.Join(err, stop()); err != nil {
+	if err != nil {
 		return err
 	}
 	requests := make(map[wire.RequestType]int)

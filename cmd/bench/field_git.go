@@ -218,14 +218,24 @@ func writeRepository(w io.Writer, i int, names []string) {
 }
 
 func gitIn(ctx context.Context, dir string, in io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir, cmd.Stdin = dir, in
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	cmd := gitCommand(ctx, dir, args...)
+	cmd.Stdin = in
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("git %s: %w: %s", args[0], err, out)
 	}
 	return string(out), nil
+}
+
+// gitCommand returns a git without the configuration of the machine.
+func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir, cmd.Env = dir, gitEnv()
+	return cmd
+}
+
+func gitEnv() []string {
+	return append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_TERMINAL_PROMPT=0")
 }
 
 // fieldNames resolves the host names of the events to loopback.
@@ -267,10 +277,6 @@ func (f *gitField) sync(r *run) error {
 	}
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
-	stop, err := r.profiles.start("hubgit")
-	if err != nil {
-		return err
-	}
 	own, git, began := cputime.Used(), cputime.Children(), time.Now()
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
 		Dir: filepath.Join(r.dir, "git"), State: records,
@@ -296,9 +302,6 @@ func (f *gitField) sync(r *run) error {
 		return err
 	}
 	own, git, took := cputime.Used()-own, cputime.Children()-git, time.Since(began)
-	if err := stop(); err != nil {
-		return err
-	}
 	status := server.Purgatory().Status()
 	r.figure(fmt.Sprintf("repositories, of the hub's %d", fieldhub.Production.Repositories), float64(len(f.Repositories)), "")
 	r.figure("events on the hub", float64(len(f.Events)), "")

@@ -78,10 +78,8 @@ func serveField(path string) error {
 		r.URL.Path = "/" + filepath.Base(dir) + "/" + rest
 		(&cgi.Handler{
 			Path: git, Args: []string{"http-backend"}, Logger: log.New(io.Discard, "", 0),
-			Env: []string{
-				"GIT_PROJECT_ROOT=" + filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_NAMESPACE=" + name,
-				"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_PROTOCOL=" + r.Header.Get("Git-Protocol"),
-			},
+			Env: append(gitEnv(), "GIT_PROJECT_ROOT="+filepath.Dir(dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_NAMESPACE="+name,
+				"GIT_PROTOCOL="+r.Header.Get("Git-Protocol")),
 		}).ServeHTTP(w, r)
 	})}
 	go server.Serve(listener) // ends with the process

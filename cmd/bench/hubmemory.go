@@ -15,10 +15,6 @@ func measureHubMemory(r *run) error {
 	}
 	defer c.close()
 	before := inUse()
-	stop, err := r.profiles.start("hubmemory")
-	if err != nil {
-		return err
-	}
 	used := cputime.Used()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{Limits: relaysync.Limits{MaxConnections: 2 * w.relays}})
 	if err != nil {
@@ -35,9 +31,6 @@ func measureHubMemory(r *run) error {
 		return r.ctx.Err()
 	}
 	after := inUse()
-	if err := stop(); err != nil {
-		return err
-	}
 	r.atMost("beyond the store", float64(after-before)/1e6, "MB", 200)
 	r.figure("of that, for each relay", float64(after-before)/1e3/float64(w.relays), "kB")
 	r.figure("CPU until all was followed and fetched", took.Seconds(), "s")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 )
@@ -23,12 +24,8 @@ type row struct {
 func rows() []row {
 	return []row{
 		{"catchup", "First catch-up from one khatru relay" + asNew, measureCatchUp},
-		{"canned", "First catch-up from a relay that is not the limit" + asNew, measureCanned},
-		{"present", "Catch-up by NIP-77 where nearly everything is present, with a relay that is not the limit" + asNew, measurePresent},
-		{"memory", "What a first catch-up from khatru holds in memory" + asNew, measureMemory},
-		{"negentropy", "Reconciling 1,000,000 ids with 10,000 differences, in memory", measureNegentropy},
+		{"present", "Catch-up by NIP-77 where nearly everything is present" + asNew, measurePresent},
 		{"hubmemory", "Memory beyond the store with 10,000 repositories of 50 issues each on 5 of 500 relays, all followed", measureHubMemory},
-		{"change", "One change at 10,000 repositories of 50 roots each, on 5 of 500 relays", measureChange},
 		{"live", "Live: 100 connections, 100 events a second, each on 5 of them, signatures checked", measureLive},
 		{"idle", "Idle: 500 connections for five minutes", measureIdle},
 		{"restart", "Restart with 500,000 stored events and 20,000 repositories on 5 of 100 relays each", measureRestart},
@@ -41,7 +38,7 @@ func rows() []row {
 // roles returns the roles of this command in a separate process, by environment variable.
 func roles() map[string]func(said string) error {
 	return map[string]func(string) error{
-		relayProcess: func(string) error { return serve(os.Stdin, os.Stdout) },
+		relayProcess: func(said string) error { return serveRelay(said, os.Stdin, os.Stdout) },
 		crowdProcess: func(string) error { return serveCrowd(os.Stdin, os.Stdout) },
 		fieldProcess: serveField,
 	}
@@ -67,9 +64,7 @@ func command(args []string) error {
 	quick := flags.Bool("quick", false, "measure small amounts without targets (a minute or two, for CI)")
 	only := flags.String("row", "", "measure these `rows` only, with commas between them")
 	count := flags.Int("count", 1, "repeat compared measurements `n` times and print medians")
-	var profiles profiles
-	flags.StringVar(&profiles.cpu, "cpuprofile", "", "write CPU profiles of our measured work to `file`, with its name before the extension")
-	flags.StringVar(&profiles.mem, "memprofile", "", "write allocation profiles to `file`, each including earlier work")
+	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to `file`")
 	cache := flags.String("cache", defaultCache(), "folder in which data sets are kept")
 	flags.Usage = func() {
 		out := flags.Output()
@@ -84,7 +79,17 @@ func command(args []string) error {
 	} else if err != nil {
 		return err
 	}
-	profiles.init()
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	chosen, err := choose(rows(), *only)
@@ -94,19 +99,14 @@ func command(args []string) error {
 	var failed []error
 	for _, r := range chosen {
 		fmt.Fprintf(os.Stderr, "bench: measuring %s\n", r.name)
-		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache, profiles: profiles}
+		one := &run{ctx: ctx, quick: *quick, count: *count, cache: *cache}
 		if err := one.measure(r); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
-		} else if one.profiles.missing() {
-			failed = append(failed, fmt.Errorf("%s: %w", r.name, errNoProfile))
 		}
 		fmt.Print(one.table(r))
 	}
 	return errors.Join(failed...)
 }
-
-// errNoProfile is returned if profiles are wanted for a row that has none.
-var errNoProfile = errors.New("no profiles were written: this row has none")
 
 func choose(all []row, names string) ([]row, error) {
 	if names == "" {

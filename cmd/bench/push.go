@@ -11,7 +11,6 @@ import (
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,20 +113,18 @@ func spent() (sum time.Duration) {
 // history is the repository of the client.
 type history struct {
 	dir    string
-	home   string // an empty folder, so that no git configuration applies
 	newest []string
 }
 
 // pushHistory returns a history with commits commits and the ids of more further ones. It is
 // cached, because it is always the same.
 func pushHistory(r *run, commits, more int) (*history, error) {
-	h := &history{home: filepath.Join(r.dir, "home"), dir: filepath.Join(r.cache, fmt.Sprintf("history-%d-%d.git", commits, more))}
-	if err := errors.Join(os.MkdirAll(r.cache, 0o700), os.Mkdir(h.home, 0o700)); err != nil {
+	h := &history{dir: filepath.Join(r.cache, fmt.Sprintf("history-%d-%d.git", commits, more))}
+	if err := os.MkdirAll(r.cache, 0o700); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(h.dir); err != nil {
-		made := *h
-		made.dir = filepath.Join(r.cache, filepath.Base(r.dir)) // on the disk of the cache
+		made := history{dir: filepath.Join(r.cache, filepath.Base(r.dir))} // on the disk of the cache
 		defer os.RemoveAll(made.dir)
 		if err := made.make(r.ctx, commits+more-1); err != nil {
 			return nil, err
@@ -186,7 +183,7 @@ func writeHistory(w io.Writer, commits int) error {
 
 // push returns the CPU time of the client.
 func (h *history) push(ctx context.Context, url, commit string) (time.Duration, error) {
-	cmd := h.command(ctx, "push", "-q", url, commit+":refs/heads/main")
+	cmd := gitCommand(ctx, h.dir, "push", "-q", url, commit+":refs/heads/main")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("git push: %w: %s", err, out)
@@ -195,25 +192,7 @@ func (h *history) push(ctx context.Context, url, commit string) (time.Duration, 
 }
 
 func (h *history) git(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	cmd := h.command(ctx, args...)
-	cmd.Stdin = stdin
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("git %s: %w: %s", args[0], err, said.Bytes())
-	}
-	return string(out), err
-}
-
-func (h *history) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir, cmd.Env = h.dir, h.env()
-	return cmd
-}
-
-func (h *history) env() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.home, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"}
+	return gitIn(ctx, h.dir, stdin, args...)
 }
 
 // pushServer is our server, a relay with repositories on disk.
@@ -341,7 +320,7 @@ func newPlainServer(r *run, from *history) (*plainServer, error) {
 	}
 	return &plainServer{httptest.NewServer(&cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(where), "git-http-backend"), Root: "/",
-		Env: append(from.env(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"),
+		Env: append(gitEnv(), "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"),
 	}), from}, nil
 }
 

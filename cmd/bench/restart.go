@@ -24,10 +24,6 @@ func measureRestart(r *run) error {
 			return err
 		}
 	}
-	stop, err := r.profiles.start("restart")
-	if err != nil {
-		return err
-	}
 	used, began := cputime.Used(), time.Now()
 	f, err := startFollower(r.ctx, store, identity, relaysync.Config{})
 	if err != nil {
@@ -37,8 +33,8 @@ func measureRestart(r *run) error {
 	clients, gone := context.WithCancel(r.ctx)
 	defer gone()
 	var submitting sync.WaitGroup
-	var stored, nothing []time.Duration
-	submitting.Go(func() { stored, nothing = submit(clients, f.manager, news) })
+	var stored []time.Duration
+	submitting.Go(func() { stored = submit(clients, f.manager, news) })
 	select {
 	case <-f.manager.Ready():
 	case <-r.ctx.Done():
@@ -56,9 +52,6 @@ func measureRestart(r *run) error {
 	took := cputime.Used() - used
 	gone()
 	submitting.Wait()
-	if err := stop(); err != nil {
-		return err
-	}
 	r.figure("until what clients submit is judged", ready.Seconds(), "s")
 	r.atMost("until a first relay is followed", first.Sub(began).Seconds(), "s", 5)
 	r.figure("until ten relays are", ten.Sub(began).Seconds(), "s")
@@ -66,35 +59,26 @@ func measureRestart(r *run) error {
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
 	r.atMost("Stored blocks, 999 of 1,000 calls", ms(stored[len(stored)*999/1000]), "ms", 1)
 	r.atMost("Stored blocks, at most", ms(stored[len(stored)-1]), "ms", 1)
-	r.figure("a call of nothing takes meanwhile, at most", ms(nothing[len(nothing)-1]), "ms")
 	return nil
 }
 
 // submit reports a stored event about every millisecond until ctx ends, and returns the sorted
-// durations of the calls. It also times a call that does nothing, which measures the delay by other
-// goroutines.
-func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Event) (stored, nothing []time.Duration) {
+// durations of the calls.
+func submit(ctx context.Context, m *relaysync.SyncManager, events []graspsync.Event) (stored []time.Duration) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		began := time.Now()
 		m.NotifyStored(events[i%len(events)])
 		stored = append(stored, time.Since(began))
-		began = time.Now()
-		nobody()
-		nothing = append(nothing, time.Since(began))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			slices.Sort(stored)
-			slices.Sort(nothing)
-			return stored, nothing
+			return stored
 		}
 	}
 }
-
-//go:noinline
-func nobody() {}
 
 // following waits until relays relays are followed, and returns the time.
 func (f *follower) following(ctx context.Context, relays int, limit time.Duration) (time.Time, error) {

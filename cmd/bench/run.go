@@ -15,8 +15,6 @@ type run struct {
 	dir   string // temporary folder of this row
 	count int    // number of repetitions of compared works
 
-	profiles profiles
-
 	figures []figure
 }
 
