@@ -140,11 +140,10 @@ type Limits struct {
 	// requests and 30 in any 60 s. DomainLimits are exceptions, in which both numbers must be set.
 	DomainLimit  Limit
 	DomainLimits map[graspsync.HostPort]Limit
-	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h. Requests whose
-	// server or objects only pull requests name use at most half of it. MaxHostDay is the maximum
-	// number of bytes fetched from one server in 24 h. Its second half is for owners below the mean
-	// or below MaxHostDay/1024. A fetch that a crash cut short counts as an eighth of the smaller
-	// limit. Defaults to 4 GiB and 16 GiB.
+	// MaxRepoDay is the maximum number of bytes fetched for one repository in 24 h. Requests for
+	// pull requests use at most half of it. MaxHostDay is the maximum number of bytes fetched from
+	// one server in 24 h. A fetch that a crash cut short counts as an eighth of the smaller limit.
+	// Defaults to 4 GiB and 16 GiB.
 	MaxRepoDay, MaxHostDay int64
 }
 

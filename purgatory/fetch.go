@@ -78,9 +78,6 @@ func (p *Purgatory) fetch(ctx, asking context.Context, x *request) (end fetchEnd
 	told := p.report.request(from.HostPort().String())
 	p.sessions.began(into, time.Now())
 	done.Outcome, end.took, err = p.fetchAndRelease(ctx, asking, into, x, &seen, ask.IDs, had)
-	if ask.Several { // the data cannot be told apart by author
-		p.sessions.discard(into)
-	}
 	p.sessions.began(into, time.Time{})
 	seen.Err = err
 	p.servers.Learn(ask, servers.Reply{Bytes: seen.Bytes, Wanted: seen.Wanted, Missing: seen.Missing, Failure: failureOf(err)}, done.Outcome == syncqueue.Complete)
@@ -208,7 +205,7 @@ func (p *Purgatory) fetchAndRelease(ctx, asking context.Context, s *fetchSession
 	if len(came) == 0 {
 		return syncqueue.Partial, false, nil
 	}
-	if err := p.promote(ctx, s, seen, came); err != nil {
+	if err := p.promote(ctx, s, seen); err != nil {
 		return syncqueue.Nothing, false, err
 	}
 	found, err := p.release(ctx, seen.Repo, refplan.Reasons{Late: true}, budget{share: p.cfg.fixed.Timeout / lockShare})
@@ -254,14 +251,14 @@ func (p *Purgatory) fetchInto(ctx, asking context.Context, s *fetchSession, x *r
 	}), nil
 }
 
-// promote makes received objects part of the repository, if at least one of them may have a ref.
+// promote makes received objects part of the repository, if there is room.
 // The error wraps errHere, unless there is no room.
-func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnded, came []nip34.ObjectID) error {
+func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnded) error {
 	ref := seen.Repo
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // s.bytes does not include this request yet
-	done, err := p.repos.Reserve(ctx, ref, s.whose != (servers.Owner{}), bytes, p.quota.ofOwner)
+	done, err := p.repos.Reserve(ctx, ref, s.pulls, bytes, p.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -270,35 +267,28 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 		return fmt.Errorf("%w: %w", errHere, err)
 	}
 	defer done()
-	dir, unlock, err := p.repos.Lock(ctx, ref)
+	_, unlock, err := p.repos.Lock(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("%w: locking repository: %w", errHere, err)
 	}
 	defer unlock()
-	q := s.quarantine
-	switch room, soon, err := p.quota.hasRoomFor(ctx, ref, dir, came, bytes, s.whose != (servers.Owner{})); {
-	case err != nil:
-		return fmt.Errorf("%w: %w", errHere, err)
-	case !room && soon:
-		p.report.drop("pull_pending_gc")
-		s.quarantine = nil
-		return errors.Join(errNoRoom, q.Discard())
-	case !room:
-		p.report.drop("pull_refs")
-		s.quarantine = nil
-		err := errNoRoom
-		if bytes == seen.Bytes { // else the bytes cannot be told apart by author
-			err = fmt.Errorf("%w: %w", ErrLimit, errNoRoom)
+	if s.pulls {
+		if err := p.quota.mayCome(ref, bytes); err != nil {
+			p.sessions.discard(s)
+			if bytes > seen.Bytes { // earlier requests may have brought too much
+				return errNoRoom
+			}
+			return err
 		}
-		return errors.Join(err, q.Discard())
 	}
+	q := s.quarantine
 	s.quarantine = nil
 	if err := q.Promote(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errHere, errors.Join(err, q.Discard()))
 	}
 	p.step("promoted")
 	p.maintenance.brought(ref)
-	if s.whose != (servers.Owner{}) {
+	if s.pulls {
 		p.quota.brought(ref, bytes)
 	}
 	return nil

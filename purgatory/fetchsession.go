@@ -1,7 +1,6 @@
 package purgatory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +14,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
-// fetchSession holds fetched data of a repository until its objects are complete. States and each
-// author of pull requests have separate sessions, because the whole session is discarded if a pull
-// request has no room. Servers that only pull requests name share no session with servers of
-// maintainers. Otherwise such a server could occupy the session with data from a maintainer's
-// server. The rest, from another maintainer's server, would go into an empty session and be
-// incomplete.
+// fetchSession holds fetched data of a repository until its objects are complete. States and pull
+// requests have separate sessions, because a session is discarded if pull requests have no room.
 type fetchSession struct {
-	repo     graspsync.RepoRef
-	stranger bool // for servers that only pull requests name
-	whose    servers.Owner
+	repo  graspsync.RepoRef
+	pulls bool // for objects that only pull requests name
 	// owned by the user of the session
 	quarantine gitops.Quarantine // nil if there is no data
 	dir        string            // folder of the repository
@@ -133,12 +127,12 @@ func (fs *fetchSessions) open(q servers.Request) *fetchSession {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, s := range fs.all {
-		if s.repo == q.Repo && s.whose == q.Whose && s.stranger == q.Stranger && !s.inUse && !q.Several {
+		if s.repo == q.Repo && !s.inUse && s.pulls == q.Pulls {
 			s.inUse = true
 			return s
 		}
 	}
-	s := &fetchSession{repo: q.Repo, whose: q.Whose, stranger: q.Stranger, inUse: true}
+	s := &fetchSession{repo: q.Repo, pulls: q.Pulls, inUse: true}
 	fs.all = append(fs.all, s)
 	return s
 }
@@ -173,40 +167,23 @@ func (fs *fetchSessions) done(s *fetchSession, bytes int64, outcome syncqueue.Ou
 	fs.discard(gone...)
 }
 
-// excess removes unused sessions over the limits. Sessions of the owner with the most bytes go
-// first, of these sessions of pull requests, and of these sessions of the author with the most
-// bytes. mu is held.
+// excess removes unused sessions over the limits, those of the owner with the most bytes first, and
+// of these sessions those of pull requests first, the oldest first. mu is held.
 func (fs *fetchSessions) excess() (gone []*fetchSession) {
 	part, total := fs.cfg.Limits.MaxRepoDay/sessionShare, fs.cfg.Limits.MaxRepoDay*maxSessionDays
-	type authorOf struct {
-		owner graspsync.PubKey
-		of    servers.Owner
-	}
 	for {
-		all, of, count, by := int64(0), make(map[graspsync.PubKey]int64), make(map[graspsync.PubKey]int), make(map[authorOf]int64)
+		all, of := int64(0), make(map[graspsync.PubKey]int64)
 		for _, s := range fs.all {
 			all += s.bytes
 			of[s.repo.Owner] += s.bytes
-			count[s.repo.Owner]++
-			by[authorOf{s.repo.Owner, s.whose}] += s.bytes
 		}
-		crowded := len(fs.all) > maxSessions
+		full := all > total || len(fs.all) > maxSessions
 		var worst *fetchSession
 		for _, s := range fs.all {
-			owner := s.repo.Owner
-			if s.inUse || all <= total && of[owner] <= part && !crowded {
+			if s.inUse || !full && of[s.repo.Owner] <= part {
 				continue
 			}
-			if worst == nil {
-				worst = s
-				continue
-			}
-			order := cmp.Compare(of[owner], of[worst.repo.Owner])
-			if crowded && all <= total {
-				order = cmp.Compare(count[owner], count[worst.repo.Owner])
-			}
-			if cmp.Or(order, owner.Compare(worst.repo.Owner), pullsLast(s, worst),
-				cmp.Compare(by[authorOf{owner, s.whose}], by[authorOf{owner, worst.whose}]), cmp.Compare(s.bytes, worst.bytes)) > 0 {
+			if worst == nil || of[s.repo.Owner] > of[worst.repo.Owner] || s.repo.Owner == worst.repo.Owner && s.pulls && !worst.pulls {
 				worst = s
 			}
 		}
@@ -215,17 +192,6 @@ func (fs *fetchSessions) excess() (gone []*fetchSession) {
 		}
 		gone = append(gone, fs.remove(func(s *fetchSession) bool { return s == worst })...)
 	}
-}
-
-// pullsLast sorts sessions of states before sessions of pull requests.
-func pullsLast(a, b *fetchSession) int {
-	pulls := func(s *fetchSession) int {
-		if s.whose == (servers.Owner{}) {
-			return 0
-		}
-		return 1
-	}
-	return pulls(a) - pulls(b)
 }
 
 // discard deletes the data of sessions that are no longer in the list.

@@ -32,13 +32,10 @@ const (
 	// last one took.
 	upkeepDisplaced = time.Minute
 	upkeepShare     = 10
-	// displacedGrace is the grace of unnamed objects after pull requests were displaced. It is
-	// longer than any push or fetch takes, and reflogs still name the owner's objects. If many
-	// bytes were displaced and others wait for the room, the grace is crowdedGrace. That is safe
-	// because pushes hold the lock and fetches copy the objects that they need. Only clients that
-	// read displaced data are cut off.
-	displacedGrace = time.Hour
-	crowdedGrace   = time.Minute
+	// crowdedGrace is the grace of unnamed objects while pull requests wait for room. That is safe
+	// because pushes hold the lock and fetches copy the objects that they need, and reflogs still
+	// name the owner's objects. Only clients that read evicted data are cut off.
+	crowdedGrace = time.Minute
 	// maxUpkeep is the maximum number of due repositories.
 	maxUpkeep = 100_000
 	// rememberRefs is the time for which old targets of a ref can be recovered from its reflog.
@@ -214,8 +211,8 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 		Keep:  func(ctx context.Context) ([]nip34.ObjectID, error) { return p.reader.namedBy(ctx, ref) },
 		Grace: p.cfg.Times.Grace, Remember: rememberRefs, Now: now,
 	}
-	if grace, may := p.quota.mayPrune(ref, began); may && !now {
-		how.Prune, how.Grace = true, min(how.Grace, grace)
+	if !now && p.quota.mayPrune(ref, began) {
+		how.Prune, how.Grace = true, min(how.Grace, crowdedGrace)
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
@@ -228,7 +225,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	if how.Prune && done.Pruned && p.quota.pruned(ref, began, came, done.Unnamed) { // held pull requests may have room
 		p.touch(ref)
 	} else if how.Prune && err != nil {
-		p.quota.pruneFailed(ref, began)
+		p.quota.pruned(ref, began, 0, 0)
 	}
 	p.maintenance.count(done, took, err)
 	if err == nil && (done.Removed > 0 || now) {

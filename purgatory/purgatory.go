@@ -126,7 +126,9 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	p.refUpdater = refupdate.New(p.keep, refupdate.Config{
 		Git: p.git, Lock: p.repos.Lock, Absent: ErrNoRepository, Timeout: cfg.fixed.Timeout, Step: step,
 	})
-	p.quota = newPRQuota(&cfg, r, p.git, p.pending, f, p.reader, p.refUpdater, p.maintenance)
+	p.quota = &prQuota{
+		cfg: &cfg, report: r, git: p.git, pending: p.pending, table: f, reader: p.reader, refUpdater: p.refUpdater, maintenance: p.maintenance,
+	}
 	p.engine = newEngine(p, seed)
 	return p
 }

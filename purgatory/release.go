@@ -1,7 +1,6 @@
 package purgatory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -556,13 +555,7 @@ func (p *Purgatory) share(ctx context.Context, g *refplan.Group, r *repository, 
 	if !shared {
 		return nil
 	}
-	if err := p.findObjects(ctx, g, r, sets); err != nil {
-		return err
-	}
-	if r.more && len(r.MissingOf(sets)) < len(ids) {
-		p.touch(r.Ref)
-	}
-	return nil
+	return p.findObjects(ctx, g, r, sets)
 }
 
 // errOccupied means that the lock of another repository is held, often by its own release.
@@ -594,7 +587,7 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 		return false, err
 	}
 	ids, bytes, err := p.withRoom(ctx, g, r, dir, ids)
-	if err != nil || len(ids) == 0 {
+	if len(ids) == 0 || err != nil {
 		return false, err
 	}
 	err = r.work(ctx, r.left(), func(ctx context.Context) error { return p.git.CopyObjects(ctx, dir, r.dir, ids) })
@@ -606,67 +599,40 @@ func (p *Purgatory) shareFrom(ctx context.Context, g *refplan.Group, from grasps
 	return true, nil
 }
 
-// withRoom returns the ids that a state names, or a pull request that may have a ref. Other objects
-// would be useless. bytes is the size of the objects of pull requests. dir is the other repository.
+// withRoom returns the ids that a state names, and those of pull requests if there is room for them.
+// bytes is the size of the latter. dir is the other repository.
 func (p *Purgatory) withRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, ids []nip34.ObjectID) (out []nip34.ObjectID, bytes int64, err error) {
 	decided := setOf(refplan.IDsOf(g.Decided(r.Repository)))
+	ofPull := func(id nip34.ObjectID) bool { _, is := decided[id]; return !is }
+	if !slices.ContainsFunc(ids, ofPull) {
+		return ids, 0, nil
+	}
+	out = slices.DeleteFunc(slices.Clone(ids), ofPull)
 	both, err := p.git.has(ctx, dir, slices.Collect(maps.Values(r.Refs.At)))
 	if err != nil {
 		return nil, 0, err
 	}
-	ids = slices.Clone(ids)
-	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // a short budget must not always favor the same ids
-	for _, id := range ids {
-		_, room := decided[id]
-		if !room {
-			var n int64
-			if n, room, err = p.pullWithRoom(ctx, g, r, dir, id, both, bytes); err != nil {
-				return nil, 0, err
-			}
-			if room {
-				bytes += n
-			}
-		}
-		if room {
-			out = append(out, id)
-		}
-	}
-	r.more = r.more || bytes > 0 && len(out) < len(ids)
-	slices.SortFunc(out, refplan.CompareIDs)
-	return out, bytes, nil
-}
-
-// pullWithRoom reports whether a pull request whose tip is in another repository may have a ref,
-// and returns the bytes that it adds. more is the number of bytes that come with it.
-func (p *Purgatory) pullWithRoom(ctx context.Context, g *refplan.Group, r *repository, dir string, tip nip34.ObjectID, both []nip34.ObjectID, more int64) (bytes int64, room bool, err error) {
 	err = r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-		bytes, err = p.git.DiskUsage(ctx, dir, []nip34.ObjectID{tip}, both)
+		bytes, err = p.git.DiskUsage(ctx, dir, without(ids, out), both)
 		return err
 	})
-	switch {
-	case err == nil:
-	case ctx.Err() != nil || errors.Is(err, gitops.ErrBusy):
-		return 0, false, err
-	default: // too slow or incomplete, which blocks nothing else
-		p.cfg.Logger.Debug("measuring shared objects failed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
-		return 0, false, nil
+	if ctx.Err() != nil || errors.Is(err, gitops.ErrBusy) {
+		return nil, 0, err
 	}
-	for _, h := range g.Pulls {
-		if room || h.Pull.Tip != tip || !slices.Contains(h.Repos, r.Ref) {
-			continue
-		}
-		if room, err = p.quota.hasRoom(ctx, r, h.Pull, bytes+more); err != nil {
-			return 0, false, err
-		}
+	if err == nil {
+		err = p.quota.mayCome(r.Ref, bytes)
 	}
-	if !room {
-		p.report.drop("pull_refs")
+	if err != nil { // too slow, incomplete or no room, which blocks nothing else
+		p.cfg.Logger.Debug("copying objects of pull requests postponed", keyRepo, graspsync.Printable(r.Ref.String()), keyError, graspsync.Printable(err.Error()))
+		return out, 0, nil
 	}
-	return bytes, room, nil
+	return ids, bytes, nil
 }
 
-// errNoRoom means that a pull request may have no ref.
-var errNoRoom = errors.New("no room for a pull request")
+// without returns the ids that are not in others.
+func without(ids, others []nip34.ObjectID) []nip34.ObjectID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id nip34.ObjectID) bool { return slices.Contains(others, id) })
+}
 
 // takeStaged imports the data that was pushed for pull requests before their events. The event
 // decides which of several uploads is imported. The others are deleted.
@@ -681,7 +647,6 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		}
 		err := p.takeOne(ctx, r, h.Pull, uploads)
 		if errors.Is(err, errNoRoom) {
-			p.report.drop("pull_refs")
 			continue // until there is room
 		}
 		if err != nil {
@@ -710,8 +675,10 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 		if u.Tip != tip {
 			continue
 		}
-		if room, err := p.quota.hasRoom(ctx, r, pr, u.Bytes); err != nil || !room {
-			return cmp.Or(err, errNoRoom)
+		if !r.IsMember(pr.Author) {
+			if err := p.quota.mayCome(r.Ref, u.Bytes); err != nil {
+				return err
+			}
 		}
 		var done func() // staged bytes are in no quota yet
 		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
@@ -1002,15 +969,13 @@ type repository struct {
 
 	dir      string
 	unlock   func()
-	watch    *stopwatch.Watch            // of the release, which may cover other repositories
-	until    time.Duration               // end of the time budget on watch
-	moves    int                         // maximum number of refs in one transaction; 0: any number
-	beyond   map[graspsync.EventID]int64 // bytes that a pull request needs beyond branches and tags
-	gained   bool                        // objects were imported in this release
-	occupied bool                        // a repository that may have objects was locked by others
-	more     bool                        // objects may get room after these have refs
-	failed   error                       // failure of the release, which is repeated
-	trouble  error                       // failure of a part of the release, which is repeated
+	watch    *stopwatch.Watch // of the release, which may cover other repositories
+	until    time.Duration    // end of the time budget on watch
+	moves    int              // maximum number of refs in one transaction; 0: any number
+	gained   bool             // objects were imported in this release
+	occupied bool             // a repository that may have objects was locked by others
+	failed   error            // failure of the release, which is repeated
+	trouble  error            // failure of a part of the release, which is repeated
 }
 
 func endReasonOf(f refplan.EndReason) EndReason {

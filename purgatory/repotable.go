@@ -350,7 +350,6 @@ func (t *repoTable) noteOrphans(ref graspsync.RepoRef, ids []graspsync.EventID, 
 
 // usage returns the usage of pull requests in a repository.
 func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
-	u.unmeasured = true
 	t.change(ref, func(s *repoState) {
 		if s.pulls != nil {
 			u = *s.pulls
@@ -362,7 +361,7 @@ func (t *repoTable) usage(ref graspsync.RepoRef) (u prUsage) {
 func (t *repoTable) changeUsage(ref graspsync.RepoRef, how func(*prUsage)) {
 	t.change(ref, func(s *repoState) {
 		if s.pulls == nil {
-			s.pulls = &prUsage{unmeasured: true}
+			s.pulls = new(prUsage)
 		}
 		how(s.pulls)
 	})

@@ -11,9 +11,8 @@ import (
 
 // Need lists the objects that a repository lacks, and the URLs that may have them.
 type Need struct {
-	IDs     []nip34.ObjectID
-	States  []nip34.ObjectID                    // those of IDs that states name; sorted
-	Authors map[nip34.ObjectID]graspsync.PubKey // author of the pull requests that name an object, or zero if there are several
+	IDs    []nip34.ObjectID
+	States []nip34.ObjectID // those of IDs that states name; sorted
 	// Own are the clone URLs of the maintainers' announcements. Strangers are the other clone URLs
 	// of pull requests, by author. Several authors may name the same URL.
 	Own       []graspsync.CloneURL
@@ -25,21 +24,6 @@ type Need struct {
 
 // URLs returns all clone URLs.
 func (n Need) URLs() []graspsync.CloneURL { return slices.Concat(n.Own, slices.Concat(n.Strangers...)) }
-
-// named records the author of the pull request that names an object.
-func (n *Need) named(pr *nip34.PullRequest) {
-	if n.Authors == nil {
-		n.Authors = make(map[nip34.ObjectID]graspsync.PubKey)
-	}
-	by, again := n.Authors[pr.Tip]
-	if !again {
-		by = pr.Author
-	}
-	if by != pr.Author {
-		by = graspsync.PubKey{}
-	}
-	n.Authors[pr.Tip] = by
-}
 
 // Clones are the limits of clone URLs.
 type Clones struct {
@@ -80,7 +64,6 @@ func (g *Group) Need(r *Repository, clones Clones) (n Need) {
 	for _, h := range g.Pulls {
 		if slices.Contains(h.Repos, r.Ref) && h.Pull.Tip.Format() == r.Refs.Format && r.Misses(h.Pull.Tip) {
 			n.IDs = append(n.IDs, h.Pull.Tip)
-			n.named(h.Pull)
 			n.Entries = append(n.Entries, h.ID)
 		}
 	}

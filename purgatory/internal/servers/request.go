@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"slices"
 	"time"
@@ -19,35 +18,12 @@ type Request struct {
 	Repo     graspsync.RepoRef
 	From     graspsync.CloneURL
 	Pulls    bool // for objects that only pull requests name
-	Stranger bool // only pull requests name the server or the objects
 	IDs      []nip34.ObjectID
-	Roomless bool  // objects without room were left out
-	Whose    Owner // author of the objects, unless Several
-	Several  bool  // the objects have several authors
-	Lacked   bool  // the last request for the same objects brought nothing
+	Roomless bool // objects without room were left out
+	Lacked   bool // the last request for the same objects brought nothing
 
-	hash  [32]byte // of all objects that may be requested
-	next  int      // position after IDs among them
-	last  bool     // IDs contains the last one of them
-	apart bool     // objects of one author of several are requested
-}
-
-// Owner is the author for whom objects are fetched, or the commit that pull requests of
-// several authors name. It is zero for objects of states.
-type Owner struct {
-	author graspsync.PubKey
-	id     nip34.ObjectID
-}
-
-func whoseOf(n refplan.Need, id nip34.ObjectID) Owner {
-	if by := n.Authors[id]; by != (graspsync.PubKey{}) {
-		return Owner{author: by}
-	}
-	return Owner{id: id}
-}
-
-func (w Owner) compare(o Owner) int {
-	return cmp.Or(w.author.Compare(o.author), refplan.CompareIDs(w.id, o.id))
+	hash [32]byte // of all objects that may be requested
+	next int      // position after IDs among them
 }
 
 // Reply is the result of a request.
@@ -102,9 +78,6 @@ type lack struct {
 	full int64
 	// If a reply exceeds a limit, 1/2^halved of the objects is requested, from position from.
 	halved, from int
-	// apart is set after an incomplete reply for several authors. Then each request is for one
-	// author.
-	apart bool
 }
 
 func (h *repoFetches) lackOf(k lackKey) (l lack, known bool) {
@@ -142,7 +115,7 @@ func (h *repoFetches) full(q Request) int64 {
 
 // all returns the request for all objects of one kind.
 func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need, pulls bool) Request {
-	q := Request{Repo: ref, From: from, Pulls: pulls, Stranger: pulls || !slices.Contains(n.Own, from)}
+	q := Request{Repo: ref, From: from, Pulls: pulls}
 	sum := sha256.New()
 	for _, id := range n.IDs {
 		if _, ofState := slices.BinarySearchFunc(n.States, id, refplan.CompareIDs); ofState == pulls {
@@ -161,14 +134,15 @@ func (h *repoFetches) all(now time.Time, ref graspsync.RepoRef, from graspsync.C
 	return q
 }
 
-// prefer returns the request for objects of states, or for objects of pull requests if only pull
-// requests name the server. While the server lacks these objects, every second request is for the
-// other kind.
+// prefer returns the request for objects of states. While the server lacks these objects, every
+// second request is for objects of pull requests. If only pull requests name the server, no other
+// objects are requested.
 func (h *repoFetches) prefer(sv *Records, now time.Time, ref graspsync.RepoRef, from graspsync.CloneURL, n refplan.Need) Request {
-	first, rest := h.all(now, ref, from, n, false), h.all(now, ref, from, n, true)
+	rest := h.all(now, ref, from, n, true)
 	if !slices.Contains(n.Own, from) {
-		first, rest = rest, first
+		return rest
 	}
+	first := h.all(now, ref, from, n, false)
 	switch {
 	case len(first.IDs) == 0 && (len(rest.IDs) > 0 || rest.Roomless):
 		return rest
@@ -188,36 +162,21 @@ func (h *repoFetches) choose(sv *Records, now time.Time, ref graspsync.RepoRef, 
 	q := h.prefer(sv, now, ref, from, n)
 	l, _ := h.lackOf(q.key())
 	all, at := q.IDs, 0
-	if l.halved > 0 || l.apart {
+	if l.halved > 0 {
 		at = l.from % max(1, len(all))
 	}
 	q.Lacked = l.Times > 0 && l.hash == q.hash
-	if q.apart = l.apart && q.Pulls; q.apart {
-		slices.SortStableFunc(all, func(a, b nip34.ObjectID) int { return whoseOf(n, a).compare(whoseOf(n, b)) })
-		end := at
-		for end < len(all) && whoseOf(n, all[end]) == whoseOf(n, all[at]) {
-			end++
-		}
-		q.IDs = all[at:end]
-	} else {
-		q.IDs = slices.Concat(all[at:], all[:at])
-	}
+	q.IDs = slices.Concat(all[at:], all[:at])
 	if len(q.IDs) > 1 {
 		q.IDs = q.IDs[:min(len(q.IDs), max(1, len(all)>>l.halved))]
 	}
 	q.next = at + len(q.IDs)
-	q.last = q.next >= len(all)
-	if q.Pulls && len(q.IDs) > 0 {
-		q.Whose = whoseOf(n, q.IDs[0])
-		q.Several = slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return whoseOf(n, id) != q.Whose })
-	}
 	return q
 }
 
-// Beyond reports whether a request is for objects that were not in asked, or for one author after a
-// reply for several authors.
+// Beyond reports whether a request is for objects that were not in asked.
 func (q Request) Beyond(asked Request) bool {
-	if q.Pulls != asked.Pulls || q.apart && asked.Several {
+	if q.Pulls != asked.Pulls {
 		return len(q.IDs) > 0
 	}
 	return slices.ContainsFunc(q.IDs, func(id nip34.ObjectID) bool { return !slices.Contains(asked.IDs, id) })
@@ -236,13 +195,13 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen R
 	}
 	l, _ := h.lackOf(q.key())
 	if l.hash != q.hash || l.whatever {
-		l = lack{hash: q.hash, halved: l.halved, from: l.from, apart: l.apart}
+		l = lack{hash: q.hash, halved: l.halved, from: l.from}
 	}
 	tomorrow := backoff.Streak{Until: now.Add(day)}
 	tooMuch := seen.Failure >= Limit
 	switch {
 	case tooMuch && len(q.IDs) > 1:
-		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from, apart: l.apart, passed: true}
+		l = lack{hash: q.hash, halved: l.halved + 1, from: l.from, passed: true}
 	case tooMuch && seen.Failure == NoRoom:
 		h.put(keyOfRoomless(q.From, q.IDs[0]), lack{whatever: true, Streak: tomorrow})
 		if l.halved == 0 {
@@ -250,19 +209,14 @@ func (h *repoFetches) learn(now time.Time, wait time.Duration, q Request, seen R
 		}
 		l.halved-- // halve less, because one object is gone
 	case seen.Failure == Full:
-		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next, apart: l.apart}
+		l = lack{hash: q.hash, Streak: tomorrow, full: seen.Bytes, halved: l.halved, from: q.next}
 	case seen.Failure == Slow:
 		l.Again(now, wait, lackMost)
 	case tooMuch:
 		l = lack{whatever: true, Streak: tomorrow}
 	case seen.Failure == NotServed, seen.Failure == None && seen.Missing == seen.Wanted:
 		l.from, l.passed, l.full = q.next, false, 0
-		switch {
-		case q.Several && seen.Failure == None: // it has objects of some author
-			l.apart, l.from = true, 0
-		case !l.apart || q.last:
-			l.Again(now, wait, lackMost)
-		}
+		l.Again(now, wait, lackMost)
 	default:
 		return
 	}

@@ -33,10 +33,6 @@ const (
 	// maxLacks is the maximum number of lacks of one repository in memory, savedLacks in its
 	// record.
 	maxLacks, savedLacks = 1000, 64
-	// hostHardly is the divisor of the daily bytes of a host that every owner may use.
-	hostHardly = 1024
-	// maxOwners is the maximum number of owners whose bytes from one host are counted per day.
-	maxOwners = 10_000
 	// keepDelay is the time from a change to its write. It is short, because until the end of a
 	// request is on the disk, the record charges the maximum size of the request.
 	keepDelay = time.Second
@@ -96,7 +92,6 @@ type server struct {
 	last   time.Time // last request
 	recent int       // requests in the minute before last
 	broken backoff.Streak
-	owners map[graspsync.PubKey]int64 // bytes of the day by owner; not on the disk
 }
 
 type repoFetches struct {
@@ -108,7 +103,7 @@ type repoFetches struct {
 }
 
 func (h *repoFetches) usage(q Request) *usage {
-	if q.Stranger {
+	if q.Pulls {
 		return &h.strange
 	}
 	return &h.own
@@ -146,12 +141,12 @@ func (sv *Records) refusesAt(now time.Time, q Request) string {
 	h, known := sv.fetches.Get(q.Repo)
 	if known {
 		own, strangers, most := h.own.today(now), h.strange.today(now), sv.cfg.MaxRepoDay
-		if own+strangers >= most || q.Stranger && strangers >= most/2 {
+		if own+strangers >= most || q.Pulls && strangers >= most/2 {
 			return "repo_day"
 		}
 	}
 	switch {
-	case sv.hostSpent(now, q):
+	case sv.hostSpent(now, q.From.HostPort()):
 		return "host_day"
 	case len(q.IDs) == 0 || h.lacking(now, q) && h.full(q) == 0:
 		return "server_lacks"
@@ -159,16 +154,10 @@ func (sv *Records) refusesAt(now time.Time, q Request) string {
 	return ""
 }
 
-// hostSpent reports whether an owner has used its share of a host today. The second half of a day
-// is reserved for owners below the mean or below 1/hostHardly, because otherwise a few keys could
-// use up the day.
-func (sv *Records) hostSpent(now time.Time, q Request) bool {
-	s, known := sv.hosts.Get(q.From.HostPort())
-	if !known {
-		return false
-	}
-	all, most := s.today(now), sv.cfg.MaxHostDay
-	return all >= most || all >= most/2 && s.owners[q.Repo.Owner] > max(all/int64(max(1, len(s.owners))), most/hostHardly)
+// hostSpent reports whether a host has sent its maximum of bytes today.
+func (sv *Records) hostSpent(now time.Time, a graspsync.HostPort) bool {
+	s, known := sv.hosts.Get(a)
+	return known && s.today(now) >= sv.cfg.MaxHostDay
 }
 
 // Learn records the reply to a request. complete means that the repository lacks nothing any more.
@@ -180,12 +169,6 @@ func (sv *Records) Learn(q Request, seen Reply, complete bool) {
 	if seen.Bytes > 0 {
 		for _, u := range []*usage{h.usage(q), &s.usage} {
 			u.Units = u.today(now) + seen.Bytes
-		}
-		if s.Units == seen.Bytes || s.owners == nil {
-			s.owners = make(map[graspsync.PubKey]int64)
-		}
-		if _, known := s.owners[q.Repo.Owner]; known || len(s.owners) < maxOwners {
-			s.owners[q.Repo.Owner] += seen.Bytes
 		}
 	}
 	h.learn(now, sv.cfg.Backoff/2, q, seen)
