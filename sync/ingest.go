@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -194,26 +193,6 @@ func (g *ingest) fulfil(ev graspsync.Event) {
 func (g *ingest) withdrawn(ev graspsync.Event) {
 	g.self.index.Note(ev)
 	g.reprocess.wakeFor(nil)
-}
-
-func fulfilledBy(c index.Change) (keys []pending.Key) {
-	for ref, a := range c.Repos {
-		if a == nil {
-			continue
-		}
-		keys = append(keys, pending.KeyOf(graspsync.OnRepo(ref)), pending.KeyOf(graspsync.OnEvent(a.ID)),
-			pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnBecomesMaintainer(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnBecomesListed(ref.Identifier, ref.Owner)), pending.KeyOf(graspsync.OnAuthor(ref.Owner)))
-		for _, m := range a.Maintainers {
-			keys = append(keys, pending.KeyOf(graspsync.OnMaintainer(ref.Identifier, m)),
-				pending.KeyOf(graspsync.OnBecomesMaintainer(ref.Identifier, m)), pending.KeyOf(graspsync.OnBecomesListed(ref.Identifier, m)))
-		}
-	}
-	for id, refs := range c.Roots {
-		if len(refs) > 0 {
-			keys = append(keys, pending.KeyOf(graspsync.OnEvent(id)))
-		}
-	}
-	return keys
 }
 
 // recalled resumes the pending events of the previous process. keys are their dependencies, which

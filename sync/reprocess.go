@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/graspsync/graspsync/sync/internal/index"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
@@ -21,7 +20,6 @@ type reprocessQueue struct {
 	mu sync.Mutex
 	// guarded by mu
 	fulfilled []pending.Key // by events that were stored without the writer
-	found     *index.Change // the result of a scan, nil if there was none
 	overrun   bool          // a limit was exceeded: judge all pending events
 }
 
@@ -33,15 +31,6 @@ func (q *reprocessQueue) wakeFor(keys []pending.Key) {
 	} else {
 		q.overrun = true
 	}
-	q.mu.Unlock()
-	q.poke()
-}
-
-// foundAll adds the result of a scan.
-func (q *reprocessQueue) foundAll(c index.Change) {
-	q.mu.Lock()
-	q.overrun = q.overrun || q.found != nil
-	q.found = &c
 	q.mu.Unlock()
 	q.poke()
 }
@@ -79,12 +68,4 @@ func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
 	keys, all = q.fulfilled, q.overrun
 	q.fulfilled, q.overrun = nil, false
 	return keys, all
-}
-
-func (q *reprocessQueue) takeFound() *index.Change {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	found := q.found
-	q.found = nil
-	return found
 }

@@ -2,21 +2,25 @@ package sync
 
 import (
 	"context"
-	"errors"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
 
+// scan compares the index with the Store.
 func (m *SyncManager) scan(ctx context.Context) {
 	first, waited := !m.isReady(), make(map[pending.Key]struct{})
-	// Events that begin to wait later find their dependencies in the new index.
+	// Events that begin to wait later find their dependencies in the index.
 	recalls := first && !m.ingest.rejected.Idle()
 	authors := make(map[graspsync.PubKey]struct{}) // the plan requests their deletions
 	var news plan.Authors
 	announcements := 0
-	snap, missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
+	s := m.index.Begin()
+	missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
+		if m.self.found(s, ev) && !first {
+			m.ingest.fulfil(ev)
+		}
 		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
 			announcements++
 		}
@@ -31,7 +35,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		if recalls {
 			m.ingest.awaited(ev, waited)
 		}
-	})
+	}, s.Unseen, func(id graspsync.EventID) { m.self.missing(s, id) })
 	if err != nil {
 		m.inbox.put(scanResult{err: err})
 		return
@@ -41,11 +45,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		m.cfg.Logger.Warn("reading the store ended early", keyErr, missed)
 	}
 	m.inbox.put(planInput{news})
-	change, ok := m.self.replaceAll(snap)
-	if !ok {
-		m.inbox.put(scanResult{err: errScanOvertaken})
-		return
-	}
+	s.End(missed != nil)
 	if first {
 		close(m.ready)
 		if announcements > 0 && m.index.Hosted() == 0 {
@@ -58,7 +58,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	if first {
 		m.ingest.recalled(waited)
 	}
-	m.ingest.reprocess.foundAll(change)
+	m.ingest.reprocess.poke()
 }
 
 // descend searches for replies in the repositories in of. A nil of means all.
@@ -69,5 +69,3 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 	}()
 	m.inbox.put(threadSearchResult{of, err})
 }
-
-var errScanOvertaken = errors.New("too many changes while the store was read")

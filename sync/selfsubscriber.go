@@ -90,15 +90,19 @@ func (f *selfSubscriber) hold(a *nip34.Announcement) {
 	})
 }
 
-// replaceAll replaces the index by a scan, and adds the difference to the changes. It returns false
-// if the scan is useless.
-func (f *selfSubscriber) replaceAll(snap *index.Scan) (c index.Change, ok bool) {
+// found applies an event that a scan shows, and reports whether it was unknown.
+func (f *selfSubscriber) found(s index.Scan, ev graspsync.Event) (news bool) {
 	f.update(func() {
-		if c, ok = f.index.Replace(snap); ok {
-			f.add(c)
-		}
+		c := s.Add(ev)
+		news = !c.Empty()
+		f.add(c)
 	})
-	return c, ok
+	return news
+}
+
+// missing applies that a known event is not stored.
+func (f *selfSubscriber) missing(s index.Scan, id graspsync.EventID) {
+	f.update(func() { f.add(s.Missing(id)) })
 }
 
 // tellAll makes the loop read the whole index.

@@ -21,16 +21,11 @@ type storeReader struct {
 	telemetry *telemetry   // read-only
 }
 
-// scan reads all events from the Store, calls show with each, and returns a scan for Replace. It
-// does not change the index and may take long. Only the last started scan can be used. missed is
-// the error of a Store that may have more events.
-func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (s *index.Scan, missed, err error) {
-	s = r.index.Begin()
-	defer func() {
-		if err != nil {
-			s.Abandon()
-		}
-	}()
+// scan reads all events from the Store and calls show with each. Then it calls gone with each id of
+// unseen that is not stored. missed is the error of a Store that may have more events.
+func (r storeReader) scan(
+	ctx context.Context, show func(graspsync.Event), unseen func() []graspsync.EventID, gone func(graspsync.EventID),
+) (missed, err error) {
 	defer r.telemetry.recovered(&err, whoseStore)
 	for ev, err := range r.store.Events(ctx, nostr.Filter{Kinds: append(filters.Kinds(), graspsync.KindVanish)}) {
 		if errors.Is(err, ErrIncomplete) {
@@ -38,37 +33,25 @@ func (r storeReader) scan(ctx context.Context, show func(graspsync.Event)) (s *i
 			break
 		}
 		if err != nil {
-			return s, nil, fmt.Errorf("scanning the store: %w", err)
+			return nil, fmt.Errorf("scanning the store: %w", err)
 		}
-		s.Add(ev)
 		show(ev)
 	}
-	if missed != nil {
-		err = r.retain(ctx, s, s.Partial())
-	}
-	if err == nil { // new replies are searched later
-		err = r.retain(ctx, s, s.Replies())
-	}
-	return s, missed, err
-}
-
-// retain adds those known events to a scan that are still stored.
-func (r storeReader) retain(ctx context.Context, s *index.Scan, ids []graspsync.EventID) error {
-	for chunk := range slices.Chunk(ids, saveBatch) {
+	for chunk := range slices.Chunk(unseen(), saveBatch) {
 		has, err := r.store.Has(ctx, chunk)
 		if err == nil && len(has) != len(chunk) {
 			err = fmt.Errorf("%d answers on %d ids", len(has), len(chunk))
 		}
 		if err != nil {
-			return fmt.Errorf("reading the store: %w", err)
+			return nil, fmt.Errorf("reading the store: %w", err)
 		}
 		for i, id := range chunk {
-			if has[i] {
-				s.Retain(id)
+			if !has[i] {
+				gone(id)
 			}
 		}
 	}
-	return nil
+	return missed, nil
 }
 
 // descend searches the Store for replies in the repositories in of, nil for all, and calls take

@@ -94,22 +94,12 @@ func (w *writer) catchUp(ctx context.Context) {
 	if w.reprocess.later.Swap(false) {
 		w.arm(time.Time{})
 	}
-	keys, all := w.fulfilled()
+	keys, all := w.reprocess.takeFulfilled()
 	waiting := append(w.arrived(ctx, keys), w.maintainersChanged(ctx)...)
 	if all {
 		waiting = append(waiting, w.rejected.Anything()...)
 	}
 	w.process(ctx, w.revived(waiting))
-}
-
-// fulfilled returns the fulfilled dependencies. all means that there may be others. It computes the
-// result of a scan only if events wait.
-func (w *writer) fulfilled() (keys []pending.Key, all bool) {
-	keys, all = w.reprocess.takeFulfilled()
-	if found := w.reprocess.takeFound(); found != nil && !w.rejected.Idle() {
-		keys = append(keys, fulfilledBy(*found)...)
-	}
-	return keys, all
 }
 
 // judgeAgain processes events that had no room or could not be saved, and requests events by id of

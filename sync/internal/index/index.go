@@ -18,7 +18,7 @@ import (
 // Store. Its changes are inputs of the plan.
 //
 // All methods may be called concurrently. Changes must be applied in the order in which Stored,
-// Removed, Reply and Replace return them, so only one caller calls these methods.
+// Removed, Reply and the methods of a [Scan] return them, so only one caller calls these methods.
 type Index struct {
 	lists func(*nip34.Announcement) bool // read-only
 	us    nip34.Identity                 // read-only; the service of requests to vanish
@@ -26,16 +26,13 @@ type Index struct {
 	// panicked is called with a contained panic and its origin. It may be nil.
 	panicked func(whose string, p any)
 
-	write   sync.Mutex // serializes changes; taken before mu
-	pending *Scan      // guarded by write: the running scan
-
 	mu     sync.RWMutex // held for map operations only
-	tables *tables      // guarded by mu, and by write for changes
-	// complete: the last scan has read all events without an error or a panic. Guarded by mu.
-	complete bool
-	// guarded by mu: identifiers whose announcements have changed since takeNews
-	news    map[string]struct{}
-	tooMany bool // the list exceeded maxNews and was dropped
+	tables *tables      // its content is guarded by mu
+	// guarded by mu
+	scanned  bool                // a scan has ended
+	complete bool                // the last scan has read all events without an error or a panic
+	news     map[string]struct{} // identifiers whose announcements have changed since takeNews
+	tooMany  bool                // news exceeded maxNews and was dropped
 }
 
 // New returns an empty index. lists reports whether an announcement makes its repository hosted.
@@ -87,19 +84,13 @@ func (x *Index) Relatives(identifier string) (out []*nip34.Announcement) {
 
 // Related returns the identifiers with relatives.
 func (x *Index) Related() (out []string) {
-	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *repoEntry) {
+	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.relative {
 			out = append(out, ref.Identifier)
 		}
 	})
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-func (x *Index) repos() map[graspsync.RepoRef]*repoEntry {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.tables.repos
 }
 
 // Version returns a value that changes with Family and Announcements, and nil if both are empty.
@@ -123,15 +114,15 @@ func (x *Index) Knows(identifier string, who graspsync.PubKey) bool {
 func (x *Index) Root(id graspsync.EventID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	root := x.tables.roots.get(id)
-	return root != nil && slices.ContainsFunc(*root.repos, func(r *repoEntry) bool { return r.ann != nil })
+	root := x.tables.roots[id]
+	return root != nil && root.owner() != nil
 }
 
 // RootTime returns the time of a root event, or 0.
 func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if root := x.tables.roots.get(id); root != nil {
+	if root := x.tables.roots[id]; root != nil {
 		return root.at
 	}
 	return 0
@@ -140,7 +131,7 @@ func (x *Index) RootTime(id graspsync.EventID) nostr.Timestamp {
 // Stored applies a durable event of any kind. Events may be reported in another order than they
 // were stored: a deletion before its target, or an announcement before the one that it replaces.
 func (x *Index) Stored(ev graspsync.Event) Change {
-	return x.change(func() Change { return x.apply(x.storing(ev)) })
+	return x.change(func() Change { return x.apply(x.storing(ev), false) })
 }
 
 // Contain runs f and recovers a panic. The event that caused it is not followed before the next
@@ -165,30 +156,33 @@ func (x *Index) change(f func() Change) Change {
 
 // Removed applies the removal of an event that no other event replaced or deleted.
 func (x *Index) Removed(ev graspsync.Event) Change {
-	return x.change(func() Change { return x.apply(func(t *tables, c *Change) { t.forget(ev.ID, c) }) })
+	return x.change(func() Change {
+		return x.apply(func(t *tables, c *Change) {
+			t.report(refKey(ev.ID))
+			t.reportVersion(ev)
+			t.forget(ev.ID, c)
+		}, false)
+	})
 }
 
 // Reply applies a stored event that may be a reply to an event of a hosted repository.
 func (x *Index) Reply(ev graspsync.Event) Change {
-	return x.change(func() Change { return x.apply(storingNode(ev)) })
+	return x.change(func() Change { return x.apply(storingNode(ev), false) })
 }
 
-// update is a change that can be applied to any tables.
+// update is a change of the tables. It is made without a lock and applied with it.
 type update func(t *tables, c *Change)
 
-func (x *Index) apply(op update) (c Change) {
+// apply applies an update. quiet means that no earlier verdict depends on it.
+func (x *Index) apply(op update, quiet bool) (c Change) {
 	if op == nil {
 		return c
 	}
-	x.write.Lock()
-	defer x.write.Unlock()
-	if s := x.pending; s != nil {
-		s.note(op)
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	op(x.tables, &c)
-	x.renew(c.Names)
+	if op(x.tables, &c); !quiet {
+		x.renew(c.Names)
+	}
 	return c
 }
 
@@ -226,10 +220,18 @@ func (x *Index) TakeNews() (names map[string]struct{}, tooMany bool) {
 
 // storing returns the update for a stored event, or nil.
 func (x *Index) storing(ev graspsync.Event) update {
-	if op := x.standing(ev); op != nil {
-		return op
+	op := x.standing(ev)
+	if op == nil {
+		op = storingNode(ev)
 	}
-	return storingNode(ev)
+	if op == nil {
+		return nil
+	}
+	return func(t *tables, c *Change) {
+		t.reported.Delete(refKey(ev.ID))
+		t.reportVersion(ev)
+		op(t, c)
+	}
 }
 
 func storingNode(ev graspsync.Event) update {
@@ -250,7 +252,7 @@ func (x *Index) standing(ev graspsync.Event) update {
 		}
 		listed, sure := x.Listed(a)
 		if !sure {
-			return x.asBefore(a.Ref)
+			return asBefore(a.Ref)
 		}
 		a = WithoutEvent(a)
 		return func(t *tables, c *Change) { t.announce(a, listed, c) }
@@ -288,19 +290,11 @@ func (x *Index) ListedBy(ev graspsync.Event) *nip34.Announcement {
 
 // asBefore keeps the known state of a repository after a panic of the Policy about its
 // announcement. The next scan calls the Policy again.
-func (x *Index) asBefore(ref graspsync.RepoRef) update {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	var known *nip34.Announcement
-	ours := false
-	if r := x.tables.repos[ref]; r != nil {
-		known, ours = r.stored, r.ann != nil
-	}
+func asBefore(ref graspsync.RepoRef) update {
 	return func(t *tables, c *Change) {
-		t.doubted = true
-		c.setBroken()
-		if known != nil { // a scan has not found it
-			t.announce(known, ours, c)
+		t.doubted, c.Broken = true, true
+		if r := t.repos[ref]; r != nil {
+			r.seen = t.scan
 		}
 	}
 }
@@ -349,7 +343,7 @@ func WithoutEvent(a *nip34.Announcement) *nip34.Announcement {
 func (x *Index) Size() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.tables.repos) + x.tables.roots.len() + x.tables.threads.placed.Len()
+	return len(x.tables.repos) + len(x.tables.roots) + x.tables.threads.placed.Len()
 }
 
 // Hosted returns the number of hosted repositories.
@@ -364,17 +358,17 @@ const allStep = 100
 
 // All returns the whole index as one change. Concurrent changes may be included or not.
 func (x *Index) All() (c Change) {
-	x.mu.RLock()
 	t := x.tables
+	x.mu.RLock()
 	c.Repos = make(map[graspsync.RepoRef]*nip34.Announcement, len(t.named))
-	c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, t.roots.len())
+	c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, len(t.roots))
 	x.mu.RUnlock()
 	each(x, maps.All(t.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil {
 			c.SetRepo(ref, r.ann)
 		}
 	})
-	each(x, t.roots.all(), func(id graspsync.EventID, root rootEntry) { c.setRoot(id, root.refs()) })
+	each(x, maps.All(t.roots), func(id graspsync.EventID, root *rootEntry) { c.setRoot(id, root.refs()) })
 	each(x, maps.All(t.threads.nodes), func(_ refKey, n *node) {
 		if n.place.depth > 0 {
 			c.setDescendant(n.key(), t.threads.reposBelow(n.place))
@@ -407,7 +401,7 @@ func each[K comparable, V any](x *Index, all iter.Seq2[K, V], visit func(K, V)) 
 
 // Listing returns the number of hosted repositories that list a relay, and up to three of them.
 func (x *Index) Listing(u graspsync.RelayURL) (n int, examples []graspsync.RepoRef) {
-	each(x, maps.All(x.repos()), func(ref graspsync.RepoRef, r *repoEntry) {
+	each(x, maps.All(x.tables.repos), func(ref graspsync.RepoRef, r *repoEntry) {
 		if r.ann != nil && slices.Contains(r.ann.Relays, u) {
 			if n++; len(examples) < 3 {
 				examples = append(examples, ref)
@@ -437,7 +431,7 @@ func (x *Index) ReposOf(ev graspsync.Event) []graspsync.RepoRef {
 	ids := nip34.EventRefs(ev.Event)
 	x.mu.RLock()
 	for _, id := range ids {
-		if root := x.tables.roots.get(id); root != nil {
+		if root := x.tables.roots[id]; root != nil {
 			refs = append(refs, root.refs()...)
 		} else if n := x.tables.threads.nodes[refKey(id)]; n != nil && n.place.depth > 0 {
 			refs = append(refs, x.tables.threads.reposBelow(n.place)...)
@@ -457,9 +451,9 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 	if r == nil {
 		return nil
 	}
-	ids := make([]graspsync.EventID, 0, r.roots.Len())
-	for n := range r.roots.All() {
-		ids = append(ids, x.tables.roots.at(n).id)
+	ids := make([]graspsync.EventID, 0, len(r.roots))
+	for root := range r.roots {
+		ids = append(ids, root.id)
 	}
 	return ids
 }
@@ -468,9 +462,7 @@ func (x *Index) RootsOf(ref graspsync.RepoRef) []graspsync.EventID {
 // their root events. A nil of means all repositories. Depth 0 returns the repositories and root
 // events.
 func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []graspsync.EventID, addresses []string) {
-	x.mu.RLock()
 	t := x.tables
-	x.mu.RUnlock()
 	top := func(ref graspsync.RepoRef, r *repoEntry) {
 		if r != nil && r.ann != nil {
 			addresses = append(addresses, ref.String())
@@ -493,7 +485,7 @@ func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 	switch {
 	case of == nil && depth == 0:
 		each(x, maps.All(t.repos), top)
-		each(x, t.roots.all(), func(id graspsync.EventID, _ rootEntry) { root(id) })
+		each(x, maps.All(t.roots), func(id graspsync.EventID, _ *rootEntry) { root(id) })
 	case of == nil:
 		each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
 			if k == n.keys()[0] {
@@ -510,12 +502,11 @@ func (x *Index) AtDepth(depth uint8, of map[graspsync.RepoRef]struct{}) (ids []g
 				top(ref, r)
 			}
 			branches := []refKey{addressRef(ref.String())}
-			for n := range r.roots.All() {
-				id := t.roots.at(n).id
+			for one := range r.roots {
 				if depth == 0 {
-					root(id)
+					root(one.id)
 				}
-				branches = append(branches, refKey(id))
+				branches = append(branches, refKey(one.id))
 			}
 			for _, k := range branches {
 				for n := range t.threads.branches[k] {

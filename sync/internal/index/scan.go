@@ -1,135 +1,87 @@
 package index
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 )
 
-// maxJournal is the maximum number of changes recorded during a scan.
-const maxJournal = 100_000
-
-// Scan collects the content of a Store for [Index.Replace], and the changes of the index since its
-// start. Its methods belong to one goroutine.
+// Scan compares the index with a Store. The index may change concurrently. Its methods belong to one
+// goroutine.
 type Scan struct {
-	index   *Index
-	tables  *tables
-	partial bool
-	known   map[graspsync.EventID]update // entries that Retain may add
-	journal []update                     // guarded by Index.write
+	index  *Index
+	number uint32
+	first  bool // no scan has ended before
 }
 
-// note records a change. If the journal is full, the scan becomes useless.
-func (s *Scan) note(op update) {
-	if len(s.journal) <= maxJournal {
-		s.journal = append(s.journal, op)
-	}
+// Begin starts a scan.
+func (x *Index) Begin() Scan {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.tables
+	t.scan++
+	t.doubted, t.reported = false, limit.NewTable[refKey, struct{}](maxReported, 0)
+	return Scan{x, t.scan, !x.scanned}
 }
 
-// Begin starts a scan and makes any earlier scan useless.
-func (x *Index) Begin() *Scan {
-	s := &Scan{index: x, tables: newTables(), known: make(map[graspsync.EventID]update)}
-	x.write.Lock()
-	defer x.write.Unlock()
-	x.pending = s
-	return s
-}
-
-// Add adds a stored event. It ignores replies.
-func (s *Scan) Add(ev graspsync.Event) {
-	s.index.Contain(func() {
-		if op := s.index.standing(ev); op != nil {
-			op(s.tables, nil)
-		}
-	})
-}
-
-// Retain adds an event that Partial or Replies returned and that is still stored.
-func (s *Scan) Retain(id graspsync.EventID) { s.apply(s.known[id]) }
-
-func (s *Scan) apply(op update) { s.index.Contain(func() { op(s.tables, nil) }) }
-
-// Partial records that the Store may contain more events than were added. It returns the ids of the
-// known announcements and root events that were not added. Their absence proves nothing.
-func (s *Scan) Partial() []graspsync.EventID {
-	s.partial = true
+// Add applies a stored event. It ignores replies, and events that were removed or replaced since the
+// start.
+func (s Scan) Add(ev graspsync.Event) Change {
 	x := s.index
-	x.mu.RLock()
-	known := x.tables
-	x.mu.RUnlock()
-	each(x, known.roots.all(), func(id graspsync.EventID, root rootEntry) {
-		if s.tables.roots.get(id) == nil {
-			author, at, refs := root.author.Value(), root.at, root.refs()
-			s.known[id] = func(t *tables, c *Change) { t.addRoot(id, author, at, refs, c) }
+	return x.change(func() Change {
+		op := x.standing(ev)
+		if op == nil {
+			return Change{}
 		}
+		return x.apply(func(t *tables, c *Change) {
+			_, removed := t.reported.Get(refKey(ev.ID))
+			_, replaced := t.reported.Get(versionRef(ev))
+			if !removed && !replaced {
+				op(t, c)
+			}
+		}, s.first)
 	})
-	each(x, maps.All(known.byID), func(id graspsync.EventID, repo *repoEntry) {
-		if _, seen := s.tables.byID[id]; !seen && repo.stored != nil {
-			a, ours := repo.stored, repo.ann != nil
-			s.known[id] = func(t *tables, c *Change) { t.announce(a, ours, c) }
-		}
-	})
-	return slices.Collect(maps.Keys(s.known))
 }
 
-// Replies returns the ids of the known replies, each after the events that it replies to.
-func (s *Scan) Replies() []graspsync.EventID {
-	var ids []graspsync.EventID
-	depths := make(map[graspsync.EventID]uint8)
-	x := s.index
-	x.mu.RLock()
-	nodes := x.tables.threads.nodes
-	x.mu.RUnlock()
-	each(x, maps.All(nodes), func(k refKey, n *node) {
-		if k == n.keys()[0] {
-			a := n.answer()
-			s.known[n.id] = func(t *tables, c *Change) { t.addNode(a, c) }
-			ids, depths[n.id] = append(ids, n.id), n.place.depth
+// Unseen returns the ids of the known events that the scan has not shown, and of all replies.
+func (s Scan) Unseen() (ids []graspsync.EventID) {
+	x, t := s.index, s.index.tables
+	each(x, maps.All(t.threads.nodes), func(k refKey, n *node) {
+		if k == refKey(n.id) && n.seen < s.number {
+			ids = append(ids, n.id)
 		}
 	})
-	slices.SortFunc(ids, func(a, b graspsync.EventID) int { return cmp.Or(cmp.Compare(depths[a], depths[b]), a.Compare(b)) })
+	each(x, maps.All(t.roots), func(id graspsync.EventID, root *rootEntry) {
+		if root.seen < s.number {
+			ids = append(ids, id)
+		}
+	})
+	each(x, maps.All(t.byID), func(id graspsync.EventID, r *repoEntry) {
+		if r.seen < s.number {
+			ids = append(ids, id)
+		}
+	})
 	return ids
 }
 
-// Abandon ends a scan without a result.
-func (s *Scan) Abandon() {
-	s.index.write.Lock()
-	defer s.index.write.Unlock()
-	s.index.finish(s)
+// Missing removes an event of Unseen that is not stored, unless it was stored meanwhile.
+func (s Scan) Missing(id graspsync.EventID) Change {
+	x := s.index
+	return x.change(func() Change {
+		return x.apply(func(t *tables, c *Change) {
+			n, root, r := t.threads.nodes[refKey(id)], t.roots[id], t.byID[id]
+			if n != nil && n.seen < s.number || root != nil && root.seen < s.number || r != nil && r.seen < s.number {
+				t.forget(id, c)
+			}
+		}, s.first)
+	})
 }
 
-// finish ends the journal of s and reports whether it is complete. write is held.
-func (x *Index) finish(s *Scan) bool {
-	if s == nil || x.pending != s {
-		return false
-	}
-	x.pending = nil
-	return len(s.journal) <= maxJournal
-}
-
-// Replace replaces the index by a scan and the changes since its start, and returns the
-// difference. It returns false and changes nothing if a later scan has started, too many changes
-// were made, or the scan was used before. Changes block meanwhile, for about a second with half a
-// million events. Readers do not block.
-func (x *Index) Replace(s *Scan) (c Change, ok bool) {
-	x.write.Lock()
-	defer x.write.Unlock()
-	if !x.finish(s) {
-		return c, false
-	}
-	for _, op := range s.journal {
-		s.apply(op)
-	}
-	for _, r := range s.tables.repos { // a scan does not know why an announcement is stored
-		was := x.tables.repos[r.ref]
-		r.relative = was != nil && was.relative
-	}
-	c = x.tables.difference(s.tables)
+// End ends a scan. partial means that the Store may have more events than were added.
+func (s Scan) End(partial bool) {
+	x := s.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.tables, x.complete = s.tables, !s.partial && !s.tables.doubted
-	x.renew(c.Names)
-	return c, true
+	x.scanned, x.complete = true, !partial && !x.tables.doubted
 }

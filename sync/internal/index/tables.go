@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/sync/internal/dense"
 	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
@@ -67,54 +66,22 @@ func (c *Change) Merge(later Change) {
 	c.LeftOut += later.LeftOut
 	c.Broken = c.Broken || later.Broken
 	for ref := range later.Fresh {
-		c.setFresh(ref)
+		lazy.Put(&c.Fresh, ref, struct{}{})
 	}
 }
-
-// The setters and leaveOut ignore a nil Change, for callers that need no change.
 
 // SetRepo sets the announcement of a repository.
-func (c *Change) SetRepo(ref graspsync.RepoRef, a *nip34.Announcement) {
-	if c != nil {
-		lazy.Put(&c.Repos, ref, a)
-	}
-}
+func (c *Change) SetRepo(ref graspsync.RepoRef, a *nip34.Announcement) { lazy.Put(&c.Repos, ref, a) }
 
 // SetName adds an identifier whose announcements have changed.
-func (c *Change) SetName(identifier string) {
-	if c != nil {
-		lazy.Put(&c.Names, identifier, struct{}{})
-	}
-}
-
-func (c *Change) setBroken() {
-	if c != nil {
-		c.Broken = true
-	}
-}
+func (c *Change) SetName(identifier string) { lazy.Put(&c.Names, identifier, struct{}{}) }
 
 func (c *Change) setRoot(id graspsync.EventID, refs []graspsync.RepoRef) {
-	if c != nil {
-		lazy.Put(&c.Roots, id, refs)
-	}
+	lazy.Put(&c.Roots, id, refs)
 }
 
 func (c *Change) setDescendant(of filters.Descendant, refs []graspsync.RepoRef) {
-	if c != nil {
-		lazy.Put(&c.Descendants, of, refs)
-	}
-}
-
-func (c *Change) leaveOut() {
-	if c != nil {
-		c.LeftOut++
-	}
-}
-
-func (c *Change) setFresh(ref graspsync.RepoRef) {
-	if c != nil {
-		lazy.Put(&c.Fresh, ref, struct{}{})
-	}
+	lazy.Put(&c.Descendants, of, refs)
 }
 
 type tables struct {
@@ -125,8 +92,12 @@ type tables struct {
 	generations map[string]*generation           // a new one after each change of family
 	known       *nip34.AuthorIndex               // the people in family
 	byID        map[graspsync.EventID]*repoEntry // by the id of the newest announcement
-	roots       *rootTable
+	roots       map[graspsync.EventID]*rootEntry
 	threads     *threads
+
+	scan uint32 // number of the last scan
+	// reported: removed events, and addresses of stored and removed announcements, since its start.
+	reported *limit.Table[refKey, struct{}]
 	// Recent deletions, for events that are reported after their deletion: of announcements, by
 	// repository and time of the deletion, and of events by id.
 	ended    *limit.Table[graspsync.RepoRef, nostr.Timestamp]
@@ -136,7 +107,8 @@ type tables struct {
 	// it.
 	wrote  map[unique.Handle[graspsync.PubKey]]map[*repoEntry]int
 	hosted int // number of hosted repositories
-	// doubted: the Policy panicked over an announcement, which keeps its earlier state.
+	// doubted: since the start of the last scan the Policy panicked over an announcement, which keeps
+	// its earlier state.
 	doubted bool
 }
 
@@ -152,10 +124,42 @@ type repoEntry struct {
 	// maintainer list names its author. It is false for announcements that were stored before the
 	// first scan, and after the owner moved the repository from this server.
 	relative bool
-	roots    dense.Set[rootNumber]
+	roots    map[*rootEntry]struct{}
+	seen     uint32 // the last scan that has shown the newest announcement
 	// The repository itself, which most root events tag. Immutable.
 	alone  []*repoEntry
 	itself []graspsync.RepoRef
+}
+
+// rootEntry is a root event.
+type rootEntry struct {
+	id     graspsync.EventID
+	author unique.Handle[graspsync.PubKey]
+	at     nostr.Timestamp
+	repos  []*repoEntry
+	seen   uint32 // the last scan that has shown it
+}
+
+// refs returns the repositories that a root event tags. The slice is immutable.
+func (r *rootEntry) refs() []graspsync.RepoRef {
+	if len(r.repos) == 1 {
+		return r.repos[0].itself
+	}
+	refs := make([]graspsync.RepoRef, len(r.repos))
+	for i, repo := range r.repos {
+		refs[i] = repo.ref
+	}
+	return refs
+}
+
+// owner returns the first hosted repository of a root event, or nil.
+func (r *rootEntry) owner() *repoEntry {
+	for _, repo := range r.repos {
+		if repo.ann != nil {
+			return repo
+		}
+	}
+	return nil
 }
 
 // authored is an id with its claimed author.
@@ -165,7 +169,7 @@ type authored struct {
 }
 
 func newTables() *tables {
-	roots := newRootTable()
+	roots := make(map[graspsync.EventID]*rootEntry)
 	return &tables{
 		generations: make(map[string]*generation), known: nip34.NewAuthorIndex(),
 
@@ -180,6 +184,8 @@ func newTables() *tables {
 		erased:   limit.NewTable[authored, struct{}](maxRecent, 0),
 		vanished: limit.NewTable[graspsync.PubKey, nostr.Timestamp](maxRecent, 0),
 
+		reported: limit.NewTable[refKey, struct{}](maxReported, 0),
+
 		threads: newThreads(roots),
 	}
 }
@@ -189,7 +195,7 @@ func (t *tables) repo(ref graspsync.RepoRef) *repoEntry {
 	if r, ok := t.repos[ref]; ok {
 		return r
 	}
-	r := &repoEntry{ref: cloneRef(ref)}
+	r := &repoEntry{ref: cloneRef(ref), roots: make(map[*rootEntry]struct{})}
 	r.alone, r.itself = []*repoEntry{r}, []graspsync.RepoRef{r.ref}
 	t.repos[r.ref] = r
 	return r
@@ -208,7 +214,12 @@ func (t *tables) announce(a *nip34.Announcement, listed bool, c *Change) {
 		return
 	}
 	r := t.repo(a.Ref)
-	if r.newest != (graspsync.EventKey{}) && !a.Key().Newer(r.newest) {
+	switch {
+	case a.ID == r.newest.ID:
+		if r.seen = t.scan; listed == (r.ann != nil) {
+			return
+		}
+	case r.newest != (graspsync.EventKey{}) && !a.Key().Newer(r.newest):
 		return
 	}
 	t.set(r, a, listed, c)
@@ -220,7 +231,7 @@ func (t *tables) end(ref graspsync.RepoRef, until nostr.Timestamp, c *Change) {
 	if before, ok := t.ended.Get(ref); !ok || until > before {
 		t.ended.Put(cloneRef(ref), ownerStranger(ref.Owner), 0, until)
 	}
-	if r := t.repos[ref]; r != nil && r.newest.CreatedAt <= until {
+	if r := t.repos[ref]; r != nil && r.stored != nil && r.newest.CreatedAt <= until {
 		t.set(r, nil, false, c)
 	}
 }
@@ -251,7 +262,7 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	case r.stored == nil:
 		r.relative = listed
 	}
-	r.stored = stored
+	r.stored, r.seen = stored, t.scan
 	owner := unique.Make(r.ref.Owner)
 	if r.newest != (graspsync.EventKey{}) {
 		delete(t.byID, r.newest.ID)
@@ -271,7 +282,7 @@ func (t *tables) set(r *repoEntry, stored *nip34.Announcement, ours bool, c *Cha
 	case before == nil && a != nil:
 		t.hosted++
 		t.threads.stands(r, c)
-		t.report(r, c)
+		t.change(r, c)
 	case before != nil && a == nil:
 		t.hosted--
 		t.threads.stands(r, c)
@@ -309,12 +320,8 @@ func replaced(named map[string][]*nip34.Announcement, identifier string, before,
 	}
 }
 
-func (t *tables) report(r *repoEntry, c *Change) {
-	if c == nil {
-		return
-	}
-	for n := range r.roots.All() {
-		root := t.roots.at(n)
+func (t *tables) change(r *repoEntry, c *Change) {
+	for root := range r.roots {
 		c.setRoot(root.id, root.refs())
 		t.threads.reportBelow(refKey(root.id), c)
 	}
@@ -323,7 +330,7 @@ func (t *tables) report(r *repoEntry, c *Change) {
 
 // release removes an empty entry.
 func (t *tables) release(r *repoEntry) {
-	if r.newest == (graspsync.EventKey{}) && r.roots.Len() == 0 {
+	if r.newest == (graspsync.EventKey{}) && len(r.roots) == 0 {
 		delete(t.repos, r.ref)
 	}
 }
@@ -331,23 +338,26 @@ func (t *tables) release(r *repoEntry) {
 func (t *tables) addRoot(
 	id graspsync.EventID, author graspsync.PubKey, at nostr.Timestamp, refs []graspsync.RepoRef, c *Change,
 ) {
-	known := t.roots.get(id) != nil
+	if root := t.roots[id]; root != nil {
+		root.seen = t.scan
+		return
+	}
 	_, erased := t.erased.Get(authored{id, author})
 	until, vanished := t.vanished.Get(author)
-	if known || erased || (vanished && at <= until) {
+	if erased || (vanished && at <= until) {
 		return
 	}
 	repos := make([]*repoEntry, len(refs))
 	for i, ref := range refs {
 		repos[i] = t.repo(ref)
 	}
-	root := rootEntry{id, unique.Make(author), at, &repos}
 	if len(repos) == 1 {
-		root.repos = &repos[0].alone
+		repos = repos[0].alone
 	}
-	n := t.roots.add(root)
+	root := &rootEntry{id, unique.Make(author), at, repos, t.scan}
+	t.roots[id] = root
 	for _, r := range repos {
-		r.roots.Add(n)
+		r.roots[root] = struct{}{}
 		t.count(root.author, r, 1)
 	}
 	c.setRoot(id, root.refs())
@@ -362,13 +372,13 @@ func (t *tables) addNode(a *reply, c *Change) {
 	if until, ok := t.vanished.Get(author); ok && a.at <= until {
 		return
 	}
-	t.threads.add(a, c)
+	t.threads.add(a, t.scan, c)
 }
 
 // erase deletes an event for its claimed author, even if the event is reported later.
 func (t *tables) erase(id graspsync.EventID, author graspsync.PubKey, c *Change) {
 	t.erased.Put(authored{id, author}, ownerStranger(author), 0, struct{}{})
-	root := t.roots.get(id)
+	root := t.roots[id]
 	repo, isRepo := t.byID[id]
 	if (root != nil && root.author.Value() == author) || (isRepo && repo.ref.Owner == author) {
 		t.forget(id, c)
@@ -385,8 +395,8 @@ func (t *tables) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Chang
 		if r.ref.Owner == author && r.newest != (graspsync.EventKey{}) && r.newest.CreatedAt <= until {
 			t.set(r, nil, false, c)
 		}
-		for _, n := range slices.Collect(r.roots.All()) {
-			if root := t.roots.at(n); root.author == by && root.at <= until {
+		for _, root := range slices.Collect(maps.Keys(r.roots)) {
+			if root.author == by && root.at <= until {
 				t.forget(root.id, c)
 			}
 		}
@@ -398,69 +408,19 @@ func (t *tables) forget(id graspsync.EventID, c *Change) {
 	if r, ok := t.byID[id]; ok {
 		t.set(r, nil, false, c)
 	}
-	n, ok := t.roots.number(id)
-	if !ok {
+	root := t.roots[id]
+	if root == nil {
 		t.threads.remove(refKey(id), graspsync.PubKey{}, c)
 		return
 	}
-	root := *t.roots.at(n)
-	t.roots.remove(n)
-	for _, r := range *root.repos {
-		r.roots.Remove(n)
+	delete(t.roots, id)
+	for _, r := range root.repos {
+		delete(r.roots, root)
 		t.count(root.author, r, -1)
 		t.release(r)
 	}
 	c.setRoot(id, nil)
 	t.threads.settle(t.threads.below(refKey(id)), c)
-}
-
-// difference returns the change from t to now.
-func (t *tables) difference(now *tables) (c Change) {
-	first := len(t.byID) == 0 // t is empty, so no earlier verdict depends on it
-	if t.roots.len() == 0 {
-		c.Roots = make(map[graspsync.EventID][]graspsync.RepoRef, now.roots.len())
-	}
-	for ref, r := range now.repos {
-		before := t.announcement(ref)
-		if r.ann == nil || (before != nil && before.ID == r.ann.ID) {
-			continue
-		}
-		c.SetRepo(ref, r.ann)
-		if before == nil {
-			now.report(r, &c)
-		}
-	}
-	for ref := range t.repos {
-		if t.announcement(ref) != nil && now.announcement(ref) == nil {
-			c.SetRepo(ref, nil)
-		}
-	}
-	for id, root := range now.roots.all() {
-		if t.roots.get(id) == nil {
-			c.setRoot(id, root.refs())
-		}
-	}
-	for id := range t.roots.all() {
-		if now.roots.get(id) == nil {
-			c.setRoot(id, nil)
-		}
-	}
-	t.threads.differs(now.threads, &c)
-	c.Broken = now.doubted
-	if first {
-		return c
-	}
-	for id, r := range now.byID {
-		if t.byID[id] == nil {
-			c.SetName(r.ref.Identifier)
-		}
-	}
-	for id, r := range t.byID {
-		if now.byID[id] == nil {
-			c.SetName(r.ref.Identifier)
-		}
-	}
-	return c
 }
 
 func (t *tables) announcement(ref graspsync.RepoRef) *nip34.Announcement {
@@ -479,6 +439,25 @@ func cloneRef(ref graspsync.RepoRef) graspsync.RepoRef {
 // They are needed because a slow hook of the relay may report an event after its deletion. The
 // daily scan corrects the remaining cases.
 const maxRecent = 16_384
+
+// maxReported is the maximum number of removed and replaced events that a scan ignores.
+const maxReported = 100_000
+
+func (t *tables) report(k refKey) { t.reported.Put(k, limit.Stranger{}, 0, struct{}{}) }
+
+func (t *tables) reportVersion(ev graspsync.Event) {
+	if k := versionRef(ev); k != (refKey{}) {
+		t.report(k)
+	}
+}
+
+// versionRef returns the address of an announcement, or zero.
+func versionRef(ev graspsync.Event) (k refKey) {
+	if ev.Kind == graspsync.KindAnnouncement {
+		k = addressRef(graspsync.RepoRef{Owner: ev.PubKey, Identifier: ev.Tags.GetD()}.String())
+	}
+	return k
+}
 
 func ownerStranger(owner graspsync.PubKey) limit.Stranger {
 	return limit.Stranger{ID: string(owner[:])}

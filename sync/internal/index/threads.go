@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"maps"
 	"slices"
 	"unique"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 )
 
 // Limits of layer 4: replies to repositories and root events, replies to these replies, and so on.
@@ -35,14 +37,14 @@ const (
 // threads contains the stored replies in hosted repositories. The content depends on the events
 // only, not on their order, unless a limit is reached. Use newThreads.
 type threads struct {
-	nodes        map[refKey]*node                          // by id, and by address
-	children     map[refKey]*edge                          // the first edge to each referenced key, stored or not
-	ours         map[refKey]*repoEntry                     // repositories
-	authors      map[unique.Handle[graspsync.PubKey]]*node // the first node of each author
-	roots        *rootTable                                // read-only, of the tables
-	branches     map[refKey]map[*node]struct{}             // nodes with a place, by the top of their place; no set is empty
-	placed       *limit.Table[*node, graspsync.PubKey]     // the same nodes, with the owner of the top
-	mostOfBranch int                                       // [maxOfBranch], smaller in tests
+	nodes        map[refKey]*node              // by id, and by address
+	children     map[refKey]map[*node]struct{} // nodes by the keys that they refer to, stored or not
+	ours         map[refKey]*repoEntry         // repositories
+	authors      map[unique.Handle[graspsync.PubKey]]map[*node]struct{}
+	roots        map[graspsync.EventID]*rootEntry      // read-only, of the tables
+	branches     map[refKey]map[*node]struct{}         // nodes with a place, by the top of their place; no set is empty
+	placed       *limit.Table[*node, graspsync.PubKey] // the same nodes, with the owner of the top
+	mostOfBranch int                                   // [maxOfBranch], smaller in tests
 
 	orphans *limit.Table[*node, struct{}] // nodes without a place
 }
@@ -60,24 +62,25 @@ type reply struct {
 	refs    []refKey
 }
 
-// node is a reply or an orphan. Nodes of one author form a linked list, because an author may
-// have many.
+// node is a reply or an orphan.
 type node struct {
-	id      graspsync.EventID
-	at      nostr.Timestamp
-	author  unique.Handle[graspsync.PubKey]
-	address string
-	edges   []edge // one per reference
-	place   place
-
-	prev, next *node // of the same author
+	reply
+	place place
+	seen  uint32 // the last scan before it was stored
 }
 
-// edge is a reference. The edges to one key form a linked list.
-type edge struct {
-	to         refKey
-	from       *node
-	prev, next *edge
+// add and remove change a set of a map. No set is empty.
+func add[K comparable](m map[K]map[*node]struct{}, k K, n *node) {
+	if m[k] == nil {
+		m[k] = make(map[*node]struct{}, 1)
+	}
+	m[k][n] = struct{}{}
+}
+
+func remove[K comparable](m map[K]map[*node]struct{}, k K, n *node) {
+	if delete(m[k], n); len(m[k]) == 0 {
+		delete(m, k)
+	}
 }
 
 // place is the position of a node in a thread. The zero value means no place.
@@ -101,12 +104,12 @@ func (p place) before(other place) bool {
 	return bytes.Compare(p.top[:], other.top[:]) < 0
 }
 
-func newThreads(roots *rootTable) *threads {
+func newThreads(roots map[graspsync.EventID]*rootEntry) *threads {
 	return &threads{
 		roots: roots, mostOfBranch: maxOfBranch, placed: limit.NewTable[*node, graspsync.PubKey](maxDescendants, 0),
 		orphans: limit.NewTable[*node, struct{}](maxOrphans, 0),
-		nodes:   make(map[refKey]*node), children: make(map[refKey]*edge), ours: make(map[refKey]*repoEntry),
-		authors:  make(map[unique.Handle[graspsync.PubKey]]*node),
+		nodes:   make(map[refKey]*node), children: make(map[refKey]map[*node]struct{}), ours: make(map[refKey]*repoEntry),
+		authors:  make(map[unique.Handle[graspsync.PubKey]]map[*node]struct{}),
 		branches: make(map[refKey]map[*node]struct{}),
 	}
 }
@@ -169,43 +172,25 @@ func (n *node) keys() []refKey {
 	return []refKey{refKey(n.id)}
 }
 
-func (n *node) answer() *reply {
-	a := &reply{id: n.id, at: n.at, author: n.author, address: n.address, refs: make([]refKey, len(n.edges))}
-	for i := range n.edges {
-		a.refs[i] = n.edges[i].to
-	}
-	return a
-}
-
-// is sets the reply of a node that has no links.
-func (n *node) is(a *reply) {
-	n.id, n.at, n.author, n.address = a.id, a.at, a.author, a.address
-	n.edges = make([]edge, len(a.refs))
-	for i, ref := range a.refs {
-		n.edges[i] = edge{to: ref, from: n}
-	}
-}
-
-// add adds a stored reply. It keeps no part of a, because an update may be applied to several
-// tables.
-func (d *threads) add(a *reply, c *Change) {
-	if d.nodes[refKey(a.id)] != nil {
+// add adds a stored reply. scan is the number of the last scan.
+func (d *threads) add(a *reply, scan uint32, c *Change) {
+	if n := d.nodes[refKey(a.id)]; n != nil {
+		n.seen = scan
 		return
 	}
-	n := &node{}
-	n.is(a)
+	n := &node{reply: *a, seen: scan}
 	if old := d.nodes[n.keys()[0]]; old != nil {
 		// A new version keeps the replies to the old one.
 		if (graspsync.EventKey{CreatedAt: n.at, ID: n.id}).Newer(graspsync.EventKey{CreatedAt: old.at, ID: old.id}) {
 			d.unlink(old)
-			old.is(a)
+			old.reply, old.seen = *a, scan
 			d.link(old)
 			d.settle([]*node{old}, c)
 		}
 		return
 	}
 	if at, deep := d.best(n); at.depth == 0 && deep {
-		c.leaveOut()
+		c.LeftOut++
 	}
 	d.link(n)
 	if d.settle([]*node{n}, c); n.place.depth == 0 && d.nodes[refKey(n.id)] == n {
@@ -217,50 +202,20 @@ func (d *threads) link(n *node) {
 	for _, k := range n.keys() {
 		d.nodes[k] = n
 	}
-	for i := range n.edges {
-		e := &n.edges[i]
-		if e.next = d.children[e.to]; e.next != nil {
-			e.next.prev = e
-		}
-		d.children[e.to] = e
+	for _, ref := range n.refs {
+		add(d.children, ref, n)
 	}
-	n.prev, n.next = nil, d.authors[n.author]
-	if n.next != nil {
-		n.next.prev = n
-	}
-	d.authors[n.author] = n
+	add(d.authors, n.author, n)
 }
 
 func (d *threads) unlink(n *node) {
 	for _, k := range n.keys() {
 		delete(d.nodes, k)
 	}
-	for i := range n.edges {
-		e := &n.edges[i]
-		if e.next != nil {
-			e.next.prev = e.prev
-		}
-		switch {
-		case e.prev != nil:
-			e.prev.next = e.next
-		case e.next != nil:
-			d.children[e.to] = e.next
-		default:
-			delete(d.children, e.to)
-		}
-		e.prev, e.next = nil, nil
+	for _, ref := range n.refs {
+		remove(d.children, ref, n)
 	}
-	if n.next != nil {
-		n.next.prev = n.prev
-	}
-	switch {
-	case n.prev != nil:
-		n.prev.next = n.next
-	case n.next != nil:
-		d.authors[n.author] = n.next
-	default:
-		delete(d.authors, n.author)
-	}
+	remove(d.authors, n.author, n)
 }
 
 // await keeps a node without a place as an orphan, because events may be reported out of order and
@@ -275,9 +230,7 @@ func (d *threads) await(n *node) {
 // below returns the nodes that refer to one of the keys, in order.
 func (d *threads) below(keys ...refKey) (out []*node) {
 	for _, k := range keys {
-		for e := d.children[k]; e != nil; e = e.next {
-			out = append(out, e.from)
-		}
+		out = slices.AppendSeq(out, maps.Keys(d.children[k]))
 	}
 	slices.SortFunc(out, func(a, b *node) int { return a.id.Compare(b.id) })
 	return out
@@ -288,21 +241,19 @@ func (d *threads) top(k refKey) (owner graspsync.PubKey, ofRepo, is bool) {
 	if r := d.ours[k]; r != nil {
 		return r.ref.Owner, true, true
 	}
-	root := d.roots.get(graspsync.EventID(k))
+	root := d.roots[graspsync.EventID(k)]
 	if root == nil {
 		return owner, false, false
 	}
-	i := slices.IndexFunc(*root.repos, func(r *repoEntry) bool { return r.ann != nil })
-	if i < 0 {
-		return owner, false, false
+	if r := root.owner(); r != nil {
+		return r.ref.Owner, false, true
 	}
-	return (*root.repos)[i].ref.Owner, false, true
+	return owner, false, false
 }
 
 // best returns the preferred place of a node. deep means that a reference is at the maximum depth.
 func (d *threads) best(n *node) (at place, deep bool) {
-	for i := range n.edges {
-		ref := n.edges[i].to
+	for _, ref := range n.refs {
 		p := place{top: ref, depth: 1}
 		if _, ofRepo, is := d.top(ref); is {
 			p.ofRepo = ofRepo
@@ -358,7 +309,7 @@ func (d *threads) settle(work []*node, c *Change) {
 			}
 			n.place = was // the change needs the old place
 			d.drop(n, c)
-			c.leaveOut()
+			c.LeftOut++
 		}
 		work = append(work, below...)
 	}
@@ -368,7 +319,7 @@ func (d *threads) reposBelow(at place) []graspsync.RepoRef {
 	if at.ofRepo {
 		return []graspsync.RepoRef{d.ours[at.top].ref}
 	}
-	return d.roots.get(graspsync.EventID(at.top)).refs()
+	return d.roots[graspsync.EventID(at.top)].refs()
 }
 
 // take puts a node into a place and returns the nodes below evicted nodes. A full branch evicts its
@@ -402,10 +353,7 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 	}
 	n.place = at
 	d.orphans.Delete(n)
-	if d.branches[at.top] == nil {
-		d.branches[at.top] = make(map[*node]struct{})
-	}
-	d.branches[at.top][n] = struct{}{}
+	add(d.branches, at.top, n)
 	return hung, true
 }
 
@@ -413,15 +361,12 @@ func (d *threads) take(n *node, at place, c *Change) (hung []*node, fits bool) {
 func (d *threads) giveUp(n *node, c *Change) (hung []*node) {
 	hung = d.below(n.keys()...)
 	d.drop(n, c)
-	c.leaveOut()
+	c.LeftOut++
 	return hung
 }
 
 func (d *threads) vacate(n *node) {
-	b := d.branches[n.place.top]
-	if delete(b, n); len(b) == 0 {
-		delete(d.branches, n.place.top)
-	}
+	remove(d.branches, n.place.top, n)
 	d.placed.Delete(n)
 	n.place = place{}
 }
@@ -455,8 +400,8 @@ func (d *threads) remove(k refKey, author graspsync.PubKey, c *Change) {
 // carries reports whether a node has replies with a place.
 func (d *threads) carries(n *node) bool {
 	for _, k := range n.keys() {
-		for e := d.children[k]; e != nil; e = e.next {
-			if e.from.place.depth > n.place.depth {
+		for below := range d.children[k] {
+			if below.place.depth > n.place.depth {
 				return true
 			}
 		}
@@ -475,8 +420,8 @@ func order(n, other *node) int {
 func (d *threads) above(n *node, top refKey) map[*node]struct{} {
 	found := make(map[*node]struct{})
 	for work := []*node{n}; len(work) > 0; work = work[1:] {
-		for i := range work[0].edges {
-			p := d.nodes[work[0].edges[i].to]
+		for _, ref := range work[0].refs {
+			p := d.nodes[ref]
 			if p != nil && p.place.depth > 0 && p.place.top == top && !has(found, p) {
 				found[p] = struct{}{}
 				work = append(work, p)
@@ -494,45 +439,26 @@ func (d *threads) stands(r *repoEntry, c *Change) {
 		delete(d.ours, key)
 	} else {
 		d.ours[key] = r
-		c.setFresh(r.ref)
+		lazy.Put(&c.Fresh, r.ref, struct{}{})
 	}
 	keys := []refKey{key}
-	for n := range r.roots.All() {
-		keys = append(keys, refKey(d.roots.at(n).id))
+	for root := range r.roots {
+		keys = append(keys, refKey(root.id))
 	}
 	d.settle(d.below(keys...), c)
 }
 
 // reportBelow adds the replies below a top to a change.
 func (d *threads) reportBelow(top refKey, c *Change) {
-	if c != nil {
-		for n := range d.branches[top] {
-			c.setDescendant(n.key(), d.reposBelow(n.place))
-		}
-	}
-}
-
-// differs adds the change from d to now to c.
-func (d *threads) differs(now *threads, c *Change) {
-	for k, n := range now.nodes {
-		if n.place.depth == 0 || k != n.keys()[0] {
-			continue
-		}
-		if before := d.nodes[k]; before == nil || before.place.depth == 0 || before.place.top != n.place.top {
-			c.setDescendant(n.key(), now.reposBelow(n.place))
-		}
-	}
-	for k, n := range d.nodes {
-		if after := now.nodes[k]; n.place.depth > 0 && k == n.keys()[0] && (after == nil || after.place.depth == 0) {
-			c.setDescendant(n.key(), nil)
-		}
+	for n := range d.branches[top] {
+		c.setDescendant(n.key(), d.reposBelow(n.place))
 	}
 }
 
 // vanish removes the replies of an author up to a time.
 func (d *threads) vanish(author graspsync.PubKey, until nostr.Timestamp, c *Change) {
 	var gone []graspsync.EventID
-	for n := d.authors[unique.Make(author)]; n != nil; n = n.next {
+	for n := range d.authors[unique.Make(author)] {
 		if n.at <= until {
 			gone = append(gone, n.id)
 		}

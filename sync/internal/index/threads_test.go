@@ -227,7 +227,7 @@ func BenchmarkDescendantBeyondTheBound(b *testing.B) {
 				next := 0
 				add := func() {
 					id := 1_000_000 + next
-					x.tables.addNode(replyOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), nil)
+					x.tables.addNode(replyOf(eventtest.Of(testEvent(id, 1, next%1_000, nostr.Timestamp(id), tagEvent(10_000+next%roots)))), &Change{})
 					next++
 				}
 				for range n {
