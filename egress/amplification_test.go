@@ -99,8 +99,12 @@ func (p *process) restart(urls []graspsync.RelayURL) *process {
 	var state egress.BudgetState
 	roundTrip(p.t, p.budget.Export(), &state)
 	next.budget.Import(state)
-	for _, host := range p.tracker.Hosts() {
-		saved, _ := p.tracker.ExportHost(host)
+	for _, u := range urls {
+		host := health.Host(u)
+		saved, known := p.tracker.ExportHost(host)
+		if !known {
+			continue
+		}
 		var r health.Record
 		roundTrip(p.t, saved, &r)
 		next.tracker.ImportHost(host, r)

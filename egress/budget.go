@@ -144,21 +144,6 @@ func (b *Budget) Answered(host string) {
 	b.ledger.answered(host)
 }
 
-// Refused returns the number of dials that were refused since the start.
-func (b *Budget) Refused() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ledger.refused
-}
-
-// Dropped returns the number of addresses and hosts that were dropped since the start because their
-// table was full.
-func (b *Budget) Dropped() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ledger.accounts.Evicted() + b.ledger.hosts.Evicted()
-}
-
 // Export returns the records that must survive a restart. Current connections count as failed in
 // them, because a process that crashes by a connection must not repeat it sooner afterwards. Save
 // the records periodically. A crash then loses only the changes since the last save.

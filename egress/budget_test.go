@@ -113,7 +113,6 @@ func TestPromiseP14_OneBudgetPerAddress(t *testing.T) {
 		time.Sleep(time.Hour) // dead by the next attempt
 		w.fail("n1.example")
 		assert.Equal(t, 24*time.Hour, w.refused("n2.example"))
-		assert.Len(t, w.dns.asked, n+2+int(w.b.Refused())-1)
 		w.dns.set("six.example", "2606:4700:1:1::1")
 		w.dns.set("near.example", "2606:4700:1:2::2")
 		w.dns.set("far.example", "2606:4700:2::2")
@@ -265,7 +264,6 @@ func TestBudgetIsBounded(t *testing.T) {
 			w.b.Import(egress.BudgetState{Hosts: []egress.ProvenHost{{Host: fmt.Sprintf("p%d.example", i)}}})
 		}
 		assert.Len(t, w.b.Export().Hosts, 10)
-		assert.EqualValues(t, 2+1+10, w.b.Dropped())
 		for i := range 40 {
 			w.b.Import(egress.BudgetState{Hosts: []egress.ProvenHost{{
 				Host: "many.example", Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{8, 8, 8, byte(i)}), 32)},

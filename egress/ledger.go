@@ -18,7 +18,6 @@ type ledger struct {
 	hosts    *limit.Table[string, *provenHost]
 	open     map[string][]*ticket // by host; bounded by the number of connections
 	pace     *rate.Limiter        // of new connections
-	refused  uint64
 }
 
 // accountKey identifies one of the two budgets of an address: for unproven hosts, and for hosts
@@ -77,13 +76,11 @@ func (l *ledger) begin(host string, to netip.Prefix, now time.Time) (*ticket, er
 	a := l.account(t.key)
 	t.second = slices.ContainsFunc(l.open[host], func(o *ticket) bool { return o.key == t.key })
 	if wait := l.wait(a, t, now); wait > 0 {
-		l.refused++
 		return nil, &BudgetError{Address: to, Wait: wait}
 	}
 	a.Record = l.rules(a).Begin(a.Record, now)
 	a.open++
 	if !l.put(t.key, a, now) {
-		l.refused++
 		return nil, &BudgetError{Address: to, Wait: l.cfg.fixed.BaseBackoff}
 	}
 	l.pace.AllowN(now, 1)

@@ -118,56 +118,25 @@ func fitting(fs []nostr.Filter, room int) (items []sized, tooLarge []nostr.Filte
 // same events. Since, until and limit do not change. It returns false if no list has two values.
 // The halves share lists with f.
 func halve(f nostr.Filter) (a, b nostr.Filter, ok bool) {
-	const (
-		ids = iota
-		authors
-		kinds
-		tags
-	)
-	which, tag, longest := ids, "", 0
-	consider := func(list int, name string, n, size int) {
+	list, n, longest := "", 0, 0
+	consider := func(name string, count, size int) {
 		// Of lists of equal size the first name in order is taken, because the iteration order of a
 		// map is random.
-		if n > 1 && (size > longest || size == longest && list == which && name < tag) {
-			which, tag, longest = list, name, size
+		if count > 1 && (size > longest || size == longest && name < list) {
+			list, n, longest = name, count, size
 		}
 	}
-	consider(ids, "", len(f.IDs), sizeStrings(f.IDs))
-	consider(authors, "", len(f.Authors), sizeStrings(f.Authors))
-	consider(kinds, "", len(f.Kinds), sizeInts(f.Kinds))
+	consider(ListIDs, len(f.IDs), sizeStrings(f.IDs))
+	consider(ListAuthors, len(f.Authors), sizeStrings(f.Authors))
+	consider(ListKinds, len(f.Kinds), sizeInts(f.Kinds))
 	for name, values := range f.Tags {
-		consider(tags, name, len(values), sizeStrings(values))
+		consider(name, len(values), sizeStrings(values))
 	}
 	if longest == 0 {
 		return nostr.Filter{}, nostr.Filter{}, false
 	}
-	a, b = f, f
-	switch which {
-	case ids:
-		a.IDs, b.IDs = halves(f.IDs)
-	case authors:
-		a.Authors, b.Authors = halves(f.Authors)
-	case kinds:
-		a.Kinds, b.Kinds = halves(f.Kinds)
-	case tags:
-		first, second := halves(f.Tags[tag])
-		a.Tags, b.Tags = withTag(f.Tags, tag, first), withTag(f.Tags, tag, second)
-	}
-	return a, b, true
-}
-
-func halves[T any](s []T) (first, second []T) {
-	n := (len(s) + 1) / 2
-	return s[:n:n], s[n:]
-}
-
-func withTag(tags nostr.TagMap, name string, values []string) nostr.TagMap {
-	out := make(nostr.TagMap, len(tags))
-	for k, v := range tags {
-		out[k] = v
-	}
-	out[name] = values
-	return out
+	half := (n + 1) / 2
+	return Part(f, list, 0, half), Part(f, list, half, n), true
 }
 
 // Size returns the length in bytes of the JSON that the encoder of go-nostr writes for f, without

@@ -107,39 +107,14 @@ func (c Config) validate() error {
 	bad := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(name+": "+format, args...))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"BaseBackoff", c.BaseBackoff},
-		{"MaxBackoff", c.fixed.MaxBackoff},
-		{"DeadAfter", c.fixed.DeadAfter},
-		{"DeadInterval", c.fixed.DeadInterval},
-		{"HeldFor", c.fixed.HeldFor},
-		{"RedialWithin", c.fixed.RedialWithin},
-		{"DegradedFor", c.fixed.DegradedFor},
-		{"RateLimit", c.fixed.RateLimit},
-		{"HostileBackoff", c.fixed.HostileBackoff},
-		{"RestartPause", c.RestartPause},
-	} {
-		if d.value <= 0 || d.value > backoff.Longest {
-			bad(d.name, "%v is not between 0 and %v", d.value, backoff.Longest)
-		}
+	if c.BaseBackoff <= 0 || c.BaseBackoff > c.fixed.MaxBackoff {
+		bad("BaseBackoff", "%v is not between 0 and %v, where doubling ends", c.BaseBackoff, c.fixed.MaxBackoff)
 	}
-	if c.fixed.MaxBackoff < c.BaseBackoff {
-		bad("BaseBackoff", "%v is above %v, where doubling ends", c.BaseBackoff, c.fixed.MaxBackoff)
-	}
-	if c.fixed.DeadInterval < c.fixed.MaxBackoff {
-		bad("MaxBackoff", "%v is above %v: a dead relay would be tried more often than a living one", c.fixed.MaxBackoff, c.fixed.DeadInterval)
-	}
-	if !(c.fixed.Jitter >= 0 && c.fixed.Jitter <= 1) { // also false for NaN
-		bad("Jitter", "%v is not between 0 and 1", c.fixed.Jitter)
+	if c.RestartPause <= 0 || c.RestartPause > backoff.Longest {
+		bad("RestartPause", "%v is not between 0 and %v", c.RestartPause, backoff.Longest)
 	}
 	if c.MaxRecords < 1 {
 		bad("MaxRecords", "%d is negative", c.MaxRecords)
-	}
-	if c.fixed.MaxHosts < 1 {
-		bad("MaxHosts", "%d is negative", c.fixed.MaxHosts)
 	}
 	return errors.Join(errs...)
 }

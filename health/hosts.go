@@ -129,13 +129,6 @@ func (h *hosts) next(c Config, u graspsync.RelayURL, r Record, now time.Time) ti
 	return host.NextAttempt
 }
 
-// Hosts returns the names of all hosts with a record, in no particular order.
-func (t *RelayHealthTracker) Hosts() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.hosts.table.wanted()
-}
-
 // ExportHost returns the record of a host, named by [Host], for saving. It returns false if none
 // exists. The record changes with the records of its relays until the host is proven.
 func (t *RelayHealthTracker) ExportHost(host string) (Record, bool) {

@@ -1,11 +1,8 @@
 package health
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/graspsync/graspsync/internal/seconds"
 )
 
 // State is the state of a relay. Its numbers are those of the metric ngit_sync_relay_status.
@@ -47,67 +44,43 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Status is the current status of a relay. Zero times mean never. The counters include earlier
 // processes if records are restored.
 type Status struct {
-	State     State `json:"state"`
-	Connected bool  `json:"connected"`
+	State     State
+	Connected bool
 	// KnownGood is true after a connection has held for a minute.
-	KnownGood bool `json:"known_good"`
+	KnownGood bool
 	// Failures is the number of consecutive failures.
-	Failures int `json:"failures"`
+	Failures int
 	// FailingSince is the time of the first of these failures, without times in which no attempt
 	// was made.
-	FailingSince time.Time `json:"failing_since,omitzero"`
-	LastFailure  time.Time `json:"last_failure,omitzero"`
+	FailingSince time.Time
+	LastFailure  time.Time
 	// LastSuccess is the last time at which a connection had held for a minute.
-	LastSuccess time.Time `json:"last_success,omitzero"`
-	LastAttempt time.Time `json:"last_attempt,omitzero"`
+	LastSuccess time.Time
+	LastAttempt time.Time
 	// NextAttempt is the earliest time of the next attempt. It is zero while connected, and if an
 	// attempt may be made now.
-	NextAttempt time.Time `json:"next_attempt,omitzero"`
+	NextAttempt time.Time
 	// RateLimitedUntil is the end of a pause without requests, if it is in the future.
-	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
-	ConnectedSince   time.Time `json:"connected_since,omitzero"`
+	RateLimitedUntil time.Time
+	ConnectedSince   time.Time
 	// LastError is the text of the last failure: one printable line of at most [graspsync.MaxText]
 	// bytes. It may be text of the relay.
-	LastError string `json:"last_error,omitempty"`
+	LastError string
 
 	// Attempts is the number of attempts. Connections succeeded, FailedAttempts failed, and the
 	// rest is running or was ended by us.
-	Attempts       uint64 `json:"attempts"`
-	Connections    uint64 `json:"connections"`
-	FailedAttempts uint64 `json:"failed_attempts"`
+	Attempts       uint64
+	Connections    uint64
+	FailedAttempts uint64
 	// Disconnects is the number of connections that ended, but not by us.
-	Disconnects uint64 `json:"disconnects"`
+	Disconnects uint64
 	// Reconnects is the number of connections after a disconnect.
-	Reconnects uint64 `json:"reconnects"`
+	Reconnects uint64
 
 	// Uptime and Downtime are the times with and without a connection since the first attempt. The
 	// time in which our process did not run is not included.
-	Uptime   time.Duration `json:"-"` // uptime_seconds
-	Downtime time.Duration `json:"-"` // downtime_seconds
-}
-
-type plainStatus Status
-
-type statusText struct {
-	plainStatus
-	Uptime   seconds.Seconds `json:"uptime_seconds"`
-	Downtime seconds.Seconds `json:"downtime_seconds"`
-}
-
-// MarshalJSON writes durations in seconds.
-func (s Status) MarshalJSON() ([]byte, error) {
-	return json.Marshal(statusText{plainStatus(s), seconds.Seconds(s.Uptime), seconds.Seconds(s.Downtime)})
-}
-
-// UnmarshalJSON reads the output of MarshalJSON.
-func (s *Status) UnmarshalJSON(text []byte) error {
-	var t statusText
-	if err := json.Unmarshal(text, &t); err != nil {
-		return err
-	}
-	*s = Status(t.plainStatus)
-	s.Uptime, s.Downtime = time.Duration(t.Uptime), time.Duration(t.Downtime)
-	return nil
+	Uptime   time.Duration // uptime_seconds
+	Downtime time.Duration // downtime_seconds
 }
 
 // UptimeShare returns the fraction of time with a connection, from 0 to 1, and 0 for a relay that

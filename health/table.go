@@ -71,21 +71,6 @@ func (t *table[K]) remove(u K) {
 	}
 }
 
-func (t *table[K]) isWanted(u K) bool {
-	e, ok := t.slots[u]
-	return ok && e.Value.(slot[K]).class != forgotten
-}
-
-func (t *table[K]) wanted() []K {
-	out := make([]K, 0, len(t.slots)-t.byAge[forgotten].Len())
-	for u := range t.slots {
-		if t.isWanted(u) {
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
 // drop evicts a record, in the order of classes and then of age.
 func (t *table[K]) drop() (gone K, ok bool) {
 	for _, l := range t.byAge {

@@ -3,7 +3,6 @@ package health
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -152,38 +151,13 @@ func (t *RelayHealthTracker) KnownGood(u graspsync.RelayURL) bool {
 
 // Status returns the current status of the relay, Disconnected without a record.
 func (t *RelayHealthTracker) Status(u graspsync.RelayURL) Status {
-	s, _ := t.status(u)
-	return s
-}
-
-// status also reports whether the relay has a record that is not forgotten.
-func (t *RelayHealthTracker) status(u graspsync.RelayURL) (Status, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, _ := t.records.get(u)
 	now := time.Now()
 	s := t.config.status(r, now)
 	s.NextAttempt = t.nextAttempt(u, now)
-	return s, t.records.isWanted(u)
-}
-
-// All yields all relays with a record that is not forgotten, with their current status, in no
-// particular order. The loop may call any method of the tracker.
-func (t *RelayHealthTracker) All() iter.Seq2[graspsync.RelayURL, Status] {
-	return func(yield func(graspsync.RelayURL, Status) bool) {
-		for _, u := range t.urls() {
-			s, ok := t.status(u)
-			if ok && !yield(u, s) {
-				return
-			}
-		}
-	}
-}
-
-func (t *RelayHealthTracker) urls() []graspsync.RelayURL {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.records.wanted()
+	return s
 }
 
 // Dropped returns the number of records evicted since the start because [Config].MaxRecords relays

@@ -93,9 +93,6 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 					}
 				}
 				tr.Forget(u)
-				for range tr.All() {
-					t.Fatal("a forgotten relay leaves no stale series")
-				}
 				time.Sleep(10 * time.Second)
 			}
 			assert.LessOrEqual(t, attempts, 36)
@@ -103,11 +100,7 @@ func TestPromiseP14_ForgettingDoesNotResetTheBackoff(t *testing.T) {
 			assert.Zero(t, tr.Status(u).Downtime, "while nobody wants it, it is not down")
 
 			tr.Attempt(u)
-			n := 0
-			for range tr.All() {
-				n++
-			}
-			assert.Equal(t, 1, n, "wanted again")
+			assert.EqualValues(t, 1, tr.Status(u).Attempts, "wanted again")
 		})
 	}
 }
@@ -213,9 +206,7 @@ func TestTrackerConcurrentUse(t *testing.T) {
 				case 8:
 					tr.Forget(u)
 				case 9:
-					for u := range tr.All() {
-						_ = tr.NextAttempt(u)
-					}
+					_ = tr.NextAttempt(u)
 				case 10:
 					r, _ := tr.Export(u)
 					tr.Import(u, r)

@@ -50,10 +50,3 @@ func (d *Daily[K]) Add(key K, units int64) {
 	day.Units += units
 	d.days.Put(key, Stranger{}, 0, day)
 }
-
-// Restore sets a day that an earlier process counted.
-func (d *Daily[K]) Restore(key K, day Day) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.days.Put(key, Stranger{}, 0, day)
-}

@@ -1,16 +1,11 @@
 package limit
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
-
-// ErrNoRoom reports that there is no room for the bucket of another stranger.
-var ErrNoRoom = errors.New("no room for another bucket")
 
 // Rate gives each stranger a number of units per second. A group has [GroupParts] times as many
 // units. Rate is safe for concurrent use.
@@ -48,21 +43,6 @@ func (r *Rate) Allow(who Stranger, n int) bool {
 		return false
 	}
 	return true
-}
-
-// Wait waits until a stranger has n units, at most the burst, and takes them. It returns the error of
-// ctx, immediately if the deadline is too early, or [ErrNoRoom].
-func (r *Rate) Wait(ctx context.Context, who Stranger, n int) error {
-	buckets, ok := r.of(who, time.Now())
-	if !ok {
-		return ErrNoRoom
-	}
-	for _, b := range buckets {
-		if err := b.WaitN(ctx, n); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // of returns the buckets of a stranger and of its group.

@@ -394,16 +394,6 @@ func (f *AnnouncementSet) say(has []bool, who int32) (MemberKind, graspsync.PubK
 	return Unanswered, graspsync.PubKey{}
 }
 
-// Maintains reports whether a key is a member of the view of at least one of the owners. See
-// [AnnouncementSet.Speakers].
-func (f *AnnouncementSet) Maintains(author graspsync.PubKey, owners []graspsync.PubKey) bool {
-	if !f.Knows(author) {
-		return false
-	}
-	_, has := f.Speakers(owners)[author]
-	return has
-}
-
 // Speakers returns the members of the views of the owners. It includes members that
 // [Authority.People] omits because a view has more than [MaxMaintainers].
 func (f *AnnouncementSet) Speakers(owners []graspsync.PubKey) map[graspsync.PubKey]struct{} {
@@ -504,12 +494,6 @@ func (f *AnnouncementSet) Announcement(who graspsync.PubKey) *Announcement { ret
 func (f *AnnouncementSet) Knows(who graspsync.PubKey) bool {
 	_, known := f.place(who)
 	return known
-}
-
-// Lists reports whether an announcement in the set lists a key.
-func (f *AnnouncementSet) Lists(who graspsync.PubKey) bool {
-	i, known := f.place(who)
-	return known && len(f.all[i].listedBy) > 0
 }
 
 // Owners returns the authors of the announcements.

@@ -139,7 +139,7 @@ func lockFolder(dir string) (io.Closer, error) {
 	return file, filelock.Take(file, ErrLocked)
 }
 
-// open opens the file, or a new file if it is damaged, and converts records of an earlier version.
+// open opens the file, or a new file if it is damaged.
 func (d *DB) open(dir string) error {
 	path := filepath.Join(dir, fileName)
 	err := d.load(path)
@@ -152,7 +152,7 @@ func (d *DB) open(dir string) error {
 		d.stats.SetAside++
 	}
 	if err == nil {
-		err = d.convert(dir)
+		err = d.begin()
 	}
 	if err == nil {
 		err = syncFolder(dir)
@@ -210,6 +210,18 @@ func (d *DB) count(tx *bbolt.Tx) error {
 		d.stats.Bytes += int64(len(k) + len(value))
 		return err
 	})
+}
+
+// begin creates the bucket of a new file.
+func (d *DB) begin() error {
+	err := d.bolt.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(bucket)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("making the file: %w", err)
+	}
+	return d.bolt.View(d.count)
 }
 
 func syncFolder(dir string) error {

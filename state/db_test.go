@@ -221,38 +221,6 @@ func TestDBFileIsCut(t *testing.T) {
 	require.EqualValues(t, 2, d.Stats().Failures)
 }
 
-// fixture copies a folder of the earlier version.
-func fixture(t *testing.T, change func([]byte) []byte) string {
-	t.Helper()
-	data, err := os.ReadFile("testdata/filestate/state.log")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "state.log"), change(data), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("pid 1 since then on vm"), 0o600))
-	return dir
-}
-
-func TestDBConvertsAnOldFolder(t *testing.T) {
-	dir := fixture(t, func(b []byte) []byte { return b })
-	d := open(t, dir, state.Config{})
-	have := all(t, d)
-	require.Equal(t, 26, d.Stats().Keys)
-	require.Zero(t, d.Stats().SetAside)
-	require.Equal(t, `{"state":"new"}`, have["sync/health/wss://relay.example.com"])
-	require.Equal(t, "\x00\x01\xff binary", have["sync/salt"])
-	require.Equal(t, `{"action":"block"}`, have["rules/rule/author "+strings.Repeat("ab", 32)])
-	require.Equal(t, "1764300000", have["admin/used"])
-	require.Contains(t, have, "ready")
-	require.NotContains(t, have, "purgatory/entry/gone")
-	require.NotContains(t, have, "invented")
-	require.Equal(t, strings.Repeat("19 ", 20), have["sync/chunks/rejected/0019"])
-	require.NoFileExists(t, filepath.Join(dir, "state.log"))
-	require.FileExists(t, filepath.Join(dir, "state.log.old"))
-	require.NoError(t, d.Delete(t.Context(), "ready"))
-	require.NoError(t, d.Close())
-	require.Len(t, all(t, open(t, dir, state.Config{})), 25, "it is converted once")
-}
-
 func TestDBMetrics(t *testing.T) {
 	d := open(t, t.TempDir(), state.Config{})
 	require.NoError(t, d.Put(t.Context(), state.Record{Key: "abc", Value: make([]byte, 7)}))

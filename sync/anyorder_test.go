@@ -291,7 +291,11 @@ func belonging(stored []*nostr.Event, us nip34.Identity) (out []*nostr.Event) {
 			same := slices.DeleteFunc(slices.Clone(ours), func(a *nip34.Announcement) bool {
 				return err != nil || a.Ref.Identifier != state.Ref.Identifier
 			})
-			return err == nil && nip34.Membership{}.Family(state.Ref.Identifier, all).Maintains(state.Ref.Owner, nip34.Owners(same))
+			if err != nil {
+				return false
+			}
+			_, is := nip34.Membership{}.Family(state.Ref.Identifier, all).Speakers(nip34.Owners(same))[state.Ref.Owner]
+			return is
 		}
 		return mentioned[ev.ID] || mentioned[placeOf(ev)] ||
 			slices.ContainsFunc(nip34.Addresses(ev), func(a graspsync.Address) bool {

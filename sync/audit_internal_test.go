@@ -26,7 +26,8 @@ func (m *SyncManager) Audit(t *testing.T) {
 			require.Zero(t, c.ahead.bytes.Load())
 		}
 	}
-	for u, s := range m.health.All() {
+	for u := range m.loop.stats {
+		s := m.health.Status(u)
 		c := m.loop.conns[u]
 		require.Equal(t, c != nil && c.connected, s.Connected, "%s: what is said of its health", u)
 		r, _ := m.health.Export(u)
@@ -75,7 +76,8 @@ func (g *ingest) audit(t *testing.T) {
 func (m *SyncManager) LeftOver(t *testing.T) {
 	t.Helper()
 	m.ingest.leftOver(t)
-	for u, s := range m.health.All() {
+	for u := range m.loop.stats {
+		s := m.health.Status(u)
 		r, _ := m.health.Export(u)
 		require.False(t, s.Connected || r.Dialing, "%s: its health goes by that it has ended", u)
 	}

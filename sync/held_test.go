@@ -51,7 +51,7 @@ func (k *keeper) Judge(ctx context.Context, ev graspsync.Event, src graspsync.So
 			return graspsync.Verdict{Decision: graspsync.Reject}, nil //nolint:nilerr // the verdict says it
 		}
 		family := nip34.Membership{}.Family(s.Ref.Identifier, k.held)
-		if !family.Maintains(s.Ref.Owner, nip34.Owners(k.held)) {
+		if _, is := family.Speakers(nip34.Owners(k.held))[s.Ref.Owner]; !is {
 			return graspsync.Verdict{Decision: graspsync.Depend, DependsOn: []graspsync.Dependency{
 				graspsync.OnMaintainer(s.Ref.Identifier, s.Ref.Owner)}}, nil
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // groups are fields of a configuration that contain other fields.
-var groups = []string{"Times", "Limits", "fixed"}
+var groups = []string{"Times", "Limits"}
 
 // Bounded checks each signed number of a configuration, also in groups: withDefaults keeps a set
 // value, and validate refuses a negative value by name. good is a configuration with defaults.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/graspsync/graspsync/filters"
 	"github.com/nbd-wtf/go-nostr"
 )
 
@@ -48,7 +49,7 @@ func Append(dst []byte, r Request) ([]byte, error) {
 
 // check returns the reason why r cannot be sent.
 func (r Request) check() error {
-	filters := 0
+	wanted := 0
 	switch r.Type {
 	case TypePublish, TypeAnswer:
 		if r.Event == nil {
@@ -56,9 +57,9 @@ func (r Request) check() error {
 		}
 		return nil
 	case TypeReq:
-		filters = max(1, len(r.Filters))
+		wanted = max(1, len(r.Filters))
 	case TypeNegOpen:
-		filters = 1
+		wanted = 1
 	case TypeClose, TypeNegSend, TypeNegClose:
 	default:
 		return fmt.Errorf("%w: type %d", ErrRequest, r.Type)
@@ -66,10 +67,10 @@ func (r Request) check() error {
 	if n := len(r.Sub); n == 0 || n > MaxSub || !utf8.ValidString(r.Sub) {
 		return fmt.Errorf("%w: subscription id of %d bytes", ErrRequest, n)
 	}
-	if filters == 0 {
+	if wanted == 0 {
 		return nil
 	}
-	if len(r.Filters) != filters {
+	if len(r.Filters) != wanted {
 		return fmt.Errorf("%w: %d filters", ErrRequest, len(r.Filters))
 	}
 	for _, f := range r.Filters {
@@ -83,13 +84,7 @@ func (r Request) check() error {
 // checkFilter rejects empty lists, because for some relays an empty list matches nothing and for
 // others everything.
 func checkFilter(f nostr.Filter) error {
-	empty := f.IDs != nil && len(f.IDs) == 0 ||
-		f.Kinds != nil && len(f.Kinds) == 0 ||
-		f.Authors != nil && len(f.Authors) == 0
-	for _, values := range f.Tags {
-		empty = empty || len(values) == 0
-	}
-	if empty {
+	if filters.Empty(f) {
 		return fmt.Errorf("%w: filter with an empty list", ErrRequest)
 	}
 	if f.Limit < 0 {

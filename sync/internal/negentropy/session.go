@@ -223,6 +223,3 @@ func (s *Session) TheirLen() int {
 	s.have.compact()
 	return s.set.Len() - s.have.len() + len(s.need.ids)
 }
-
-// Rounds returns the number of accepted messages of the peer.
-func (s *Session) Rounds() int { return s.rounds }

@@ -166,14 +166,6 @@ func (p *Plan) Repos() (full, roots int) {
 	return p.repos.full, len(p.repos.roots)
 }
 
-// RootsInRotation returns the number of root events that are not followed but requested in turn.
-func (p *Plan) RootsInRotation() (n int) {
-	for r := range p.repos.overfull {
-		n += len(r.untracked)
-	}
-	return n
-}
-
 // RelayStatus returns the status of one relay, and false if it is unknown.
 func (p *Plan) RelayStatus(u graspsync.RelayURL) (RelayStatus, bool) {
 	if r := p.relays.byURL[u]; r != nil {

@@ -72,9 +72,6 @@ func (f *Facts) Learn(k Kind, value int, until time.Time) {
 	f.facts[k] = fact{value, until.Round(0).UTC()}
 }
 
-// Forget removes the fact k.
-func (f *Facts) Forget(k Kind) { f.facts[k] = fact{} }
-
 // Value returns the value of k, or 0 if it is unknown or expired.
 func (f Facts) Value(k Kind, now time.Time) int {
 	if x := f.facts[k]; now.Before(x.Until) {
