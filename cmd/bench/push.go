@@ -14,8 +14,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/graspsync/graspsync/internal/cputime"
 
 	"github.com/dgraph-io/badger/v4"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
@@ -100,15 +101,7 @@ func pushOnce(ctx context.Context, from *history, url, commit string, served fun
 }
 
 // spent returns the CPU time of this process and of its finished children.
-func spent() (sum time.Duration) {
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if syscall.Getrusage(who, &u) == nil { // else it is unknown
-			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
-	}
-	return sum
-}
+func spent() time.Duration { return cputime.Used() + cputime.Children() }
 
 // history is the repository of the client.
 type history struct {

@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"io/fs"
 	"math"
 	"syscall"
 )
@@ -14,4 +15,12 @@ func Files() int {
 		return math.MaxInt
 	}
 	return int(min(uint64(l.Cur), math.MaxInt)) //nolint:unconvert // it is signed on some systems
+}
+
+// Links returns the number of hard links of a file.
+func Links(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return max(1, int64(st.Nlink)) //nolint:unconvert // its type differs between systems
+	}
+	return 1
 }

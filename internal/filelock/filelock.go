@@ -24,7 +24,7 @@ const maxHolder = 512
 // Take locks a file until the file is closed or the process ends. If another open file holds the
 // lock, the error wraps inUse and names the holder. Take closes the file on error.
 func Take(file *os.File, inUse error) error {
-	ok, err := lock(file)
+	ok, err := Try(file)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("locking: %w", err)

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// lock reports whether this process has locked the file.
-func lock(file *os.File) (bool, error) {
+// Try locks an open file or folder until it is closed. It returns false if another open file holds
+// the lock.
+func Try(file *os.File) (bool, error) {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil

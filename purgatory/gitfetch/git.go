@@ -206,7 +206,7 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 		return nil, fmt.Errorf("%w: setting its limits: %w", ErrGit, err)
 	}
 	if c.nice {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, niceness) // an error only costs fairness
+		gitrun.SetNice(cmd.Process.Pid, niceness)
 	}
 	var broken error // a truncated input must not count as complete, even if the child succeeds
 	fed := make(chan struct{})
@@ -313,7 +313,7 @@ func (e *childError) fileTooLarge() bool {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGXFSZ || strings.Contains(e.stderr, "File too large")
+	return ok && status.Signaled() && status.Signal() == gitrun.FileTooLarge || strings.Contains(e.stderr, "File too large")
 }
 
 // capped keeps the first most bytes written to it.

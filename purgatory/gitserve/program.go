@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -194,7 +193,7 @@ const strangersNice = 10
 func startNice(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if err == nil {
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, strangersNice) // an error only costs fairness
+		gitrun.SetNice(cmd.Process.Pid, strangersNice)
 	}
 	return err
 }

@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -554,7 +553,7 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	var exit *exec.ExitError
 	switch {
 	case !errors.As(err, &exit):
-	case exit.ExitCode() == died+int(syscall.SIGXFSZ):
+	case exit.ExitCode() == died+int(gitrun.FileTooLarge):
 		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
 	case exit.ExitCode() == died && gitrun.OutOfMemory(said.b.String()):
 		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.memory)}

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
@@ -219,20 +219,13 @@ func (q *diskQuota) size(ctx context.Context, owner string) (bytes int64, err er
 		} else if err == nil && d.Type().IsRegular() && !strings.HasPrefix(base, "tmp_") {
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
-				bytes += info.Size() / linksOf(info)
+				bytes += info.Size() / disk.Links(info)
 			}
 		}
 		return ifExists(err) // it may be removed concurrently
 	}
 	err = errors.Join(fs.WalkDir(q.layout.root.FS(), owner, add), fs.WalkDir(q.layout.root.FS(), path.Join(departed, owner), add))
 	return bytes, err
-}
-
-func linksOf(info fs.FileInfo) int64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return max(1, int64(st.Nlink))
-	}
-	return 1
 }
 
 func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, err error) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/filelock"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
@@ -144,11 +145,11 @@ func lockFolder(dir string, most time.Duration) (*os.File, error) {
 		return nil, err
 	}
 	for end := time.Now().Add(most); ; {
-		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		locked, err := filelock.Try(folder)
 		switch {
-		case err == nil:
+		case locked:
 			return folder, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK):
+		case err != nil:
 			return nil, errors.Join(err, folder.Close())
 		case time.Now().After(end):
 			return nil, errors.Join(ErrLocked, folder.Close())

@@ -135,6 +135,9 @@ func collecting(on Disk, dir string) (bool, error) {
 	if own, err := os.Hostname(); err == nil && host != own {
 		return false, nil
 	}
-	err = syscall.Kill(pid, 0)
-	return err == nil || errors.Is(err, syscall.EPERM), nil
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Signal(syscall.Signal(0))
+	}
+	return err == nil || errors.Is(err, fs.ErrPermission), nil
 }

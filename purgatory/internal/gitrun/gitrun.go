@@ -1,12 +1,7 @@
 // Package gitrun contains the common environment, settings and limits of git children.
 package gitrun
 
-import (
-	"os/exec"
-	"strconv"
-	"syscall"
-	"time"
-)
+import "strconv"
 
 // Environment returns the whole environment of git children. Git reads no configuration files, asks
 // for no password, uses no protocol, fetches no missing objects from other hosts, and ignores
@@ -63,13 +58,3 @@ func Beside(folder string) []string {
 
 // Only returns the environment in which git sees only the objects of a folder.
 func Only(folder string) []string { return []string{"GIT_OBJECT_DIRECTORY=" + folder} }
-
-const killWait = 5 * time.Second
-
-// Group makes a command the leader of a process group, because git starts other processes. The
-// group is killed when the context ends.
-func Group(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = killWait
-}
