@@ -208,7 +208,7 @@ func pathSubject(path string, hints bool, without error) (Subject, error) {
 	if err != nil {
 		return Subject{}, err
 	}
-	owner, err := ownerOf(parts[at])
+	owner, err := ParsePubKey(parts[at])
 	if err != nil {
 		return Subject{}, err
 	}
@@ -253,9 +253,20 @@ func isKey(s string) bool {
 	return err == nil || strings.HasPrefix(strings.ToLower(s), "npub1")
 }
 
-func ownerOf(s string) (graspsync.PubKey, error) {
+// ParsePubKey reads a key in the spellings that people copy: 64 hex digits, npub or nprofile.
+func ParsePubKey(s string) (graspsync.PubKey, error) {
 	if k, err := graspsync.ParsePubKey(strings.ToLower(s)); err == nil {
 		return k, nil
+	}
+	switch prefix, _, _ := strings.Cut(strings.ToLower(s), "1"); prefix {
+	case "nsec":
+		return graspsync.PubKey{}, errSecret
+	case "nprofile":
+		_, data, err := decodeBech32(s)
+		if key := entries(data)[tlvSpecial]; err == nil && len(key) == len(graspsync.PubKey{}) {
+			return graspsync.PubKey(key), nil
+		}
+		return graspsync.PubKey{}, errors.Join(errors.New("an nprofile without a key"), err)
 	}
 	return ParseNPub(s)
 }

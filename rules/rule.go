@@ -7,10 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nbd-wtf/go-nostr"
-	"github.com/nbd-wtf/go-nostr/nip19"
-
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 )
 
 // Action is the effect of a [Rule].
@@ -118,16 +116,16 @@ func ParseSubject(kind, text string) (Subject, error) {
 		s, err = parseHost(text)
 	case Author:
 		var k graspsync.PubKey
-		k, err = ParseAuthor(text)
+		k, err = nip34.ParsePubKey(text)
 		s = OfAuthor(k)
 	case Repository:
 		var ref graspsync.RepoRef
 		ref, err = ParseRepository(text)
 		s = OfRepository(ref)
 	case Event:
-		var id graspsync.EventID
-		id, err = parseEvent(text)
-		s = OfEvent(id)
+		var named nip34.Subject
+		named, err = parse(text, nip34.SubjectEvent)
+		s = OfEvent(named.Event)
 	default:
 		return Subject{}, fmt.Errorf("%w: %q is not relay, author, repository or event", ErrSubject, graspsync.Clip(kind, 50))
 	}
@@ -164,92 +162,22 @@ func parseHost(text string) (Subject, error) {
 	return Subject{Relay, host.Host}, nil
 }
 
-// ParseAuthor reads an npub, an nprofile or a hex key.
-func ParseAuthor(text string) (graspsync.PubKey, error) {
-	switch prefix, value, err := decode(text); {
-	case err == nil && prefix == "npub":
-		hex, _ := value.(string)
-		return graspsync.ParsePubKey(hex)
-	case err == nil && prefix == "nprofile":
-		p, _ := value.(nostr.ProfilePointer)
-		return graspsync.ParsePubKey(p.PublicKey)
-	}
-	if err := mistyped(text, "npub", "nprofile"); err != nil {
-		return graspsync.PubKey{}, err
-	}
-	k, err := graspsync.ParsePubKey(text)
-	if err != nil {
-		return graspsync.PubKey{}, fmt.Errorf("not an npub, and %w", err)
-	}
-	return k, nil
-}
-
 // ParseRepository reads an address, an naddr, npub/identifier, or a clone URL, whose host is
-// ignored. The error wraps [graspsync.ErrRepoRef] or is the error of the owner's key.
+// ignored. The error wraps [nip34.ErrSubject].
 func ParseRepository(text string) (graspsync.RepoRef, error) {
-	if prefix, value, err := decode(text); err == nil && prefix == "naddr" {
-		p, _ := value.(nostr.EntityPointer)
-		return graspsync.ParseRepoRef(fmt.Sprintf("%d:%s:%s", p.Kind, p.PublicKey, p.Identifier))
+	if ref, err := graspsync.ParseRepoRef(text); err == nil { // also an identifier that ends with a space
+		return ref, nil
 	}
-	if err := mistyped(text, "naddr"); err != nil {
-		return graspsync.RepoRef{}, err
-	}
-	if strings.HasPrefix(text, "30617:") {
-		return graspsync.ParseRepoRef(text)
-	}
-	if i := strings.Index(text, "npub1"); i >= 0 {
-		owner, identifier, _ := strings.Cut(text[i:], "/")
-		if i > 0 || strings.HasSuffix(identifier, ".git") {
-			identifier = strings.TrimSuffix(strings.TrimSuffix(identifier, "/"), ".git")
-		}
-		k, err := ParseAuthor(owner)
-		if err == nil {
-			err = graspsync.CheckIdentifier(identifier)
-		}
-		return graspsync.RepoRef{Owner: k, Identifier: identifier}, err
-	}
-	return graspsync.ParseRepoRef(text)
+	s, err := parse(text, nip34.SubjectRepo)
+	return s.Repo, err
 }
 
-func parseEvent(text string) (graspsync.EventID, error) {
-	switch prefix, value, err := decode(text); {
-	case err == nil && prefix == "note":
-		hex, _ := value.(string)
-		return graspsync.ParseEventID(hex)
-	case err == nil && prefix == "nevent":
-		p, _ := value.(nostr.EventPointer)
-		return graspsync.ParseEventID(p.ID)
+func parse(text string, kind nip34.SubjectKind) (nip34.Subject, error) {
+	s, err := nip34.ParseSubject(text)
+	if err == nil && s.Kind != kind {
+		err = fmt.Errorf("%w: it names a subject of kind %s", nip34.ErrSubject, s.Kind)
 	}
-	if err := mistyped(text, "note", "nevent"); err != nil {
-		return graspsync.EventID{}, err
-	}
-	return graspsync.ParseEventID(text)
-}
-
-// errMistyped reports a text that begins with a NIP-19 prefix and cannot be decoded.
-var errMistyped = errors.New("mistyped, or cut off: its checksum is wrong")
-
-// mistyped returns an error if a text begins with a prefix. It is called after decoding failed.
-func mistyped(text string, prefixes ...string) error {
-	for _, p := range prefixes {
-		if strings.HasPrefix(text, p+"1") {
-			return fmt.Errorf("%s %q: %w", p, graspsync.Clip(text, 100), errMistyped)
-		}
-	}
-	return nil
-}
-
-// decode reads NIP-19. Other texts are not passed to the library.
-func decode(text string) (prefix string, value any, err error) {
-	if !strings.HasPrefix(text, "n") || strings.ContainsAny(text, "/: ") {
-		return "", nil, ErrSubject
-	}
-	defer func() {
-		if p := recover(); p != nil { // the library panics if text is too short
-			err = ErrSubject
-		}
-	}()
-	return nip19.Decode(text)
+	return s, err
 }
 
 // Rule is one decision about a subject.

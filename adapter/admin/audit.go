@@ -26,28 +26,40 @@ const (
 	Begun  = "begun" // before the command; a later entry has its outcome
 )
 
-// Log is an audit log: a file with one JSON object per line, which grows by about 200 bytes per
-// command. It is safe for concurrent use.
+// maxLog is the maximum size of a file of an audit log in bytes.
+const maxLog = 16 << 20
+
+// Log is an audit log: a file with one JSON object per line of about 200 bytes. After 16 MiB the file
+// is renamed to end in ".1", in place of an earlier one, and a new file begins. It is safe for
+// concurrent use.
 type Log struct {
+	path string
+
 	mu sync.Mutex // held until a line is written
 	// guarded by mu
 	file *os.File
+	size int64
 	torn bool // the last line was cut off
 }
 
 // OpenLog opens or creates a log. The caller closes it.
 func OpenLog(path string) (*Log, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the audit log: %w", err)
+	l := &Log{path: path}
+	return l, l.open()
+}
+
+func (l *Log) open() (err error) {
+	if l.file, err = os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
+		return fmt.Errorf("opening the audit log: %w", err)
 	}
-	l := &Log{file: f}
-	if info, err := f.Stat(); err == nil && info.Size() > 0 {
+	l.size = 0
+	if info, err := l.file.Stat(); err == nil && info.Size() > 0 {
+		l.size = info.Size()
 		last := make([]byte, 1)
-		_, err = f.ReadAt(last, info.Size()-1)
+		_, err = l.file.ReadAt(last, info.Size()-1)
 		l.torn = err != nil || last[0] != '\n' // the process was killed while writing
 	}
-	return l, nil
+	return nil
 }
 
 // Record appends an entry durably. A line that was cut off, for example on a full disk, does not
@@ -59,10 +71,16 @@ func (l *Log) Record(e Entry) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.size > maxLog {
+		if err := errors.Join(os.Rename(l.path, l.path+".1"), l.file.Close(), l.open()); err != nil {
+			return fmt.Errorf("writing the audit log: %w", err)
+		}
+	}
 	if l.torn {
 		line = append([]byte("\n"), line...)
 	}
-	_, err = l.file.Write(append(line, '\n'))
+	n, err := l.file.Write(append(line, '\n'))
+	l.size += int64(n)
 	l.torn = err != nil
 	if err = errors.Join(err, l.file.Sync()); err != nil {
 		return fmt.Errorf("writing the audit log: %w", err)

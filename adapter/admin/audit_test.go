@@ -3,6 +3,7 @@ package admin_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,30 @@ func TestLog(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it contains names and reasons")
 	_, err = admin.OpenLog(t.TempDir())
 	require.Error(t, err)
+}
+
+// The log grew without end.
+func TestLogIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, err := admin.OpenLog(path)
+	require.NoError(t, err)
+	large := admin.Entry{Args: []string{strings.Repeat("x", 1<<20)}}
+	for range 50 {
+		require.NoError(t, l.Record(large))
+	}
+	require.NoError(t, l.Record(admin.Entry{Command: "last"}))
+	require.NoError(t, l.Close())
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "last")
+	sum := 0
+	files, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	for _, f := range files {
+		info, err := f.Info()
+		require.NoError(t, err)
+		sum += int(info.Size())
+	}
+	require.Less(t, sum, 36<<20)
+	require.Greater(t, sum, 16<<20, "the previous file stays")
 }

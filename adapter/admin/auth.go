@@ -9,14 +9,16 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
@@ -27,8 +29,11 @@ const (
 	// maxAuth is the maximum length of an Authorization in bytes. An event with three tags has less
 	// than 1 KiB.
 	maxAuth = 8 << 10
-	// maxSeen is the maximum number of remembered requests of owners, each for two windows.
-	maxSeen = 4_096
+	// maxUsed is the maximum number of remembered requests of owners, each for two windows.
+	maxUsed = 4_096
+	// usedPrefix is the prefix of a record for each accepted request. The rest of the key is its id,
+	// and the value the time in Unix seconds after which it is deleted.
+	usedPrefix = "admin/used/"
 )
 
 // Reasons for which a request is refused.
@@ -38,24 +43,22 @@ var (
 	errOwner    = errors.New("not by an owner of this server")
 	errReplayed = errors.New("request was already used")
 	errBusy     = errors.New("too many requests in two minutes")
-	errEarly    = errors.New("signed before the server started, or before a request of its last run")
-	errKeeping  = errors.New("saving the time of the request failed")
-	errOver     = errors.New("too many wrong requests: wait")
+	errEarly    = errors.New("dated less than a minute after the start of a server that does not keep used requests")
+	errKeeping  = errors.New("saving the id of the request failed")
 )
 
-// auth decides whether a request is signed by an owner. The zero value refuses all.
+// auth decides whether a request is signed by an owner.
 type auth struct {
 	// read-only
 	owners   map[graspsync.PubKey]bool
 	identity nip34.Identity
 	urls     map[graspsync.URL]bool
-	started  time.Time
-	used     *used
+	used     state.Store // ids of accepted requests
+	after    int64       // requests up to this time are refused, in Unix seconds
 
-	checking sync.Mutex // held while a signature is checked, so that one processor is used at most
-
-	mu   sync.Mutex
-	seen map[graspsync.EventID]time.Time // guarded by mu; end of remembering by id
+	// checking is for a signature and the records of used requests. Clients take turns, because
+	// requests cost nothing to forge.
+	checking *limit.Slots
 }
 
 // claim is an authorization that is valid except for body, signature and replay, which are not
@@ -146,72 +149,48 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 	return value, nil
 }
 
-// verify checks body, signature and replay of a claim, and records it. may reports whether there is
-// time to check a signature.
-func (a *auth) verify(ctx context.Context, c claim, body []byte, now time.Time, may func() bool) error {
+// verify checks body, signature and replay of a claim, and records it.
+func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
 		return fmt.Errorf("%w: signed for another body", errAuth)
 	}
-	if !may() {
-		return errOver
+	slot, err := a.checking.Acquire(ctx, limit.Stranger{ID: client}, 1)
+	if err != nil {
+		return err
 	}
-	if !a.signed(c.event) {
+	defer slot.Release()
+	if ok, err := c.event.CheckSignature(); !ok || err != nil || !c.event.CheckID() {
 		return fmt.Errorf("%w: wrong id or signature", errAuth)
 	}
-	at := int64(c.event.CreatedAt)
-	after, err := a.after(ctx, now)
-	switch {
-	case err != nil:
-		return err
-	case at <= after:
-		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(after, 0).UTC().Format("15:04:05 UTC"))
+	if int64(c.event.CreatedAt) <= a.after {
+		return fmt.Errorf("%w: sign it again after %s", errEarly, time.Unix(a.after, 0).UTC().Format("15:04:05 UTC"))
 	}
-	if err := a.take(c.event.ID, now); err != nil {
-		return err
-	}
-	return a.used.note(ctx, at)
-}
-
-// after returns the time up to which requests may have been accepted before the start. It is
-// computed from the present time, because the clock may have been set meanwhile.
-func (a *auth) after(ctx context.Context, now time.Time) (int64, error) {
-	started := now.Add(-time.Since(a.started)).Unix()
-	if a.used == nil { // an earlier process may have accepted requests dated up to a window ahead
-		return started + int64(window/time.Second), nil
-	}
-	before, err := a.used.before(ctx)
-	return max(started, before), err
-}
-
-func (a *auth) signed(ev graspsync.Event) bool {
-	if !ev.CheckID() {
-		return false
-	}
-	a.checking.Lock()
-	defer a.checking.Unlock()
-	ok, err := ev.CheckSignature()
-	return ok && err == nil
+	return a.take(ctx, c.event.ID.String(), time.Now().Unix())
 }
 
 // take records the id of a request. Only requests signed by owners are recorded, so nobody else can
-// fill the table.
-func (a *auth) take(id graspsync.EventID, now time.Time) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, used := a.seen[id]; used {
-		return errReplayed
-	}
-	if len(a.seen) >= maxSeen {
-		for id, until := range a.seen {
-			if now.After(until) {
-				delete(a.seen, id)
-			}
+// add records. The caller has the slot of checking.
+func (a *auth) take(ctx context.Context, id string, now int64) error {
+	var old []string
+	recent := 0
+	for r, err := range a.used.Each(ctx, usedPrefix) {
+		if err != nil {
+			return fmt.Errorf("%w: %w", errKeeping, err)
+		}
+		if r.Key == usedPrefix+id {
+			return errReplayed
+		}
+		if until, _ := strconv.ParseInt(string(r.Value), 10, 64); until < now {
+			old = append(old, r.Key)
+		} else if recent++; recent >= maxUsed {
+			return errBusy
 		}
 	}
-	if len(a.seen) >= maxSeen {
-		return errBusy
+	until := strconv.AppendInt(nil, now+2*int64(window/time.Second), 10)
+	err := errors.Join(a.used.Delete(ctx, old...), a.used.Put(ctx, state.Record{Key: usedPrefix + id, Value: until}))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errKeeping, err)
 	}
-	a.seen[id] = now.Add(2*window + time.Second)
 	return nil
 }

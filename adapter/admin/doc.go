@@ -9,7 +9,5 @@
 // served if there is an equivalent command.
 //
 // A request is accepted if its Authorization is an event of kind 27235 by an owner, signed for this
-// URL, HTTP method and body, at most a minute ago, after the start of the server and after earlier
-// requests, and only once. Refusals name the reason. A client that is wrong too often must wait,
-// which does not affect an owner at the same address.
+// URL, HTTP method and body, at most a minute ago, and only once. Refusals name the reason.
 package admin

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
@@ -37,7 +36,6 @@ func Example() {
 	front.Config.Handler = handler.Before(front.Config.Handler)
 	front.Start()
 	defer front.Close()
-	time.Sleep(time.Second) // what was signed in the second of its start is not obeyed
 
 	for _, key := range []string{ownerKey, strangerKey} {
 		result, err := admin.Client{URL: url, Key: key}.Do(context.Background(), "reboot", "an hour")

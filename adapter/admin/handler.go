@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"strconv"
+	"net/netip"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
 )
@@ -48,12 +49,11 @@ type Config struct {
 	// URLs are other http and https URLs of the handler. A signature for an address that other
 	// servers share, such as loopback, is valid at these servers too for a minute.
 	URLs []string
-	// State keeps the time of the last accepted request across restarts, to prevent replays.
-	// Without it requests dated less than a minute after New are refused.
+	// State keeps the ids of accepted requests for two minutes, also across restarts, to prevent
+	// replays. Without it requests dated less than a minute after New are refused.
 	State state.Store
-	// Client returns the client of a request, and "" if it is unknown. After 20 wrong requests in a
-	// row a client may send one in 3 s. Owners are accepted beside it, because 20 signatures per
-	// second of such clients are checked. The default is the address if it is public.
+	// Client returns the client of a request, and "" if it is unknown. Signatures are checked one at
+	// a time, and clients take turns. The default is the address.
 	Client func(*http.Request) string
 	// Logger logs refused requests at level debug, and failures. The default discards.
 	Logger *slog.Logger
@@ -70,7 +70,6 @@ type Handler struct {
 	log      *slog.Logger
 
 	auth *auth
-	pace *pace
 }
 
 // New returns a Handler. The error wraps [ErrConfig].
@@ -97,14 +96,11 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
 	}
 	h := &Handler{
-		operator: operator, client: cfg.Client, log: cfg.Logger, pace: newPace(),
-		auth: &auth{
-			owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, started: time.Now(),
-			seen: make(map[graspsync.EventID]time.Time),
-		},
+		operator: operator, client: cfg.Client, log: cfg.Logger,
+		auth: &auth{owners: make(map[graspsync.PubKey]bool), identity: cfg.Identity, urls: urls, used: cfg.State, checking: limit.NewSlots(1, 1)},
 	}
-	if cfg.State != nil {
-		h.auth.used = &used{store: cfg.State}
+	if cfg.State == nil { // an earlier process may have accepted requests dated up to a window ahead
+		h.auth.used, h.auth.after = state.NewMemory(), time.Now().Add(window).Unix()
 	}
 	for _, k := range cfg.Owners {
 		h.auth.owners[k] = true
@@ -116,6 +112,15 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	return h, nil
+}
+
+// clientOf returns the address of a client.
+func clientOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return limit.Client(at.Addr()).ID
 }
 
 // Before returns a handler that answers management requests and passes others to next.
@@ -156,8 +161,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.write(w, http.StatusUnsupportedMediaType, answer{Error: "want Content-Type: " + ContentType})
 		return
 	}
-	owner, body, err := h.admit(w, r)
+	owner, body, err := h.authenticate(w, r)
 	if err != nil {
+		h.log.Debug("command refused", "client", h.client(r), "error", graspsync.Printable(err.Error()))
 		h.write(w, statusOf(err), answer{Error: graspsync.Printable(err.Error())})
 		return
 	}
@@ -175,28 +181,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, http.StatusOK, answer{Result: result})
 }
 
-// admit returns the owner and body of a request. Only wrong requests are paced, because an owner
-// may share an address.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
-	client, now := h.client(r), time.Now()
-	wait := h.pace.wait(client, now)
-	may := func() bool { return wait == 0 || h.pace.checks.Allow() }
-	owner, body, err = h.authenticate(w, r, now, may)
-	if err == nil {
-		return owner, body, nil
-	}
-	h.log.Debug("command refused", "client", client, "error", graspsync.Printable(err.Error()))
-	if wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait/time.Second)))
-		return owner, nil, errOver
-	}
-	h.pace.wrong(client, now)
-	return owner, nil, err
-}
-
-// authenticate returns the owner and body of a request. may reports whether there is time to check
-// a signature.
-func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.Time, may func() bool) (owner graspsync.PubKey, body []byte, err error) {
+// authenticate returns the owner and body of a request.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
+	now := time.Now()
 	c, err := h.auth.claimed(r.Header, r.Method, now)
 	if err != nil {
 		return owner, nil, err
@@ -206,7 +193,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request, now time.
 	if body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return owner, nil, fmt.Errorf("reading the request: %w", err)
 	}
-	return c.event.PubKey, body, h.auth.verify(r.Context(), c, body, time.Now(), may)
+	return c.event.PubKey, body, h.auth.verify(r.Context(), c, body, h.client(r))
 }
 
 func statusOf(err error) int {
@@ -218,8 +205,6 @@ func statusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, errEarly):
 		return http.StatusTooEarly
-	case errors.Is(err, errOver):
-		return http.StatusTooManyRequests
 	case errors.Is(err, errBusy), errors.Is(err, errKeeping):
 		return http.StatusServiceUnavailable
 	}

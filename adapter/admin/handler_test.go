@@ -136,7 +136,8 @@ func tag(name, value string) func(*nostr.Event) {
 // any number of times.
 func TestAttacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, o := newHandler(t)
+		records := state.NewMemory()
+		h, o := newHandlerWith(t, records)
 		time.Sleep(time.Hour)
 		now := time.Now()
 		resigned := func(change func(*nostr.Event)) http.Header { return changed(t, true, change) }
@@ -222,14 +223,10 @@ func TestAttacks(t *testing.T) {
 		last := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())
 		status, _ = post(last).do(t, h)
 		require.Equal(t, 200, status)
-		again, after := newHandler(t)
+		again, after := newHandlerWith(t, records)
 		status, said := post(last).do(t, again)
-		require.Equal(t, http.StatusTooEarly, status, said)
-		require.Contains(t, said, "sign it again after "+time.Now().UTC().Format("15:04:05 UTC"))
+		require.Equal(t, http.StatusUnauthorized, status, said)
 		require.Empty(t, after.told)
-		time.Sleep(time.Second)
-		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, again)
-		require.Equal(t, 200, status, said)
 	})
 }
 
@@ -245,80 +242,42 @@ func TestReplayedAtOnce(t *testing.T) {
 	require.Len(t, o.told, 1)
 }
 
-// What was dated ahead and obeyed was obeyed once more after a restart. What is dated after it is obeyed.
+// What was dated ahead and obeyed was obeyed once more after a restart. Other requests of the same
+// time are obeyed.
 func TestReplayedAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := state.NewMemory()
 		h, _ := newHandlerWith(t, records)
-		time.Sleep(time.Minute)
 		ahead := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(50*time.Second)))
 		status, said := ahead.do(t, h)
 		require.Equal(t, 200, status, said)
-		now := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now()))
-		status, said = now.do(t, h)
-		require.Equal(t, 200, status, said)
-		for range 2 {
+		for range 12 { // as long as it is valid, and longer
 			again, o := newHandlerWith(t, records)
 			time.Sleep(10 * time.Second)
-			for _, a := range []attempt{ahead, now} {
-				status, said = a.do(t, again)
-				require.Equal(t, http.StatusTooEarly, status, said)
-			}
+			status, said = ahead.do(t, again)
+			require.Equal(t, 401, status, said)
 			require.Empty(t, o.told)
+			status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, again)
+			require.Equal(t, 200, status, said)
 		}
-		h, _ = newHandlerWith(t, records)
-		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(31*time.Second))).do(t, h)
-		require.Equal(t, 200, status, said)
+		n := 0
+		time.Sleep(3 * time.Minute)
+		post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, h)
+		for _, err := range records.Each(t.Context(), "") {
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 1, n, "what can't be used any more is forgotten")
 
 		// Who remembers nothing waits instead.
 		h, o := newHandlerWith(t, nil)
 		time.Sleep(time.Second)
-		status, said = ahead.do(t, h)
+		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, h)
 		require.Equal(t, http.StatusTooEarly, status, said)
 		time.Sleep(time.Minute)
 		status, said = post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now())).do(t, h)
 		require.Equal(t, 200, status, said)
 		require.Len(t, o.told, 1)
-	})
-}
-
-// Ten thousand wrong tries are not heard, and keep out nobody else, nor the owner at the same address.
-func TestWrongTries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, o := newHandler(t)
-		time.Sleep(time.Minute)
-		forged := changed(t, false, func(ev *nostr.Event) { ev.Sig = strings.Repeat("ab", 64) })
-		statuses := make(map[int]int)
-		for i := range 10_000 {
-			a := post(forged)
-			a.remote = "203.0.114.9:1234"
-			if i%2 == 0 {
-				a.header = http.Header{}
-			}
-			status, _ := a.do(t, h)
-			statuses[status]++
-		}
-		require.Equal(t, map[int]int{401: 20, 429: 9_980}, statuses)
-		for i, remote := range []string{"203.0.114.10:1", "127.0.0.1:1", "[2001:db9::1]:1"} {
-			a := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(time.Duration(i)*time.Second)))
-			a.remote = remote
-			status, said := a.do(t, h)
-			require.Equal(t, 200, status, said)
-		}
-		time.Sleep(100 * time.Millisecond)
-		a := post(signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(-time.Second)))
-		a.remote = "203.0.114.9:1234"
-		status, said := a.do(t, h)
-		require.Equal(t, 200, status, said)
-		require.Len(t, o.told, 4)
-
-		// Those who can't be told apart are all heard: the owner may be one of them.
-		for range 100 {
-			a := post(http.Header{})
-			a.remote = "127.0.0.1:1"
-			status, _ := a.do(t, h)
-			require.Equal(t, 401, status)
-		}
 	})
 }
 
@@ -449,7 +408,7 @@ func TestCaseC12_SchemeInAnyCase(t *testing.T) {
 
 func schemeInAnyCase(t *testing.T) {
 	h, o := newHandler(t)
-	time.Sleep(time.Hour) // of the bubble's: what was signed before the start is refused
+	time.Sleep(time.Hour)
 	for _, scheme := range []string{"Nostr", "nostr", "NOSTR", "noSTR", "nostr  "} {
 		good := signed(t, ownerKey, relayURL, http.MethodPost, body, time.Now().Add(time.Duration(len(o.told))*time.Second))
 		a := post(http.Header{"Authorization": {strings.Replace(good.Get("Authorization"), "Nostr", scheme, 1)}})

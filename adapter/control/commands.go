@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,45 +11,52 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/internal/nearest"
+	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
+	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// command is a command in text form.
+// command is a command of [Control.Do].
 type command struct {
 	usage       string
 	least, most int // number of arguments; the last one may have several words if it is [reason] or <text>
-	do          func(ctx context.Context, c Control, args []string) (any, error)
+	// read reads the arguments, and replaces the name of a subject by its canonical spelling. What it
+	// returns executes the command and returns its result.
+	read func(args []string) (run, error)
 }
 
-// commands are the commands of [Control.Do].
+// errUsage is returned by read for an unknown word.
+var errUsage = errors.New("not the usage")
+
+type run = func(ctx context.Context, c *Control, by string) (any, error)
+
 var commands = map[string]command{
-	"block": {"block relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Block)},
-	"allow": {"allow relay|author|repository|event <which> [reason]", 2, 3, aboutSubject(Control.Allow)},
-	"unset": {"unset relay|author|repository|event <which>", 2, 2, aboutSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) error { return c.Unset(ctx, s) })},
-	"purge": {"purge author|repository|event <which>", 2, 2, purgesSubject(func(c Control, ctx context.Context, s rules.Subject, _ string) (Purged, error) {
-		return c.Purge(ctx, s)
+	"block": {"block relay|author|repository|event <which> [reason]", 2, 3, onSubject((*Control).block)},
+	"allow": {"allow relay|author|repository|event <which> [reason]", 2, 3, onSubject((*Control).allow)},
+	"unset": {"unset relay|author|repository|event <which>", 2, 2, onSubject((*Control).unset)},
+	"purge": {"purge author|repository|event <which>", 2, 2, onSubject(func(c *Control, ctx context.Context, r rules.Rule) (any, error) {
+		return c.purge(ctx, r.Subject)
 	})},
-	"remove":   {"remove author|repository|event <which> [reason]", 2, 3, purgesSubject(Control.Remove)},
-	"retry":    {"retry <relay>", 1, 1, aboutRelay(0, Control.Retry)},
-	"resync":   {"resync relay|repository <which>", 2, 2, resync},
-	"refetch":  {"refetch <repository>", 1, 1, aboutRepository(Control.Refetch)},
-	"maintain": {"maintain <repository>", 1, 1, maintain},
-	"confirm": {"confirm departures", 1, 1, func(_ context.Context, c Control, args []string) (any, error) {
-		if args[0] != "departures" {
-			return nil, fmt.Errorf("%w: want: confirm departures", admin.ErrUsage)
-		}
-		n, err := c.ConfirmDepartures()
-		return fmt.Sprintf("%d repositories without an announcement go out of service. Each returns if it is announced before its folder is deleted.", n), err
-	}},
+	"remove":    {"remove author|repository|event <which> [reason]", 2, 3, onSubject((*Control).remove)},
+	"retry":     {"retry <relay>", 1, 1, func(args []string) (run, error) { return onRelay(args[0], (*relaysync.SyncManager).Retry) }},
+	"resync":    {"resync relay|repository <which>", 2, 2, resync},
+	"refetch":   {"refetch <repository>", 1, 1, func(args []string) (run, error) { return onRepository(args[0], (*Control).refetch) }},
+	"maintain":  {"maintain <repository>", 1, 1, func(args []string) (run, error) { return onRepository(args[0], (*Control).maintain) }},
+	"confirm":   {"confirm departures", 1, 1, confirm},
 	"bootstrap": {"bootstrap add|remove <relay>", 2, 2, bootstrap},
 	"describe":  {"describe name|description|icon <text>", 2, 2, describe},
-	"rules": {"rules", 0, 0, func(_ context.Context, c Control, _ []string) (any, error) {
-		return append([]rules.Rule{}, c.rules.All()...), nil
+	commandRules: {"rules", 0, 0, func([]string) (run, error) {
+		return func(_ context.Context, c *Control, _ string) (any, error) {
+			return append([]rules.Rule{}, c.cfg.Rules.All()...), nil
+		}, nil
 	}},
 }
 
+// commandRules is the only command that changes nothing and is not recorded.
+const commandRules = "rules"
+
 // Commands implements [admin.Operator].
-func (c Control) Commands() []string { return slices.Sorted(maps.Keys(commands)) }
+func (c *Control) Commands() []string { return slices.Sorted(maps.Keys(commands)) }
 
 // Usage returns the usage of each command, sorted.
 func Usage() (out []string) {
@@ -74,94 +82,137 @@ func Join(name string, args []string) []string {
 	return args
 }
 
-// Do implements [admin.Operator]. by replaces the name of the operator unless it is empty.
+// Do implements [admin.Operator]. by names the operator, such as an npub or a part of the program.
 // [rules.ParseSubject] defines the spellings of relays, authors, repositories and events. An
 // unknown or invalid command changes nothing and is not recorded.
-func (c Control) Do(ctx context.Context, by, name string, args ...string) (any, error) {
-	if by != "" {
-		c.by = by
-	}
+//
+//   - block stops accepting, requesting and connecting to a subject. Connections to a relay end,
+//     repositories of an author leave service, and held events are dropped. Stored events are served
+//     until they are purged.
+//   - allow exempts a subject from rules of the file and from rules of wider scope. Refused events
+//     are judged or requested again. unset removes a rule of block or allow, and fails with
+//     [rules.ErrNoRule] if there is none. The results are the rule that now applies, or nil.
+//   - purge removes a subject permanently, and returns a [Purged]. remove blocks it first. See there.
+//   - retry dials a relay now. resync compares all history with a relay again, or requests a
+//     repository again from all its relays. bootstrap follows a relay even if no repository lists it,
+//     or treats it like any other, and returns the bootstrap relays.
+//   - refetch fetches the missing git data of a repository now, and requests its expired events again.
+//     maintain repacks a repository, deletes its unreferenced objects, and waits while it is in use.
+//     confirm retires the repositories that stay in service only because most repositories have no
+//     announcement.
+//   - describe changes the description of the server. rules returns all rules.
+func (c *Control) Do(ctx context.Context, by, name string, args ...string) (result any, err error) {
 	cmd, ok := commands[name]
 	if !ok {
 		return nil, Unknown(name)
 	}
-	args = Join(name, args)
-	if len(args) < cmd.least || len(args) > cmd.most {
+	args = slices.Clone(Join(name, args))
+	do, err := run(nil), errUsage
+	if cmd.least <= len(args) && len(args) <= cmd.most {
+		do, err = cmd.read(args)
+	}
+	switch {
+	case errors.Is(err, errUsage):
 		return nil, fmt.Errorf("%w: want: %s", admin.ErrUsage, cmd.usage)
-	}
-	return cmd.do(ctx, c, args)
-}
-
-// reason returns the optional reason in args, or "".
-func reason(args []string) string {
-	if len(args) > 2 {
-		return args[2]
-	}
-	return ""
-}
-
-func aboutSubject(do func(Control, context.Context, rules.Subject, string) error) func(context.Context, Control, []string) (any, error) {
-	return func(ctx context.Context, c Control, args []string) (any, error) {
-		s, err := rules.ParseSubject(args[0], args[1])
-		if err != nil {
-			return nil, err
-		}
-		if err := do(c, ctx, s, reason(args)); err != nil {
-			return nil, err
-		}
-		if r, is := c.rules.Rule(s); is { // after unset the rule of the file
-			return r, nil
-		}
-		return nil, nil //nolint:nilnil // nothing is said of it, which is no error
-	}
-}
-
-func purgesSubject(do func(Control, context.Context, rules.Subject, string) (Purged, error)) func(context.Context, Control, []string) (any, error) {
-	return func(ctx context.Context, c Control, args []string) (any, error) {
-		s, err := rules.ParseSubject(args[0], args[1])
-		if err != nil {
-			return nil, err
-		}
-		return do(c, ctx, s, reason(args))
-	}
-}
-
-func aboutRelay(at int, do func(Control, context.Context, graspsync.RelayURL) error) func(context.Context, Control, []string) (any, error) {
-	return func(ctx context.Context, c Control, args []string) (any, error) {
-		u, err := graspsync.ParseRelayURL(args[at])
-		if err != nil {
-			return nil, err
-		}
-		return nil, do(c, ctx, u)
-	}
-}
-
-func aboutRepository(do func(Control, context.Context, graspsync.RepoRef) error) func(context.Context, Control, []string) (any, error) {
-	return func(ctx context.Context, c Control, args []string) (any, error) {
-		ref, err := rules.ParseRepository(args[len(args)-1])
-		if err != nil {
-			return nil, err
-		}
-		return nil, do(c, ctx, ref)
-	}
-}
-
-func resync(ctx context.Context, c Control, args []string) (any, error) {
-	switch args[0] {
-	case "relay":
-		return aboutRelay(1, Control.ResyncRelay)(ctx, c, args)
-	case "repository":
-		return aboutRepository(Control.ResyncRepository)(ctx, c, args)
-	}
-	return nil, fmt.Errorf("%w: want: resync relay|repository <which>", admin.ErrUsage)
-}
-
-func maintain(ctx context.Context, c Control, args []string) (any, error) {
-	ref, err := rules.ParseRepository(args[0])
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	done, err := c.Maintain(ctx, ref)
+	if name == commandRules {
+		return do(ctx, c, by)
+	}
+	err = c.recorded(by, name, args, func() (err error) {
+		result, err = do(ctx, c, by)
+		return err
+	})
+	return result, err
+}
+
+// onSubject reads a subject and an optional reason.
+func onSubject(do func(*Control, context.Context, rules.Rule) (any, error)) func([]string) (run, error) {
+	return func(args []string) (run, error) {
+		s, err := rules.ParseSubject(args[0], args[1])
+		args[1] = s.Name
+		r := rules.Rule{Subject: s}
+		if len(args) > 2 {
+			r.Reason = args[2]
+		}
+		return func(ctx context.Context, c *Control, by string) (any, error) {
+			r.By = by
+			return do(c, ctx, r)
+		}, err
+	}
+}
+
+func onRelay(text string, do func(*relaysync.SyncManager, context.Context, graspsync.RelayURL) error) (run, error) {
+	u, err := graspsync.ParseRelayURL(text)
+	return func(ctx context.Context, c *Control, _ string) (any, error) { return nil, do(c.cfg.Sync, ctx, u) }, err
+}
+
+func onRepository(text string, do func(*Control, context.Context, graspsync.RepoRef) (any, error)) (run, error) {
+	ref, err := rules.ParseRepository(text)
+	return func(ctx context.Context, c *Control, _ string) (any, error) { return do(c, ctx, ref) }, err
+}
+
+func (c *Control) block(ctx context.Context, r rules.Rule) (any, error) {
+	r.Action = rules.Block
+	return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
+}
+
+func (c *Control) allow(ctx context.Context, r rules.Rule) (any, error) {
+	r.Action = rules.Allow
+	return c.decided(ctx, r.Subject, c.cfg.Rules.Set(ctx, r))
+}
+
+func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
+	return c.decided(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
+}
+
+// decided acts on a changed rule, and returns the rule that applies now: after unset the rule of the
+// file.
+func (c *Control) decided(ctx context.Context, s rules.Subject, err error) (any, error) {
+	if err == nil {
+		err = c.act(ctx, s)
+	}
+	if r, is := c.cfg.Rules.Rule(s); is && err == nil {
+		return r, nil
+	}
+	return nil, err
+}
+
+func resync(args []string) (run, error) {
+	switch args[0] {
+	case "relay":
+		return onRelay(args[1], (*relaysync.SyncManager).Resync)
+	case "repository":
+		return onRepository(args[1], func(c *Control, ctx context.Context, ref graspsync.RepoRef) (any, error) {
+			return nil, c.cfg.Sync.ResyncRepository(ctx, ref)
+		})
+	}
+	return nil, errUsage
+}
+
+func (c *Control) refetch(ctx context.Context, ref graspsync.RepoRef) (any, error) {
+	ids, failed := c.cfg.Purgatory.ForgetExpired(ctx, ref)
+	if len(ids) > 0 { // also after an error, because ForgetExpired returns each id once
+		asked := make([]graspsync.Dependency, len(ids))
+		for i, id := range ids {
+			asked[i] = graspsync.OnOperatorRequest(id)
+		}
+		failed = errors.Join(failed, c.cfg.Sync.RulesChanged(ctx, asked...))
+	}
+	err := c.cfg.Purgatory.Refetch(ctx, ref)
+	if errors.Is(err, purgatory.ErrNoRepository) && len(ids) > 0 {
+		err = nil // its announcement is requested again
+	}
+	return nil, errors.Join(failed, err)
+}
+
+func (c *Control) maintain(ctx context.Context, ref graspsync.RepoRef) (any, error) {
+	var done purgatory.Maintained
+	err := whenUnused(ctx, func() (err error) {
+		done, err = c.cfg.Purgatory.Maintain(ctx, ref)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -181,42 +232,59 @@ type maintained struct {
 	LockedSeconds     float64 `json:"locked_seconds"`
 }
 
-func bootstrap(ctx context.Context, c Control, args []string) (any, error) {
-	switch args[0] {
-	case "add":
-		return followed(c)(aboutRelay(1, Control.AddBootstrap)(ctx, c, args))
-	case "remove":
-		return followed(c)(aboutRelay(1, Control.RemoveBootstrap)(ctx, c, args))
+func confirm(args []string) (run, error) {
+	if args[0] != "departures" {
+		return nil, errUsage
 	}
-	return nil, fmt.Errorf("%w: want: bootstrap add|remove <relay>", admin.ErrUsage)
+	return func(_ context.Context, c *Control, _ string) (any, error) {
+		return fmt.Sprintf("%d repositories without an announcement go out of service. Each returns if it is announced before its folder is deleted.",
+			c.cfg.Purgatory.ConfirmDepartures()), nil
+	}, nil
 }
 
-// followed returns the present bootstrap relays as result.
-func followed(c Control) func(any, error) (any, error) {
-	return func(_ any, err error) (any, error) {
-		if err != nil {
+func bootstrap(args []string) (run, error) {
+	u, err := graspsync.ParseRelayURL(args[1])
+	change := map[string]func(context.Context, *Control) error{
+		"add": func(ctx context.Context, c *Control) error {
+			if err := c.cfg.Sync.AddBootstrap(ctx, u); err != nil { // it refuses unusable URLs
+				return err
+			}
+			return c.cfg.Rules.AddBootstrap(ctx, u)
+		},
+		"remove": func(ctx context.Context, c *Control) error {
+			if !slices.Contains(c.bootstrap(), u) {
+				return fmt.Errorf("%w as a bootstrap relay: %s", relaysync.ErrUnknownRelay, u)
+			}
+			if err := c.cfg.Rules.RemoveBootstrap(ctx, u); err != nil {
+				return err
+			}
+			return c.follow(ctx, []graspsync.RelayURL{u})
+		},
+	}[args[0]]
+	if change == nil {
+		return nil, errUsage
+	}
+	return func(ctx context.Context, c *Control, _ string) (any, error) {
+		if err := change(ctx, c); err != nil {
 			return nil, err
 		}
 		return struct {
 			Bootstrap []graspsync.RelayURL `json:"bootstrap"`
-		}{append([]graspsync.RelayURL{}, c.rules.Bootstrap(c.bootstrap)...)}, nil
-	}
+		}{append([]graspsync.RelayURL{}, c.bootstrap()...)}, nil
+	}, err
 }
 
-func describe(ctx context.Context, c Control, args []string) (any, error) {
+func describe(args []string) (run, error) {
 	var a rules.ServerInfo
-	switch args[0] {
-	case "name":
-		a.Name = &args[1]
-	case "description":
-		a.Description = &args[1]
-	case "icon":
-		a.Icon = &args[1]
-	default:
-		return nil, fmt.Errorf("%w: want: describe name|description|icon <text>", admin.ErrUsage)
+	to := map[string]**string{"name": &a.Name, "description": &a.Description, "icon": &a.Icon}[args[0]]
+	if to == nil {
+		return nil, errUsage
 	}
-	if err := c.Describe(ctx, a); err != nil {
-		return nil, err
-	}
-	return c.rules.About(), nil
+	*to = &args[1]
+	return func(ctx context.Context, c *Control, _ string) (any, error) {
+		if err := c.cfg.Rules.Describe(ctx, a); err != nil {
+			return nil, err
+		}
+		return c.cfg.Rules.About(), nil
+	}, nil
 }

@@ -66,6 +66,13 @@ func (s *server) followed() (out []string) {
 	return out
 }
 
+// purged executes purge or remove.
+func (s *server) purged(command string, args ...string) (control.Purged, error) {
+	result, err := s.control.Do(context.Background(), "", command, args...)
+	purged, _ := result.(control.Purged)
+	return purged, err
+}
+
 // reads returns a rules file with that text.
 func reads(text string) func() (rules.File, error) {
 	return func() (rules.File, error) { return rules.ParseFile(strings.NewReader(text)) }
@@ -146,21 +153,21 @@ func TestReload(t *testing.T) {
 		require.Len(t, s.purgatory.Status().Waiting, 1)
 		require.Equal(t, []string{"wss://mine.example"}, s.followed())
 
-		c := s.control.By("file")
-		require.NoError(t, c.Reload(t.Context(), reads("block author "+mallory.Npub()+"\nbootstrap wss://more.example\n")))
+		c := s.control
+		require.NoError(t, c.Reload(t.Context(), "file", reads("block author "+mallory.Npub()+"\nbootstrap wss://more.example\n")))
 		require.Empty(t, s.purgatory.Status().Waiting)
 		require.Equal(t, []string{"wss://mine.example", "wss://more.example"}, s.followed())
 		refused, err := s.manager.Judge(t.Context(), announcement)
 		require.NoError(t, err)
 		require.Equal(t, graspsync.Reject, refused.Decision)
 
-		wrong := c.Reload(t.Context(), reads("block\n"))
+		wrong := c.Reload(t.Context(), "file", reads("block\n"))
 		require.ErrorIs(t, wrong, rules.ErrRule)
 		require.ErrorIs(t, wrong, control.ErrUnchanged)
-		require.ErrorContains(t, c.Reload(t.Context(), func() (rules.File, error) { return rules.File{}, errors.New("disk") }), "disk")
+		require.ErrorContains(t, c.Reload(t.Context(), "file", func() (rules.File, error) { return rules.File{}, errors.New("disk") }), "disk")
 		require.Len(t, c.Rules().All(), 1)
 
-		require.NoError(t, c.Reload(t.Context(), reads("")))
+		require.NoError(t, c.Reload(t.Context(), "file", reads("")))
 		require.Equal(t, []string{"wss://mine.example"}, s.followed())
 		held, err = s.manager.Judge(t.Context(), announcement)
 		require.NoError(t, err)
@@ -176,7 +183,7 @@ func TestRemoveCountsWhatWaited(t *testing.T) {
 		_, err := s.manager.Judge(t.Context(), parsed(t, mallory.Hosted(nostr.Now(), "repo", "grasp.example")))
 		require.NoError(t, err)
 		require.Len(t, s.purgatory.Status().Waiting, 1)
-		purged, err := s.control.Remove(t.Context(), rules.OfAuthor(mallory.PubKey()), "spam")
+		purged, err := s.purged("remove", "author", mallory.Npub(), "spam")
 		require.NoError(t, err)
 		require.Equal(t, []int{1, 1}, []int{purged.Events, purged.Waiting})
 		require.Empty(t, s.purgatory.Status().Waiting)
@@ -208,7 +215,7 @@ func TestPurgeOfARepository(t *testing.T) {
 		}
 		synctest.Wait()
 
-		purged, err := s.control.Purge(t.Context(), rules.OfRepository(bad.Ref("repo")))
+		purged, err := s.purged("purge", "repository", bad.Ref("repo").String())
 		require.NoError(t, err)
 		require.Equal(t, len(goes), purged.Events)
 		var left []string
@@ -221,13 +228,13 @@ func TestPurgeOfARepository(t *testing.T) {
 			want = append(want, raw.ID)
 		}
 		require.ElementsMatch(t, want, left)
-		_, err = s.control.Remove(t.Context(), rules.Subject{Kind: rules.Relay, Name: "a.example"}, "")
+		_, err = s.purged("remove", "relay", "a.example")
 		require.ErrorIs(t, err, control.ErrNothingToPurge)
 		require.Empty(t, s.control.Rules().All(), "it is not blocked either")
-		purged, err = s.control.Purge(t.Context(), rules.OfRepository(bad.Ref("repo")))
+		purged, err = s.purged("purge", "repository", bad.Ref("repo").String())
 		require.ErrorIs(t, err, control.ErrNothingToPurge)
 		require.Empty(t, purged.Repositories)
-		_, err = s.control.Remove(t.Context(), rules.OfRepository(bad.Ref("repo")), "")
+		_, err = s.purged("remove", "repository", bad.Ref("repo").String())
 		require.ErrorContains(t, err, "it is blocked now, but nothing is stored of repository")
 		require.Len(t, s.control.Rules().All(), 1)
 	})

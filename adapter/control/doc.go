@@ -2,7 +2,7 @@
 // relays and git data, change bootstrap relays and the description of the server, and reload a
 // rules file.
 //
-//	server.Control("npub1...").Block(ctx, subject, "spam") // of adapter/grasp, or adapter/nostrlib/grasp
+//	server.Control().Do(ctx, "npub1...", "block", "author", "npub1...", "spam") // of adapter/grasp, or adapter/nostrlib/grasp
 //
 // A server that is made of single parts makes a [Control] of them:
 //
@@ -10,7 +10,6 @@
 //	...
 //	commands, err := control.New(control.Config{Rules: book, Sync: manager, ...})
 //
-// A Control has the name of its operator for the audit log ([Control.By]). It is an
-// [admin.Operator], which package admin serves as NIP-86. An [Explainer] names the rule that blocks
+// A Control is an [admin.Operator], which package admin serves as NIP-86. An [Explainer] names the rule that blocks
 // a subject, and the command that lifts it.
 package control

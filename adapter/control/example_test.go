@@ -35,7 +35,7 @@ type server struct {
 	store     *memstore.Store
 	manager   *relaysync.SyncManager
 	purgatory *purgatory.Purgatory
-	control   control.Control
+	control   *control.Control
 	dials     egress.Config // configuration for dialing
 }
 
@@ -108,12 +108,8 @@ func Example() {
 	if _, err := s.store.Save(ctx, []graspsync.Incoming{{Event: spam}}); err != nil {
 		panic(err)
 	}
-	subject, err := rules.ParseSubject("author", mallory.Npub())
-	if err != nil {
-		panic(err)
-	}
-	purged, err := s.control.By("alice").Remove(ctx, subject, "spam")
-	fmt.Println(purged.Events, err)
+	purged, err := s.control.Do(ctx, "alice", "remove", "author", mallory.Npub(), "spam")
+	fmt.Println(purged.(control.Purged).Events, err)
 	verdict, err := s.manager.Judge(ctx, spam)
 	fmt.Println(verdict.Reason, err)
 	// Output:

@@ -18,7 +18,15 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Purged is the result of a purge.
+// Purged is the result of the commands purge and remove. For an event they remove the event. For a
+// repository they remove its git data and the events that refer to no other hosted repository. For
+// an author they remove the author's events and repositories. Without a block a purged subject can
+// return.
+//
+// Deletions and requests to vanish stay stored, because the events that they deleted would return.
+// They are not served if they or their authors are blocked. The error wraps [ErrStays] for such an
+// event that is named itself and not blocked, and [ErrNothingToPurge] for a repository without
+// stored data. Other errors list the remaining data, and the command may be repeated.
 type Purged struct {
 	Events  int `json:"events"`
 	Waiting int `json:"waiting"` // number of held events in Events
@@ -28,52 +36,34 @@ type Purged struct {
 	Repositories []graspsync.RepoRef `json:"repositories,omitempty"`
 }
 
-// Purge removes a subject permanently. For an event, that is the event. For a repository, that is
-// its git data and the events that refer to no other hosted repository. For an author, that is the
-// author's events and repositories. Without a block a purged subject can return.
-//
-// Deletions and requests to vanish stay stored, because the events that they deleted would return.
-// They are not served if they or their authors are blocked. The error wraps [ErrStays] for such an
-// event that is named itself and not blocked, and [ErrNothingToPurge] for a repository without
-// stored data. Other errors list the remaining data, and the call may be repeated.
-func (c Control) Purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
-	err = c.recorded(func() (err error) {
-		p, err = c.purge(ctx, s)
-		return err
-	}, "purge", string(s.Kind), s.Name)
-	return p, err
-}
-
-// Remove blocks a subject and purges it. If the error wraps [ErrNothingToPurge], a repository is
+// remove blocks a subject and purges it. If the error wraps [ErrNothingToPurge], a repository is
 // still blocked.
-func (c Control) Remove(ctx context.Context, s rules.Subject, reason string) (p Purged, err error) {
-	if s.Kind == rules.Relay {
-		return p, fmt.Errorf("%w of %s", ErrNothingToPurge, s)
+func (c *Control) remove(ctx context.Context, r rules.Rule) (any, error) {
+	if r.Subject.Kind == rules.Relay {
+		return nil, fmt.Errorf("%w of %s", ErrNothingToPurge, r.Subject)
 	}
-	err = c.recorded(func() (err error) {
-		if err = c.keep(ctx, rules.Rule{Action: rules.Block, Subject: s, Reason: reason}); err != nil {
-			return err
+	r.Action = rules.Block
+	if err := c.cfg.Rules.Set(ctx, r); err != nil {
+		return nil, err
+	}
+	waited, err := c.dismiss(ctx)
+	acted := c.act(ctx, r.Subject)
+	p, purged := c.purge(ctx, r.Subject)
+	p.Events, p.Waiting = p.Events+waited, p.Waiting+waited
+	if errors.Is(purged, ErrNothingToPurge) {
+		if purged = fmt.Errorf("it is blocked now, but %w", purged); waited > 0 {
+			purged = nil
 		}
-		waited, err := c.dismiss(ctx)
-		acted := c.act(ctx, s)
-		var purged error
-		p, purged = c.purge(ctx, s)
-		p.Events, p.Waiting = p.Events+waited, p.Waiting+waited
-		if errors.Is(purged, ErrNothingToPurge) {
-			if purged = fmt.Errorf("it is blocked now, but %w", purged); waited > 0 {
-				purged = nil
-			}
-		}
-		if acted != nil { // a repeated attempt may succeed after the purge
-			acted = c.act(ctx, s)
-		}
-		return errors.Join(err, acted, purged)
-	}, "remove", string(s.Kind), s.Name, reason)
-	return p, err
+	}
+	if acted != nil { // a repeated attempt may succeed after the purge
+		acted = c.act(ctx, r.Subject)
+	}
+	return p, errors.Join(err, acted, purged)
 }
 
-func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
-	of := &purge{control: c.control, gone: make(map[graspsync.EventID]bool)}
+// purge removes a subject permanently.
+func (c *Control) purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
+	of := &purge{Control: c, gone: make(map[graspsync.EventID]bool)}
 	switch s.Kind {
 	case rules.Relay:
 		return p, fmt.Errorf("%w of %s", ErrNothingToPurge, s)
@@ -97,21 +87,21 @@ func (c Control) purge(ctx context.Context, s rules.Subject) (p Purged, err erro
 	return of.done, err
 }
 
-// ErrStays is wrapped by errors of [Control.Purge] for a deletion or request to vanish that is
+// ErrStays is wrapped by errors of the command purge for a deletion or request to vanish that is
 // still served.
 var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
 // staying counts the matching events that stay and are not served, and returns ErrStays if an event
 // is served. If a store cannot return all events of a second, only the returned ones are counted.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
-	for ev, rerr := range p.store.Events(ctx, f) {
+	for ev, rerr := range p.cfg.Store.Events(ctx, f) {
 		switch {
 		case errors.Is(rerr, relaysync.ErrIncomplete):
 		case rerr != nil:
 			return fmt.Errorf("searching remaining events: %w", rerr)
 		case !stays(ev):
 		default:
-			if _, is := p.rules.Hides(ev); is {
+			if _, is := p.cfg.Rules.Hides(ev); is {
 				p.done.Withheld++
 			} else {
 				err = ErrStays
@@ -127,7 +117,7 @@ func stays(ev graspsync.Event) bool {
 
 // purge is a purge in progress.
 type purge struct {
-	*control
+	*Control
 	gone map[graspsync.EventID]bool
 	done Purged
 }
@@ -149,7 +139,7 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 		repository(a.Ref)
 		return nil
 	})}
-	for _, refs := range []iter.Seq2[graspsync.RepoRef, error]{p.repos.Owned(ctx, author), p.repos.Departed(ctx, author)} {
+	for _, refs := range []iter.Seq2[graspsync.RepoRef, error]{p.cfg.Repositories.Owned(ctx, author), p.cfg.Repositories.Departed(ctx, author)} {
 		kept, err := listed(refs)
 		errs = append(errs, err)
 		for _, ref := range kept {
@@ -216,7 +206,7 @@ func some(errs []error) error {
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
-	for s, err := range p.store.Keys(ctx, f) {
+	for s, err := range p.cfg.Store.Keys(ctx, f) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("searching events to remove: %w", err))
 			break
@@ -238,7 +228,7 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 
 // stored returns the events of some ids, except deletions and removed events.
 func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
-	for ev, err := range p.store.Events(ctx, nostr.Filter{IDs: ids}) {
+	for ev, err := range p.cfg.Store.Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
 			return nil, fmt.Errorf("searching events to remove: %w", err)
 		}
@@ -260,7 +250,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	if err := p.pull(ctx, ev.ID, pr.Repos); err != nil {
 		return err
 	}
-	if err := p.removes(ctx, ev); err != nil {
+	if err := p.cfg.Remove(ctx, ev); err != nil {
 		return fmt.Errorf("removing event %s: %w", ev.ID, err)
 	}
 	p.gone[ev.ID] = true
@@ -271,7 +261,7 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 // pull removes the refs of a pull request from some repositories.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.RepoRef) error {
 	for _, ref := range in {
-		err := whenUnused(ctx, func() error { return p.purgatory.RemovePull(ctx, ref, id) })
+		err := whenUnused(ctx, func() error { return p.cfg.Purgatory.RemovePull(ctx, ref, id) })
 		if err != nil {
 			return fmt.Errorf("removing the ref of pull request %s from %s: %w", id, graspsync.Printable(ref.String()), err)
 		}
@@ -282,7 +272,7 @@ func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.R
 // refs removes the refs of an event from all repositories, because the event may no longer be
 // stored.
 func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
-	all, err := listed(p.repos.Owned(ctx, graspsync.PubKey{}))
+	all, err := listed(p.cfg.Repositories.Owned(ctx, graspsync.PubKey{}))
 	errs := []error{err}
 	for _, ref := range all {
 		if err := p.pull(ctx, id, []graspsync.RepoRef{ref}); err != nil && len(errs) < mostErrors {
@@ -293,7 +283,7 @@ func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
 }
 
 func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) error {
-	n, err := p.purgatory.Drop(ctx, which)
+	n, err := p.cfg.Purgatory.Drop(ctx, which)
 	p.done.Events, p.done.Waiting = p.done.Events+n, p.done.Waiting+n
 	return err
 }
@@ -310,7 +300,7 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	}
 	had, err := p.hasGit(ctx, ref)
 	errs = append(errs, err)
-	err = whenUnused(ctx, func() error { return p.purgatory.RemoveRepository(ctx, ref) })
+	err = whenUnused(ctx, func() error { return p.cfg.Purgatory.RemoveRepository(ctx, ref) })
 	if err == nil && had {
 		p.done.Repositories = append(p.done.Repositories, ref)
 	}
@@ -319,8 +309,8 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 
 // hasGit reports whether a repository has git data, in service or not.
 func (p *purge) hasGit(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
-	owned, err := listed(p.repos.Owned(ctx, ref.Owner))
-	departed, derr := listed(p.repos.Departed(ctx, ref.Owner))
+	owned, err := listed(p.cfg.Repositories.Owned(ctx, ref.Owner))
+	departed, derr := listed(p.cfg.Repositories.Departed(ctx, ref.Owner))
 	return slices.Contains(owned, ref) || slices.Contains(departed, ref), errors.Join(err, derr)
 }
 
@@ -378,11 +368,11 @@ func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref gr
 		if !is || other == ref {
 			continue
 		}
-		about, _, err := p.purgatory.Announced(ctx, other)
+		about, _, err := p.cfg.Purgatory.Announced(ctx, other)
 		if err != nil {
 			return false, err
 		}
-		if about != nil && p.lists(about) {
+		if about != nil && p.cfg.Lists(about) {
 			return true, nil
 		}
 	}
@@ -404,7 +394,7 @@ func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref g
 	for _, id := range ids {
 		f.IDs = append(f.IDs, id.String())
 	}
-	for ev, err := range p.store.Events(ctx, f) {
+	for ev, err := range p.cfg.Store.Events(ctx, f) {
 		if err != nil {
 			return false, fmt.Errorf("searching events to remove: %w", err)
 		}

@@ -28,7 +28,7 @@ func TestExplainBlocked(t *testing.T) {
 	file, err := rules.ParseFile(strings.NewReader("block author " + stranger.Npub() + " # of the file"))
 	require.NoError(t, err)
 	reload := func(file rules.File) {
-		require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), func() (rules.File, error) { return file, nil }))
+		require.NoError(t, c.server.Control().Reload(t.Context(), "SIGHUP", func() (rules.File, error) { return file, nil }))
 	}
 	explain := func(asked string) control.Explanation {
 		t.Helper()

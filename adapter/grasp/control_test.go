@@ -50,7 +50,7 @@ func newCommanded(t *testing.T) *commanded {
 	c.before = func(next http.Handler) http.Handler {
 		identity, err := nip34.ParseIdentity(c.addr)
 		require.NoError(t, err)
-		h, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
+		h, err := admin.New(c.server.Control(), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
 		require.NoError(t, err)
 		return h.Before(next)
 	}

@@ -19,7 +19,7 @@ import (
 // operators serves the status page, metrics and signed commands of the owner (NIP-86). Page and metrics
 // have no password, so use an address that only the operator can reach.
 func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, error) {
-	commands, err := admin.New(server.Control(""), admin.Config{
+	commands, err := admin.New(server.Control(), admin.Config{
 		Owners: []graspsync.PubKey{owner}, URLs: []string{"http://127.0.0.1:7335"},
 	})
 	if err != nil {
@@ -27,7 +27,7 @@ func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, erro
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Rules: statuspage.RulesOf(server.Control("").Rules()), Ready: server.Ready,
+		Rules: statuspage.RulesOf(server.Control().Rules()), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (string, error) {
 			x, err := server.Explain(ctx, question)
 			return x.String(), err

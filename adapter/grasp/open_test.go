@@ -23,7 +23,6 @@ import (
 
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -118,12 +117,13 @@ func TestOpenAgain(t *testing.T) {
 func TestOpenKeepsRules(t *testing.T) {
 	folder, mallory := t.TempDir(), relaytest.NewKey("mallory")
 	o := open(t, folder)
-	require.NoError(t, o.server.Control("me").Block(t.Context(), rules.OfAuthor(mallory.PubKey()), "spam"))
+	_, err := o.server.Control().Do(t.Context(), "me", "block", "author", mallory.Npub(), "spam")
+	require.NoError(t, err)
 	o.stop()
 	require.NoError(t, os.RemoveAll(filepath.Join(folder, "state")))
 	o = open(t, folder)
 	defer o.stop()
-	require.True(t, o.server.Control("me").Rules().BlocksRepository(mallory.Ref("x")))
+	require.True(t, o.server.Control().Rules().BlocksRepository(mallory.Ref("x")))
 }
 
 // Open reports all invalid arguments together, before it creates anything.

@@ -35,7 +35,7 @@ events announce. It accepts {{.Criteria}}.</p>
 type front struct {
 	relay              *khatru.Relay
 	next               http.Handler
-	commands           control.Control
+	commands           *control.Control
 	whole              bool // the server has a whole host, not only paths
 	criteria, curation string
 }

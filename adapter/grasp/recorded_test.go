@@ -28,7 +28,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 		configure(relay, cfg)
 		cfg.Audit = func(e admin.Entry) {
 			if entries = append(entries, e); e.Outcome == admin.Begun {
-				before[e.Command] = len(c.server.Control("").Rules().All())
+				before[e.Command] = len(c.server.Control().Rules().All())
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 		"retry": {{relay}}, "resync": {{"relay", relay}, {"repository", ref}}, "refetch": {{ref}}, "maintain": {{ref}},
 		"bootstrap": {{"add", relay}, {"remove", relay}, {"remove", "wss://nobody.example"}}, "describe": {{"name", "Another"}}, "rules": {{}}, "confirm": {{"departures"}},
 	}
-	control := c.server.Control("")
+	control := c.server.Control()
 	outcomes := func() (out []string) {
 		for _, e := range entries {
 			require.Equal(t, entries[0].Command, e.Command)
@@ -73,7 +73,7 @@ func TestEachCommandIsRecordedBeforeIt(t *testing.T) {
 	file, err := rules.ParseFile(strings.NewReader("block relay other.example"))
 	require.NoError(t, err)
 	all := len(control.Rules().All())
-	require.NoError(t, c.server.Control("SIGHUP").Reload(t.Context(), reads(file)))
+	require.NoError(t, c.server.Control().Reload(t.Context(), "SIGHUP", reads(file)))
 	require.Equal(t, []string{admin.Begun, admin.Done}, outcomes())
 	require.Equal(t, all, before["reload"])
 }

@@ -192,9 +192,8 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 	return out, true
 }
 
-// Control returns the commands of an operator. by names the operator in logs and for Audit: an npub
-// or the name of a program.
-func (s *Server) Control(by string) control.Control { return s.parts.Commands.By(by) }
+// Control returns the commands of an operator.
+func (s *Server) Control() *control.Control { return s.parts.Commands }
 
 // Explain returns why an event or repository is stored, missing or blocked. See package explain for
 // text.

@@ -30,7 +30,7 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 			answer, err := server.Explain(ctx, question)
 			return answer.String(), err
 		},
-		Rules: statuspage.RulesOf(server.Control("").Rules()),
+		Rules: statuspage.RulesOf(server.Control().Rules()),
 		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
 	})
 	if err != nil {

@@ -44,7 +44,6 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/rules"
 )
 
 // options is the settings from flags and environment.
@@ -323,7 +322,7 @@ func ceiling(to *int64) func(string) error {
 // pubkey is the value of a flag with a public key.
 func pubkey(to *string) func(string) error {
 	return func(s string) error {
-		k, err := rules.ParseAuthor(s)
+		k, err := nip34.ParsePubKey(s)
 		if err != nil {
 			return errKey
 		}

@@ -105,7 +105,7 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, reloadFor)
-		err := server.Control("SIGHUP").Reload(limited, func() (rules.File, error) { return readRules(o.path) })
+		err := server.Control().Reload(limited, "SIGHUP", func() (rules.File, error) { return readRules(o.path) })
 		if err != nil && ctx.Err() == nil {
 			o.log.Error("reload of the rules file failed", "error", err)
 		}
@@ -122,7 +122,7 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 	if at, err := netip.ParseAddrPort(addr.String()); err == nil && at.Addr().IsLoopback() {
 		cfg.URLs = []string{"http://" + at.String()} // nobody else gets there
 	}
-	handler, err := admin.New(server.Control(""), cfg)
+	handler, err := admin.New(server.Control(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("-admin: %w", err)
 	}
@@ -143,7 +143,7 @@ var errKey = errors.New("want a public key as npub1... or 64 hex digits")
 // owners is the value of a flag with public keys.
 func owners(to *[]graspsync.PubKey) func(string) error {
 	return list(to, func(s string) (graspsync.PubKey, error) {
-		k, err := rules.ParseAuthor(s)
+		k, err := nip34.ParsePubKey(s)
 		if err != nil {
 			return k, errKey
 		}

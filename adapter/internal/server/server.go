@@ -166,8 +166,8 @@ type Parts struct {
 	Git      *gitserve.Handler
 	Fetcher  *gitfetch.Fetcher
 	Repos    *gitserve.Repositories
-	Commands control.Control // without an operator
-	Records  settings.Opened // nil if the embedder closes them
+	Commands *control.Control // nil before Join
+	Records  settings.Opened  // nil if the embedder closes them
 	policy   *purgatoryadapter.Policy
 	started  []graspsync.RelayURL // Sync.Bootstrap of the configuration
 	relay    Relay

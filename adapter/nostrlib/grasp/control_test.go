@@ -56,7 +56,7 @@ func (c *commanded) start() {
 	require.NoError(c.t, err)
 	identity, err := nip34.ParseIdentity(c.addr)
 	require.NoError(c.t, err)
-	handler, err := admin.New(c.server.Control(""), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
+	handler, err := admin.New(c.server.Control(), admin.Config{Owners: []graspsync.PubKey{c.owner.PubKey()}, Identity: identity, State: state.NewMemory()})
 	require.NoError(c.t, err)
 	door := gate.New(c.relay, gate.Config{})
 	c.server.Sync().Pace(door.Wait)

@@ -27,7 +27,7 @@ import (
 // operators returns the status page with explanations, metrics and commands. It asks for no
 // password, so serve it on loopback only. Commands of the owner are signed (NIP-86).
 func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handler, error) {
-	commands, err := admin.New(server.Control(""), admin.Config{
+	commands, err := admin.New(server.Control(), admin.Config{
 		Owners: []graspsync.PubKey{owner}, URLs: []string{"http://127.0.0.1:7335"},
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
-		Rules: statuspage.RulesOf(server.Control("").Rules()), Ready: server.Ready,
+		Rules: statuspage.RulesOf(server.Control().Rules()), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (string, error) {
 			x, err := server.Explain(ctx, question)
 			return x.String(), err

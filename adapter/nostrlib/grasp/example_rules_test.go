@@ -14,10 +14,10 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/nostrlib"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
@@ -61,10 +61,8 @@ func Example_rules() {
 	_, err = server.Sync().Store().Save(ctx, []graspsync.Incoming{{Event: parsed(mallory.Hosted(gonostr.Now()-60, "old", "grasp.example.com"))}})
 	check(err)
 
-	subject, err := rules.ParseSubject("author", mallory.Npub()) // in any spelling
-	check(err)
-	purged, err := server.Control("alice").Remove(ctx, subject, "spam")
-	fmt.Println(purged.Events, err)
+	result, err := server.Control().Do(ctx, "alice", "remove", "author", mallory.Npub(), "spam")
+	fmt.Println(result.(control.Purged).Events, err)
 
 	next, err := nostrlib.ToEvent(parsed(mallory.Hosted(gonostr.Now(), "repo", "grasp.example.com")))
 	check(err)

@@ -89,9 +89,8 @@ func (s *Server) Explain(ctx context.Context, text string) (control.Explanation,
 	return s.parts.Explain(ctx, text)
 }
 
-// Control returns the commands of an operator. by names the operator in logs and for Audit: an npub
-// or the name of a program.
-func (s *Server) Control(by string) control.Control { return s.parts.Commands.By(by) }
+// Control returns the commands of an operator.
+func (s *Server) Control() *control.Control { return s.parts.Commands }
 
 // describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
