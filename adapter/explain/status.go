@@ -2,8 +2,11 @@ package explain
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -88,14 +91,109 @@ func Maintainers(r relaysync.RepoStatus) (lines []string) {
 		lines = append(lines, "nobody: "+r.Unled.String())
 	}
 	for _, m := range r.Maintainers {
-		line := m.Key.String() + ": " + m.Say.String()
+		line := nip34.NPub(m.Key) + ": " + m.Say.String()
 		if m.ListedBy != (graspsync.PubKey{}) {
-			line += ", listed by " + m.ListedBy.String()
+			line += ", listed by " + nip34.NPub(m.ListedBy)
 		}
 		if m.Lists != (graspsync.PubKey{}) {
-			line += ", lists " + m.Lists.String()
+			line += ", lists " + nip34.NPub(m.Lists)
 		}
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// Pace estimates when a number of missing things is 0, from the numbers that it is given. The zero
+// value is ready for use. It is not safe for concurrent use.
+type Pace struct{ from, next count }
+
+type count struct {
+	at      time.Time
+	missing int
+}
+
+const (
+	paceWindow = 5 * time.Minute  // estimates use the numbers of one to two windows
+	paceLeast  = 30 * time.Second // time before the first estimate
+)
+
+// Left returns the remaining time at the pace of the last minutes, or 0 if that is unknown.
+func (p *Pace) Left(now time.Time, missing int) time.Duration {
+	c := count{now, missing}
+	switch {
+	case p.from.at.IsZero() || missing > p.from.missing: // there is more to do
+		p.from, p.next = c, c
+	case now.Sub(p.next.at) > paceWindow:
+		p.from, p.next = p.next, c
+	}
+	done, took := p.from.missing-missing, now.Sub(p.from.at)
+	if done == 0 || took < paceLeast {
+		return 0
+	}
+	return took / time.Duration(done) * time.Duration(missing)
+}
+
+// verdicts are the state and the words of an answer, by its subject and Is.
+var verdicts = map[string][2]string{
+	"event stored":         {"live", "Stored and served"},
+	"event held":           {"syncing", "Waits for its git data"},
+	"event waits":          {"syncing", "Waits for its git data"},
+	"event in flight":      {"syncing", "Being judged or saved"},
+	"event failing":        {"dead", "Could not be judged or saved, and is retried"},
+	"event waiting":        {"syncing", "Waits for other events"},
+	"event postponed":      {"syncing", "Judged again later"},
+	"event rejected":       {"dead", "Rejected"},
+	"event refused":        {"dead", "Refused by this relay"},
+	"event not held":       {"dead", "Refused"},
+	"event superseded":     {"disconnected", "Replaced by a newer version"},
+	"event deleted":        {"disconnected", "Deleted by its author"},
+	"event removed":        {"disconnected", "Removed"},
+	"event gone":           {"disconnected", "Not stored any more"},
+	"event expired":        {"dead", "Expired without its git data"},
+	"event expired softly": {"dead", "Expired without its git data"},
+	"event unknown":        {"disconnected", "Not stored"},
+	"repository followed":  {"live", "Hosted"},
+	"repository held":      {"syncing", "Waits for its git data"},
+	"repository left":      {"disconnected", "Not hosted: its announcement lists other servers"},
+	"repository rejected":  {"dead", "Not hosted: its announcement was rejected"},
+	"repository deleted":   {"disconnected", "Deleted by its owner"},
+	"repository unknown":   {"disconnected", "Not hosted"},
+	"relay ours":           {"live", "This server"},
+	"relay excluded":       {"disconnected", "Not followed"},
+	"relay not followed":   {"disconnected", "Not followed"},
+}
+
+// Verdict returns the answer in a few words, and the phase of a relay, or "dead", that shows its
+// color.
+func (x Explanation) Verdict() (state, words string) {
+	switch v, ok := verdicts[x.Subject.String()+" "+x.Is]; {
+	case x.Relay != nil && x.Relay.Status != nil:
+		return x.Relay.Status.Phase, "Followed, " + x.Relay.Status.Phase
+	case ok && x.Is == string(relaysync.RepoFollowed):
+		return x.hosted()
+	case ok:
+		return v[0], v[1]
+	case x.Is == "blocked" || x.Is == "withheld":
+		return "dead", "Blocked by the operator"
+	case x.Is == string(relaysync.RepoStarting):
+		return "connecting", "Unknown: the store was not read yet"
+	}
+	return "disconnected", strings.ToUpper(x.Is[:min(1, len(x.Is))]) + x.Is[min(1, len(x.Is)):]
+}
+
+// hosted is the verdict on a hosted repository.
+func (x Explanation) hosted() (state, words string) {
+	missing := 0
+	if s := x.Repository.Status; s != nil {
+		missing = s.Wanted - s.Confirmed
+	}
+	switch {
+	case x.Data != nil && len(x.Data.Missing)+x.Data.More > 0:
+		return "syncing", "Hosted; git data is missing"
+	case x.Data != nil && len(x.Data.Waiting) > 0:
+		return "syncing", "Hosted; newer events wait for git data"
+	case missing > 0:
+		return "syncing", "Hosted; its relays are not read completely"
+	}
+	return "live", "Hosted and complete"
 }

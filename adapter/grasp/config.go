@@ -77,3 +77,5 @@ var ErrConfig = server.ErrConfig
 
 // criteria describes the repositories that [relaysync.GRASPPolicy] accepts.
 const criteria = "announcements that list this server in relays and clone"
+
+var grasps = []string{"GRASP-01", "GRASP-02"}

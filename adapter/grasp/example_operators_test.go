@@ -10,6 +10,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
@@ -28,9 +29,9 @@ func operators(server *grasp.Server, owner graspsync.PubKey) (http.Handler, erro
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
 		Rules: statuspage.RulesOf(server.Control().Rules()), Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (string, error) {
+		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
 			x, err := server.Explain(ctx, question)
-			return x.String(), err
+			return x.Explanation, err
 		},
 	})
 	if err != nil {

@@ -160,9 +160,9 @@ func TestPages(t *testing.T) {
 		}
 		isPage()
 		for _, part := range []string{
-			"<h1>A &amp; B</h1>", "&lt;script&gt;", "git clone " + url, "git clone nostr://" + owner.Npub() + "/a%20b", "The default one is main",
-			"<td>main<td><code>" + commit, "<td>&lt;b&gt;<td>", "<td>v1<td>", other.Npub(), "https://gitworkshop.dev/" + owner.Npub() + "/a%20b", "https://njump.me/naddr1",
-			`href="https://a.example/%22onclick=%22x"`,
+			"<h1><bdi>A &amp; B</bdi></h1>", "&lt;script&gt;", "git clone " + url, "git clone nostr://" + owner.Npub() + "/a%20b", "<bdi>main</bdi> <span class=\"by\">default</span> <code title=\"" + commit,
+			"<bdi>&lt;b&gt;</bdi>", "<bdi>v1</bdi>", other.Npub(), "https://gitworkshop.dev/" + owner.Npub() + "/a%20b", "https://njump.me/naddr1",
+			`href="https://a.example/%22onclick=%22x"`, `href="` + base + `/assets/style.css"`, "Last commit",
 		} {
 			require.Contains(t, text, part)
 		}
@@ -175,14 +175,16 @@ func TestPages(t *testing.T) {
 		resp, text = r.ask(http.MethodGet, base+"/")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		isPage()
-		for _, part := range []string{"&lt;Ours&gt;", "mailto:a@example.com", "No mirrors.", "git clone http://" + r.addr + base + "/&lt;npub", "announcements that list this server"} {
+		for _, part := range []string{"&lt;Ours&gt;", "mailto:a@example.com", "No mirrors.", "git clone http://" + r.addr + base + "/&lt;npub", "announcements that list this server", "GRASP-02", `href="` + at + `"`} {
 			require.Contains(t, text, part)
 		}
+		style, _ := r.ask(http.MethodGet, base+"/assets/style.css")
+		require.Equal(t, "text/css; charset=utf-8", style.Header.Get("Content-Type"))
 		for _, path := range []string{"/nothing", "/" + owner.Npub() + "/nothing.git", "/npub1test/x.git", "/%3Cscript%3E"} {
 			resp, text = r.ask(http.MethodGet, base+path)
 			require.Equal(t, http.StatusNotFound, resp.StatusCode, path)
 			isPage()
-			require.Contains(t, text, `<a href="`+base+`/">`, path)
+			require.Contains(t, text, `href="`+base+`/">`, path)
 		}
 		resp, text = r.ask(http.MethodGet, base+"/"+owner.Npub()+"/nothing.git/info/refs?service=git-upload-pack")
 		require.Equal(t, http.StatusNotFound, resp.StatusCode)
@@ -256,7 +258,7 @@ func TestNothingOutsideOfAPath(t *testing.T) {
 		require.Equal(t, []string{"*"}, resp.Header["Access-Control-Allow-Origin"], path)
 		if status == http.StatusNotFound {
 			require.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"), path)
-			require.Contains(t, text, `<a href="/git/">`, path)
+			require.Contains(t, text, `href="/git/">`, path)
 			for _, method := range []string{http.MethodPost, http.MethodHead} {
 				resp, _ := r.ask(method, path)
 				require.Equal(t, http.StatusNotFound, resp.StatusCode, path)

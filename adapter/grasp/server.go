@@ -21,7 +21,9 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/internal/server"
+	"github.com/graspsync/graspsync/adapter/internal/web"
 	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
+	"github.com/graspsync/graspsync/adapter/pages"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -48,17 +50,18 @@ type Server struct {
 // the error describes every invalid argument. The error wraps [gitfetch.ErrGit] if no usable git is
 // installed.
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
-	s := &Server{identity: identity, paths: identity.Paths()}
+	s, root := &Server{identity: identity, paths: identity.Paths()}, "/"
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
-	s.outside = gitserve.AllowCORS(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = gitserve.WriteMissing(w, s.paths[0]+"/") // fails only if the client has disconnected
-	}))
+	if len(s.paths) > 0 {
+		root = s.paths[0] + "/"
+	}
 	slices.SortStableFunc(s.paths, func(a, b string) int { return len(b) - len(a) })
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	cfg.Criteria = cmp.Or(cfg.Criteria, criteria)
 	var errs []error
 	if cfg.Dir == "" {
 		errs = append(errs, errors.New("Dir is empty"))
@@ -82,20 +85,19 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	if err := s.parts.Join(ctx, server.Relay{
 		Manager: s.sync.Manager(), Store: s.sync.Store(), Release: s.sync.Release, Remove: s.sync.Remove, Room: s.sync.Room,
 		Writable: s.sync.Writable, Run: s.sync.Run, Close: s.sync.Close, Collect: s.sync.Collector,
+		About: func() pages.About { return about(relay.Info, cfg.Criteria, cfg.Curation) },
 	}); err != nil {
 		return nil, err
 	}
+	s.outside = gitserve.AllowCORS(s.parts.Pages.MissingBelow(root))
 	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	relay.OverwriteRelayInformation = append(relay.OverwriteRelayInformation, s.describes)
-	if cfg.Criteria == "" {
-		cfg.Criteria = criteria
-	}
-	about := map[string]any{
-		"supported_grasps":         []string{"GRASP-01", "GRASP-02"},
+	more := map[string]any{
+		"supported_grasps":         grasps,
 		"repo_acceptance_criteria": cfg.Criteria,
 	}
 	if cfg.Curation != "" { // NIP-11: without the field, the server is not curated
-		about["curation"] = cfg.Curation
+		more["curation"] = cfg.Curation
 	}
 	if cfg.Gate.Client == nil {
 		cfg.Gate.Client = cfg.Serve.Client
@@ -105,24 +107,28 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	}
 	s.log = whole.Logger
 	cfg.Gate.Identity, cfg.Gate.MaxMessage, cfg.Gate.MaxContent = identity, relay.MaxMessageSize, s.sync.Store().MaxContent()
-	s.gate = gate.New(khatruadapter.Information(relay, about), cfg.Gate)
+	s.gate = gate.New(khatruadapter.Information(relay, more), cfg.Gate)
 	limits := khatruadapter.Limit(relay, s.sync.Store().PageSize())
 	maps.Copy(limits, s.gate.Limits())
-	about["limitation"] = limits
+	more["limitation"] = limits
 	s.gate.Pace(relay)
-	s.relay = front{relay, s.gate, s.parts.Commands, s.whole, cfg.Criteria, cfg.Curation}
+	s.relay = front{relay, s.gate, s.parts.Pages, s.whole}
 	return s, nil
 }
 
 // describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
-	info.SupportedNIPs = slices.SortedFunc(slices.Values(info.SupportedNIPs), func(a, b any) int {
+	info.SupportedNIPs = sortedNIPs(info.SupportedNIPs)
+	return info
+}
+
+func sortedNIPs(nips []any) []any {
+	return slices.SortedFunc(slices.Values(nips), func(a, b any) int {
 		x, _ := a.(int)
 		y, _ := b.(int)
 		return cmp.Compare(x, y)
 	})
-	return info
 }
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the
@@ -161,7 +167,7 @@ func (s *Server) inside(site http.Handler) http.Handler {
 				return
 			}
 		}
-		switch taken := strings.TrimSuffix(gitserve.BasePath(r), "/"); {
+		switch taken := strings.TrimSuffix(web.BasePath(r), "/"); {
 		case s.whole:
 			site.ServeHTTP(w, r)
 		case slices.Contains(s.paths, taken):

@@ -1,7 +1,6 @@
 package khatruadapter_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 
@@ -21,10 +20,7 @@ func Example_operators() {
 		why := explain.Explainer{Sync: syncer.Manager()}
 		page, err := statuspage.New(statuspage.Config{
 			Name: "grasp.example.com", Sync: syncer.Manager(),
-			Explain: func(ctx context.Context, question string) (string, error) {
-				x, err := why.Explain(ctx, question)
-				return x.String(), err
-			},
+			Explain: why.Explain,
 		})
 		return page, metrics, err
 	}

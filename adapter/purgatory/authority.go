@@ -3,9 +3,7 @@ package purgatoryadapter
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nbd-wtf/go-nostr"
 
@@ -109,24 +107,4 @@ func (a Authority) AfterPush(ctx context.Context, ref graspsync.RepoRef, refs []
 // AwaitServed implements [gitserve.Authority].
 func (a Authority) AwaitServed(ctx context.Context, ref graspsync.RepoRef) error {
 	return a.Purgatory.WaitServed(ctx, ref)
-}
-
-// Describe returns the content of a repository page, for [gitserve.Config].
-func (a Authority) Describe(ctx context.Context, ref graspsync.RepoRef) (d gitserve.Description, err error) {
-	about, members, err := a.Purgatory.Announced(ctx, ref)
-	if err != nil || about == nil {
-		return d, err
-	}
-	d.Name = about.Name
-	for _, tag := range about.Event.Tags {
-		switch {
-		case len(tag) < 2:
-		case tag[0] == "description" && d.Text == "":
-			d.Text = tag[1]
-		case tag[0] == "web":
-			d.Web = append(d.Web, tag[1:]...)
-		}
-	}
-	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b graspsync.PubKey) int { return strings.Compare(a.String(), b.String()) })
-	return d, nil
 }

@@ -66,7 +66,7 @@ func Example_gitserve() {
 		return
 	}
 	authority := purgatoryadapter.Authority{Store: store, Purgatory: p}
-	git, err := gitserve.New(repos, authority, gitserve.Config{Describe: authority.Describe})
+	git, err := gitserve.New(repos, authority, gitserve.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

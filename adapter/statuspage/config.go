@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
 	relaysync "github.com/graspsync/graspsync/sync"
@@ -12,7 +13,7 @@ import (
 
 // Config is the content of a page. Sync is required.
 type Config struct {
-	// Name is the name of the server in headings. The default is none.
+	// Name is the domain that announcements list, for headings and instructions. The default is none.
 	Name string
 	// Sync follows relays.
 	Sync Sync
@@ -21,16 +22,19 @@ type Config struct {
 	// Ready returns the reason for which the server cannot work. It is called for each view of the
 	// overview. Without it the page does not show the readiness.
 	Ready func(ctx context.Context) error
-	// Explain answers a question about an event, repository or relay with lines of text. The
-	// question has at most 1,000 bytes and may come from a stranger. At most 4 questions are
-	// answered concurrently, within 10 s each. Without it the page has no question box.
-	Explain func(ctx context.Context, question string) (string, error)
+	// Explain answers a question about an event, repository or relay, such as the method of
+	// [explain.Explainer]. The question has at most 1,000 bytes and may come from a stranger. At most
+	// 4 questions are answered concurrently, within 10 s each. Without it the page has no question
+	// box.
+	Explain func(ctx context.Context, question string) (explain.Explanation, error)
 	// Rules returns the operator's rules in the order of display, for example [RulesOf] a
 	// [rules.RuleSet]. It must not block, and is called while the page is viewed. Without it the page
 	// has no rules.
 	Rules func() []Rule
 	// Links are further links for operators, such as the metrics, relative to the page.
 	Links []Link
+	// Version is the version of the program, and Folder its data folder, for the footer.
+	Version, Folder string
 }
 
 // Rule is a decision of the operator.

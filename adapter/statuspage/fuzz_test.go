@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -98,11 +99,12 @@ func shapes(t testing.TB, text string) map[string][]string {
 	page := newPage(t, s, func(c *statuspage.Config) {
 		c.Name = text
 		c.Ready = func(context.Context) error { return errors.New(strings.ReplaceAll(text, "\n", " ")) } // a line for each reason
-		c.Explain = func(_ context.Context, q string) (string, error) {
+		c.Version, c.Folder = text, text
+		c.Explain = func(_ context.Context, q string) (explain.Explanation, error) {
 			if q == text {
-				return "", errors.New(text)
+				return explain.Explanation{}, errors.New(text)
 			}
-			return strings.ReplaceAll(strings.ReplaceAll(text, "\n", ""), "\x00", ""), nil
+			return explain.Explanation{Asked: text, Is: text, Answer: []string{"x" + strings.ReplaceAll(text, "\n", "")}}, nil
 		}
 		c.Sync = strangers{s, text}
 	})
@@ -113,7 +115,7 @@ func shapes(t testing.TB, text string) map[string][]string {
 		"dropped": "/dropped", "explain": "/explain?q=x", "explain this": "/explain?q=" + url.QueryEscape(text), "unknown": "/repository?ref=" + url.QueryEscape(text+"?"),
 	} {
 		w := get(t, page, path)
-		if name == "relays searched" || name == "explain this" || name == "unknown" {
+		if name == "relays searched" || name == "explain" || name == "explain this" || name == "unknown" {
 			check(t, w.Body.String(), name)
 			continue // how much there is depends on the text
 		}

@@ -3,16 +3,16 @@ package statuspage
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
-	"path"
 	"sync"
 	"time"
+
+	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/adapter/internal/web"
 )
 
 // Page is the status page of a server. Use [New]. It is safe for concurrent use.
@@ -21,10 +21,12 @@ type Page struct {
 	cfg    Config
 	mux    *http.ServeMux
 	asking chan struct{} // a token for each question in progress
+	start  time.Time
 
 	mu sync.Mutex
 	// guarded by mu
 	last *snapshot
+	pace explain.Pace
 }
 
 // New returns a page, or an error if Config.Sync is nil.
@@ -32,14 +34,14 @@ func New(cfg Config) (*Page, error) {
 	if cfg.Sync == nil {
 		return nil, errors.New("status page: Config.Sync is nil")
 	}
-	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions)}
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), asking: make(chan struct{}, maxQuestions), start: time.Now()}
 	for name, v := range views {
 		if name == home {
 			name = "{$}"
 		}
 		p.mux.HandleFunc("GET /"+name, p.show(v))
 	}
-	for name, a := range assets {
+	for name, a := range web.Assets {
 		p.mux.Handle("GET /assets/"+name, a)
 	}
 	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
@@ -50,26 +52,15 @@ func New(cfg Config) (*Page, error) {
 
 // ServeHTTP implements [http.Handler].
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for name, value := range headers {
-		w.Header().Set(name, value)
-	}
+	web.SetHeaders(w, "")
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+	w.Header().Set("Cache-Control", "no-store")
 	// Other sites in the operator's browser must not ask questions.
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		http.Error(w, "not for other sites", http.StatusForbidden)
 		return
 	}
 	p.mux.ServeHTTP(w, r)
-}
-
-// headers are sent with every response. A page loads only its own files and runs no scripts.
-var headers = map[string]string{
-	"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; " +
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-	"X-Content-Type-Options":       "nosniff",
-	"Referrer-Policy":              "no-referrer",
-	"Cross-Origin-Opener-Policy":   "same-origin",
-	"Cross-Origin-Resource-Policy": "same-origin",
-	"Cache-Control":                "no-store",
 }
 
 func (p *Page) show(v *view) http.HandlerFunc {
@@ -80,28 +71,19 @@ func (p *Page) show(v *view) http.HandlerFunc {
 }
 
 func (p *Page) write(w http.ResponseWriter, v *view, q url.Values, f fragment) {
-	var out bytes.Buffer
 	question := ""
 	if v.name == "explain" {
 		question = q.Get("q")
 	}
-	err := pages.ExecuteTemplate(&out, "layout", struct {
-		Server, Title, View, Question string
-		CanAsk, HasGit, HasRules      bool
-		Links                         []Link
-		At                            time.Time
-		Main                          template.HTML
-	}{
-		p.cfg.Name, v.title, v.name, question, p.cfg.Explain != nil, p.cfg.Purgatory != nil, p.cfg.Rules != nil, p.cfg.Links, time.Now(),
-		template.HTML(f.html), // made by our templates
-	})
-	if err != nil {
-		http.Error(w, "the page could not be made", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(f.status)
-	_, _ = w.Write(out.Bytes()) // fails only if the client is gone
+	now := time.Now()
+	web.Write(w, f.status, pages, "layout", struct {
+		Config
+
+		Title, View, Question string
+		At                    time.Time
+		Up                    time.Duration
+		Main                  template.HTML
+	}{p.cfg, v.title, v.name, question, now, now.Sub(p.start), template.HTML(f.html)}) // made by our templates
 }
 
 // fragment is a view without the layout.
@@ -130,36 +112,4 @@ func (p *Page) render(ctx context.Context, v *view, q url.Values) fragment {
 //go:embed templates
 var templateFiles embed.FS
 
-//go:embed assets
-var assetFiles embed.FS
-
-var pages = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
-
-type asset struct {
-	name, etag string
-	data       []byte
-}
-
-var assets = func() map[string]asset {
-	out := make(map[string]asset)
-	entries, err := assetFiles.ReadDir("assets")
-	if err != nil {
-		panic(err) // embedded, so it exists
-	}
-	for _, e := range entries {
-		data, err := assetFiles.ReadFile(path.Join("assets", e.Name()))
-		if err != nil {
-			panic(err)
-		}
-		sum := sha256.Sum256(data)
-		out[e.Name()] = asset{e.Name(), `"` + hex.EncodeToString(sum[:8]) + `"`, data}
-	}
-	return out
-}()
-
-// ServeHTTP implements [http.Handler].
-func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache") // a new version has other content
-	w.Header().Set("Etag", a.etag)
-	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.data))
-}
+var pages = web.Templates(templateFiles, functions)

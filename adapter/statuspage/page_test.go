@@ -17,8 +17,10 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 	"github.com/graspsync/graspsync/internal/cputime"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/rules"
 	"github.com/graspsync/graspsync/state"
@@ -65,7 +67,9 @@ func TestConfig(t *testing.T) {
 func TestManyRelaysAndRepositories(t *testing.T) {
 	s := large(500, 2500)
 	page := newPage(t, s, func(c *statuspage.Config) {
-		c.Explain = func(context.Context, string) (string, error) { return "so it is", nil }
+		c.Explain = func(context.Context, string) (explain.Explanation, error) {
+			return explain.Explanation{Answer: []string{"so it is"}}, nil
+		}
 	})
 	for _, path := range paths(s) {
 		used := cputime.Used()
@@ -172,7 +176,7 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 	body := get(t, page, "/").Body.String()
 	require.Contains(t, body, "In sync with 2 of 3 relays")
 	require.NotContains(t, body, "items are missing")
-	require.Contains(t, body, `2 <span class="unit">of 3 connected</span>`)
+	require.Contains(t, body, `<span class="value">2</span> of 3 connected`)
 	require.NotContains(t, strings.ToLower(body), "degraded")
 	body = get(t, page, "/relays").Body.String()
 	require.NotContains(t, body, "degraded")
@@ -238,21 +242,30 @@ func TestWhatItCosts(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := large(1, 1)
-		asked := make(chan string, 10)
+		asked, id, npub := make(chan string, 10), strings.Repeat("a", 64), nip34.NPub(s.refs[0].Owner)
 		page := newPage(t, s, func(c *statuspage.Config) {
-			c.Explain = func(ctx context.Context, q string) (string, error) {
+			c.Explain = func(ctx context.Context, q string) (explain.Explanation, error) {
 				asked <- q
 				if q == "hard" {
 					<-ctx.Done()
-					return "", ctx.Err()
+					return explain.Explanation{}, ctx.Err()
 				}
-				return "first <b>\n  second\x1b[2J\u202e" + q, nil
+				return explain.Explanation{Subject: nip34.SubjectEvent, Is: "stored", Asked: q, Answer: []string{
+					"first <b> " + id + ".", "  second\x1b[2J\u202e" + q, "object " + id[:40] + " of " + npub + ", listed by " + npub + "/demo: wss://a.example.",
+				}}, nil
 			}
 		})
 		require.Contains(t, get(t, page, "/explain").Body.String(), "Ask why")
 		body := get(t, page, "/explain?q=+easy+").Body.String()
 		require.Equal(t, "easy", <-asked)
-		require.Contains(t, body, "<bdi>first &lt;b&gt;</bdi>\n<bdi>  second\\x1b[2J\\u202eeasy</bdi>")
+		for _, says := range []string{
+			`<span class="state" data-state="live"><span aria-hidden="true">●</span> Stored and served</span>`, `event <bdi class="key">easy</bdi>`,
+			`<li><bdi>first &lt;b&gt; <a class="key" href="explain?q=` + id + `" title="` + id + `">aaaaaaaaaaaa…aaaa</a>.</bdi>`,
+			`<li class="below"><bdi>  second\x1b[2J\u202eeasy</bdi>`, `object <span class="key" title="` + id[:40] + `">aaaaaaaaaaaa…aaaa</span> of <span class="key" title="` + npub,
+			`listed by <a class="key" href="explain?q=` + npub + `%2fdemo"`, `<a class="key" href="explain?q=wss%3a%2f%2fa.example" title="wss://a.example">wss://a.example</a>.`,
+		} {
+			require.Contains(t, body, says)
+		}
 		get(t, page, "/explain?q="+strings.Repeat("x", 5000))
 		require.Len(t, <-asked, 1000)
 		done := make(chan *httptest.ResponseRecorder, 4)

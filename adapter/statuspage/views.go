@@ -9,12 +9,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/adapter/internal/web"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
@@ -79,43 +80,19 @@ func statusOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// paging is the position in a list.
-type paging struct {
-	Page, Pages, Rows, All int
-	From, To               int
-	Previous, Next         string // URLs; "": none
-}
-
-// pageOf returns the rows of the requested page.
-func pageOf[T any](rows []T, all int, q url.Values) ([]T, paging) {
-	n, err := strconv.Atoi(q.Get("page"))
-	pages := max(1, (len(rows)+rowsShown-1)/rowsShown)
-	if err != nil {
-		n = 1
-	}
-	n = max(1, min(n, pages))
-	at := func(n int) string {
-		if n < 1 || n > pages {
-			return ""
-		}
-		to := maps.Clone(q)
-		to.Set("page", strconv.Itoa(n))
-		return "?" + to.Encode()
-	}
-	from, to := (n-1)*rowsShown, min(len(rows), n*rowsShown)
-	return rows[from:to], paging{
-		Page: n, Pages: pages, Rows: len(rows), All: all, From: min(from+1, len(rows)), To: to, Previous: at(n - 1), Next: at(n + 1),
-	}
-}
-
 type overviewData struct {
 	At              time.Time
+	Name            string
 	Ready           string // reason for not being ready, or ""
 	Status          relaysync.Status
 	Git             *purgatory.Status
+	Waits           int // events that wait for git data
 	Wanted, Missing int // items of connected relays
-	Connected, Dead int
+	Connected       int
 	State, Headline string
+	Left            time.Duration // until all git data is here; 0: unknown
+	Done            float64       // part that is complete, from 0 to 1
+	Empty           bool          // no repository lists the server
 	Stored          uint64
 	Notices         []notice
 }
@@ -124,12 +101,13 @@ type overviewData struct {
 type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
-	d := overviewData{At: s.at, Status: s.sync, Git: s.git}
+	d := overviewData{At: s.at, Name: p.cfg.Name, Status: s.sync, Git: s.git, Left: s.left}
 	if p.cfg.Ready != nil {
 		if err := p.cfg.Ready(ctx); err != nil {
 			d.Ready = err.Error()
 		}
 	}
+	dead := 0
 	for _, r := range s.sync.Relays {
 		if r.Connected() {
 			d.Connected++
@@ -137,15 +115,32 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 			d.Missing += r.Missing()
 		}
 		if r.Health == "dead" {
-			d.Dead++
+			dead++
 		}
 	}
 	for _, n := range s.sync.Events.Sources {
 		d.Stored += n
 	}
+	if s.git != nil {
+		d.Waits = waiting(s.git)
+	}
 	d.State, d.Headline = explain.Headline(s.sync)
-	d.Notices = notices(s, d.Connected, d.Dead)
+	switch git := s.sync.Git; {
+	case s.sync.Synced:
+		d.Done = 1
+	case git.Missing > 0:
+		d.Done = float64(git.Complete) / float64(git.All())
+	case d.Wanted > 0:
+		d.Done = min(0.99, float64(d.Wanted-d.Missing)/float64(d.Wanted)) // something is missing
+	}
+	d.Empty = s.sync.Repos+s.sync.Git.All() == 0 && !s.sync.Unread && s.sync.StoreError == ""
+	d.Notices = notices(s, d.Connected, dead)
 	return d, nil
+}
+
+// waiting returns the number of events that wait for git data.
+func waiting(g *purgatory.Status) int {
+	return g.Announcements + g.States + g.PullRequests + g.Relatives
 }
 
 // notices returns the problems, the worst first.
@@ -156,17 +151,17 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 		}
 	}
 	known, e := len(s.sync.Relays), s.sync.Events
-	say(s.sync.StoreError != "", "The store could not be read, and is tried again: "+text(s.sync.StoreError)+".", "")
+	say(s.sync.StoreError != "", "The store could not be read, and is tried again: "+web.Text(s.sync.StoreError)+".", "")
 	failures := s.sync.Failures
 	if s.git != nil {
 		failures = slices.Concat(failures, s.git.Failures)
 	}
 	for _, f := range failures {
-		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, number(f.Count), ago(s.at, f.Since), text(f.Error)), "")
+		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, web.Number(f.Count), web.Ago(s.at, f.Since), web.Text(f.Error)), "")
 	}
 	say(known > 0 && connected == 0, "No relay is connected.", "relays")
 	say(known == 0 && !s.sync.Unread, "No relay is known.", "relays")
-	say(e.Dropped["unsaved"] > 0, number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
+	say(e.Dropped["unsaved"] > 0, web.Number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
 	panics := e.Panics
 	if s.git != nil {
 		panics = maps.Clone(panics)
@@ -183,11 +178,11 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 		lasting += r.Lasting
 		strikes += r.Strikes
 	}
-	say(lasting > 0, number(lasting)+" events were found only by the daily pass, although a live subscription should have brought them.", "relays?state=gaps")
-	say(dead > 0, number(dead)+" of "+number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
-	say(strikes > 0, number(strikes)+" times a relay was proven hostile.", "relays?sort=gaps")
+	say(lasting > 0, web.Number(lasting)+" events were found only by the daily pass, although a live subscription should have brought them.", "relays?state=gaps")
+	say(dead > 0, web.Number(dead)+" of "+web.Number(known)+" relays have failed for a day, and are tried once a day.", "relays?state=dead")
+	say(strikes > 0, web.Number(strikes)+" times a relay was proven hostile.", "relays?sort=gaps")
 	if s.git != nil {
-		say(s.git.Expired > 0, number(s.git.Expired)+" events expired since the start, because their git data never arrived.", "git")
+		say(s.git.Expired > 0, web.Number(s.git.Expired)+" events expired since the start, because their git data never arrived.", "git")
 		say(s.git.Fetches >= 20 && s.git.Failed*10 > s.git.Fetches*9, "More than nine of ten requests for git data failed.", "git")
 	}
 	return out
@@ -198,7 +193,7 @@ type relaysData struct {
 	Q, State, Sort string
 	States, Sorts  []string
 	Rows           []relaysync.RelayStatus
-	Paging         paging
+	Paging         web.Paging
 }
 
 var (
@@ -240,7 +235,7 @@ func (p *Page) relays(_ context.Context, s *snapshot, q url.Values) (any, error)
 	case "failures":
 		most(func(r relaysync.RelayStatus) uint64 { return uint64(max(0, r.Failures)) })
 	}
-	d.Rows, d.Paging = pageOf(rows, len(s.sync.Relays), q)
+	d.Rows, d.Paging = web.PageOf(rows, rowsShown, len(s.sync.Relays), q)
 	return d, nil
 }
 
@@ -271,7 +266,7 @@ type repositoriesData struct {
 	At     time.Time
 	Q      string
 	Rows   []repositoryRow
-	Paging paging
+	Paging web.Paging
 }
 
 type repositoryRow struct {
@@ -290,12 +285,12 @@ func (p *Page) repositories(ctx context.Context, s *snapshot, q url.Values) (any
 		refs = nil
 		word := strings.ToLower(d.Q)
 		for _, ref := range all {
-			if strings.Contains(strings.ToLower(ref.String()), word) || strings.Contains(word, "npub1") && strings.Contains(npub(ref.Owner)+"/"+ref.Identifier, word) {
+			if strings.Contains(strings.ToLower(ref.String()), word) || strings.Contains(word, "npub1") && strings.Contains(nip34.NPub(ref.Owner)+"/"+ref.Identifier, word) {
 				refs = append(refs, ref)
 			}
 		}
 	}
-	refs, d.Paging = pageOf(refs, len(all), q)
+	refs, d.Paging = web.PageOf(refs, rowsShown, len(all), q)
 	rows, err := p.cfg.Sync.RepoSummaries(ctx, refs...)
 	if err != nil {
 		return nil, err
@@ -348,7 +343,7 @@ type gitData struct {
 	G       purgatory.Status
 	Waits   int
 	Domains []purgatory.DomainStatus
-	Paging  paging
+	Paging  web.Paging
 }
 
 func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
@@ -357,14 +352,14 @@ func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
 	}
 	shown := *s.git
 	shown.Waiting = shown.Waiting[:min(len(shown.Waiting), rowsShown)]
-	d := gitData{At: s.at, Asks: p.cfg.Explain != nil, Q: q.Get("q"), G: shown, Waits: s.git.Announcements + s.git.States + s.git.PullRequests + s.git.Relatives}
+	d := gitData{At: s.at, Asks: p.cfg.Explain != nil, Q: q.Get("q"), G: shown, Waits: waiting(s.git)}
 	var rows []purgatory.DomainStatus
 	for _, r := range s.git.Domains {
 		if word := strings.ToLower(d.Q); word == "" || strings.Contains(strings.ToLower(r.Domain+" "+r.LastError), word) {
 			rows = append(rows, r)
 		}
 	}
-	d.Domains, d.Paging = pageOf(rows, len(s.git.Domains), q)
+	d.Domains, d.Paging = web.PageOf(rows, rowsShown, len(s.git.Domains), q)
 	return d, nil
 }
 
@@ -414,7 +409,7 @@ type rulesData struct {
 	At     time.Time
 	Q      string
 	Rows   []Rule
-	Paging paging
+	Paging web.Paging
 }
 
 func (p *Page) rules(_ context.Context, s *snapshot, q url.Values) (any, error) {
@@ -427,12 +422,14 @@ func (p *Page) rules(_ context.Context, s *snapshot, q url.Values) (any, error) 
 	rows := slices.DeleteFunc(slices.Clone(all), func(r Rule) bool {
 		return !strings.Contains(strings.ToLower(r.Action+" "+r.About+" "+subject(r)+" "+r.Subject+" "+r.By+" "+r.Reason), word)
 	})
-	d.Rows, d.Paging = pageOf(rows, len(all), q)
+	d.Rows, d.Paging = web.PageOf(rows, rowsShown, len(all), q)
 	return d, nil
 }
 
 type explainData struct {
-	Question, Answer, Error string
+	Question, Error string
+	X               explain.Explanation
+	State, Verdict  string
 }
 
 func (p *Page) explain(ctx context.Context, _ *snapshot, q url.Values) (any, error) {
@@ -450,8 +447,9 @@ func (p *Page) explain(ctx context.Context, _ *snapshot, q url.Values) (any, err
 		return nil, errBusy
 	}
 	var err error
-	if d.Answer, err = p.cfg.Explain(ctx, d.Question); err != nil {
+	if d.X, err = p.cfg.Explain(ctx, d.Question); err != nil {
 		d.Error = err.Error()
 	}
+	d.State, d.Verdict = d.X.Verdict()
 	return d, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
 )
@@ -26,12 +27,13 @@ const adminOff = "off"
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: bare(opt.domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (string, error) {
-			answer, err := server.Explain(ctx, question)
-			return answer.String(), err
+		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
+			x, err := server.Explain(ctx, question)
+			return x.Explanation, err
 		},
-		Rules: statuspage.RulesOf(server.Control().Rules()),
-		Links: []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
+		Rules:   statuspage.RulesOf(server.Control().Rules()),
+		Links:   []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
+		Version: version(), Folder: opt.data,
 	})
 	if err != nil {
 		return nil, err

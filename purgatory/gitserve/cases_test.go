@@ -3,7 +3,6 @@ package gitserve_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/gittest"
 	"github.com/graspsync/graspsync/internal/racetest"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
@@ -28,14 +27,14 @@ type served struct {
 	t     *testing.T
 	url   string // URL of the repository
 	log   *racetest.Buffer
-	about gitserve.Description
+	pages viewed
 }
 
 func serve(t *testing.T, folder gitserve.RepositoriesConfig, cfg gitserve.Config) *served {
 	t.Helper()
 	s := &served{t: t, log: &racetest.Buffer{}}
 	cfg.Logger = slog.New(slog.NewTextHandler(s.log, nil))
-	cfg.Describe = func(context.Context, graspsync.RepoRef) (gitserve.Description, error) { return s.about, nil }
+	cfg.Pages = &s.pages
 	s.rig = rigWith(t, folder, cfg)
 	s.url = s.repo()
 	return s
@@ -412,25 +411,62 @@ func TestCaseC26_ClientsOfAnAPIHearJSON(t *testing.T) {
 	}
 }
 
-// Pages contained control characters and bidirectional overrides of client text.
-func TestCaseC8_StrangersTextIsPrintableOnPages(t *testing.T) {
-	odd := []string{"\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\u0007", "\ufeff", "\U000e0041", "\u061c", "\u009b", "\u3164", "\ufe0f", "\u2800", "\xff"}
+// viewed is Pages that record the last View.
+type viewed struct{ gitserve.View }
+
+func (p *viewed) Repository(w http.ResponseWriter, _ *http.Request, v gitserve.View) {
+	p.View = v
+	_, _ = io.WriteString(w, "<p>a page</p>")
+}
+
+func (p *viewed) Missing(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = io.WriteString(w, "<p>no page</p>")
+}
+
+// A page showed no README, no commit, or text that git reads slowly.
+func TestViewOfARepository(t *testing.T) {
 	s := serve(t, gitserve.RepositoriesConfig{}, gitserve.Config{})
-	all := strings.Join(odd, "-")
-	s.about = gitserve.Description{Name: "name" + all, Text: "text\nwith two lines" + all, Web: []string{"https://example.com/" + strings.Join(odd[1:6], "-")}}
-	tip := s.commit("a", 10)
-	branch := "b\u202e\u200f"
-	s.says(map[string]string{"refs/heads/" + branch: tip})
-	_, _ = s.try("push", "-q", s.url, "main:refs/heads/"+branch) // git may refuse such a name
-	resp, err := http.Get(s.url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	for _, r := range string(page) {
-		require.True(t, graspsync.IsPrintable(r) || r == '\n', "%U is in the page", r)
+	view := func() gitserve.View {
+		resp, err := http.Get(s.url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		return s.pages.View
 	}
-	require.Contains(t, string(page), `name\x1b[2J-\u202e`)
-	require.Contains(t, string(page), "text with two lines")
-	require.Contains(t, string(page), `https://example.com/\u202e`)
+	v := view()
+	require.Equal(t, "x", v.Ref.Identifier)
+	require.Empty(t, v.HEAD)
+	require.True(t, v.Changed.IsZero())
+	push := func() gitserve.View {
+		s.git("add", "-A")
+		s.git("commit", "-qm", "Say <b>hello</b>\n\nand why")
+		s.says(map[string]string{"refs/heads/main": s.git("rev-parse", "HEAD")})
+		s.git("push", "-q", s.url, "main")
+		return view()
+	}
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(s.work, name), []byte(text), 0o600))
+	}
+	write("README", "plain")
+	v = push()
+	require.Equal(t, "refs/heads/main", v.HEAD)
+	require.Len(t, v.Refs, 1)
+	require.Equal(t, "Say <b>hello</b>", v.Subject)
+	require.WithinDuration(t, time.Now(), v.Changed, time.Hour)
+	require.Equal(t, []string{"README", "plain"}, []string{v.ReadmeName, string(v.Readme)})
+	write("README.md", "# Title\n")
+	v = push()
+	require.Equal(t, []string{"README.md", "# Title\n"}, []string{v.ReadmeName, string(v.Readme)})
+	write("README.md", strings.Repeat("x", 256<<10+1))
+	require.NoError(t, os.Remove(filepath.Join(s.work, "README")))
+	v = push()
+	require.Empty(t, v.Readme)
+	require.Equal(t, "Say <b>hello</b>", v.Subject)
+	require.NoError(t, os.Remove(filepath.Join(s.work, "README.md")))
+	require.NoError(t, os.Mkdir(filepath.Join(s.work, "README.md"), 0o700))
+	write("README.md/file", "of a folder")
+	require.Empty(t, push().Readme)
+	require.Empty(t, s.log.String())
 }

@@ -1,14 +1,12 @@
 package gitserve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
@@ -17,8 +15,8 @@ import (
 type Config struct {
 	// Logger receives errors. Defaults to discarding them.
 	Logger *slog.Logger
-	// Describe returns the description on the page of a repository. Defaults to no description.
-	Describe func(context.Context, graspsync.RepoRef) (Description, error)
+	// Pages answers browsers. Defaults to lines of text.
+	Pages Pages
 
 	// MaxPush is the maximum size of a push, in bytes. MaxMemory of [RepositoriesConfig] limits the
 	// size of one object. Defaults to 512 MiB.
@@ -77,8 +75,8 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Describe == nil {
-		c.Describe = func(context.Context, graspsync.RepoRef) (Description, error) { return Description{}, nil }
+	if c.Pages == nil {
+		c.Pages = plain{}
 	}
 	def(&c.MaxPush, 512<<20)
 	def(&c.fixed.MaxAsk, 16<<20)

@@ -7,8 +7,8 @@
 //	server := &http.Server{Addr: addr, Handler: handler.Before(relay), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 //
 // [Repositories] manages the repository folders. Folder names contain no text of clients. Purgatory
-// and pushes share one lock per repository. [Handler] serves /<npub>/<identifier>.git, and shows
-// browsers a page. It reads and judges a whole push before git runs. Changes of a push are durable
+// and pushes share one lock per repository. [Handler] serves /<npub>/<identifier>.git, and passes
+// browsers to [Pages]. It reads and judges a whole push before git runs. Changes of a push are durable
 // before the lock is released.
 //
 // Package limit shares git processes, open requests and memory among clients. Config.Client must be

@@ -253,7 +253,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	dir, done, err := h.use(ctx, ref) // keeps the repository from being removed
 	if isPage && errors.Is(err, purgatory.ErrNoRepository) {
-		_ = WriteMissing(w, BasePath(r)) // fails only if the client disconnected
+		h.cfg.Pages.Missing(w, r)
 		return
 	}
 	if err != nil {
@@ -266,7 +266,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	out := &patient{ResponseWriter: w, c: c, patience: h.cfg.patience(t, writeWindows, time.Time{})}
 	switch {
 	case isPage:
-		h.page(ctx, out, t, r, ref)
+		h.page(ctx, out, t, r, ref, dir)
 	case method == http.MethodGet:
 		c := call{
 			dir: dir, args: []string{strings.TrimPrefix(service, "git-"), "--http-backend-info-refs"},

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
@@ -267,16 +266,11 @@ func TestRequests(t *testing.T) {
 // A browser at the URL of a repository got an error.
 func TestPageOfARepository(t *testing.T) {
 	r := newRig(t, gitserve.Config{})
-	odd := owner.Ref("<script>alert(1)</script>;$(id)")
-	require.NoError(t, r.repos.Create(t.Context(), odd, nip34.SHA1))
-	for ref, title := range map[graspsync.RepoRef]string{owner.Ref("x"): "<h1>x</h1>", odd: "<h1>&lt;script&gt;alert(1)&lt;/script&gt;;$(id)</h1>"} {
-		resp, text := r.do(t, "GET", "/"+owner.Npub()+"/"+url.PathEscape(ref.Identifier)+".git", "")
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		require.Contains(t, text, title)
-		require.Contains(t, text, owner.Npub())
-		require.NotContains(t, text, "<script>")
-		require.NotRegexp(t, "git clone [^\n<]*[;$(]", text, "somebody pastes that into a shell")
-		require.Equal(t, "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", resp.Header.Get("Content-Security-Policy"))
+	for identifier, status := range map[string]int{"x": http.StatusOK, "other": http.StatusNotFound} {
+		resp, text := r.do(t, "GET", "/"+owner.Npub()+"/"+identifier+".git", "")
+		require.Equal(t, status, resp.StatusCode)
+		require.NotEmpty(t, text)
+		require.Equal(t, "text/plain; charset=utf-8", resp.Header.Get("Content-Type"))
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 	}
 }

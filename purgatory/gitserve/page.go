@@ -1,224 +1,189 @@
 package gitserve
 
 import (
+	"bufio"
 	"context"
 	"fmt"
-	"html/template"
-	"maps"
+	"io"
 	"net/http"
-	"net/url"
-	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/nbd-wtf/go-nostr/nip19"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
 
-// Description is the text on the page of a repository. Clients wrote it. It is not escaped.
-type Description struct {
-	Name, Text  string
-	Web         []string // only http and https URLs are shown
-	Maintainers []graspsync.PubKey
+// Pages answers browsers. Its methods may be called concurrently. They get GET and HEAD requests only.
+type Pages interface {
+	// Repository answers a request for the URL of a repository.
+	Repository(w http.ResponseWriter, r *http.Request, v View)
+	// Missing answers a request for the URL of an unknown repository.
+	Missing(w http.ResponseWriter, r *http.Request)
 }
 
-// WritePage writes an HTML page. The template escapes text of clients, and the
-// Content-Security-Policy forbids scripts and resources.
-func WritePage(w http.ResponseWriter, status int, page *template.Template, data any) error {
-	for name, value := range map[string]string{
-		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		"X-Content-Type-Options":  "nosniff",
-		"Referrer-Policy":         "no-referrer",
-		"Cache-Control":           "no-cache",
-	} {
-		w.Header().Set(name, value)
-	}
-	w.WriteHeader(status)
-	return page.Execute(w, data)
+// View is the content of a repository that a page shows. Clients wrote all texts. They are not
+// escaped.
+type View struct {
+	Ref graspsync.RepoRef
+	// Refs are the refs by full name, such as refs/heads/main.
+	Refs map[string]nip34.ObjectID
+	// HEAD is the full name of the default branch, or "". The fields below are empty without it, if
+	// git failed, or if the object is larger than 256 KiB.
+	HEAD string
+	// Changed is the time of the newest commit of HEAD by its committer, and Subject the first line
+	// of its message.
+	Changed time.Time
+	Subject string
+	// Readme is the text of the README file at HEAD, and ReadmeName the name of that file.
+	Readme     []byte
+	ReadmeName string
 }
 
-// Limits of a page.
 const (
-	mostShown = 100
-	mostText  = 4000 // bytes
+	maxShown = 256 << 10       // bytes of a commit or a file
+	viewTime = 5 * time.Second // for git to read them
 )
 
-type pageOf struct {
-	Title, Text         string
-	Owner, Identifier   string
-	Path                string // escaped identifier for links
-	Clone, Nostr, Naddr string
-	HEAD                string
-	Branches, Tags      shownRefs
-	Maintainers, Web    []string
+// readmes are the names of README files, in order of preference.
+var readmes = []string{"README.md", "readme.md", "Readme.md", "README.markdown", "README", "README.txt", "README.rst", "README.adoc", "README.org"}
+
+// plain is the default of [Config].Pages.
+type plain struct{}
+
+// Repository implements [Pages].
+func (plain) Repository(w http.ResponseWriter, _ *http.Request, _ View) {
+	fmt.Fprintln(w, "a git repository: clone it from this URL")
 }
 
-type shownRefs struct {
-	Refs []shownRef
-	More int
-}
+// Missing implements [Pages].
+func (plain) Missing(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
-type shownRef struct{ Name, ID string }
-
-var repositoryPage = template.Must(template.New("repository").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{{.Title}}</title>
-<h1>{{.Title}}</h1>
-{{with .Text}}<p>{{.}}</p>
-{{end}}<p>A git repository that is announced on Nostr by {{.Owner}}, who calls it <code>{{.Identifier}}</code>.</p>
-<h2>Clone it</h2>
-<pre>git clone {{.Clone}}</pre>
-<p>With <a href="https://gitworkshop.dev/ngit">ngit</a>, also to push and to propose changes:</p>
-<pre>git clone {{.Nostr}}</pre>
-<p>See it, its issues and its pull requests at
-<a href="https://gitworkshop.dev/{{.Owner}}/{{.Path}}">gitworkshop.dev</a>{{with .Naddr}} or
-<a href="https://njump.me/{{.}}">njump.me</a>{{end}}.</p>
-{{if .Web}}<ul>{{range .Web}}
-<li><a href="{{.}}" rel="nofollow noopener">{{.}}</a>{{end}}
-</ul>
-{{end}}{{define "refs"}}<table>{{range .Refs}}
-<tr><td>{{.Name}}<td><code>{{.ID}}</code>{{end}}
-</table>
-{{with .More}}<p>And {{.}} more.</p>
-{{end}}{{end}}<h2>Branches</h2>
-{{if .Branches.Refs}}{{with .HEAD}}<p>The default one is {{.}}.</p>
-{{end}}{{template "refs" .Branches}}{{else}}<p>None yet.</p>
-{{end}}{{if .Tags.Refs}}<h2>Tags</h2>
-{{template "refs" .Tags}}{{end}}{{if .Maintainers}}<h2>Maintainers</h2>
-<ul>{{range .Maintainers}}
-<li><a href="https://njump.me/{{.}}">{{.}}</a>{{end}}
-</ul>
-{{end}}</html>
-`))
-
-var missingPage = template.Must(template.New("missing").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Not here</title>
-<h1>Not here</h1>
-<p>There is nothing at this address. A repository is at {{.}}&lt;npub of its owner&gt;/&lt;identifier&gt;.git, once an announcement
-that lists this server has been published to it. One whose git data never came has gone again.</p>
-<p><a href="{{.}}">What this server is</a></p>
-</html>
-`))
-
-// WriteMissing writes a page with status 404 that links to root.
-func WriteMissing(w http.ResponseWriter, root string) error {
-	return WritePage(w, http.StatusNotFound, missingPage, root)
-}
-
-// BaseURL returns the scheme and host of a request URL. Clients can forge them, which affects only
-// their own answer.
-func BaseURL(r *http.Request) string {
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		return "https://" + r.Host
-	}
-	return "http://" + r.Host
-}
-
-func (p *pageOf) describe(d Description) {
-	if d.Name != "" {
-		p.Title = shown(d.Name)
-	}
-	p.Text = shown(d.Text)
-	for _, text := range d.Web[:min(len(d.Web), mostShown)] {
-		if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" {
-			p.Web = append(p.Web, shown(text))
-		}
-	}
-	for _, m := range d.Maintainers[:min(len(d.Maintainers), mostShown)] {
-		p.Maintainers = append(p.Maintainers, nip34.NPub(m))
-	}
-}
-
-// shown returns text of clients on one line, printable and clipped.
-func shown(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	out := graspsync.PrintableAtMost(s, mostText)
-	if len(out) < len(s) {
-		out += "..."
-	}
-	return out
-}
-
-// pasted escapes all characters of a path that a shell might interpret, because users copy commands
-// from the page.
-func pasted(path string) string {
-	var out strings.Builder
-	for i := range len(path) {
-		c := path[i]
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~/%", c) >= 0 {
-			out.WriteByte(c)
-		} else {
-			fmt.Fprintf(&out, "%%%02X", c)
-		}
-	}
-	return out.String()
-}
-
-// originalPath returns the path that the client requested, before an outer handler removed a
-// prefix.
-func originalPath(r *http.Request) string {
-	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		return strings.TrimSuffix(u.EscapedPath(), "/")
-	}
-	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
-}
-
-// BasePath returns the path prefix that an outer handler removed, with a trailing slash.
-func BasePath(r *http.Request) string {
-	return strings.TrimSuffix(originalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
-}
-
-func shownOf(refs map[string]nip34.ObjectID, kind string) (out shownRefs) {
-	for _, name := range slices.Sorted(maps.Keys(refs)) {
-		short, ok := strings.CutPrefix(name, kind)
-		switch {
-		case !ok:
-		case len(out.Refs) == mostShown:
-			out.More++
-		default:
-			out.Refs = append(out.Refs, shownRef{shown(short), refs[name].String()})
-		}
-	}
-	return out
-}
-
-// page serves the page of a repository. It takes a slot for lists of refs, because it reads as
+// page serves the page of a repository. It takes a slot for lists of refs, because git reads as
 // much.
-func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef) {
+func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef, dir string) {
 	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
 	}
-	defer process.Release() // released by defer too, because Describe may panic
-	p, err := h.describe(ctx, r, ref)
-	process.Release()
-	if err != nil {
+	defer process.Release() // released by defer too, because Pages may panic
+	v := View{Ref: ref}
+	if v.Refs, v.HEAD, err = h.repos.shown(h.repos.at(ref)); err != nil {
 		h.fail(w, ref, missing(err))
 		return
 	}
-	_ = WritePage(w, http.StatusOK, repositoryPage, p) // fails only if the client disconnected
+	if tip, ok := v.Refs[v.HEAD]; ok {
+		if err := h.read(ctx, t, dir, tip.String(), &v); err != nil {
+			h.log.failed(ref, err) // the page is served without them
+		}
+	}
+	process.Release()
+	h.cfg.Pages.Repository(w, r, v)
 }
 
-func (h *Handler) describe(ctx context.Context, r *http.Request, ref graspsync.RepoRef) (pageOf, error) {
-	refs, head, err := h.repos.shown(h.repos.at(ref))
+// read reads the commit tip and its README.
+func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *View) error {
+	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	defer cancel()
+	count, _ := gitrun.Packs(dir)
+	bytes := min(2*gitrun.AskMemory+28*count, h.git.memory.Part) // git maps the index of a pack
+	memory, err := h.takeMemory(ctx, t.who, bytes)
 	if err != nil {
-		return pageOf{}, err
+		return err
 	}
-	owner := nip34.NPub(ref.Owner)
-	p := pageOf{
-		Title: shown(ref.Identifier), Owner: owner, Identifier: shown(ref.Identifier), Path: ref.Identifier,
-		Clone: BaseURL(r) + pasted(originalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(url.PathEscape(ref.Identifier)),
-		HEAD: shown(strings.TrimPrefix(head, "refs/heads/")), Branches: shownOf(refs, "refs/heads/"), Tags: shownOf(refs, "refs/tags/"),
-	}
-	p.Naddr, _ = nip19.EncodeEntity(ref.Owner.String(), graspsync.KindAnnouncement, ref.Identifier, nil) // only a link
-	about, err := h.cfg.Describe(ctx, ref)
+	defer memory.Release()
+	cmd, release, err := h.git.inside(ctx, limits{memory: bytes - besides/2, cpu: viewTime, file: 1}, dir, nil, "cat-file", "--batch-command")
 	if err != nil {
-		h.log.failed(ref, err) // the page is served without description
+		return err
 	}
-	p.describe(about)
-	return p, nil
+	defer release()
+	said := &tail{}
+	cmd.Stderr = said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("running git: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = startNice(cmd)
+	}
+	if err != nil {
+		return fmt.Errorf("running git: %w", err)
+	}
+	err = objects{in, bufio.NewReader(out)}.show(tip, v)
+	_ = in.Close() // git then ends
+	if werr := cmd.Wait(); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return fmt.Errorf("git cat-file: %w: %s", err, said)
+	}
+	return nil
+}
+
+// objects asks a running git cat-file --batch-command.
+type objects struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func (o objects) show(tip string, v *View) error {
+	commit, err := o.content(tip, "commit")
+	if err != nil {
+		return err
+	}
+	v.Changed, v.Subject = parseCommit(string(commit))
+	for _, name := range readmes {
+		if v.Readme, err = o.content(tip+":"+name, "blob"); err != nil || v.Readme != nil {
+			v.ReadmeName = name
+			return err
+		}
+	}
+	return nil
+}
+
+// content returns an object, or nil if it is missing, of another kind or larger than maxShown.
+func (o objects) content(name, kind string) ([]byte, error) {
+	size, err := o.ask("info "+name, kind)
+	if err != nil || size < 0 || size > maxShown {
+		return nil, err
+	}
+	if _, err := o.ask("contents "+name, kind); err != nil {
+		return nil, err
+	}
+	text := make([]byte, size+1) // a newline follows
+	_, err = io.ReadFull(o.out, text)
+	return text[:size], err
+}
+
+// ask writes a command and returns the size of the object, or -1 if it is missing or of another
+// kind.
+func (o objects) ask(command, kind string) (size int, err error) {
+	if _, err := io.WriteString(o.in, command+"\n"); err != nil {
+		return -1, err
+	}
+	line, err := o.out.ReadString('\n')
+	if err != nil {
+		return -1, err
+	}
+	if fields := strings.Fields(line); len(fields) == 3 && fields[1] == kind {
+		return strconv.Atoi(fields[2])
+	}
+	return -1, nil
+}
+
+// parseCommit returns the time and the first line of the message of a commit.
+func parseCommit(text string) (at time.Time, subject string) {
+	header, message, _ := strings.Cut(text, "\n\n")
+	_, committer, _ := strings.Cut("\n"+header, "\ncommitter ")
+	committer, _, _ = strings.Cut(committer, "\n")
+	if fields := strings.Fields(committer); len(fields) > 1 {
+		if seconds, err := strconv.ParseInt(fields[len(fields)-2], 10, 64); err == nil {
+			at = time.Unix(seconds, 0)
+		}
+	}
+	subject, _, _ = strings.Cut(strings.TrimLeft(message, "\n"), "\n")
+	return at, subject
 }

@@ -3,8 +3,8 @@ package server
 import (
 	"net/http"
 
+	"github.com/graspsync/graspsync/adapter/internal/web"
 	"github.com/graspsync/graspsync/nip34"
-	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
 // Named wraps a handler so that Host is one of the names of a service: the name that the client
@@ -12,7 +12,7 @@ import (
 // Host.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := identity.Origin(gitserve.BaseURL(r))
+		u := identity.Origin(web.BaseURL(r))
 		if u.Scheme == "" {
 			next.ServeHTTP(w, r)
 			return

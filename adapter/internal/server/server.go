@@ -18,6 +18,7 @@ import (
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
+	"github.com/graspsync/graspsync/adapter/pages"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -157,6 +158,7 @@ type Relay struct {
 	Run      func(context.Context) error
 	Close    func() error
 	Collect  func(namespace string) prometheus.Collector
+	About    func() pages.About // without changes of the operator
 }
 
 // Parts are the parts of a server. Use [Open] and then [Parts.Join]. Afterwards it is safe for
@@ -167,7 +169,8 @@ type Parts struct {
 	Fetcher  *gitfetch.Fetcher
 	Repos    *gitserve.Repositories
 	Commands *control.Control // nil before Join
-	Records  settings.Opened  // nil if the embedder closes them
+	Pages    *pages.Site
+	Records  settings.Opened // nil if the embedder closes them
 	policy   *purgatoryadapter.Policy
 	started  []graspsync.RelayURL // Sync.Bootstrap of the configuration
 	relay    Relay
@@ -235,8 +238,16 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.waits.Store(p)
 	s.policy.Join(bounded{p, relay.Room})
 	authority := purgatoryadapter.Authority{Store: relay.Store, Purgatory: p}
-	if c.Serve.Describe == nil {
-		c.Serve.Describe = authority.Describe
+	s.Pages = pages.New(pages.Config{
+		Identity: c.Identity, Store: relay.Store, Announced: p.Announced, Blocks: c.Rules.BlocksRepository, Logger: c.Logger,
+		About: func() pages.About {
+			a := relay.About()
+			s.Commands.About(&a.Name, &a.Description, &a.Icon)
+			return a
+		},
+	})
+	if c.Serve.Pages == nil {
+		c.Serve.Pages = s.Pages
 	}
 	if s.Git, err = gitserve.New(s.Repos, authority, c.Serve); err != nil {
 		return err

@@ -39,8 +39,8 @@
 // # Changes to the GraspServer
 //
 // OnRead and OnWrite are called before git requests. A push first lists refs, which calls both
-// hooks, so a client needs read access to push. Pages of repositories, the NIP-11 fields and other
-// routes of the relay stay unchanged. Package gitserve answers the three requests of git, because
+// hooks, so a client needs read access to push. Package pages serves the pages of repositories, and /
+// if the relay's router does not. The NIP-11 fields and other routes of the relay stay unchanged. Package gitserve answers the three requests of git, because
 // the handlers of GraspServer do not work with purgatory:
 //
 //   - They accept only pushes for served events, so no client could push to a new repository, whose

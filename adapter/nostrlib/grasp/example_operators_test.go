@@ -17,6 +17,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
+	"github.com/graspsync/graspsync/adapter/explain"
 	"github.com/graspsync/graspsync/adapter/gate"
 	graspadapter "github.com/graspsync/graspsync/adapter/nostrlib/grasp"
 	"github.com/graspsync/graspsync/adapter/statuspage"
@@ -36,9 +37,9 @@ func operators(server *graspadapter.Server, owner graspsync.PubKey) (http.Handle
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: server.Sync().Manager(), Purgatory: server.Purgatory(),
 		Rules: statuspage.RulesOf(server.Control().Rules()), Ready: server.Ready,
-		Explain: func(ctx context.Context, question string) (string, error) {
+		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
 			x, err := server.Explain(ctx, question)
-			return x.String(), err
+			return x.Explanation, err
 		},
 	})
 	if err != nil {

@@ -9,16 +9,15 @@ import (
 	"fiatjaf.com/nostr/khatru/grasp"
 	"fiatjaf.com/nostr/nip19"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/internal/server"
+	"github.com/graspsync/graspsync/adapter/pages"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/gitserve"
-	"github.com/graspsync/graspsync/rules"
 )
 
-// routes returns a mux with git requests for our handler, behind the hooks of the GraspServer. The
-// router of the relay serves everything else, except pages of blocked repositories.
-func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.RuleSet, identity nip34.Identity) *http.ServeMux {
+// routes returns a mux with git requests for our handler, behind the hooks of the GraspServer, and
+// with the pages. The router of the relay serves everything else.
+func routes(gs *grasp.GraspServer, git *gitserve.Handler, site *pages.Site, identity nip34.Identity) *http.ServeMux {
 	base, mux := server.Named(identity, gs.Relay.Router()), http.NewServeMux()
 	mux.HandleFunc("GET /{npub}/{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
 		hooks := []hook{gs.OnRead} // a push also lists refs
@@ -29,18 +28,44 @@ func routes(gs *grasp.GraspServer, git *gitserve.Handler, book *rules.RuleSet, i
 	})
 	mux.HandleFunc("POST /{npub}/{repo}/git-upload-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnRead) })
 	mux.HandleFunc("POST /{npub}/{repo}/git-receive-pack", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git, gs.OnWrite) })
-	mux.HandleFunc("GET /{npub}/{repo}", func(w http.ResponseWriter, r *http.Request) {
-		identifier, dotted := strings.CutSuffix(r.PathValue("repo"), ".git")
-		owner, err := nip34.ParseNPub(r.PathValue("npub"))
-		if dotted && err == nil && book.BlocksRepository(graspsync.RepoRef{Owner: owner, Identifier: identifier}) {
-			http.NotFound(w, r) // the GraspServer's answer for an unknown repository
-			return
+	mux.HandleFunc("GET /{npub}/{repo}", func(w http.ResponseWriter, r *http.Request) { serve(w, r, base, git) })
+	mux.HandleFunc("GET /assets/{name}", site.Front)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		if f := (&fallback{ResponseWriter: w}); f.missing(base, r) {
+			site.Front(w, r)
 		}
-		base.ServeHTTP(w, r)
 	})
 	mux.Handle("/", base)
 	return mux
 }
+
+// fallback drops an answer with status 404.
+type fallback struct {
+	http.ResponseWriter
+	dropped bool
+}
+
+// missing reports whether h has no answer to a request. Otherwise it is written.
+func (f *fallback) missing(h http.Handler, r *http.Request) bool {
+	h.ServeHTTP(f, r)
+	return f.dropped
+}
+
+func (f *fallback) WriteHeader(status int) {
+	if f.dropped = status == http.StatusNotFound; !f.dropped {
+		f.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (f *fallback) Write(p []byte) (int, error) {
+	if f.dropped {
+		return len(p), nil
+	}
+	return f.ResponseWriter.Write(p)
+}
+
+// Unwrap supports [http.ResponseController].
+func (f *fallback) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 type hook func(ctx context.Context, owner nostr.PubKey, identifier string) (reject bool, reason string)
 

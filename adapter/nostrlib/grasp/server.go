@@ -18,6 +18,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	"github.com/graspsync/graspsync/adapter/internal/server"
 	khatruadapter "github.com/graspsync/graspsync/adapter/nostrlib/khatru"
+	"github.com/graspsync/graspsync/adapter/pages"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
@@ -71,16 +72,29 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	if err := s.parts.Join(ctx, server.Relay{
 		Manager: s.sync.Manager(), Store: s.sync.Store().Store, Release: s.sync.Release, Remove: s.sync.Remove, Room: s.sync.Room,
 		Writable: s.sync.Writable, Run: s.sync.Run, Close: s.sync.Close, Collect: s.sync.Collector,
+		About: func() pages.About { return about(gs.Relay.Info) },
 	}); err != nil {
 		return nil, err
 	}
 	embed() // nothing can fail after this line: if New fails, the relay must be usable for another New
 	gs.Relay.OverwriteRelayInformation = s.describes
-	gs.Relay.SetRouter(routes(gs, s.parts.Git, c.Rules, identity))
+	gs.Relay.SetRouter(routes(gs, s.parts.Git, s.parts.Pages, identity))
 	if info := gs.Relay.Info; info != nil && !slices.Contains(info.SupportedGrasps, "GRASP-02") {
 		info.SupportedGrasps = append(info.SupportedGrasps, "GRASP-02")
 	}
 	return s, nil
+}
+
+// about returns the description of a relay on its pages.
+func about(i *nip11.RelayInformationDocument) (a pages.About) {
+	if i == nil {
+		return a
+	}
+	a = pages.About{Name: i.Name, Description: i.Description, Contact: i.Contact, Icon: i.Icon, Version: i.Version, GRASPs: i.SupportedGrasps}
+	for _, n := range i.SupportedNIPs {
+		a.NIPs = append(a.NIPs, fmt.Sprint(n))
+	}
+	return a
 }
 
 // Explain returns why an event or repository is stored, missing or blocked. See package explain for

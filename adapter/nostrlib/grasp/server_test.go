@@ -277,8 +277,15 @@ func TestPush(t *testing.T) {
 
 	answer, err := http.Get(url) //nolint:noctx // loopback
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, answer.StatusCode, "the page is the GraspServer's")
+	require.Equal(t, http.StatusOK, answer.StatusCode, "the page needs no access")
 	require.NoError(t, answer.Body.Close())
+	front, status := get(t, "http://"+p.addr+"/", "text/html")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, front, `href="/`+alice.Npub()+`/repo.git"`)
+	_, status = get(t, "http://"+p.addr+"/assets/style.css", "text/css")
+	require.Equal(t, http.StatusOK, status)
+	_, status = get(t, "http://"+p.addr+"/assets/nothing", "text/html")
+	require.Equal(t, http.StatusNotFound, status)
 	reject.Store(false)
 	answer, err = http.Get(url + "/info/refs?service=git-archive") //nolint:noctx // loopback
 	require.NoError(t, err)

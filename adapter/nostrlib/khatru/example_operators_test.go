@@ -31,10 +31,7 @@ func operators(syncer *khatruadapter.Sync) (http.Handler, error) {
 	why := explain.Explainer{Sync: syncer.Manager()}
 	page, err := statuspage.New(statuspage.Config{
 		Name: "grasp.example.com", Sync: syncer.Manager(),
-		Explain: func(ctx context.Context, question string) (string, error) {
-			x, err := why.Explain(ctx, question)
-			return x.String(), err
-		},
+		Explain: why.Explain,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,135 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// functions are the functions of all templates.
+var functions = template.FuncMap{
+	"text": Text, "number": Number, "bytes": size, "ago": Ago, "until": until, "abs": absolute, "iso": iso,
+	"lasts": Lasts, "npub": nip34.NPub, "noun": noun, "short": Short, "when": newWhen,
+}
+
+// when is the argument of the templates "ago" and "until".
+type when struct{ Now, At time.Time }
+
+func newWhen(now, at time.Time) when { return when{now, at} }
+
+// Number formats a number with commas.
+func Number(v any) string {
+	s := fmt.Sprint(v)
+	digits := strings.TrimPrefix(s, "-")
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return s
+		}
+	}
+	var parts []string
+	for len(digits) > 3 {
+		parts = append(parts, digits[len(digits)-3:])
+		digits = digits[:len(digits)-3]
+	}
+	parts = append(parts, digits)
+	slices.Reverse(parts)
+	return s[:len(s)-len(strings.TrimPrefix(s, "-"))] + strings.Join(parts, ",")
+}
+
+// size formats a number of bytes.
+func size(v any) string {
+	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	for _, unit := range []string{"bytes", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			if unit == "bytes" || n >= 100 {
+				return fmt.Sprintf("%.0f %s", n, unit)
+			}
+			return fmt.Sprintf("%.1f %s", n, unit)
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.1f TiB", n)
+}
+
+// Lasts formats a duration with one unit.
+func Lasts(d time.Duration) string {
+	switch s := int64(d / time.Second); {
+	case d < 0:
+		return "0 s"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 24*3600:
+		return two(s/3600, "h", s%3600/60, "min")
+	default:
+		return two(s/86400, "d", s%86400/3600, "h")
+	}
+}
+
+func two(a int64, unit string, b int64, smaller string) string {
+	if b == 0 {
+		return fmt.Sprintf("%d %s", a, unit)
+	}
+	return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
+}
+
+// Ago formats a time before now. Seconds are rounded to tens, because a text that changes each
+// second is distracting.
+func Ago(now, at time.Time) string {
+	d := now.Sub(at)
+	switch {
+	case d < 10*time.Second:
+		return "just now"
+	case d < time.Minute:
+		d = d.Truncate(10 * time.Second)
+	}
+	return Lasts(d) + " ago"
+}
+
+// until formats a time after now.
+func until(now, at time.Time) string {
+	d := at.Sub(now)
+	switch {
+	case d <= 0:
+		return "due"
+	case d < 10*time.Second:
+		return "in seconds"
+	case d < time.Minute:
+		d = d.Truncate(10 * time.Second)
+	}
+	return "in " + Lasts(d)
+}
+
+func absolute(at time.Time) string { return at.UTC().Format("2 Jan 15:04:05 UTC") }
+
+func iso(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// Short returns the beginning and end of a long word.
+func Short(s string) string {
+	r := []rune(Text(s))
+	if len(r) <= 20 {
+		return string(r)
+	}
+	return string(r[:12]) + "…" + string(r[len(r)-4:])
+}
+
+// noun returns the form of a noun for a number.
+func noun(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// Text returns one line of printable text.
+func Text(v any) string { return graspsync.Printable(fmt.Sprint(v)) }

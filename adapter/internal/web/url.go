@@ -1,0 +1,30 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// BaseURL returns the scheme and host of a request URL. Clients can forge them, which affects only
+// their own answer.
+func BaseURL(r *http.Request) string {
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// OriginalPath returns the path that the client requested, before an outer handler removed a
+// prefix.
+func OriginalPath(r *http.Request) string {
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return strings.TrimSuffix(u.EscapedPath(), "/")
+	}
+	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
+}
+
+// BasePath returns the path prefix that an outer handler removed, with a trailing slash.
+func BasePath(r *http.Request) string {
+	return strings.TrimSuffix(OriginalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
+}

@@ -1,0 +1,117 @@
+package pages
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+)
+
+// Limits of the list.
+const (
+	maxRows  = 20_000 // the newest are listed
+	maxName  = 100    // bytes
+	maxLine  = 200    // bytes of a description
+	leastAge = 5 * time.Second
+	// timesRead times the time of reading is the minimum age at which the list is read again. Reading
+	// then takes at most 1/50 of the time, however many people look.
+	timesRead = 50
+)
+
+// row is a hosted repository in the list.
+type row struct {
+	Ref        graspsync.RepoRef
+	Name, Text string
+	Path       string    // below the front page
+	Changed    time.Time // of its newest announcement or state by its owner
+	words      string    // lower-case text that a search compares
+}
+
+// list is the hosted repositories, as the Store had them at the last reading. A viewer reads it
+// again when it is old, so it costs nothing without viewers.
+type list struct {
+	cfg     Config      // set by newList, read-only
+	reading chan *state // holds the state while nobody reads or replaces it
+}
+
+type state struct {
+	rows []row
+	next time.Time // of the next reading
+}
+
+func newList(cfg Config) *list {
+	l := &list{cfg, make(chan *state, 1)}
+	l.reading <- &state{}
+	return l
+}
+
+// rows returns the rows, the last changed first. After an error it returns the rows of the last
+// reading. The caller must not change them.
+func (l *list) rows(ctx context.Context) ([]row, error) {
+	select {
+	case s := <-l.reading:
+		defer func() { l.reading <- s }()
+		now := time.Now()
+		if now.Before(s.next) {
+			return s.rows, nil
+		}
+		rows, err := l.read(context.WithoutCancel(ctx), now)
+		if err == nil {
+			s.rows = rows
+		}
+		s.next = time.Now().Add(max(leastAge, timesRead*time.Since(now)))
+		return s.rows, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *list) read(ctx context.Context, now time.Time) ([]row, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	var rows []row
+	changed := make(map[graspsync.RepoRef]time.Time)
+	for e, err := range l.cfg.Store.Events(ctx, nostr.Filter{Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}}) {
+		if err != nil {
+			return nil, fmt.Errorf("reading announcements: %w", err)
+		}
+		at := time.Unix(int64(e.CreatedAt), 0)
+		if at.After(now) {
+			at = now
+		}
+		ref := graspsync.RepoRef{Owner: e.PubKey, Identifier: e.Event.Tags.GetD()}
+		if at.After(changed[ref]) {
+			changed[ref] = at
+		}
+		if e.Kind != graspsync.KindAnnouncement {
+			continue
+		}
+		if a, err := nip34.ParseAnnouncement(e); err == nil && l.cfg.Identity.Lists(a) && !l.cfg.Blocks(a.Ref) {
+			rows = append(rows, newRow(a))
+		}
+	}
+	for i := range rows {
+		rows[i].Changed = changed[rows[i].Ref]
+	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(b.Changed.Compare(a.Changed), a.Ref.Compare(b.Ref)) })
+	return slices.Clip(rows[:min(len(rows), maxRows)]), nil
+}
+
+func newRow(a *nip34.Announcement) row {
+	owner := nip34.NPub(a.Ref.Owner)
+	r := row{
+		Ref: a.Ref, Name: graspsync.PrintableAtMost(cmp.Or(strings.TrimSpace(a.Name), a.Ref.Identifier), maxName),
+		Text: graspsync.PrintableAtMost(strings.Join(strings.Fields(graspsync.Clip(described(a), 4*maxLine)), " "), maxLine),
+		Path: owner + "/" + url.PathEscape(a.Ref.Identifier) + ".git",
+	}
+	r.words = strings.ToLower(r.Name + "\n" + a.Ref.Identifier + "\n" + owner + "\n" + r.Text)
+	return r
+}

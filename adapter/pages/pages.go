@@ -1,0 +1,320 @@
+package pages
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"html/template"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nbd-wtf/go-nostr"
+	"github.com/nbd-wtf/go-nostr/nip19"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/adapter/internal/web"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// Config is the content of the pages. Store, Announced and About are required.
+type Config struct {
+	// Identity lists the addresses of the server. Repositories that list it are shown.
+	Identity nip34.Identity
+	// Store has the served events.
+	Store Store
+	// Announced returns the announcement of a repository, served or held, and its maintainers. It
+	// returns nil for an unknown repository, like the method of purgatory.Purgatory.
+	Announced func(ctx context.Context, ref graspsync.RepoRef) (*nip34.Announcement, map[graspsync.PubKey]struct{}, error)
+	// Blocks reports whether a repository is not served. The default is no.
+	Blocks func(ref graspsync.RepoRef) bool
+	// About returns the description of the server. It is called for each page.
+	About func() About
+	// Logger receives errors. Defaults to discarding them.
+	Logger *slog.Logger
+}
+
+// Store is the method of a Store that pages call.
+type Store interface {
+	// Events returns the stored events that match a filter.
+	Events(ctx context.Context, f nostr.Filter) iter.Seq2[graspsync.Event, error]
+}
+
+// About describes a server, as the NIP-11 document does. Empty fields are not shown.
+type About struct {
+	Name, Description, Contact string
+	Icon                       string // URL
+	Criteria                   string // the accepted repositories
+	Curation                   string
+	Version                    string
+	GRASPs                     []string // such as GRASP-01
+	NIPs                       []string // numbers
+}
+
+// Site is the pages of a server. Use [New]. It is safe for concurrent use.
+type Site struct {
+	cfg  Config
+	list *list
+}
+
+var _ gitserve.Pages = (*Site)(nil)
+
+// New returns a site.
+func New(cfg Config) *Site {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Blocks == nil {
+		cfg.Blocks = func(graspsync.RepoRef) bool { return false }
+	}
+	return &Site{cfg, newList(cfg)}
+}
+
+//go:embed templates
+var files embed.FS
+
+var templates = web.Templates(files, nil)
+
+// Limits of a page.
+const (
+	rowsShown  = 30
+	maxShown   = 100  // branches, tags, maintainers and web pages each
+	maxText    = 1000 // bytes of a description
+	maxCounted = 500  // events of a kind
+	maxQuery   = 200  // bytes of a search
+	pageTime   = 10 * time.Second
+)
+
+// layout is the data of every page.
+type layout struct {
+	Title, Root, Query string
+	About              About
+	Relay, URL         string // of the server, for commands
+	Icon               string // URL of an image, or ""
+	At                 time.Time
+	Main               any
+}
+
+// write writes a page. root is the path of the front page.
+func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, name, root string, title string, main any) {
+	a, base := s.cfg.About(), strings.TrimSuffix(root, "/")
+	a.Name = cmp.Or(a.Name, r.Host)
+	d := layout{Title: cmp.Or(title, a.Name), Root: root, About: a, Relay: "ws" + strings.TrimPrefix(web.BaseURL(r), "http") + base, URL: web.BaseURL(r) + base, At: time.Now(), Main: main}
+	images := ""
+	if u, err := url.Parse(a.Icon); err == nil && (u.Scheme == "https" || u.Scheme == "http") && isHost(u.Host) {
+		d.Icon, images = u.String(), " "+u.Scheme+"://"+u.Host // of the operator
+	}
+	web.SetHeaders(w, images)
+	web.Write(w, status, templates, name, d)
+}
+
+// isHost reports whether a host contains no character with a meaning in a Content-Security-Policy.
+func isHost(host string) bool {
+	return host != "" && strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-:[]") == ""
+}
+
+// Front serves the front page at /, and the files of the pages at /assets/. Other paths are missing
+// pages. An outer handler may have removed a prefix of the path.
+func (s *Site) Front(w http.ResponseWriter, r *http.Request) {
+	root := web.BasePath(r)
+	if name, ok := strings.CutPrefix(r.URL.Path, "/assets/"); ok && web.Assets[name] != nil {
+		web.SetHeaders(w, "")
+		web.Assets[name].ServeHTTP(w, r)
+		return
+	}
+	if r.URL.Path != "/" {
+		s.missing(w, r, root)
+		return
+	}
+	q := url.Values{}
+	if word := strings.TrimSpace(graspsync.Clip(r.URL.Query().Get("q"), maxQuery)); word != "" {
+		q.Set("q", word)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+	defer cancel()
+	rows, err := s.list.rows(ctx)
+	if err != nil {
+		s.cfg.Logger.Error("reading the hosted repositories failed", "error", err)
+	}
+	found := rows
+	if word := strings.ToLower(q.Get("q")); word != "" {
+		found = slices.DeleteFunc(slices.Clone(rows), func(x row) bool { return !strings.Contains(x.words, word) })
+	}
+	query := maps.Clone(q)
+	query.Set("page", r.URL.Query().Get("page"))
+	d := frontData{Failed: err != nil, Query: q.Get("q")}
+	d.Rows, d.Paging = web.PageOf(found, rowsShown, len(rows), query)
+	s.write(w, r, http.StatusOK, "front", root, "", d)
+}
+
+type frontData struct {
+	Query  string
+	Failed bool
+	Rows   []row
+	Paging web.Paging
+}
+
+// Missing implements [gitserve.Pages].
+func (s *Site) Missing(w http.ResponseWriter, r *http.Request) { s.missing(w, r, web.BasePath(r)) }
+
+// MissingBelow is Missing for a request outside the path of the server, whose front page is at root.
+func (s *Site) MissingBelow(root string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { s.missing(w, r, root) }
+}
+
+func (s *Site) missing(w http.ResponseWriter, r *http.Request, root string) {
+	s.write(w, r, http.StatusNotFound, "missing", root, "Page not found", nil)
+}
+
+type repositoryData struct {
+	gitserve.View
+
+	Name, Text      string
+	Owner           graspsync.PubKey
+	Path            string // escaped identifier
+	Clone, Nostr    string
+	Naddr           string
+	Default         string
+	Branches, Tags  refs
+	Maintainers     []graspsync.PubKey
+	Web             []string
+	Issues, Patches count
+	Pulls           count
+	Readme          template.HTML
+}
+
+// count is a number of events, or at least that number.
+type count struct {
+	N    int
+	More bool
+}
+
+type refs struct {
+	Refs []shownRef
+	All  int
+}
+
+type shownRef struct {
+	Name, ID string
+	Default  bool
+}
+
+// Repository implements [gitserve.Pages].
+func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.View) {
+	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+	defer cancel()
+	owner, at := nip34.NPub(v.Ref.Owner), url.PathEscape(v.Ref.Identifier)
+	d := repositoryData{
+		View: v, Name: shown(v.Ref.Identifier), Owner: v.Ref.Owner, Path: at,
+		Clone: web.BaseURL(r) + pasted(web.OriginalPath(r)), Nostr: "nostr://" + owner + "/" + pasted(at),
+		Default:  strings.TrimPrefix(v.HEAD, "refs/heads/"),
+		Branches: refsOf(v, "refs/heads/"), Tags: refsOf(v, "refs/tags/"), Readme: readme(v.ReadmeName, v.Readme),
+	}
+	slices.Reverse(d.Tags.Refs)                                                                              // the newest version first
+	d.Naddr, _ = nip19.EncodeEntity(v.Ref.Owner.String(), graspsync.KindAnnouncement, v.Ref.Identifier, nil) // only a link
+	if err := s.describe(ctx, &d); err != nil {
+		s.cfg.Logger.Error("describing a repository failed", "repo", graspsync.Printable(v.Ref.String()), "error", err)
+	}
+	s.write(w, r, http.StatusOK, "repository", web.BasePath(r), d.Name, d)
+}
+
+// describe adds the parts that events contain.
+func (s *Site) describe(ctx context.Context, d *repositoryData) error {
+	about, members, err := s.cfg.Announced(ctx, d.Ref)
+	if err != nil || about == nil {
+		return err
+	}
+	d.Name, d.Text = cmp.Or(shown(about.Name), d.Name), shown(described(about))
+	for _, tag := range about.Event.Tags {
+		if len(tag) < 2 || tag[0] != "web" {
+			continue
+		}
+		for _, text := range tag[1:] {
+			if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && len(d.Web) < maxShown {
+				d.Web = append(d.Web, shown(text))
+			}
+		}
+	}
+	d.Maintainers = slices.SortedFunc(maps.Keys(members), func(a, b graspsync.PubKey) int { return strings.Compare(a.String(), b.String()) })
+	d.Maintainers = d.Maintainers[:min(len(d.Maintainers), maxShown)]
+	for kind, of := range map[int]*count{graspsync.KindIssue: &d.Issues, graspsync.KindPatch: &d.Patches, graspsync.KindPullRequest: &d.Pulls} {
+		if *of, err = s.count(ctx, kind, d.Ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (c count, err error) {
+	for _, err := range s.cfg.Store.Events(ctx, nostr.Filter{Kinds: []int{kind}, Tags: nostr.TagMap{"a": {ref.String()}}}) {
+		if err != nil {
+			return c, err
+		}
+		if c.N == maxCounted {
+			c.More = true
+			break
+		}
+		c.N++
+	}
+	return c, nil
+}
+
+// described returns the description in an announcement.
+func described(a *nip34.Announcement) string {
+	if tag := a.Event.Tags.Find("description"); tag != nil {
+		return tag[1]
+	}
+	return ""
+}
+
+// shown returns text of clients on one line, printable and clipped.
+func shown(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	out := graspsync.PrintableAtMost(s, maxText)
+	if len(out) < len(s) {
+		out += "..."
+	}
+	return out
+}
+
+// pasted escapes all characters of a path that a shell might interpret, because users copy commands
+// from the page.
+func pasted(path string) string {
+	const hex = "0123456789ABCDEF"
+	var out strings.Builder
+	for i := range len(path) {
+		c := path[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~/%", c) >= 0 {
+			out.WriteByte(c)
+		} else {
+			out.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		}
+	}
+	return out.String()
+}
+
+func refsOf(v gitserve.View, kind string) (out refs) {
+	for _, name := range slices.Sorted(maps.Keys(v.Refs)) {
+		if below, ok := strings.CutPrefix(name, kind); ok {
+			out.All++
+			out.Refs = append(out.Refs, shownRef{shown(below), v.Refs[name].String(), name == v.HEAD})
+		}
+	}
+	slices.SortStableFunc(out.Refs, func(a, b shownRef) int { // the default branch first
+		switch {
+		case a.Default == b.Default:
+			return 0
+		case a.Default:
+			return -1
+		}
+		return 1
+	})
+	out.Refs = out.Refs[:min(len(out.Refs), maxShown)]
+	return out
+}
