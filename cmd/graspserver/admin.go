@@ -26,14 +26,14 @@ const adminOff = "off"
 // newAdminSite returns the operator's pages: status page, metrics and status.
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
-		Name: bare(opt.domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
+		Name: bare(opt.Domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
 		Explain: func(ctx context.Context, question string) (explain.Explanation, error) {
 			x, err := server.Explain(ctx, question)
 			return x.Explanation, err
 		},
 		Rules:   statuspage.RulesOf(server.Control().Rules()),
 		Links:   []statuspage.Link{{Text: "Metrics", Href: "../metrics"}, {Text: "Status as JSON", Href: "../status.json"}},
-		Version: version(), Folder: opt.data,
+		Version: version(), Folder: opt.Data,
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func guarded(h http.Handler, ours []string) http.Handler {
 
 // namesOf returns the names at which others reach a server.
 func namesOf(opt options) (names []string) {
-	for _, domain := range append([]string{opt.domain}, opt.also...) {
+	for _, domain := range append([]string{opt.Domain}, opt.AlsoDomain...) {
 		host, _, _ := strings.Cut(bare(domain), "/")
 		names = append(names, hostname(host))
 	}
@@ -123,8 +123,8 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 // adminAddress returns the address of the operator's pages. The default is the port after -listen,
 // so that servers on one machine do not collide.
 func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
-	if opt.adminListen != "" {
-		return opt.adminListen, true
+	if opt.AdminListen != "" {
+		return opt.AdminListen, true
 	}
 	at, ok := own.(*net.TCPAddr)
 	if !ok || at.Port == 1<<16-1 {
@@ -142,7 +142,7 @@ func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.A
 	case adminOff:
 		log.Info("status page disabled by -admin-listen")
 		return func() {}, nil
-	case opt.listen:
+	case opt.Listen:
 		for _, path := range []string{"GET /metrics", "GET /status.json", "GET /status/"} {
 			everybody.Handle(path, site)
 		}

@@ -43,14 +43,14 @@ func answer(t *testing.T, url string) (code int, body string) {
 // reaches.
 func TestAdminListen(t *testing.T) {
 	addr, admin := freeAddr(t), freeAddr(t)
-	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
+	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin})
 	defer stop()
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_sync_relays_connected_total")
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_disconnects_total{reason="slow"} 0`)
 	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")
 	require.Contains(t, get(t, "http://"+admin+"/status/relays"), "<h1>Relays")
-	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, func(string) string { return relaytest.NewKey("x").Secret() }, io.Discard)
+	err := command(t.Context(), []string{"-url", "http://" + admin, "rules"}, relaytest.NewKey("x").Secret(), io.Discard)
 	require.ErrorContains(t, err, "this is -admin-listen, which accepts no commands")
 	require.Contains(t, get(t, "http://"+admin+"/status/rules"), "<h1>Rules")
 	code, body := answer(t, "http://"+admin+"/status.json?event=zzz")
@@ -74,7 +74,7 @@ func TestAdminListen(t *testing.T) {
 // A server that can't write says so, why only to whoever runs it.
 func TestNotReady(t *testing.T) {
 	addr, admin, data := freeAddr(t), freeAddr(t), t.TempDir()
-	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin, data: data})
+	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin, Data: data})
 	defer stop()
 	incoming := filepath.Join(data, "git", "incoming")
 	require.NoError(t, os.RemoveAll(incoming))
@@ -98,8 +98,8 @@ func TestRulesThatFailAreSeen(t *testing.T) {
 	addr, admin, data := freeAddr(t), freeAddr(t), t.TempDir()
 	file, reload := filepath.Join(t.TempDir(), "rules"), make(chan os.Signal, 1)
 	require.NoError(t, os.WriteFile(file, []byte("block relay spam.example\n"), 0o600))
-	damage(t, rulesDir(options{data: data}))
-	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin, data: data, rules: file, reload: reload})
+	damage(t, rulesDir(options{Data: data}))
+	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin, Data: data, Rules: file, reload: reload})
 	defer stop()
 	has := func(metric string) bool {
 		return strings.Contains(get(t, "http://"+admin+"/metrics"), "\n"+metric+"\n")
@@ -149,7 +149,7 @@ func TestAdminAddress(t *testing.T) {
 	}{
 		{"", 7334, "127.0.0.1:7335", false}, {"", 65535, adminOff, false}, {"off", 7334, adminOff, true}, {"10.0.0.1:9000", 7334, "10.0.0.1:9000", true},
 	} {
-		address, chosen := adminAddress(options{adminListen: c.admin}, &net.TCPAddr{Port: c.port})
+		address, chosen := adminAddress(options{AdminListen: c.admin}, &net.TCPAddr{Port: c.port})
 		require.Equal(t, c.address, address)
 		require.Equal(t, c.chosen, chosen)
 	}
@@ -159,7 +159,7 @@ func TestAdminAddress(t *testing.T) {
 	defer taken.Close()
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	_, err = serveAdmin(nil, nil, options{adminListen: taken.Addr().String()}, taken.Addr(), log)
+	_, err = serveAdmin(nil, nil, options{AdminListen: taken.Addr().String()}, taken.Addr(), log)
 	require.ErrorContains(t, err, "-admin-listen")
 	before := *taken.Addr().(*net.TCPAddr)
 	before.Port--
@@ -170,14 +170,13 @@ func TestAdminAddress(t *testing.T) {
 }
 
 func TestLogFormat(t *testing.T) {
-	none := func(string) string { return "" }
 	for args, wants := range map[string]string{
-		"":                                 "INFO",
+		"":                                 "INF two n=3",
 		"-log-format=json":                 `"level":"INFO"`,
 		"-log-format=json -log-level=warn": "",
-		"-log-level=debug":                 "DEBUG",
+		"-log-level=debug":                 "DBG one",
 	} {
-		opt, err := parse(strings.Fields(args), none)
+		opt, err := read(strings.Fields(args))
 		require.NoError(t, err)
 		var out bytes.Buffer
 		log := newLogger(&out, opt)
@@ -194,15 +193,15 @@ func TestLogFormat(t *testing.T) {
 	}
 	var out bytes.Buffer
 	defer func(to io.Writer, flags int) { standard.SetOutput(to); standard.SetFlags(flags) }(standard.Writer(), standard.Flags())
-	adopt(newLogger(&out, options{logFormat: "json"}))
+	adopt(newLogger(&out, options{LogFormat: "json"}))
 	standard.Println("[badger] migration 5: delete all indexes and recreate them")
 	require.Empty(t, out.String(), "lines of libraries have no level")
-	adopt(newLogger(&out, options{logFormat: "json", logLevel: slog.LevelDebug}))
+	adopt(newLogger(&out, options{LogFormat: "json", LogLevel: "debug"}))
 	standard.Println("[badger] migration 5: delete all indexes and recreate them")
 	require.True(t, json.Valid(out.Bytes()), out.String())
 	require.Contains(t, out.String(), `"level":"DEBUG","msg":"[badger] migration 5: delete all indexes and recreate them"`)
 	for _, bad := range []string{"-log-format=xml", "-log-level=loud"} {
-		_, err := parse([]string{bad}, none)
+		_, err := read([]string{bad})
 		require.ErrorContains(t, err, strings.Split(bad, "=")[0])
 	}
 }

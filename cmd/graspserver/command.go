@@ -5,56 +5,37 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
-	"slices"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"github.com/nbd-wtf/go-nostr/nip19"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/control"
+	"github.com/graspsync/graspsync/nip34"
 )
 
-// adminUsage is the first part of the text of "graspserver admin -h".
-const adminUsage = `graspserver admin [-url URL] [-for URL] [-key file] <command> [arguments]
+// operatorClient is the flags of commands that an operator signs.
+type operatorClient struct {
+	URL string `default:"http://127.0.0.1:7334" placeholder:"URL" help:"URL of the server."`
+	For string `placeholder:"URL" help:"URL to sign for, if -domain of the server differs from -url."`
+	Key string `placeholder:"FILE" help:"File with your secret key, nsec or hex, instead of GRASPSERVER_ADMIN_KEY."`
+}
 
-commands a running server that was started with -admin and your npub. The secret key, nsec or hex, is
-read from the file, or from GRASPSERVER_ADMIN_KEY.
-
-`
-
-// command implements "graspserver admin".
-func command(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	fs := flag.NewFlagSet("graspserver admin", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	url := fs.String("url", "http://127.0.0.1:7334", "`URL` of the server")
-	signed := fs.String("for", "", "`URL` to sign for, if -domain of the server differs (default -url)")
-	file := fs.String("key", "", "`file` with your secret key (default GRASPSERVER_ADMIN_KEY)")
-	if slices.ContainsFunc(args, isSecret) {
-		return errSecret
-	}
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) || err == nil && fs.NArg() == 0 {
-		fmt.Fprint(out, adminUsage)
-		fs.SetOutput(out)
-		fs.PrintDefaults()
-		fmt.Fprintf(out, "\n  %s\n", strings.Join(control.Usage(), "\n  "))
-		return flag.ErrHelp
-	}
+// do sends a command and prints its result.
+func (c *operatorClient) do(ctx context.Context, set settings, out io.Writer, name string, args ...string) error {
+	key, err := secretKey(c.Key, set[adminKey].value)
 	if err != nil {
 		return err
 	}
-	name, params := fs.Arg(0), control.Join(fs.Arg(0), fs.Args()[1:])
-	key, err := secretKey(*file, getenv)
-	if err != nil {
-		return err
-	}
-	client := admin.Client{URL: *url, Signed: *signed, Key: key}
-	result, err := client.Do(ctx, name, params...)
+	client := admin.Client{URL: c.URL, Signed: c.For, Key: key}
+	result, err := client.Do(ctx, name, control.Join(name, args)...)
 	switch {
 	case errors.Is(err, admin.ErrNoServer):
 		return fmt.Errorf("%w\nStart the server with -admin <your npub>, and set -url to its -listen address, such as http://127.0.0.1:7334", err)
@@ -62,25 +43,23 @@ func command(ctx context.Context, args []string, getenv func(string) string, out
 		return fmt.Errorf("%w\nSet -for to the URL that the server has as -domain, such as https://grasp.example.com", err)
 	case err != nil:
 		return err
-	}
-	if bytes.Equal(result, []byte("true")) {
-		fmt.Fprintln(out, "done")
-		return nil
+	case bytes.Equal(result, []byte("true")):
+		_, err = fmt.Fprintln(out, "done")
+		return err
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, result, "", "  "); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // terminals would obey control bytes in texts of strangers
-	return nil
+	_, err = fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(pretty.Bytes())) // terminals would obey control bytes in texts of strangers
+	return err
 }
 
 // adminKey is the environment variable for the secret key of the operator.
 const adminKey = "GRASPSERVER_ADMIN_KEY"
 
 // secretKey returns a key as 64 hex digits. Its errors do not contain the key.
-func secretKey(file string, getenv func(string) string) (string, error) {
-	text := getenv(adminKey)
+func secretKey(file, text string) (string, error) {
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -101,4 +80,103 @@ func secretKey(file string, getenv func(string) string) (string, error) {
 		return "", errors.New("not a secret key: want nsec or 64 hex digits")
 	}
 	return text, nil
+}
+
+// adminCommand is "graspserver admin".
+type adminCommand struct {
+	Client  operatorClient `embed:""`
+	Command []string       `arg:"" optional:"" passthrough:"partial" help:"Command with its arguments."`
+}
+
+// Help implements [kong.HelpProvider].
+func (adminCommand) Help() string {
+	return "The server obeys the keys of -admin.\n\nCommands:\n\n    " + strings.Join(control.Usage(), "\n    ")
+}
+
+// Run implements the command.
+func (c *adminCommand) Run(ctx context.Context, command *kong.Context, set settings, out io.Writer) error {
+	if len(c.Command) == 0 {
+		return command.PrintUsage(false)
+	}
+	return c.Client.do(ctx, set, out, c.Command[0], c.Command[1:]...)
+}
+
+// maintainCommand is "graspserver maintain".
+type maintainCommand struct {
+	Client       operatorClient `embed:""`
+	StatusURL    string         `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of its status page, which lists the repositories."`
+	Repositories []string       `arg:"" optional:"" name:"repository" help:"Repositories, default all."`
+}
+
+// Run implements the command.
+func (c *maintainCommand) Run(ctx context.Context, set settings, out io.Writer) error {
+	if len(c.Repositories) == 0 {
+		var all []struct{ Ref string }
+		if err := askStatus(ctx, c.StatusURL, "repo", "all", &all); err != nil {
+			return err
+		}
+		for _, r := range all {
+			c.Repositories = append(c.Repositories, r.Ref)
+		}
+	}
+	var errs []error
+	for _, r := range c.Repositories {
+		fmt.Fprintln(out, graspsync.Printable(r))
+		errs = append(errs, c.Client.do(ctx, set, out, "maintain", r))
+	}
+	return errors.Join(errs...)
+}
+
+// explainCommand is "graspserver explain".
+type explainCommand struct {
+	URL  string `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of the status page of the server (-admin-listen)."`
+	JSON bool   `name:"json" help:"Print all details as JSON."`
+	What string `arg:"" help:"Event, repository or relay in any spelling, such as npub1.../name."`
+}
+
+// Run implements the command.
+func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
+	subject, err := nip34.ParseSubject(c.What)
+	if err != nil {
+		return err
+	}
+	var all json.RawMessage
+	for name, kind := range subjects {
+		if kind == subject.Kind {
+			err = askStatus(ctx, c.URL, name, c.What, &all)
+		}
+	}
+	var short struct{ Answer []string }
+	if err == nil {
+		err = json.Unmarshal(all, &short)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		short.Answer = []string{string(all)}
+	}
+	_, err = fmt.Fprintln(out, strings.Join(short.Answer, "\n"))
+	return err
+}
+
+// askStatus asks a question at /status.json.
+func askStatus(ctx context.Context, at, name, value string, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(at, "/")+"/status.json?"+url.Values{name: {value}}.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := new(http.Client).Do(req)
+	if err != nil {
+		return fmt.Errorf("no server answers: %w\nSet -url to its -admin-listen address", short(err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		var failed struct{ Error string }
+		if err := json.NewDecoder(resp.Body).Decode(&failed); err != nil || failed.Error == "" {
+			return fmt.Errorf("status %d from %s", resp.StatusCode, at)
+		}
+		return errors.New(graspsync.Printable(failed.Error))
+	}
+	return json.NewDecoder(resp.Body).Decode(to)
 }

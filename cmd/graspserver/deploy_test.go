@@ -58,7 +58,7 @@ func exported(t *testing.T) map[string][]string {
 	require.Greater(t, described, 60)
 
 	addr, admin := freeAddr(t), freeAddr(t)
-	_, stop := server(t, options{listen: addr, domain: addr, adminListen: admin})
+	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin})
 	defer stop()
 	seen := 0
 	for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? [-+0-9.eInfNa]+$`).FindAllStringSubmatch(get(t, "http://"+admin+"/metrics"), -1) {

@@ -19,7 +19,7 @@ func TestCaseH7_StartOnAFullDisk(t *testing.T) {
 		t.Skip("no small disk can be made here:", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(data, syscall.MNT_DETACH)) })
-	opt, err := parse([]string{"-listen", "127.0.0.1:0", "-domain", "grasp.example", "-data", data}, func(string) string { return "" })
+	opt, err := read([]string{"-listen", "127.0.0.1:0", "-domain", "grasp.example", "-data", data})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -113,8 +113,8 @@ func TestGit(t *testing.T) {
 	aAddr, bAddr := freeAddr(t), freeAddr(t)
 	aURL, err := graspsync.ParseRelayURL("ws://" + aAddr)
 	require.NoError(t, err)
-	_, stopA := server(t, options{listen: aAddr, domain: aAddr})
-	atB := options{listen: bAddr, domain: bAddr, bootstrap: []graspsync.RelayURL{aURL}, data: t.TempDir()}
+	_, stopA := server(t, options{Listen: aAddr, Domain: aAddr})
+	atB := options{Listen: bAddr, Domain: bAddr, Bootstrap: []graspsync.RelayURL{aURL}, Data: t.TempDir()}
 	_, stopB := server(t, atB)
 	defer stopA()
 	owner := relaytest.NewKey("owner")

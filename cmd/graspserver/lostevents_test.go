@@ -24,9 +24,9 @@ import (
 // hours.
 func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	admin, owner, work := relaytest.NewKey("admin"), relaytest.NewKey("owner"), newWork(t)
-	opt := options{data: t.TempDir(), summaryEvery: time.Minute, admins: []graspsync.PubKey{admin.PubKey()}}
-	opt.listen = freeAddr(t)
-	opt.domain = opt.listen
+	opt := options{Data: t.TempDir(), SummaryEvery: time.Minute, Admin: []graspsync.PubKey{admin.PubKey()}}
+	opt.Listen = freeAddr(t)
+	opt.Domain = opt.Listen
 	addr, stop := server(t, opt)
 	ready := func() string {
 		resp, err := http.Get("http://" + addr + "/readyz") //nolint:noctx // of ours
@@ -54,7 +54,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	eventually(t, "ready", func() bool { return ready() == "ready\n" })
 	stop()
 
-	events, aside := filepath.Join(opt.data, "events"), filepath.Join(opt.data, "aside")
+	events, aside := filepath.Join(opt.Data, "events"), filepath.Join(opt.Data, "aside")
 	require.NoError(t, os.Rename(events, aside))
 	said := &record{}
 	_, stop = serverTo(t, opt, said)
@@ -72,7 +72,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	require.Equal(t, 3, clones())
 	stop()
 
-	require.NoError(t, os.Rename(events, filepath.Join(opt.data, "empty")))
+	require.NoError(t, os.Rename(events, filepath.Join(opt.Data, "empty")))
 	require.NoError(t, os.Rename(aside, events))
 	_, stop = server(t, opt)
 	eventually(t, "ready with the events of before", func() bool { return ready() == "ready\n" })
@@ -87,7 +87,7 @@ func TestCaseC6_LostEventsAreSaid(t *testing.T) {
 	})
 	for {
 		var out bytes.Buffer
-		err := command(t.Context(), []string{"-url", "http://" + addr, "confirm", "departures"}, func(string) string { return admin.Secret() }, &out)
+		err := command(t.Context(), []string{"-url", "http://" + addr, "confirm", "departures"}, admin.Secret(), &out)
 		if err == nil {
 			require.Contains(t, out.String(), "3 repositories without an announcement go out of service")
 			break

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/admin"
 	"github.com/graspsync/graspsync/adapter/grasp"
 	"github.com/graspsync/graspsync/nip34"
@@ -30,17 +30,17 @@ type operator struct {
 }
 
 // rulesDir is the folder of the rules. It is separate, because the other records may be deleted.
-func rulesDir(opt options) string { return filepath.Join(opt.data, "rules") }
+func rulesDir(opt options) string { return filepath.Join(opt.Data, "rules") }
 
 // openOperator opens the rules.
 func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operator, err error) {
-	o := &operator{log: log, path: opt.rules}
+	o := &operator{log: log, path: opt.Rules}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, o.close())
 		}
 	}()
-	file, err := readRules(opt.rules)
+	file, err := readRules(opt.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operat
 	if o.book, err = rules.Open(ctx, o.kept, rules.Config{File: file}); err != nil {
 		return nil, err
 	}
-	o.audit, err = admin.OpenLog(filepath.Join(opt.data, "audit.log"))
+	o.audit, err = admin.OpenLog(filepath.Join(opt.Data, "audit.log"))
 	return o, err
 }
 
@@ -115,10 +115,10 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 
 // administered accepts commands of the owners over HTTP, if there are owners.
 func administered(next http.Handler, server *grasp.Server, identity nip34.Identity, records state.Store, opt options, addr net.Addr, log *slog.Logger) (http.Handler, error) {
-	if len(opt.admins) == 0 {
+	if len(opt.Admin) == 0 {
 		return next, nil
 	}
-	cfg := admin.Config{Owners: opt.admins, Identity: identity, State: records, Client: clientOf(opt.clientHeader, opt.proxies), Logger: log}
+	cfg := admin.Config{Owners: opt.Admin, Identity: identity, State: records, Client: clientOf(opt.ClientHeader, opt.TrustedProxy), Logger: log}
 	if at, err := netip.ParseAddrPort(addr.String()); err == nil && at.Addr().IsLoopback() {
 		cfg.URLs = []string{"http://" + at.String()} // nobody else gets there
 	}
@@ -131,22 +131,9 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 
 // identityOf returns the addresses at which others reach the server.
 func identityOf(opt options) (nip34.Identity, error) {
-	identity, err := nip34.ParseIdentity(append([]string{opt.domain}, opt.also...)...)
+	identity, err := nip34.ParseIdentity(append([]string{cmp.Or(opt.Domain, opt.Listen)}, opt.AlsoDomain...)...)
 	if err != nil {
-		return identity, fmt.Errorf("-domain: %w", err)
+		err = fmt.Errorf("-domain, -also-domain: want host[:port][/path], such as grasp.example.com: %w", err)
 	}
-	return identity, nil
-}
-
-var errKey = errors.New("want a public key as npub1... or 64 hex digits")
-
-// owners is the value of a flag with public keys.
-func owners(to *[]graspsync.PubKey) func(string) error {
-	return list(to, func(s string) (graspsync.PubKey, error) {
-		k, err := nip34.ParsePubKey(s)
-		if err != nil {
-			return k, errKey
-		}
-		return k, nil
-	})
+	return identity, err
 }

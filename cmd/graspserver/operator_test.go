@@ -4,9 +4,12 @@ package main
 
 import (
 	"bytes"
-	"flag"
+	"context"
+	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +27,7 @@ import (
 func TestCommandLine(t *testing.T) {
 	owner, stranger, mallory := relaytest.NewKey("owner"), relaytest.NewKey("stranger"), relaytest.NewKey("mallory")
 	addr, data := freeAddr(t), t.TempDir()
-	opt := options{listen: addr, domain: "grasp.example", data: data, admins: []graspsync.PubKey{owner.PubKey()}}
+	opt := options{Listen: addr, Domain: "grasp.example", Data: data, Admin: []graspsync.PubKey{owner.PubKey()}}
 	_, stop := server(t, opt)
 	secret, err := nip19.EncodePrivateKey(owner.Secret())
 	require.NoError(t, err)
@@ -33,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 	do := func(args ...string) (string, error) {
 		for {
 			var out bytes.Buffer
-			err := command(t.Context(), append([]string{"-url", "http://" + addr}, args...), func(string) string { return stranger.Secret() }, &out)
+			err := command(t.Context(), append([]string{"-url", "http://" + addr}, args...), stranger.Secret(), &out)
 			if err == nil || !strings.Contains(err.Error(), "signed before") {
 				return out.String(), err
 			}
@@ -78,16 +81,13 @@ func TestCommandLine(t *testing.T) {
 	require.Contains(t, string(audit), `"args":["wss://nowhere.example"],"outcome":"failed","error":"relay not followed`)
 
 	var help bytes.Buffer
-	require.ErrorIs(t, command(t.Context(), []string{"-h"}, os.Getenv, &help), flag.ErrHelp)
-	require.Contains(t, help.String(), "refetch <repository>")
-	none := func(string) string { return "" }
-	err = command(t.Context(), []string{"-url", "http://" + addr, "rules"}, func(string) string { return owner.Secret() }, &help)
+	err = command(t.Context(), []string{"-url", "http://" + addr, "rules"}, owner.Secret(), &help)
 	require.ErrorContains(t, err, "no server accepts commands at http://"+addr+": dial tcp")
 	require.ErrorContains(t, err, "Start the server with -admin")
-	require.ErrorContains(t, command(t.Context(), []string{"rules"}, none, &help), "no secret key")
-	require.Error(t, command(t.Context(), []string{"-key", "/none", "rules"}, none, &help))
-	require.Error(t, command(t.Context(), []string{"-nonsense"}, none, &help))
-	err = command(t.Context(), []string{"rules"}, func(string) string { return "nsec1thisisnone" }, &help)
+	require.ErrorContains(t, command(t.Context(), []string{"rules"}, "", &help), "no secret key")
+	require.Error(t, command(t.Context(), []string{"-key", "/none", "rules"}, "", &help))
+	require.Error(t, command(t.Context(), []string{"-nonsense"}, "", &help))
+	err = command(t.Context(), []string{"rules"}, "nsec1thisisnone", &help)
 	require.ErrorContains(t, err, "not a secret key")
 	require.NotContains(t, err.Error(), "thisisnone")
 }
@@ -100,7 +100,7 @@ func TestReload(t *testing.T) {
 	write("block author " + mallory.Npub() + " # spam\n")
 	hangups := make(chan os.Signal)
 	said := make(lines, 1000)
-	_, stop := serverTo(t, options{listen: addr, domain: addr, rules: path, reload: hangups, summaryEvery: time.Minute}, said)
+	_, stop := serverTo(t, options{Listen: addr, Domain: addr, Rules: path, reload: hangups, SummaryEvery: time.Minute}, said)
 	defer stop()
 	refused := func() string { return publish(t, dial(t, addr), mallory.Event(nostr.Now(), 1, "x")).Text }
 	require.Contains(t, refused(), "nothing by this author")
@@ -121,4 +121,90 @@ func TestReload(t *testing.T) {
 	hangups <- syscall.SIGHUP
 	eventually(t, "left", func() bool { return !strings.Contains(get(t, "http://"+addr+"/status.json"), `"bootstrap": true`) })
 	hangups <- syscall.SIGHUP
+}
+
+// try serves a repository that can be cloned, and leaves nothing behind.
+func TestTry(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for _, args := range [][]string{{"try"}, {"try", "-memory"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		said, ended := make(lines, 10), make(chan int, 1)
+		go func() { ended <- execute(ctx, args, nil, said, t.Output()) }()
+		text := <-said
+		url := regexp.MustCompile(`http://127.0.0.1:\d+/npub1\w+/sample.git`).FindString(text)
+		require.NotEmpty(t, url, text)
+		into := t.TempDir()
+		git(t, into, "clone", "-q", url, "copy")
+		require.FileExists(t, filepath.Join(into, "copy", "README.md"))
+		page := url[:strings.Index(url, "/npub1")]
+		require.Contains(t, text, "page     "+page+"/\nstatus   "+page+"/status/\n")
+		get(t, page+"/status/")
+
+		var out bytes.Buffer
+		require.Zero(t, execute(t.Context(), []string{"explain", "-url", page, url}, nil, &out, t.Output()))
+		require.Contains(t, out.String(), "/sample")
+		out.Reset()
+		require.Zero(t, execute(t.Context(), []string{"explain", "-json", "-url", page, url}, nil, &out, t.Output()))
+		require.True(t, json.Valid(out.Bytes()))
+		require.Equal(t, 1, execute(t.Context(), []string{"explain", "-url", page, "no/such/thing"}, nil, &out, t.Output()))
+		cancel()
+		require.Zero(t, <-ended)
+		left, err := os.ReadDir(temp)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	var errs bytes.Buffer
+	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-url", "http://" + freeAddr(t), "a.example"}, nil, io.Discard, &errs))
+	require.Contains(t, errs.String(), "graspserver explain: no server answers: connection refused\nSet -url")
+}
+
+// maintain asks for all repositories, or for some.
+func TestMaintain(t *testing.T) {
+	owner, addr := relaytest.NewKey("owner"), freeAddr(t)
+	_, stop := server(t, options{Listen: addr, Domain: addr, Admin: []graspsync.PubKey{owner.PubKey()}})
+	defer stop()
+	work := newWork(t)
+	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+addr)
+	hold(t, addr, ann, owner.State(nostr.Now()-90, "repo", refs(t, work), "main"))
+	git(t, work, "push", "-q", owner.CloneURL("ws://"+addr, "repo"), "main")
+	eventually(t, "the announcement", func() bool { return served(t, addr, ann) })
+	for _, args := range [][]string{{"-status-url", "http://" + addr}, {owner.Npub() + "/repo"}} {
+		var out, errs bytes.Buffer
+		eventually(t, "maintained", func() bool {
+			out.Reset()
+			return execute(t.Context(), append([]string{"maintain", "-url", "http://" + addr}, args...), []string{"GRASPSERVER_ADMIN_KEY=" + owner.Secret()}, &out, &errs) == 0
+		})
+		require.Contains(t, out.String(), `"locked_seconds"`)
+	}
+}
+
+// check names what is wrong with a server that runs, and with one that does not.
+func TestCheck(t *testing.T) {
+	owner, addr, folder := relaytest.NewKey("owner"), freeAddr(t), t.TempDir()
+	args := []string{"check", "-listen", addr, "-domain", addr, "-data", folder, "-pubkey", owner.Npub(), "-allow-plaintext", "-bootstrap", "ws://" + addr}
+	check := func(more ...string) (int, string) {
+		var out bytes.Buffer
+		code := execute(t.Context(), append(args, more...), nil, &out, &out)
+		return code, out.String()
+	}
+	code, text := check()
+	require.Equal(t, 1, code)
+	require.Contains(t, text, "error: http://"+addr+" is not reachable: connection refused")
+	require.Contains(t, text, "warning: relay ws://"+addr+" is not reachable")
+	require.Contains(t, text, "ok: git version 2.")
+	require.Contains(t, text, "ok: data folder "+folder+" can be written")
+	_, stop := server(t, options{Listen: addr, Domain: addr, Pubkey: owner.PubKey()})
+	defer stop()
+	code, text = check()
+	require.Zero(t, code, text)
+	require.Contains(t, text, "ok: http://"+addr+" answers as")
+	require.Contains(t, text, "ok: relay ws://"+addr+" is reachable, clocks agree")
+	code, text = check("-name", "another")
+	require.Equal(t, 1, code)
+	require.Contains(t, text, "which is another server or has other settings")
+	code, text = check("-data", filepath.Join(folder, "none"), "-rules", "/none")
+	require.Equal(t, 1, code)
+	require.Contains(t, text, "warning: data folder "+folder+"/none does not exist")
+	require.Contains(t, text, "error: -rules")
 }

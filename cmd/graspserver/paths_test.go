@@ -27,9 +27,9 @@ func TestTwoServersOfOneHost(t *testing.T) {
 	at := func(path string) string { return "ws://" + host + path }
 	a, err := graspsync.ParseRelayURL(at("/a"))
 	require.NoError(t, err)
-	options := map[string]options{"/a": {}, "/b": {bootstrap: []graspsync.RelayURL{a}}}
+	options := map[string]options{"/a": {}, "/b": {Bootstrap: []graspsync.RelayURL{a}}}
 	for path, opt := range options {
-		opt.listen, opt.domain = "127.0.0.1:0", host+path
+		opt.Listen, opt.Domain = "127.0.0.1:0", host+path
 		addr, stop := server(t, opt)
 		defer stop()
 		to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})

@@ -95,7 +95,7 @@ func atProxy(t *testing.T, f func(t *testing.T, front, behind string)) {
 // to a subscriber, a clone, and what git is told about a push that is refused.
 func TestProxies(t *testing.T) {
 	atProxy(t, func(t *testing.T, front, behind string) {
-		_, stop := server(t, options{listen: behind, domain: front, clientHeader: "X-Real-IP"})
+		_, stop := server(t, options{Listen: behind, Domain: front, ClientHeader: "X-Real-IP"})
 		defer stop()
 		owner := relaytest.NewKey("owner")
 		onFront := owner.CloneURL("ws://"+front, "large one")

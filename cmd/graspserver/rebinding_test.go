@@ -41,8 +41,8 @@ func TestNameThatPointsHereReadsAndCommandsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, stop := server(t, options{
-				listen: c.listen, adminListen: c.admin, domain: "grasp.example/git", also: []string{"https://other.example"},
-				admins: []graspsync.PubKey{owner.PubKey()},
+				Listen: c.listen, AdminListen: c.admin, Domain: "grasp.example/git", AlsoDomain: []string{"https://other.example"},
+				Admin: []graspsync.PubKey{owner.PubKey()},
 			})
 			defer stop()
 			at, _ := strings.CutPrefix(c.admin, "0.0.0.0")

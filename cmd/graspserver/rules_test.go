@@ -20,7 +20,7 @@ import (
 func TestRulesOutliveState(t *testing.T) {
 	owner, mallory := relaytest.NewKey("owner"), relaytest.NewKey("mallory")
 	addr, data := freeAddr(t), t.TempDir()
-	opt := options{listen: addr, domain: "grasp.example", data: data, admins: []graspsync.PubKey{owner.PubKey()}}
+	opt := options{Listen: addr, Domain: "grasp.example", Data: data, Admin: []graspsync.PubKey{owner.PubKey()}}
 	_, stop := server(t, opt)
 	require.NoError(t, commandAs(t, owner, addr, "block", "author", mallory.Npub()))
 	for range 2 {
@@ -36,7 +36,7 @@ func TestRulesOutliveState(t *testing.T) {
 func commandAs(t *testing.T, owner *relaytest.Key, addr string, args ...string) (err error) {
 	t.Helper()
 	eventually(t, "the second is over in which it was started", func() bool {
-		err = command(t.Context(), append([]string{"-url", "http://" + addr}, args...), func(string) string { return owner.Secret() }, &bytes.Buffer{})
+		err = command(t.Context(), append([]string{"-url", "http://" + addr}, args...), owner.Secret(), &bytes.Buffer{})
 		return err == nil || !strings.Contains(err.Error(), "signed before")
 	})
 	return err

@@ -9,21 +9,25 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/fiatjaf/eventstore"
 	eventbadger "github.com/fiatjaf/eventstore/badger"
+	"github.com/fiatjaf/eventstore/slicestore"
 	"github.com/fiatjaf/khatru"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/adapter/gate"
 	"github.com/graspsync/graspsync/adapter/grasp"
-	khatruadapter "github.com/graspsync/graspsync/adapter/khatru"
 	"github.com/graspsync/graspsync/egress"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/internal/disk"
@@ -38,10 +42,10 @@ import (
 
 // run serves until ctx ends. It calls started with the address, if started is not nil.
 func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Addr)) error {
-	if err := os.MkdirAll(opt.data, 0o700); err != nil {
+	if err := os.MkdirAll(opt.Data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	records, err := state.Open(filepath.Join(opt.data, "state"), state.Config{Logger: log})
+	records, err := state.Open(filepath.Join(opt.Data, "state"), state.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
 	}
@@ -51,11 +55,15 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 		return err
 	}
 	defer db.Close()
-	listener, err := net.Listen("tcp", opt.listen)
+	listener, err := net.Listen("tcp", opt.Listen)
 	if err != nil {
-		return fmt.Errorf("listening: %w", err)
+		return fmt.Errorf("-listen: %w", err)
 	}
 	defer listener.Close()
+	if opt.Domain == "" {
+		opt.Domain = listener.Addr().String()
+		log.Warn("-domain is not set, only this machine can use the server", "domain", opt.Domain)
+	}
 
 	op, err := openOperator(ctx, opt, log)
 	if err != nil {
@@ -91,8 +99,9 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	}
 	defer stop()
 	go op.reloads(ctx, server, opt.reload)
-	go summarize(ctx, server.Sync(), log, opt.summaryEvery)
-	log.Info("serving", "address", listener.Addr().String(), "domain", cmp.Or(bare(opt.domain), listener.Addr().String()))
+	go report(ctx, server.Sync().Manager(), log, opt.SummaryEvery)
+	go notify(ctx, server.Sync().Manager())
+	banner(log, identity, listener.Addr(), opt)
 	if started != nil {
 		started(listener.Addr())
 	}
@@ -105,16 +114,20 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 const databaseRoom = 128 << 20
 
 // openDatabase opens the event database in the data folder.
-func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
-	free, err := disk.Free(opt.data)
+func openDatabase(opt options) (eventstore.Store, error) {
+	if opt.memory {
+		db := &slicestore.SliceStore{}
+		return db, db.Init()
+	}
+	free, err := disk.Free(opt.Data)
 	if err == nil && free < databaseRoom {
-		err = fmt.Errorf("no room on the disk: %d MiB are free at %s, %d MiB are needed", free>>20, opt.data, databaseRoom>>20)
+		err = fmt.Errorf("no room on the disk: %d MiB are free at %s, %d MiB are needed", free>>20, opt.Data, databaseRoom>>20)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
 	db := &eventbadger.BadgerBackend{
-		Path: filepath.Join(opt.data, "events"),
+		Path: filepath.Join(opt.Data, "events"),
 		BadgerOptionsModifier: func(o badger.Options) badger.Options {
 			return o.WithLogger(nil).WithSyncWrites(true)
 		},
@@ -126,7 +139,7 @@ func openDatabase(opt options) (*eventbadger.BadgerBackend, error) {
 }
 
 // newServer makes a khatru relay into a GRASP server.
-func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
+func newServer(ctx context.Context, db eventstore.Store, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
 	identity, err := identityOf(opt)
 	if err != nil {
 		return nil, err
@@ -135,40 +148,49 @@ func newServer(ctx context.Context, db *eventbadger.BadgerBackend, records state
 	if err != nil {
 		return nil, fmt.Errorf("own address: %w", err)
 	}
+	limits := purgatory.Limits{
+		DomainLimit: purgatory.Limit{Concurrent: opt.DomainConcurrent, PerMinute: opt.DomainRate}, DomainLimits: make(map[graspsync.HostPort]purgatory.Limit),
+	}
+	for _, d := range opt.DomainLimit {
+		limits.DomainLimits[d.server] = d.limit
+	}
 	relay := khatru.NewRelay()
 	relay.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	relay.Negentropy = true
-	relay.Info.Name = cmp.Or(opt.name, bare(opt.domain))
-	relay.Info.Description = opt.description
-	relay.Info.PubKey, relay.Info.Contact, relay.Info.Icon = opt.pubkey, opt.contact, opt.icon
-	relay.Info.Software, relay.Info.Version = "https://github.com/graspsync/graspsync", version()
+	relay.Info.Name = cmp.Or(opt.Name, bare(opt.Domain))
+	relay.Info.Description = opt.Description
+	relay.Info.Contact, relay.Info.Icon = opt.Contact, opt.Icon
+	if opt.Pubkey != (graspsync.PubKey{}) {
+		relay.Info.PubKey = opt.Pubkey.String()
+	}
+	relay.Info.Software, relay.Info.Version = software, version()
 	relay.Info.SupportedNIPs = []any{1, 9, 11, 34, 40, 42, 62, 70, 77}
-	if len(opt.admins) > 0 {
+	if len(opt.Admin) > 0 {
 		relay.Info.SupportedNIPs = append(relay.Info.SupportedNIPs, 86)
 	}
 	server, err := grasp.New(ctx, relay, db, identity, grasp.Config{
-		Dir: filepath.Join(opt.data, "git"), State: records, Logger: log, Curation: opt.curation, GRASPLists: opt.graspLists,
-		Membership: nip34.Membership{OneSided: opt.oneSided}, Rules: op.book, Audit: op.record,
-		Egress: egress.Config{Allow: opt.allowNet, Own: []netip.AddrPort{own}},
+		Dir: filepath.Join(opt.Data, "git"), State: records, Logger: log, Curation: opt.Curation, GRASPLists: opt.GraspLists,
+		Membership: nip34.Membership{OneSided: opt.OneSided}, Rules: op.book, Audit: op.record,
+		Egress: egress.Config{Allow: opt.AllowNet, Own: []netip.AddrPort{own}},
 		Sync: relaysync.Config{
-			Bootstrap:      opt.bootstrap,
-			AllowPlaintext: opt.allowPlaintext,
-			Times:          relaysync.Times{BatchWindow: opt.batchWindow},
-			Health:         health.Config{BaseBackoff: opt.baseBackoff, RestartPause: opt.restartPause},
+			Bootstrap:      opt.Bootstrap,
+			AllowPlaintext: opt.AllowPlaintext,
+			Times:          relaysync.Times{BatchWindow: opt.BatchWindow},
+			Health:         health.Config{BaseBackoff: opt.BaseBackoff, RestartPause: opt.RestartPause},
 		},
 		Purgatory: purgatory.Config{
 			Times: purgatory.Times{
-				Hold:    opt.expiry,
-				Backoff: opt.huntBackoff,
-				Grace:   opt.grace,
-			}, Limits: purgatory.Limits{DomainLimit: opt.perDomain, DomainLimits: opt.domainLimits}, NoMaintenance: !opt.maintenance,
+				Hold:    opt.Expiry,
+				Backoff: opt.FetchBackoff,
+				Grace:   opt.Grace,
+			}, Limits: limits, NoMaintenance: !opt.Maintenance,
 		},
 		Repositories: gitserve.RepositoriesConfig{
-			MaxOwnerBytes: opt.maxOwnerBytes, MaxBytes: opt.maxBytes, StageHold: opt.stageHold, MaxStaged: opt.stagedBytes,
-			MaxMemory: opt.maxGitMemory,
+			MaxOwnerBytes: opt.MaxOwnerBytes, MaxBytes: opt.MaxBytes, StageHold: opt.StageHold, MaxStaged: opt.StagedBytes,
+			MaxMemory: opt.MaxGitMemory,
 		},
-		Fetch: gitfetch.Config{AllowFaults: opt.fsckAllow},
-		Serve: gitserve.Config{Client: clientOf(opt.clientHeader, opt.proxies), MaxPush: opt.maxPushBytes},
+		Fetch: gitfetch.Config{AllowFaults: opt.FsckAllow},
+		Serve: gitserve.Config{Client: clientOf(opt.ClientHeader, opt.TrustedProxy), MaxPush: opt.MaxPushBytes},
 	})
 	if err != nil {
 		return nil, flagError{err}
@@ -187,8 +209,30 @@ func (e flagError) Error() string { return fieldFlags.Replace(e.error.Error()) }
 // Unwrap returns the original error.
 func (e flagError) Unwrap() error { return e.error }
 
+// software is the software in the NIP-11 document.
+const software = "https://github.com/graspsync/graspsync"
+
 // released is the version of a build of .ci/dist.
 var released string
+
+// serveCommand is "graspserver serve".
+type serveCommand struct {
+	Options options `embed:""`
+}
+
+// Run implements the command.
+func (c *serveCommand) Run(ctx context.Context) error {
+	log := newLogger(os.Stderr, c.Options)
+	adopt(log)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	c.Options.reload = hangups
+	if err := run(ctx, c.Options, log, nil); err != nil && ctx.Err() == nil {
+		return err
+	}
+	log.Info("graspserver ended")
+	return nil
+}
 
 // version returns the version of this program, or its commit and the time of that.
 func version() string {
@@ -261,16 +305,11 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// summarize logs the status periodically until ctx ends.
-func summarize(ctx context.Context, sync *khatruadapter.Sync, log *slog.Logger, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			log.Info("sync", "status", sync.Manager().Status())
-		case <-ctx.Done():
-			return
-		}
+// bare returns a -domain without scheme and trailing slash.
+func bare(domain string) string {
+	domain = strings.TrimRight(domain, "/")
+	if _, rest, ok := strings.Cut(domain, "://"); ok {
+		return rest
 	}
+	return domain
 }

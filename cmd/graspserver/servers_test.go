@@ -36,24 +36,24 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 // server runs a server in this process.
 func server(t *testing.T, opt options) (addr string, stop func()) {
 	t.Helper()
-	opt.summaryEvery = time.Minute
+	opt.SummaryEvery = time.Minute
 	return serverTo(t, opt, t.Output())
 }
 
 func serverTo(t *testing.T, opt options, out io.Writer) (addr string, stop func()) {
 	t.Helper()
-	if opt.data == "" {
-		opt.data = t.TempDir()
+	if opt.Data == "" {
+		opt.Data = t.TempDir()
 	}
-	if opt.adminListen == "" {
-		opt.adminListen = opt.listen
+	if opt.AdminListen == "" {
+		opt.AdminListen = opt.Listen
 	}
-	opt.huntBackoff = 300 * time.Millisecond
-	opt.allowNet = []netip.Prefix{loopback}
-	opt.allowPlaintext = true
-	opt.batchWindow = 50 * time.Millisecond
-	opt.baseBackoff = 100 * time.Millisecond
-	opt.restartPause = 50 * time.Millisecond
+	opt.FetchBackoff = 300 * time.Millisecond
+	opt.AllowNet = []netip.Prefix{loopback}
+	opt.AllowPlaintext = true
+	opt.BatchWindow = 50 * time.Millisecond
+	opt.BaseBackoff = 100 * time.Millisecond
+	opt.RestartPause = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	started, ended := make(chan net.Addr, 1), make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(out, nil))
@@ -135,8 +135,8 @@ func TestTwoServers(t *testing.T) {
 	aAddr, bAddr := freeAddr(t), freeAddr(t)
 	aURL, err := graspsync.ParseRelayURL("ws://" + aAddr)
 	require.NoError(t, err)
-	_, stopA := server(t, options{listen: aAddr, domain: aAddr})
-	_, stopB := server(t, options{listen: bAddr, domain: bAddr, bootstrap: []graspsync.RelayURL{aURL}})
+	_, stopA := server(t, options{Listen: aAddr, Domain: aAddr})
+	_, stopB := server(t, options{Listen: bAddr, Domain: bAddr, Bootstrap: []graspsync.RelayURL{aURL}})
 	owner := relaytest.NewKey("owner")
 	a, b := dial(t, aAddr), dial(t, bAddr)
 	require.NoError(t, b.Send(t.Context(), wire.Request{

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -40,7 +39,7 @@ func (r *record) String() string {
 // log, /status.json and /metrics said "in sync".
 func TestCaseC18_ServerIsNotSyncedWithoutGitData(t *testing.T) {
 	from, ours := freeAddr(t), freeAddr(t)
-	_, stop := server(t, options{listen: from, domain: from})
+	_, stop := server(t, options{Listen: from, Domain: from})
 	defer stop()
 	work, owner := newWork(t), relaytest.NewKey("owner")
 	for i := range 4 {
@@ -54,8 +53,8 @@ func TestCaseC18_ServerIsNotSyncedWithoutGitData(t *testing.T) {
 	require.NoError(t, err)
 	said := &record{}
 	_, stopOurs := serverTo(t, options{
-		listen: ours, domain: ours, bootstrap: []graspsync.RelayURL{u}, perDomain: purgatory.Limit{Concurrent: 1, PerMinute: 2},
-		summaryEvery: 50 * time.Millisecond,
+		Listen: ours, Domain: ours, Bootstrap: []graspsync.RelayURL{u}, DomainConcurrent: 1, DomainRate: 2,
+		SummaryEvery: 50 * time.Millisecond,
 	}, said)
 	defer stopOurs()
 	var status struct {

@@ -28,7 +28,7 @@ func TestCaseC8_CommandsPrintWhatIsPrintable(t *testing.T) {
 	}))
 	defer server.Close()
 	var out bytes.Buffer
-	key := func(string) string { return strings.Repeat("1", 64) }
+	key := strings.Repeat("1", 64)
 	require.NoError(t, command(t.Context(), []string{"-url", server.URL, "explain", "x"}, key, &out))
 	for _, r := range out.String() {
 		require.True(t, r == '\n' || graspsync.IsPrintable(r), "%U", r)
@@ -46,7 +46,7 @@ func TestCaseC8_StatusIsPrintable(t *testing.T) {
 	require.NoError(t, err)
 	defer from.Close()
 	ours, owner := freeAddr(t), relaytest.NewKey("owner")
-	_, stop := server(t, options{listen: ours, domain: ours, bootstrap: []graspsync.RelayURL{from.URL()}})
+	_, stop := server(t, options{Listen: ours, Domain: ours, Bootstrap: []graspsync.RelayURL{from.URL()}})
 	defer stop()
 	hub.Publish(owner.Hosted(nostr.Now()-100, odd, from.URL().String(), "ws://"+ours))
 	for _, query := range []string{"", "?repo=all", "?repo=" + url.QueryEscape(owner.Ref(odd).String()), "?relay=" + url.QueryEscape(from.URL().String())} {

@@ -27,7 +27,8 @@ var optionTypes = []string{"Config", "Tuning", "BudgetConfig", "Limit", "Limits"
 var (
 	defaults = regexp.MustCompile(`\bDefaults? to (.*?)(?:[.;:] |[.;:]?$)`)
 	quantity = regexp.MustCompile(`(?:^| )\d[\d,]*(?: (?:ms|s|min|h|days?|[KMG]iB)\b)?`)
-	flag     = regexp.MustCompile(`(?m)^\tfs\.[^"\n]*"([a-z-]+)",`)
+	flag     = regexp.MustCompile(`(?m)^\t([A-Z]\w+) .*group:"`)
+	capital  = regexp.MustCompile(`([a-z])([A-Z])`)
 )
 
 // TestOptions checks that docs/configuration.md contains every option with a number as default. It
@@ -63,12 +64,12 @@ func row(page, name, value string) bool {
 func TestFlags(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
 	require.NoError(t, err)
-	source, err := os.ReadFile(filepath.Join(root, "cmd", "graspserver", "main.go"))
+	source, err := os.ReadFile(filepath.Join(root, "cmd", "graspserver", "settings.go"))
 	require.NoError(t, err)
 	flags := flag.FindAllStringSubmatch(string(source), -1)
 	require.Greater(t, len(flags), 40)
 	for _, m := range flags {
-		assert.Contains(t, string(page), "`-"+m[1]+"`")
+		assert.Contains(t, string(page), "`-"+strings.ToLower(capital.ReplaceAllString(m[1], "$1-$2"))+"`")
 	}
 }
 

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/nbd-wtf/go-nostr/nip11"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/disk"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/gitfetch"
+)
+
+// checkCommand is "graspserver check".
+type checkCommand struct {
+	Options options `embed:""`
+}
+
+// Help implements [kong.HelpProvider].
+func (checkCommand) Help() string {
+	return "Each line begins with ok, warning or error. The exit code is 1 after an error. Start the server first, because its proxy is checked."
+}
+
+// errCheck is the result of a check that found an error.
+var errCheck = errors.New("errors were found")
+
+// checker prints the results of checks.
+type checker struct {
+	out    io.Writer
+	failed bool
+}
+
+func (c *checker) ok(format string, args ...any) { fmt.Fprintf(c.out, "ok: "+format+"\n", args...) }
+func (c *checker) warning(format string, args ...any) {
+	fmt.Fprintf(c.out, "warning: "+format+"\n", args...)
+}
+func (c *checker) error(format string, args ...any) {
+	c.failed = true
+	fmt.Fprintf(c.out, "error: "+format+"\n", args...)
+}
+
+// Run implements the command.
+func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	k, opt := &checker{out: out}, c.Options
+	if opt.Domain == "" {
+		opt.Domain = opt.Listen
+		k.warning("domain is not set, only this machine can use the server")
+	}
+	identity, err := identityOf(opt)
+	if err != nil {
+		return err
+	}
+	if _, err := readRules(opt.Rules); err != nil {
+		k.error("%v", err)
+	}
+	k.data(opt.Data)
+	dialer, err := egress.NewDialer(egress.Config{})
+	if err != nil {
+		return err
+	}
+	if git, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, AllowFaults: opt.FsckAllow}); err != nil {
+		k.error("%v", flagError{err})
+	} else {
+		k.ok("%s", git.GitVersion())
+	}
+	k.name(ctx, identity)
+	k.proxy(ctx, identity, opt)
+	k.relays(ctx, opt.Bootstrap)
+	if k.failed {
+		return errCheck
+	}
+	return nil
+}
+
+// data checks that the data folder can be written, and its free space.
+func (c *checker) data(folder string) {
+	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+		c.warning("data folder %s does not exist, serve creates it", folder)
+		return
+	}
+	probe, err := os.CreateTemp(folder, "check-")
+	if err != nil {
+		c.error("data folder cannot be written: %v", err)
+		return
+	}
+	defer os.Remove(probe.Name())
+	defer probe.Close()
+	free, err := disk.Free(folder)
+	switch size := humanize.IBytes(free); {
+	case err != nil:
+		c.error("free space of %s is unknown: %v", folder, err)
+	case free < disk.MinFree:
+		c.error("data folder %s has %s left, below 1 GiB nothing is stored", folder, size)
+	case free < 5*disk.MinFree:
+		c.warning("data folder %s has %s left", folder, size)
+	default:
+		c.ok("data folder %s can be written, %s are free", folder, size)
+	}
+}
+
+// name looks up the domain.
+func (c *checker) name(ctx context.Context, identity nip34.Identity) {
+	for _, at := range identity.HostPorts() {
+		if addresses, err := net.DefaultResolver.LookupHost(ctx, at.Host); err != nil {
+			c.error("name %s: %v", at.Host, short(err))
+		} else {
+			c.ok("name %s has the addresses %v", at.Host, addresses)
+		}
+	}
+}
+
+// proxy checks that the NIP-11 document at the domain is that of this server.
+func (c *checker) proxy(ctx context.Context, identity nip34.Identity, opt options) {
+	at := identity.CloneBase()
+	info, _, err := document(ctx, at)
+	switch {
+	case err != nil:
+		c.error("%s is not reachable: %v; start the server and the proxy", at, short(err))
+	case info.Software != software:
+		c.error("%s answers as %q, not as graspserver; correct the proxy or -domain", at, graspsync.Printable(info.Software))
+	case opt.Pubkey != (graspsync.PubKey{}) && info.PubKey != opt.Pubkey.String(), opt.Name != "" && info.Name != opt.Name:
+		c.error("%s answers as %q of %q, which is another server or has other settings", at, graspsync.Printable(info.Name), graspsync.Printable(info.PubKey))
+	default:
+		c.ok("%s answers as %q, version %s", at, graspsync.Printable(info.Name), graspsync.Printable(info.Version))
+	}
+}
+
+// relays checks that the bootstrap relays answer, and compares their clocks with ours.
+func (c *checker) relays(ctx context.Context, bootstrap []graspsync.RelayURL) {
+	if len(bootstrap) == 0 {
+		c.warning("clock is not checked, because -bootstrap names no relay")
+	}
+	for _, relay := range bootstrap {
+		at := relay.URL()
+		at.Scheme = map[string]string{"wss": "https", "ws": "http"}[at.Scheme]
+		_, date, err := document(ctx, at.String())
+		if err != nil && date.IsZero() {
+			c.warning("relay %s is not reachable: %v", relay, short(err))
+			continue
+		}
+		if off := time.Since(date).Abs(); !date.IsZero() && off > time.Minute {
+			c.error("clock differs from the clock of %s by %s", relay, off.Round(time.Second))
+			continue
+		}
+		c.ok("relay %s is reachable, clocks agree", relay)
+	}
+}
+
+// document returns the NIP-11 document at a URL, and the time of the answer by the server's clock.
+func document(ctx context.Context, at string) (info nip11.RelayInformationDocument, date time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return info, date, err
+	}
+	req.Header.Set("Accept", "application/nostr+json")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return info, date, err
+	}
+	defer resp.Body.Close()
+	date, _ = http.ParseTime(resp.Header.Get("Date"))
+	if resp.StatusCode != http.StatusOK {
+		return info, date, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return info, date, json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&info)
+}

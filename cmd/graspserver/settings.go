@@ -1,0 +1,269 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/dustin/go-humanize"
+	"github.com/magiconair/properties"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/internal/nearest"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory"
+	"github.com/graspsync/graspsync/purgatory/gitserve"
+)
+
+// options are the settings of a server. Each field is a flag, a variable and a key of the settings
+// file. Commas separate lists, and repeated flags append to them.
+type options struct {
+	Config kong.ConfigFlag `group:"What you must set:" env:"GRASPSERVER_CONFIG" placeholder:"FILE" help:"File of settings, one \"name = value\" per line."`
+
+	Domain       string               `group:"What you must set:" placeholder:"HOST" help:"Address in announcements, host[:port][/path], default -listen."`
+	Data         string               `group:"What you must set:" default:"graspserver-data" placeholder:"FOLDER" help:"Folder for repositories, events and records."`
+	Bootstrap    []graspsync.RelayURL `group:"What you must set:" placeholder:"URL" help:"Relays that are always followed."`
+	Admin        []graspsync.PubKey   `group:"What you must set:" placeholder:"NPUB" help:"Keys that may send commands, as npub or hex."`
+	ClientHeader string               `group:"What you must set:" placeholder:"NAME" help:"Header with the client address from your proxy, such as X-Real-IP."`
+
+	Name        string           `group:"What it is called:" placeholder:"TEXT" help:"Name of this server, default -domain."`
+	Description string           `group:"What it is called:" default:"Nostr relay for Git repositories (NIP-34)" placeholder:"TEXT" help:"Description of this server."`
+	Pubkey      graspsync.PubKey `group:"What it is called:" placeholder:"NPUB" help:"Key of the operator, as npub or hex."`
+	Contact     string           `group:"What it is called:" placeholder:"URL" help:"URL or address of the operator."`
+	Icon        string           `group:"What it is called:" placeholder:"URL" help:"Icon of this server."`
+	Curation    string           `group:"What it is called:" placeholder:"TEXT" help:"Curation of events (NIP-11)."`
+	AlsoDomain  []string         `group:"What it is called:" placeholder:"HOST" help:"Older domains that announcements may list."`
+
+	MaxBytes         int64         `group:"Limits:" default:"0" placeholder:"SIZE" help:"Maximum size of all repositories, 0 for no limit."`
+	MaxOwnerBytes    int64         `group:"Limits:" default:"0" placeholder:"SIZE" help:"Maximum size of one owner's repositories, 0 for no limit."`
+	MaxPushBytes     int64         `group:"Limits:" default:"512MiB" placeholder:"SIZE" help:"Maximum size of one push."`
+	MaxGitMemory     int64         `group:"Limits:" default:"2GiB" placeholder:"SIZE" help:"Memory of all git processes."`
+	StagedBytes      int64         `group:"Limits:" default:"4GiB" placeholder:"SIZE" help:"Maximum size of pushes whose pull request has not arrived."`
+	DomainConcurrent int           `group:"Limits:" default:"5" placeholder:"NUMBER" help:"Concurrent requests to one git server."`
+	DomainRate       int           `group:"Limits:" default:"30" placeholder:"NUMBER" help:"Requests per minute to one git server."`
+	DomainLimit      []domainLimit `group:"Limits:" sep:" " placeholder:"HOST:N,N" help:"Limits of one git server, host:concurrent,rate; spaces separate several."`
+	Rules            string        `group:"Limits:" placeholder:"FILE" help:"File of rules, read again on SIGHUP."`
+
+	LogFormat    string        `group:"Log:" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Format of the log, text or json."`
+	LogLevel     string        `group:"Log:" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level in the log: debug, info, warn, error."`
+	SummaryEvery time.Duration `group:"Log:" default:"1m" placeholder:"TIME" help:"Time between two summaries, which appear only after changes."`
+
+	Listen         string         `group:"Advanced:" default:"127.0.0.1:7334" placeholder:"ADDRESS" help:"Address to listen on."`
+	AdminListen    string         `group:"Advanced:" placeholder:"ADDRESS" help:"Address of the status page or off, default port after -listen."`
+	TrustedProxy   []netip.Prefix `group:"Advanced:" placeholder:"CIDR" help:"Proxies whose header is trusted, default all private addresses."`
+	AllowNet       []netip.Prefix `group:"Advanced:" placeholder:"CIDR" help:"Private addresses to connect to."`
+	AllowPlaintext bool           `group:"Advanced:" help:"Connect to ws:// relays and http:// git servers."`
+	GraspLists     bool           `group:"Advanced:" help:"Accept lists of preferred GRASP servers (kind 10317) by anybody."`
+	OneSided       bool           `group:"Advanced:" help:"Accept listed maintainers that have not accepted the role."`
+	FsckAllow      []string       `group:"Advanced:" placeholder:"FAULT" help:"Faults of objects to accept, such as hasDotgit."`
+	Maintenance    bool           `group:"Advanced:" default:"true" negatable:"" help:"Repack repositories and delete unreferenced objects."`
+	Grace          time.Duration  `group:"Advanced:" default:"336h" placeholder:"TIME" help:"Time that unreferenced objects are kept."`
+	Expiry         time.Duration  `group:"Advanced:" default:"30m" placeholder:"TIME" help:"Time that an event waits for its git data."`
+	StageHold      time.Duration  `group:"Advanced:" default:"20m" placeholder:"TIME" help:"Time that a push for a pull request waits for its event."`
+	BatchWindow    time.Duration  `group:"Advanced:" default:"5s" placeholder:"TIME" help:"Time to gather changes before relays are asked."`
+	BaseBackoff    time.Duration  `group:"Advanced:" default:"5s" placeholder:"TIME" help:"Wait after a failed connection, doubling."`
+	RestartPause   time.Duration  `group:"Advanced:" default:"1m" placeholder:"TIME" help:"Minimum time between connections to a relay across a restart."`
+	FetchBackoff   time.Duration  `group:"Advanced:" default:"20s" placeholder:"TIME" help:"Wait after an incomplete fetch of git data, doubling."`
+
+	memory bool             // events are not written to the disk
+	reload <-chan os.Signal // signals to read Rules again
+}
+
+// AfterApply completes and checks the settings. kong calls it.
+func (o *options) AfterApply() error {
+	if len(o.TrustedProxy) > 0 {
+		o.ClientHeader = cmp.Or(o.ClientHeader, gitserve.DefaultClientHeader)
+	}
+	if o.ClientHeader != "" && !httpguts.ValidHeaderFieldName(o.ClientHeader) {
+		return fmt.Errorf("-client-header %q: want the name of a header, such as X-Real-IP", o.ClientHeader)
+	}
+	if i := slices.IndexFunc(o.Bootstrap, graspsync.RelayURL.Plaintext); i >= 0 && !o.AllowPlaintext {
+		return fmt.Errorf("-bootstrap %s: plaintext URL, needs -allow-plaintext", o.Bootstrap[i])
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("-listen %q: want host:port, such as 127.0.0.1:7334", o.Listen)
+	}
+	if ip, err := netip.ParseAddr(host); o.Domain == "" && (host == "" || err == nil && ip.IsUnspecified()) {
+		return fmt.Errorf("-domain is missing: announcements cannot list %s; set for example -domain grasp.example.com", o.Listen)
+	}
+	_, err = identityOf(*o)
+	return err
+}
+
+// parsers read the values of flags by type.
+func parsers() []kong.Option {
+	return []kong.Option{
+		kong.KindMapper(reflect.String, parsed("", func(s string) (string, error) { return s, nil })),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), parsed("a time with a unit, such as 90s, 30m or 24h", time.ParseDuration)),
+		kong.TypeMapper(reflect.TypeFor[int64](), parsed("a size, such as 500MB, 10G or 2GiB", humanize.ParseBytes)),
+		kong.TypeMapper(reflect.TypeFor[int](), parsed("a whole number, such as 5", strconv.Atoi)),
+		kong.TypeMapper(reflect.TypeFor[graspsync.PubKey](), parsed("", nip34.ParsePubKey)),
+		kong.TypeMapper(reflect.TypeFor[graspsync.RelayURL](), parsed("", graspsync.ParseRelayURL)),
+		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), parsed("a CIDR, such as 127.0.0.0/8 or ::1/128", netip.ParsePrefix)),
+		kong.TypeMapper(reflect.TypeFor[domainLimit](), parsed("host:concurrent,rate with numbers above 0, such as github.com:10,60", parseLimit)),
+	}
+}
+
+// parsed makes a mapper of kong from a function. If want is not empty, it replaces the function's
+// errors. A number may be 0 only if 0 is its default, because elsewhere the configurations take 0
+// for the default.
+func parsed[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, target reflect.Value) error {
+		token, err := ctx.Scan.PopValue("")
+		if err != nil {
+			return errors.New("a value is missing")
+		}
+		text := strings.TrimSpace(token.String())
+		v, err := parse(text)
+		if err != nil && want != "" {
+			err = errors.New("want " + want)
+		}
+		if err == nil {
+			target.Set(reflect.ValueOf(v).Convert(target.Type()))
+			if target.CanInt() && (target.Int() < 0 || target.Int() == 0 && ctx.Value.Default != "0") {
+				err = errors.New("want more than 0")
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%.100q: %w", text, err)
+		}
+		return err
+	}
+}
+
+// domainLimit is the limit of one git server.
+type domainLimit struct {
+	server graspsync.HostPort
+	limit  purgatory.Limit
+}
+
+// String returns the text that parseLimit reads.
+func (d domainLimit) String() string {
+	return fmt.Sprintf("%s:%d,%d", d.server, d.limit.Concurrent, d.limit.PerMinute)
+}
+
+func parseLimit(s string) (d domainLimit, err error) {
+	colon := strings.LastIndexByte(s, ':')
+	concurrent, rate, _ := strings.Cut(s[colon+1:], ",")
+	u, err := graspsync.ParseCloneURL(s[:max(colon, 0)])
+	d.server = u.HostPort()
+	d.limit.Concurrent, _ = strconv.Atoi(concurrent)
+	d.limit.PerMinute, _ = strconv.Atoi(rate)
+	if err != nil || d.limit.Concurrent <= 0 || d.limit.PerMinute <= 0 {
+		err = errors.New("not a limit")
+	}
+	return d, err
+}
+
+// prefix is the prefix of environment variables.
+const prefix = "GRASPSERVER_"
+
+// variable returns the environment variable of a flag.
+func variable(flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// setting is a value from the environment or a file.
+type setting struct{ value, source string }
+
+// settings are the values that are not flags. The key is a variable or, in a file, the name of a
+// flag. It is a [kong.Resolver].
+type settings map[string]setting
+
+// readEnvironment returns the settings in variables.
+func readEnvironment(environ []string) settings {
+	s := make(settings)
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(strings.ToUpper(name), prefix) && value != "" {
+			s[name] = setting{value, "environment"}
+		}
+	}
+	return s
+}
+
+// readFile adds the settings of a file, and implements [kong.ConfigurationLoader].
+func (s settings) readFile(r io.Reader) (kong.Resolver, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	read, err := (&properties.Loader{DisableExpansion: true}).LoadBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range read.Map() {
+		s[key] = setting{value, "file"}
+	}
+	return s, nil
+}
+
+// of returns the setting of a flag. The environment precedes the file.
+func (s settings) of(flag string) (setting, bool) {
+	v, ok := s[variable(flag)]
+	if !ok {
+		v, ok = s[flag]
+	}
+	return v, ok
+}
+
+// Resolve implements [kong.Resolver].
+func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	v, ok := s.of(flag.Name)
+	switch {
+	case !ok || flag.Name == "help":
+		return nil, nil
+	case isSecret(v.value):
+		return nil, errSecret
+	}
+	return v.value, nil
+}
+
+// Validate implements [kong.Resolver]. A misspelled setting would have no effect, so it is an error.
+func (s settings) Validate(app *kong.Application) error {
+	known := []string{adminKey}
+	for _, command := range app.Children {
+		for _, f := range command.Flags {
+			known = append(known, f.Name, variable(f.Name))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if slices.Contains(known, key) {
+			continue
+		}
+		near := nearest.Of(key, known)
+		if strings.HasPrefix(strings.ToUpper(key), prefix) {
+			near = nearest.Of(strings.ToUpper(key), known)
+		}
+		return fmt.Errorf("%s: %.100q is an unknown setting, the nearest is %s", s[key].source, key, near)
+	}
+	return nil
+}
+
+// explain names the source of a setting in an error of kong, which names the flag.
+func (s settings) explain(err error) error {
+	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), ": ")
+	if v, ok := s.of(flag); ok {
+		return fmt.Errorf("%s: %w", v.source, err)
+	}
+	return err
+}
+
+// errSecret does not contain the key, because errors are printed and logged.
+var errSecret = errors.New("secret key in a setting: use the npub, and replace the key because it may be known now")
+
+// isSecret reports whether a text contains a secret key in the form of NIP-19.
+func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }
