@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 )
 
 var (
@@ -49,7 +51,7 @@ const (
 // walk reads all events that match one filter. Owned by one iteration.
 type walk struct {
 	*guard
-	want  matcher
+	match *filters.Matcher
 	since *nostr.Timestamp
 	until *nostr.Timestamp
 	seen  map[graspsync.EventID]struct{}
@@ -79,8 +81,10 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 	if w.client && !w.traits.Memory {
 		w.page = min(w.page, clientPage)
 	}
-	w.want = compile(f)
-	w.want.records = w.records
+	want := f
+	want.Tags = maps.Clone(f.Tags)
+	maps.DeleteFunc(want.Tags, func(_ string, values []string) bool { return values == nil })
+	w.match = filters.Compile([]nostr.Filter{want})
 	if f.Since != nil && *f.Since > 0 {
 		w.since = f.Since
 	}
@@ -92,7 +96,8 @@ func (w *walk) run(ctx context.Context, f nostr.Filter) error {
 		err = w.each(ctx, queries)
 	}
 	if errors.Is(err, errAlike) { // try authors and kinds instead of tags
-		_, queries = plan(w.want.filter, w.traits, w.client)
+		f.Tags = nil
+		_, queries = plan(f, w.traits, w.client)
 		err = w.each(ctx, queries)
 	}
 	return cmp.Or(err, w.missed)
@@ -134,7 +139,7 @@ func (w *walk) take(events []*nostr.Event) error {
 		if err != nil {
 			continue
 		}
-		if _, ok := w.seen[parsed.ID]; ok || !w.want.match(e) {
+		if _, ok := w.seen[parsed.ID]; ok || e.Kind == kindVersion && !w.records || !w.match.Match(e) {
 			continue
 		}
 		w.seen[parsed.ID] = struct{}{}

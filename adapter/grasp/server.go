@@ -83,8 +83,7 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 		return nil, err
 	}
 	if err := s.parts.Join(ctx, server.Relay{
-		Manager: s.sync.Manager(), Store: s.sync.Store(), Release: s.sync.Release, Remove: s.sync.Remove, Room: s.sync.Room,
-		Writable: s.sync.Writable, Run: s.sync.Run, Close: s.sync.Close, Collect: s.sync.Collector,
+		Sync: s.sync.Sync, Store: s.sync.Store(), Run: s.sync.Run,
 		About: func() pages.About { return about(relay.Info, cfg.Criteria, cfg.Curation) },
 	}); err != nil {
 		return nil, err

@@ -110,21 +110,31 @@ func fitsEncoded(e *gonostr.Event) bool {
 // Traits implements [traits.Teller].
 func (b backend) Traits() traits.Traits { return b.traits }
 
+// filterOf is ToFilter for a backend. nostrlib reads until=0 as no bound, so it asks for until=1, and the
+// caller removes the rest. Some backends panic on an empty tag name, which no event has.
+func filterOf(f gonostr.Filter) (q nostr.Filter, ok bool) {
+	if f.Until != nil && *f.Until == 0 {
+		one := gonostr.Timestamp(1)
+		f.Until = &one
+	}
+	if _, unnamed := f.Tags[""]; unnamed {
+		return q, false
+	}
+	return ToFilter(f)
+}
+
 // ask returns the events that match a filter, none for a filter that nothing can match.
-func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
+func (b backend) ask(f gonostr.Filter) []nostr.Event {
 	most := f.Limit
 	if most <= 0 {
 		most = b.traits.Page
 	}
-	if f.Until != nil && *f.Until == 0 {
-		return b.first(f, most)
-	}
-	q, ok := ToFilter(f)
-	if _, unnamed := f.Tags[""]; !ok || f.LimitZero || unnamed { // some backends panic on an empty tag name
-		return nil, nil
+	q, ok := filterOf(f)
+	if !ok || f.LimitZero {
+		return nil
 	}
 	if q.IDs != nil || q.GetTheoreticalLimit() >= most {
-		return slices.Collect(b.Store.QueryEvents(q, most)), nil
+		return slices.Collect(b.Store.QueryEvents(q, most))
 	}
 	// For replaceable kinds alone, backends return only one version of each address, but all stored
 	// versions are wanted. An unused kind in the filter prevents that.
@@ -138,35 +148,14 @@ func (b backend) ask(f gonostr.Filter) ([]nostr.Event, error) {
 			}
 		}
 		if given < q.Limit || len(events) >= most || q.Limit > exempt {
-			return events[:min(len(events), most)], nil
+			return events[:min(len(events), most)]
 		}
 	}
-}
-
-// first returns the events with created_at 0. nostrlib reads until=0 as no bound, so first asks for
-// until=1 and removes the rest.
-func (b backend) first(f gonostr.Filter, most int) ([]nostr.Event, error) {
-	end := gonostr.Timestamp(1)
-	f.Until = &end
-	for f.Limit = most; f.Limit <= exempt; f.Limit *= 4 {
-		events, err := b.ask(f)
-		if err != nil {
-			return nil, err
-		}
-		if len(events) < f.Limit {
-			events = slices.DeleteFunc(events, func(e nostr.Event) bool { return e.CreatedAt > 0 })
-			return events[:min(len(events), most)], nil
-		}
-	}
-	return nil, fmt.Errorf("%d events at the times 0 and 1", exempt)
 }
 
 // QueryEvents implements [goeventstore.Store].
 func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr.Event, error) {
-	events, err := b.ask(f)
-	if err != nil {
-		return nil, err
-	}
+	events := b.ask(f)
 	ch := make(chan *gonostr.Event, len(events))
 	for _, e := range events {
 		if out, err := FromEvent(e); err == nil { // no client can ask for an event without id
@@ -180,19 +169,8 @@ func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr
 // CountEvents implements [goeventstore.Counter]. It runs a query for filters with ids, because most
 // backends count too many events for them.
 func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, error) {
-	if f.Until != nil && *f.Until == 0 {
-		second := gonostr.Timestamp(1)
-		f.Until = &second
-		both, err := b.CountEvents(ctx, f)
-		if err != nil {
-			return 0, err
-		}
-		f.Since = &second
-		later, err := b.CountEvents(ctx, f)
-		return both - later, err
-	}
-	q, ok := ToFilter(f)
-	if _, unnamed := f.Tags[""]; !ok || unnamed {
+	q, ok := filterOf(f)
+	if !ok {
 		return 0, nil
 	}
 	if q.IDs == nil {
@@ -204,8 +182,7 @@ func (b backend) CountEvents(ctx context.Context, f gonostr.Filter) (int64, erro
 		return 0, err
 	}
 	f.Limit, f.LimitZero = len(q.IDs), false
-	events, err := b.ask(f)
-	return int64(len(events)), err
+	return int64(len(b.ask(f))), nil
 }
 
 // kindOfNone is a kind that no event has.

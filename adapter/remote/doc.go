@@ -29,8 +29,8 @@
 //   - If one second has more events than the relay returns in one answer, reading ends in
 //     [ErrIncomplete], and reconciliation is replaced by reading pages. A start continues with the
 //     events that were read.
-//   - If the relay disconnects because of one event, the other events are published again in parts.
-//     That event is retried after growing waits. Messages longer than the limit in the relay's NIP-11
+//   - If the relay disconnects because of one event, the others are published again one by one. That
+//     event is retried after growing waits. Messages longer than the limit in the relay's NIP-11
 //     document are not sent.
 //   - Only authors can delete events. Announcements that no repository lists any more stay.
 //   - The relay does not learn where an event came from.

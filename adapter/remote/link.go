@@ -18,20 +18,17 @@ import (
 // mostExtra is the maximum number of events above the requested limit.
 const mostExtra = 5_000
 
-// page is the complete answer to one request. It is buffered, so that a slow reader does not block
-// other requests.
-type page struct {
+// answer is the complete answer to a request or an event. It is buffered, so that a slow reader does
+// not block other requests.
+type answer struct {
+	key string // subscription or event id
+	// events of a request, of which limit were requested
 	events       []graspsync.Event
 	limit        int
 	finish, more bool // NIP-67
-	err          error
-	done         chan struct{}
-}
 
-// verdict is the OK of one event.
-type verdict struct {
-	id      graspsync.EventID
-	outcome graspsync.Outcome
+	outcome graspsync.Outcome // of an event
+	err     error
 	done    chan struct{}
 }
 
@@ -43,10 +40,9 @@ type link struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	number int
-	pages  map[string]*page
-	oks    map[graspsync.EventID][]*verdict
-	err    error
+	number  int                  // of requests
+	waiting map[string][]*answer // by key; an event that was sent twice gets two answers
+	err     error
 }
 
 // connection returns the current link, or a new one if it has ended.
@@ -73,10 +69,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", s.relay, err)
 	}
-	s.link = &link{
-		conn: c, sending: make(chan struct{}, 1), ended: make(chan struct{}),
-		pages: make(map[string]*page), oks: make(map[graspsync.EventID][]*verdict),
-	}
+	s.link = &link{conn: c, sending: make(chan struct{}, 1), ended: make(chan struct{}), waiting: make(map[string][]*answer)}
 	go s.link.read()
 	return s.link, nil
 }
@@ -126,43 +119,79 @@ func (l *link) end(err error) {
 func (l *link) receive(m wire.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	key := m.Sub
+	if m.Type == wire.TypeOK {
+		key = m.ID.String()
+	}
+	if len(l.waiting[key]) == 0 {
+		return
+	}
+	a := l.waiting[key][0]
 	switch m.Type {
 	case wire.TypeEvent:
-		p := l.pages[m.Sub]
-		if p == nil || m.Event.IsZero() {
+		if m.Event.IsZero() {
 			return
 		}
-		if p.events = append(p.events, m.Event); len(p.events) > p.limit+mostExtra {
-			p.err = fmt.Errorf("%w: an answer without end", ErrIncomplete)
-			l.finish(m.Sub, p)
+		if a.events = append(a.events, m.Event); len(a.events) <= a.limit+mostExtra {
+			return
 		}
+		a.err = fmt.Errorf("%w: an answer without end", ErrIncomplete)
 	case wire.TypeEOSE:
-		if p := l.pages[m.Sub]; p != nil {
-			p.finish, p.more = m.Hint == wire.HintFinish, m.Hint == wire.HintMore
-			l.finish(m.Sub, p)
-		}
+		a.finish, a.more = m.Hint == wire.HintFinish, m.Hint == wire.HintMore
 	case wire.TypeClosed:
-		if p := l.pages[m.Sub]; p != nil {
-			p.err = fmt.Errorf("%w: %q", ErrRefused, m.Text)
-			l.finish(m.Sub, p)
-		}
+		a.err = fmt.Errorf("%w: %q", ErrRefused, m.Text)
 	case wire.TypeOK:
-		waits := l.oks[m.ID] // an event that was sent twice gets two replies
-		if len(waits) == 0 {
-			return
-		}
-		waits[0].outcome = outcomeOf(m.Accepted, m.Text)
-		close(waits[0].done)
-		if l.oks[m.ID] = waits[1:]; len(waits) == 1 {
-			delete(l.oks, m.ID)
-		}
+		a.outcome = outcomeOf(m.Accepted, m.Text)
+	default:
+		return
+	}
+	l.remove(a)
+	close(a.done)
+}
+
+// ask sends a request or an event. key is empty for a request, which gets a subscription.
+func (l *link) ask(ctx context.Context, key string, r wire.Request) (*answer, error) {
+	a := &answer{key: key, done: make(chan struct{})}
+	l.mu.Lock()
+	if key == "" {
+		l.number++
+		a.key = "store" + strconv.Itoa(l.number)
+		a.limit, r.Sub = r.Filters[0].Limit, a.key
+	}
+	l.waiting[a.key] = append(l.waiting[a.key], a)
+	l.mu.Unlock()
+	if err := l.send(ctx, r); err != nil {
+		l.forget(a)
+		return nil, err
+	}
+	return a, nil
+}
+
+// wait waits for an answer.
+func (l *link) wait(ctx context.Context, a *answer) error {
+	select {
+	case <-a.done:
+		return a.err
+	case <-l.ended:
+		return l.err
+	case <-ctx.Done():
+		l.forget(a)
+		return context.Cause(ctx)
 	}
 }
 
-// finish ends a request. The caller holds mu.
-func (l *link) finish(sub string, p *page) {
-	delete(l.pages, sub)
-	close(p.done)
+func (l *link) forget(a *answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(a)
+}
+
+// remove removes an answer. The caller holds mu.
+func (l *link) remove(a *answer) {
+	l.waiting[a.key] = slices.DeleteFunc(l.waiting[a.key], func(o *answer) bool { return o == a })
+	if len(l.waiting[a.key]) == 0 {
+		delete(l.waiting, a.key)
+	}
 }
 
 // send sends a message after the messages before it.
@@ -184,7 +213,7 @@ func (l *link) send(ctx context.Context, r wire.Request) error {
 }
 
 // page requests one page.
-func (s *Store) page(ctx context.Context, f nostr.Filter) (*page, error) {
+func (s *Store) page(ctx context.Context, f nostr.Filter) (*answer, error) {
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
@@ -197,73 +226,12 @@ func (s *Store) page(ctx context.Context, f nostr.Filter) (*page, error) {
 	}
 	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
 	defer stop()
-	p := &page{limit: f.Limit, done: make(chan struct{})}
-	sub := l.open(p)
-	defer l.forget(sub)
-	if err := l.send(ctx, wire.Request{Type: wire.TypeReq, Sub: sub, Filters: []nostr.Filter{f}}); err != nil {
+	a, err := l.ask(ctx, "", wire.Request{Type: wire.TypeReq, Filters: []nostr.Filter{f}})
+	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-p.done:
-	case <-l.ended:
-		return nil, l.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	return p, l.send(ctx, wire.Request{Type: wire.TypeClose, Sub: sub})
-}
-
-func (l *link) open(p *page) (sub string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.number++
-	sub = "store" + strconv.Itoa(l.number)
-	l.pages[sub] = p
-	return sub
-}
-
-func (l *link) forget(sub string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.pages, sub)
-}
-
-func (l *link) publish(ctx context.Context, ev graspsync.Event) (*verdict, error) {
-	if ev.IsZero() {
-		return nil, fmt.Errorf("%w: none", graspsync.ErrEvent)
-	}
-	v := &verdict{id: ev.ID, done: make(chan struct{})}
-	l.mu.Lock()
-	l.oks[v.id] = append(l.oks[v.id], v)
-	l.mu.Unlock()
-	if err := l.send(ctx, wire.Request{Type: wire.TypePublish, Event: ev.Event}); err != nil {
-		l.giveUp(v)
+	if err := l.wait(ctx, a); err != nil {
 		return nil, err
 	}
-	return v, nil
-}
-
-// giveUp stops waiting for an OK.
-func (l *link) giveUp(v *verdict) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.oks[v.id] = slices.DeleteFunc(l.oks[v.id], func(o *verdict) bool { return o == v })
-	if len(l.oks[v.id]) == 0 {
-		delete(l.oks, v.id)
-	}
-}
-
-func (v *verdict) wait(ctx context.Context, l *link) graspsync.Outcome {
-	select {
-	case <-v.done:
-		return v.outcome
-	case <-l.ended:
-		return graspsync.Outcome{Result: graspsync.Failed, Err: l.err}
-	case <-ctx.Done():
-		l.giveUp(v)
-		return graspsync.Outcome{Result: graspsync.Failed, Err: context.Cause(ctx)}
-	}
+	return a, l.send(ctx, wire.Request{Type: wire.TypeClose, Sub: a.key})
 }

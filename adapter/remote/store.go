@@ -16,6 +16,7 @@ import (
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/nip34"
 	relaysync "github.com/graspsync/graspsync/sync"
+	"github.com/graspsync/graspsync/sync/wire"
 )
 
 // Sentinels of a [Store].
@@ -90,91 +91,74 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	return s, nil
 }
 
-// Save implements [relaysync.Store]. It publishes the events and returns the relay's answers.
+// mostCuts is the number of consecutive events at which the relay disconnects, after which Save gives
+// up.
+const mostCuts = 3
+
+// Save implements [relaysync.Store]. It publishes the events and returns the relay's answers. If the
+// relay disconnects, because of one of them or by chance, the events without an answer are published
+// again one by one. An error means that the relay cannot be reached.
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	out := make([]graspsync.Outcome, len(events))
-	p := saving{Store: s, events: events, out: out}
-	order := make([]int, len(events))
-	for i := range order {
-		order[i] = i
-	}
-	for chunk := range slices.Chunk(order, publishing) {
-		if err := p.publish(ctx, chunk); err != nil {
+	out := make([]graspsync.Outcome, 0, len(events))
+	for chunk := range slices.Chunk(events, publishing) {
+		part, err := s.publish(ctx, chunk)
+		if err != nil {
 			return nil, err
 		}
+		cuts := 0
+		for i := range part {
+			if !errors.Is(part[i].Err, errLost) || len(chunk) == 1 || cuts == mostCuts {
+				continue
+			}
+			again, err := s.publish(ctx, chunk[i:i+1])
+			if err != nil {
+				break // the outcome of these events stays Failed
+			}
+			part[i] = again[0]
+			if cuts++; !errors.Is(part[i].Err, errLost) {
+				cuts = 0
+			}
+		}
+		out = append(out, part...)
 	}
 	return out, nil
 }
 
-// mostCuts is the number of consecutive connections without a reply after which Save gives up.
-// Seven suffice to isolate one of 64 events that makes the relay disconnect.
-const mostCuts = 10
-
-// saving is one call of Save.
-type saving struct {
-	*Store
-	events []graspsync.Incoming
-	out    []graspsync.Outcome
-	cuts   int // consecutive connections without a reply
-}
-
-// publish publishes the events with these numbers. If the relay disconnects because of one event,
-// all events without a reply fail with it. They are published again in two halves, down to single
-// events. An error means that the relay cannot be reached.
-func (p *saving) publish(ctx context.Context, which []int) error {
-	l, err := p.connection(ctx)
+// publish publishes events without waiting for the answer to each.
+func (s *Store) publish(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
+	l, err := s.connection(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	events := make([]graspsync.Incoming, len(which))
-	for i, n := range which {
-		events[i] = p.events[n]
-	}
-	var lost []int
-	for i, o := range p.Store.publish(ctx, l, events) {
-		if p.out[which[i]] = o; errors.Is(o.Err, errLost) {
-			lost = append(lost, which[i])
-		}
-	}
-	if p.cuts++; len(lost) < len(which) {
-		p.cuts = 0
-	}
-	if len(which) == 1 || len(lost) == 0 || p.cuts >= mostCuts || ctx.Err() != nil {
-		return nil //nolint:nilerr // what was said of each event holds
-	}
-	half := (len(lost) + 1) / 2
-	for _, part := range [][]int{lost[:half], lost[half:]} {
-		// If the relay cannot be reached, the outcome of these events stays Failed.
-		if len(part) == 0 || p.cuts >= mostCuts || p.publish(ctx, part) != nil {
-			break
-		}
-	}
-	return nil //nolint:nilerr // they failed, each for itself
-}
-
-func (s *Store) publish(ctx context.Context, l *link, events []graspsync.Incoming) []graspsync.Outcome {
 	ctx, stop := context.WithTimeout(ctx, s.cfg.fixed.timeout)
 	defer stop()
-	waits := make([]*verdict, len(events))
-	out := make([]graspsync.Outcome, len(events))
+	answers, out := make([]*answer, len(events)), make([]graspsync.Outcome, len(events))
 	for i, in := range events {
-		waits[i], out[i].Err = l.publish(ctx, in.Event)
-		switch {
-		case errors.Is(out[i].Err, graspsync.ErrEvent), errors.Is(out[i].Err, relaysync.ErrMessageTooLarge):
+		if in.Event.IsZero() {
+			out[i] = graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: none", graspsync.ErrEvent)}
+			continue
+		}
+		answers[i], err = l.ask(ctx, in.Event.ID.String(), wire.Request{Type: wire.TypePublish, Event: in.Event.Event})
+		if out[i].Err = err; errors.Is(err, relaysync.ErrMessageTooLarge) {
 			out[i].Result = graspsync.Refused
-		case out[i].Err != nil:
+		} else if err != nil {
 			out[i].Result = graspsync.Failed
 		}
 	}
-	for i, v := range waits {
-		if v != nil {
-			out[i] = v.wait(ctx, l)
+	for i, a := range answers {
+		if a == nil {
+			continue
+		}
+		if err := l.wait(ctx, a); err != nil {
+			out[i] = graspsync.Outcome{Result: graspsync.Failed, Err: err}
+		} else {
+			out[i] = a.outcome
 		}
 	}
-	return out
+	return out, nil
 }
 
 // outcomeOf returns the outcome according to the text of an OK.

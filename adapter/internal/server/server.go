@@ -17,6 +17,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/control"
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
 	"github.com/graspsync/graspsync/adapter/explain"
+	"github.com/graspsync/graspsync/adapter/internal/embedding"
 	"github.com/graspsync/graspsync/adapter/internal/settings"
 	"github.com/graspsync/graspsync/adapter/pages"
 	purgatoryadapter "github.com/graspsync/graspsync/adapter/purgatory"
@@ -147,18 +148,12 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Relay is the part of a Sync of either library that a server uses.
+// Relay is a Sync of either library.
 type Relay struct {
-	Manager  *relaysync.SyncManager
-	Store    *eventstoreadapter.Store
-	Release  func(context.Context, graspsync.Event) (graspsync.Outcome, error)
-	Remove   func(context.Context, graspsync.Event) error
-	Room     func(graspsync.Event) error
-	Writable func() error
-	Run      func(context.Context) error
-	Close    func() error
-	Collect  func(namespace string) prometheus.Collector
-	About    func() pages.About // without changes of the operator
+	embedding.Sync
+	Store *eventstoreadapter.Store
+	Run   func(context.Context) error // in place of Sync.Run
+	About func() pages.About          // without changes of the operator
 }
 
 // Parts are the parts of a server. Use [Open] and then [Parts.Join]. Afterwards it is safe for
@@ -221,8 +216,8 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.relay = relay
 	c := s.Config
 	host := purgatoryadapter.Host{
-		Store: relay.Store, Release: relay.Release, Held: relay.Manager.NotifyHeld, Removed: s.removed,
-		Postponed: relay.Manager.NotifyDeferred, Lists: s.policy.Lists,
+		Store: relay.Store, Release: relay.Release, Held: relay.Manager().NotifyHeld, Removed: s.removed,
+		Postponed: relay.Manager().NotifyDeferred, Lists: s.policy.Lists,
 	}
 	tell := c.Purgatory.Observe
 	c.Purgatory.Observe = func(o purgatory.Observation) {
@@ -252,9 +247,9 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	if s.Git, err = gitserve.New(s.Repos, authority, c.Serve); err != nil {
 		return err
 	}
-	s.ready = newReadiness(relay.Manager.Ready(), func() error { return errors.Join(relay.Writable(), p.Ready()) }, c.State, s.Repos.Writable)
+	s.ready = newReadiness(relay.Manager().Ready(), func() error { return errors.Join(relay.Writable(), p.Ready()) }, c.State, s.Repos.Writable)
 	s.Commands, err = control.New(control.Config{
-		Rules: c.Rules, Sync: relay.Manager, Store: relay.Store, Remove: relay.Remove, Purgatory: p,
+		Rules: c.Rules, Sync: relay.Manager(), Store: relay.Store, Remove: relay.Remove, Purgatory: p,
 		Repositories: s.Repos, Lists: s.policy.Lists, Bootstrap: s.started, Audit: c.Audit, Logger: c.Logger,
 	})
 	return err
@@ -297,14 +292,14 @@ func (s *Parts) NotifySuperseded(e graspsync.Event) {
 // removed reports a held event that will not be served. A hook may have refused its author after
 // its git data arrived.
 func (s *Parts) removed(e graspsync.Event) {
-	s.relay.Manager.NotifyRemoved(e)
+	s.relay.Manager().NotifyRemoved(e)
 	s.NotifySuperseded(e)
 }
 
 // Explain returns why an event or repository is stored, missing or blocked.
 func (s *Parts) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return control.Explainer{
-		Explainer: explain.Explainer{Sync: s.relay.Manager, Purgatory: s.Purgatory(), Repositories: s.Repos},
+		Explainer: explain.Explainer{Sync: s.relay.Manager(), Purgatory: s.Purgatory(), Repositories: s.Repos},
 		Rules:     s.Commands.Rules(), Store: s.relay.Store,
 	}.Explain(ctx, text)
 }
@@ -315,7 +310,7 @@ func (s *Parts) Ready(ctx context.Context) error { return s.ready.Ready(ctx) }
 // Collector returns the metrics of all parts and more.
 func (s *Parts) Collector(namespace string, more ...prometheus.Collector) prometheus.Collector {
 	all := append(settings.Collectors{
-		s.relay.Collect(namespace), s.Purgatory().Collector(""), s.Fetcher.Collector(namespace), s.Git.Collector(namespace),
+		s.relay.Collector(namespace), s.Purgatory().Collector(""), s.Fetcher.Collector(namespace), s.Git.Collector(namespace),
 		s.Repos.Staging().Collector(namespace), s.ready.Collector(namespace), s.Commands.Rules().Collector(namespace), s.Commands.Collector(namespace),
 	}, more...)
 	if s.Records != nil {
@@ -356,7 +351,7 @@ func (s *Parts) Close() error {
 	}
 	s.Fetcher.Close()
 	var errs [3]error
-	if s.relay.Close != nil { // after all its users
+	if s.relay.Run != nil { // after all its users
 		errs[0] = s.relay.Close()
 	}
 	if s.Repos != nil {

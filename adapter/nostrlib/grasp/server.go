@@ -70,8 +70,7 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 		return nil, err
 	}
 	if err := s.parts.Join(ctx, server.Relay{
-		Manager: s.sync.Manager(), Store: s.sync.Store().Store, Release: s.sync.Release, Remove: s.sync.Remove, Room: s.sync.Room,
-		Writable: s.sync.Writable, Run: s.sync.Run, Close: s.sync.Close, Collect: s.sync.Collector,
+		Sync: s.sync.Sync, Store: s.sync.Store().Store, Run: s.sync.Run,
 		About: func() pages.About { return about(gs.Relay.Info) },
 	}); err != nil {
 		return nil, err
