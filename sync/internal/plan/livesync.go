@@ -415,7 +415,7 @@ func (lv *liveSync) consolidate(r *relayState, now time.Time) {
 	}
 	overlap := len(old)+len(reqs) <= most && r.limits.Retains(sizeOfSubs(old)+reqs.size())
 	if overlap {
-		lv.threads.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+reqs.size())
+		lv.threads.makeWay(r, len(old)+len(reqs), sizeOfSubs(old)+reqs.size(), r.liveRoom()+r.spareRoom())
 		lv.open(r, reqs)
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
@@ -482,7 +482,7 @@ func (lv *liveSync) filters(r *relayState, items []Item) (fs []nostr.Filter) {
 }
 
 func (lv *liveSync) open(r *relayState, reqs requests) {
-	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size())
+	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size(), r.liveRoom()+r.spareRoom())
 	for _, one := range reqs {
 		s := &liveSub{filters: one.filters, size: one.size, since: lv.now}
 		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s

@@ -175,9 +175,6 @@ func (bs *pendingSyncIndex) start(r *relayState, b *batch, qs []Query, now time.
 // the relay refused the batch, it is the longest wait.
 func (bs *pendingSyncIndex) failed(r *relayState, b *batch, in Done, now time.Time) {
 	failures := &r.pending.failures
-	if b.group != nil {
-		failures = &r.threads.failures
-	}
 	if in.Unsaved = in.Unsaved || bs.unsaving; in.Unsaved {
 		failures, r.pending.late = &r.pending.unsaved, true
 	}

@@ -50,7 +50,7 @@ type relayState struct {
 	audit      auditState
 	deletions  deletionsState
 	live       liveState
-	threads    *threadState // nil: none
+	threads    threadState
 	checkpoint checkpointState
 
 	dirty, gone bool
@@ -128,10 +128,7 @@ func (r *relayState) forget() {
 func (r *relayState) retryNow() {
 	r.pending.unsaved, r.pending.late = 0, false
 	r.unparkAll()
-	r.deletions.retryAt, r.rotation.retryAt = time.Time{}, time.Time{}
-	if r.threads != nil {
-		r.threads.retryAt = time.Time{}
-	}
+	r.deletions.retryAt, r.rotation.retryAt, r.threads.retryAt = time.Time{}, time.Time{}, time.Time{}
 	if r.byID.ids != nil {
 		r.byID.ids.retryAt = time.Time{}
 	}
