@@ -69,7 +69,7 @@ func TestTrapT11_OwnFeedEnds(t *testing.T) {
 	}{
 		{"connection cut", func(own *relaytest.Relay) { own.Cut() }, 20 * time.Second},
 		{"closed", func(own *relaytest.Relay) {
-			own.Broadcast(wire.Message{Type: wire.TypeClosed, Sub: "own1", Text: "error: you are too slow"})
+			own.Broadcast(wire.Message{Type: wire.TypeClosed, Sub: own.Subscriptions()[0].ID, Text: "error: you are too slow"})
 		}, 20 * time.Second},
 		{"down for hours", func(own *relaytest.Relay) {
 			own.SetDown(true)
