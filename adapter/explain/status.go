@@ -35,7 +35,7 @@ func Headline(s relaysync.Status) (state, words string) {
 	case s.Unread:
 		return "connecting", "Reading what is stored"
 	case all == 0:
-		return "disconnected", "Nobody to sync with"
+		return "disconnected", "No relay is followed"
 	case s.Synced:
 		words = "In sync"
 		if synced < all {

@@ -159,6 +159,7 @@ func TestPages(t *testing.T) {
 			require.NotContains(t, text, "javascript:")
 		}
 		isPage()
+		text = strings.ReplaceAll(text, "<wbr>", "") // where a long line may break
 		for _, part := range []string{
 			"<h1><bdi>A &amp; B</bdi></h1>", "&lt;script&gt;", "git clone " + url, "git clone nostr://" + owner.Npub() + "/a%20b", "<bdi>main</bdi> <span class=\"by\">default</span> <code title=\"" + commit,
 			"<bdi>&lt;b&gt;</bdi>", "<bdi>v1</bdi>", other.Npub(), "https://gitworkshop.dev/" + owner.Npub() + "/a%20b", "https://njump.me/naddr1",
@@ -175,6 +176,7 @@ func TestPages(t *testing.T) {
 		resp, text = r.ask(http.MethodGet, base+"/")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		isPage()
+		text = strings.ReplaceAll(text, "<wbr>", "") // where a long line may break
 		for _, part := range []string{"&lt;Ours&gt;", "mailto:a@example.com", "No mirrors.", "git clone http://" + r.addr + base + "/&lt;npub", "announcements that list this server", "GRASP-02", `href="` + at + `"`} {
 			require.Contains(t, text, part)
 		}

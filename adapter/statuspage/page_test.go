@@ -152,10 +152,13 @@ func TestNotices(t *testing.T) {
 	}
 	quiet := large(0, 0)
 	quiet.change(func(st *relaysync.Status, git *purgatory.Status) {
-		st.Synced, st.Events, *git = true, relaysync.EventStatus{}, purgatory.Status{}
+		st.Synced, st.Events, *git = false, relaysync.EventStatus{}, purgatory.Status{}
 	})
 	body = get(t, newPage(t, quiet, nil), "/").Body.String()
-	require.Contains(t, body, "No relay is known")
+	for _, says := range []string{"No relay is followed", "Next steps", "graspserver -bootstrap wss:/", "ngit init --grasp-server wss:/<wbr>/<wbr>grasp.example.com"} {
+		require.Contains(t, body, says)
+	}
+	require.NotContains(t, body, "Problems")
 	require.NotContains(t, body, "△</span> <a href=\"dropped\"")
 }
 
@@ -199,6 +202,30 @@ func TestInSyncButForOneThatIsDown(t *testing.T) {
 		}
 	})
 	require.Contains(t, get(t, newPage(t, s, nil), "/").Body.String(), "No relay can be reached")
+}
+
+// The headline has the time that the git data takes at the pace of the last minutes.
+func TestTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := large(1, 1)
+		page := newPage(t, s, nil)
+		body := func(missing int) string {
+			s.change(func(st *relaysync.Status, _ *purgatory.Status) {
+				st.Git = relaysync.GitStatus{Complete: 120 - missing, Missing: missing}
+			})
+			return get(t, page, "/").Body.String()
+		}
+		require.NotContains(t, body(85), " left</span>")
+		time.Sleep(time.Minute)
+		require.Contains(t, body(55), "Catching up: 65 of 120 repositories</span><span class=\"unit\">, about 1 min left</span>")
+		time.Sleep(10 * time.Minute)
+		require.Contains(t, body(45), "about 12 min left", "it became slower")
+		time.Sleep(10 * time.Minute)
+		require.Contains(t, body(35), "about 35 min left", "what is long ago does not count")
+		require.NotContains(t, func() string { time.Sleep(time.Minute); return body(60) }(), " left</span>", "there is more to do")
+		time.Sleep(time.Minute)
+		require.NotContains(t, body(0), " left</span>")
+	})
 }
 
 // The page has the operator's rules, if it is given them.

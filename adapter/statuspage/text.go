@@ -16,7 +16,7 @@ import (
 
 // functions are the functions of the templates, besides those of package web.
 var functions = template.FuncMap{
-	"trouble": explain.Trouble, "maintainers": explain.Maintainers, "percent": percent, "subject": subject, "sign": sign, "lines": lines, "parts": parts, "below": below,
+	"trouble": explain.Trouble, "maintainers": explain.Maintainers, "percent": percent, "subject": subject, "sign": sign, "lines": lines, "parts": parts, "below": below, "address": address,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "waits": newWaits, "reasons": newReasons,
 }
 
@@ -80,7 +80,9 @@ func below(line string) bool { return strings.HasPrefix(line, " ") }
 type part struct{ Text, Name, Short, Ask string }
 
 // name matches the names in an answer: git objects, events, keys, repositories and relays.
-var name = regexp.MustCompile(`object [0-9a-f]{40,64}\b|\b[0-9a-f]{64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|wss?://[^\s,;()]*[^\s,;:().]`)
+var name = regexp.MustCompile(`object [0-9a-f]{40,64}\b|\b[0-9a-f]{64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|(wss?|https?)://[^\s,;()]*[^\s,;:().]`)
+
+var keys = regexp.MustCompile(`npub1[0-9a-z]{58}`)
 
 // parts splits a line of an answer at the names of subjects.
 func parts(line string) (out []part) {
@@ -94,6 +96,11 @@ func parts(line string) (out []part) {
 			p.Text, p.Name, p.Short = p.Text+"object ", object, web.Short(object)
 		case strings.HasPrefix(p.Name, "ws"):
 			p.Short, p.Ask = p.Name, p.Name
+		case strings.HasPrefix(p.Name, "http"):
+			p.Short = keys.ReplaceAllStringFunc(p.Name, web.Short)
+			if p.Short != p.Name {
+				p.Ask = p.Name // a clone URL
+			}
 		case isRepo:
 			p.Short, p.Ask = web.Short(owner)+"/"+identifier, p.Name
 		case owner[0] == 'n':
@@ -113,10 +120,15 @@ func subject(r Rule) string {
 	if k, err := graspsync.ParsePubKey(r.Subject); err == nil && r.About == "author" {
 		return nip34.NPub(k)
 	}
-	if ref, err := graspsync.ParseRepoRef(r.Subject); err == nil {
+	return address(r.Subject)
+}
+
+// address returns the address of a repository with an npub, and other texts unchanged.
+func address(s string) string {
+	if ref, err := graspsync.ParseRepoRef(s); err == nil {
 		return nip34.NPub(ref.Owner) + "/" + ref.Identifier
 	}
-	return r.Subject
+	return s
 }
 
 // signs precede words, so that a state does not depend on color.

@@ -15,7 +15,7 @@ import (
 // functions are the functions of all templates.
 var functions = template.FuncMap{
 	"text": Text, "number": Number, "bytes": size, "ago": Ago, "until": until, "abs": absolute, "iso": iso,
-	"lasts": Lasts, "npub": nip34.NPub, "noun": noun, "short": Short, "when": newWhen,
+	"lasts": Lasts, "npub": nip34.NPub, "noun": noun, "short": Short, "split": strings.Split, "when": newWhen,
 }
 
 // when is the argument of the templates "ago" and "until".
@@ -83,6 +83,8 @@ func two(a int64, unit string, b int64, smaller string) string {
 	return fmt.Sprintf("%d %s %d %s", a, unit, b, smaller)
 }
 
+const day = 24 * time.Hour
+
 // Ago formats a time before now. Seconds are rounded to tens, because a text that changes each
 // second is distracting.
 func Ago(now, at time.Time) string {
@@ -92,6 +94,10 @@ func Ago(now, at time.Time) string {
 		return "just now"
 	case d < time.Minute:
 		d = d.Truncate(10 * time.Second)
+	case d > 30*day:
+		return at.UTC().Format("2 Jan 2006")
+	case d > 2*day:
+		d = d.Truncate(day)
 	}
 	return Lasts(d) + " ago"
 }

@@ -1,0 +1,2 @@
+// Package browsertest checks the public pages and the status page in a real browser.
+package browsertest
