@@ -159,6 +159,27 @@ func (p *Purgatory) listRepositories(ctx context.Context) (announced, there map[
 	return announced, there, err
 }
 
+// offer sends an item without blocking. The hourly check makes up for an item without room.
+func offer[T any](r *report, to chan<- T, item T) {
+	select {
+	case to <- item:
+	default:
+		r.drop("inbox")
+	}
+}
+
+// each calls do for each item until ctx ends.
+func each[T any](ctx context.Context, items <-chan T, do func(ctx context.Context, item T)) {
+	for {
+		select {
+		case item := <-items:
+			do(ctx, item)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // ownedBy surveys the repositories of the author of a deletion, who may have deleted an
 // announcement or a deciding state.
 func (p *Purgatory) ownedBy(ctx context.Context, owner graspsync.PubKey) {

@@ -30,23 +30,16 @@ type engine struct {
 	expiring map[graspsync.EventID]bool
 	// fetchFaults are repositories whose last fetch failed because of our git, disk or lock.
 	fetchFaults map[graspsync.RepoRef]backoff.Streak
-	// deleters are authors of deletions, which may concern their repositories. One goroutine
-	// searches for these while leaving is true.
-	deleters map[graspsync.PubKey]bool
-	// deletedPulls are deleted pull requests. The same goroutine removes their refs.
-	deletedPulls []*nip34.PullRequest
-	leaving      bool
-	asking       map[syncqueue.RequestID]*request
-	p            *Purgatory
+	asking      map[syncqueue.RequestID]*request
+	p           *Purgatory
 }
 
 const (
 	expiryPause = 10 * time.Second // wait before a failed expiry is retried
 	expiryMost  = time.Hour        // maximum of that wait
-	// maxDeletedPulls is the maximum number of queued deleted pull requests. dropsAtOnce of them
-	// are handled in one batch, for which authors of deletions wait.
-	maxDeletedPulls = 10_000
-	dropsAtOnce     = 100
+	// maxLeaving is the maximum number of authors of deletions, and of deleted pull requests, that
+	// wait to be handled.
+	maxLeaving = 10_000
 )
 
 func newEngine(p *Purgatory, seed uint64) *engine {
@@ -60,9 +53,9 @@ func newEngine(p *Purgatory, seed uint64) *engine {
 	cfg.Limits = mapValues(p.cfg.Limits.DomainLimits, limits)
 	return &engine{
 		p: p, queue: syncqueue.New(cfg),
-		surveys:  newSurveyQueue(p.cfg.fixed.MaxReleases, func(t surveyTurn) { p.inbox.put(t) }),
-		releases: newReleaseQueue(p.cfg.fixed.MaxReleases, func(t releaseTurn) { p.inbox.put(t) }),
-		expiring: make(map[graspsync.EventID]bool), deleters: make(map[graspsync.PubKey]bool),
+		surveys:     newSurveyQueue(p.cfg.fixed.MaxReleases, func(t surveyTurn) { p.inbox.put(t) }),
+		releases:    newReleaseQueue(p.cfg.fixed.MaxReleases, func(t releaseTurn) { p.inbox.put(t) }),
+		expiring:    make(map[graspsync.EventID]bool),
 		fetchFaults: make(map[graspsync.RepoRef]backoff.Streak), asking: make(map[syncqueue.RequestID]*request),
 	}
 }
@@ -144,7 +137,6 @@ func (e *engine) loop(ctx context.Context) {
 		e.expire(ctx, now)
 		e.surveys.Retry(now)
 		e.releases.Retry(now)
-		e.leave(ctx)
 		e.stepQueue(ctx, now, syncqueue.Tick{Received: e.received()})
 		e.p.report.queue.Store(int64(e.queue.Len()))
 		timer.Reset(time.Until(e.nextWake(now)))
@@ -179,8 +171,6 @@ func (e *engine) nextWake(now time.Time) time.Time {
 
 func (msg surveyRequest) handle(_ context.Context, e *engine) { e.survey(msg.identifier, msg.why) }
 
-func (departureEnd) handle(_ context.Context, e *engine) { e.leaving = false }
-
 func (msg queueInquiry) handle(_ context.Context, e *engine) {
 	msg.answer <- e.queue.About(time.Now(), msg.ref)
 }
@@ -208,7 +198,6 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 	var affected []refplan.Entry
 	if msg.event.Kind == graspsync.KindDeletion || msg.event.Kind == kindVanish {
 		affected = e.p.pending.ofAuthor(author)
-		e.deleters[author] = true
 	}
 	for _, w := range affected {
 		for _, ref := range w.Repos {
@@ -225,12 +214,6 @@ func (msg storedEvent) handle(ctx context.Context, e *engine) {
 			Owners: map[graspsync.PubKey]bool{a.Ref.Owner: false},
 			Left:   map[graspsync.RepoRef]bool{a.Ref: true}, // it may not list this service
 		})
-	}
-}
-
-func (msg deletedPull) handle(_ context.Context, e *engine) {
-	if len(e.deletedPulls) < maxDeletedPulls { // else the hourly check removes its refs
-		e.deletedPulls = append(e.deletedPulls, msg.pull)
 	}
 }
 
@@ -278,26 +261,6 @@ func (msg surveyEnd) handle(ctx context.Context, e *engine) {
 		e.releases.Want(ref, msg.why, workqueue.Quick)
 	}
 	e.wholes(ctx, now, msg.found.Complete)
-}
-
-// leave starts the search for repositories of authors of deletions, and the removal of refs of
-// deleted pull requests.
-func (e *engine) leave(ctx context.Context) {
-	if e.leaving || len(e.deleters)+len(e.deletedPulls) == 0 {
-		return
-	}
-	n := min(len(e.deletedPulls), dropsAtOnce)
-	owners, pulls := e.deleters, e.deletedPulls[:n]
-	e.deleters, e.deletedPulls, e.leaving = make(map[graspsync.PubKey]bool), e.deletedPulls[n:], true
-	e.wg.Go(func() {
-		for owner := range owners {
-			e.p.ownedBy(ctx, owner)
-		}
-		for _, pr := range pulls {
-			e.p.dropDeleted(ctx, pr)
-		}
-		e.p.inbox.put(departureEnd{})
-	})
 }
 
 func (msg releaseEnd) handle(ctx context.Context, e *engine) {

@@ -115,6 +115,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 		}
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
+			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old))
 			p.table.touch(old.Repos[0])
 			p.inbox.tell(departureOf(old.Repos[0]))
 		}
@@ -295,6 +296,7 @@ func (p *Purgatory) NotifyStored(ev graspsync.Event) {
 	switch ev.Kind {
 	case graspsync.KindDeletion, kindVanish:
 		p.pending.askAgain(ev.PubKey) // immediately, because a release may be running
+		offer(p.report, p.deleters, ev.PubKey)
 		p.inbox.tell(storedEvent{ev})
 	case graspsync.KindAnnouncement, graspsync.KindPullRequest, graspsync.KindPullRequestUpdate:
 		p.inbox.tell(storedEvent{ev})
@@ -314,7 +316,7 @@ func (p *Purgatory) NotifySuperseded(ev graspsync.Event) {
 		}
 	case ev.Kind == graspsync.KindPullRequest, ev.Kind == graspsync.KindPullRequestUpdate:
 		if pr, err := nip34.ParsePullRequest(ev); err == nil {
-			p.inbox.tell(deletedPull{pr})
+			offer(p.report, p.deletedPulls, pr)
 		}
 	}
 }

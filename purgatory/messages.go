@@ -6,7 +6,6 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/limit"
-	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 	"github.com/graspsync/graspsync/purgatory/internal/workqueue"
@@ -25,8 +24,6 @@ type (
 	}
 	// storedEvent reports an event that the relay has stored or deleted.
 	storedEvent struct{ event graspsync.Event }
-	// deletedPull reports a pull request that is no longer stored.
-	deletedPull struct{ pull *nip34.PullRequest }
 	// refetchRequest asks for an immediate fetch of missing data from these servers, for an
 	// operator.
 	refetchRequest struct {
@@ -66,8 +63,6 @@ type (
 		result releaseResult
 		err    error
 	}
-	// departureEnd reports that engine.leave is done.
-	departureEnd struct{}
 	// queueInquiry asks for the state of a repository in the queue. answer is buffered.
 	queueInquiry struct {
 		ref    graspsync.RepoRef

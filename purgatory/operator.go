@@ -20,7 +20,7 @@ func (p *Purgatory) Refetch(ctx context.Context, ref graspsync.RepoRef) error {
 	case about == nil:
 		return fmt.Errorf("fetching %s again: %w", graspsync.Printable(ref.String()), ErrNoRepository)
 	}
-	p.table.forgetWalks(ref)
+	p.table.forgetUnfit(ref)
 	p.table.touch(ref)
 	p.inbox.tell(refetchRequest{ref, about.Clones})
 	return nil

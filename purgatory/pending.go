@@ -2,7 +2,6 @@ package purgatory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -60,10 +59,9 @@ type pendingEvents struct {
 	deletions uint64               // number of calls of askAgain
 
 	// room contains each event. The value is true while the event is being written.
-	room     *limit.Table[graspsync.EventID, bool]
-	quotas   map[quotaKey]int // number of events in room
-	expired  *limit.Table[graspsync.EventID, endedHold]
-	departed *limit.Table[graspsync.RepoRef, endedHold] // relatives that are no longer held
+	room    *limit.Table[graspsync.EventID, bool]
+	quotas  map[quotaKey]int                           // number of events in room
+	expired *limit.Table[graspsync.EventID, time.Time] // the time until which the event is remembered
 
 	pinned map[graspsync.EventID]int // events that releases use
 	ending idSet                     // events whose expiry is under way
@@ -75,19 +73,12 @@ type pendingEvent struct {
 	retry     backoff.Streak                 // failed expiries; Until is the earliest next one
 	undeleted bool                           // no deletion is stored, and none of its author was since
 	refIn     map[graspsync.RepoRef]struct{} // repositories that have its ref; nil unless it is stored
-	slowAt    time.Time                      // last slow walk of its data
 }
 
 // nameList holds the announcements with an identifier.
 type nameList struct {
 	hard []*nip34.Announcement // not expired
 	soft []*nip34.Announcement // all, and relatives
-}
-
-// endedHold is the record of an event that is no longer held.
-type endedHold struct {
-	until   time.Time
-	version graspsync.EventKey // of a relative
 }
 
 type idSet = map[graspsync.EventID]struct{}
@@ -113,11 +104,10 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		events: make(map[graspsync.EventID]*pendingEvent), byRepo: make(map[graspsync.RepoRef]idSet), byName: make(map[string]idSet),
 		byAuthor: make(map[graspsync.PubKey]idSet), announced: make(map[graspsync.RepoRef]graspsync.EventID),
 		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
-		room:     limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
-		quotas:   make(map[quotaKey]int),
-		expired:  limit.NewTable[graspsync.EventID, endedHold](cfg.fixed.MaxRemembered, 0),
-		departed: limit.NewTable[graspsync.RepoRef, endedHold](cfg.fixed.MaxRemembered, 0),
-		pinned:   make(map[graspsync.EventID]int), ending: make(idSet),
+		room:    limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
+		quotas:  make(map[quotaKey]int),
+		expired: limit.NewTable[graspsync.EventID, time.Time](cfg.fixed.MaxRemembered, 0),
+		pinned:  make(map[graspsync.EventID]int), ending: make(idSet),
 	}
 }
 
@@ -401,23 +391,6 @@ func (p *pendingEvents) isServed(id graspsync.EventID) bool {
 	return h != nil && h.refIn != nil
 }
 
-// noteSlow records a slow walk of the data of an event.
-func (p *pendingEvents) noteSlow(id graspsync.EventID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.events[id]; h != nil {
-		h.slowAt = time.Now()
-	}
-}
-
-// wasSlow reports whether noteSlow was called less than longAgain ago.
-func (p *pendingEvents) wasSlow(id graspsync.EventID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.events[id]
-	return h != nil && time.Since(h.slowAt) < longAgain
-}
-
 // sortByAge sorts restored events by age, because the oldest is evicted first.
 func (p *pendingEvents) sortByAge() {
 	p.mu.Lock()
@@ -497,7 +470,7 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 		return Answer{Held, Message}
 	case p.isExpired(e.ID, now) && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
-	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version), p.hasLeft(now, e):
+	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
 		return Answer{Refused, reasonSuperseded}
 	}
 	leave := 0
@@ -705,47 +678,8 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 
 // isExpired reports whether an event is remembered as expired.
 func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
-	m, ok := p.expired.Get(id)
-	return ok && now.Before(m.until)
-}
-
-// hasLeft reports whether a newer version of an announcement is recorded as departed.
-func (p *pendingEvents) hasLeft(now time.Time, e *refplan.Entry) bool {
-	if !e.IsAnnouncement() {
-		return false
-	}
-	m, ok := p.departed.Get(e.Repos[0])
-	return ok && now.Before(m.until) && m.version.Newer(e.Version)
-}
-
-// remember adds a record for at most most, because a time on the disk may be wrong. It returns the
-// evicted and the lapsed keys.
-func remember[K comparable](t *limit.Table[K, endedHold], key K, owner graspsync.PubKey, m endedHold, now time.Time, most time.Duration) (forgotten []K) {
-	if latest := now.Add(most); m.until.After(latest) {
-		m.until = latest
-	}
-	if !now.Before(m.until) {
-		return []K{key}
-	}
-	m.until = steady(now, m.until)
-	if old, again := t.Get(key); again && old.version.Newer(m.version) {
-		m.version = old.version
-	}
-	evicted, _ := t.Displace(key, limit.Stranger{ID: owner.String()}, 0, m)
-	for _, e := range evicted {
-		forgotten = append(forgotten, e.Key)
-	}
-	over := len(forgotten)
-	for key, m := range t.All() {
-		if now.Before(m.until) {
-			break
-		}
-		forgotten = append(forgotten, key)
-	}
-	for _, key := range forgotten[over:] {
-		t.Delete(key)
-	}
-	return forgotten
+	until, ok := p.expired.Get(id)
+	return ok && now.Before(until)
 }
 
 // steady returns a time with the monotonic clock of now.
@@ -778,9 +712,6 @@ var errOver = errors.New("does not wait any more")
 // load reads the held events. Unreadable records are counted and logged, and stay.
 func (p *pendingEvents) load(ctx context.Context) error {
 	now := time.Now()
-	if err := p.loadLeft(ctx, now); err != nil {
-		return err
-	}
 	err := readEach(ctx, p.keep, keyEntry, func(key string, value []byte) error {
 		id, err := graspsync.ParseEventID(key)
 		var e refplan.Entry
@@ -808,14 +739,11 @@ func (p *pendingEvents) load(ctx context.Context) error {
 	return p.loadExpired(ctx, now)
 }
 
-// restore holds an event of a record. It returns the replaced events, or the event itself if a
-// newer version has departed. A clock that was set back cannot extend the hold beyond its maximum.
+// restore holds an event of a record. It returns the replaced events. A clock that was set back
+// cannot extend the hold beyond its maximum.
 func (p *pendingEvents) restore(now time.Time, e refplan.Entry) (replaced []refplan.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hasLeft(now, &e) { // a crash prevented its deletion
-		return []refplan.Entry{e}
-	}
 	most := p.longest(&e)
 	if e.Soft {
 		most = p.cfg.fixed.SoftExpiry
@@ -851,41 +779,36 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 	return err
 }
 
-func (p *pendingEvents) loadLeft(ctx context.Context, now time.Time) error {
-	return readEach(ctx, p.keep, keyLeft, func(key string, value []byte) error {
-		var d departure
-		err := json.Unmarshal(value, &d)
-		ref, rerr := graspsync.ParseRepoRef(d.Repo)
-		id, ierr := graspsync.ParseEventID(d.ID)
-		if err = errors.Join(err, rerr, ierr); err != nil || hashed(ref) != key {
-			p.report.unreadable.Add(1)
-			return p.keep.Delete(ctx, keyLeft+key) // losing the record costs little
-		}
-		return p.leave(ctx, now, ref, endedHold{until: d.Until, version: graspsync.EventKey{CreatedAt: d.CreatedAt, ID: id}})
-	})
-}
-
-// rememberExpired records that an event has expired, and returns the ids of evicted records.
-func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) []graspsync.EventID {
-	var owner graspsync.PubKey
+// rememberExpired records that an event has expired, for at most Remember, because a time on the
+// disk may be wrong. It returns the ids of evicted and lapsed records.
+func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) (forgotten []graspsync.EventID) {
+	if latest := now.Add(p.cfg.fixed.Remember); until.After(latest) {
+		until = latest
+	}
+	if !now.Before(until) {
+		return []graspsync.EventID{id}
+	}
+	var owner limit.Stranger
 	if len(repos) > 0 {
-		owner = repos[0].Owner
+		owner.ID = repos[0].Owner.String()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return remember(p.expired, id, owner, endedHold{until: until}, now, p.cfg.fixed.Remember)
-}
-
-// leave records the version of a relative that is no longer held.
-func (p *pendingEvents) leave(ctx context.Context, now time.Time, ref graspsync.RepoRef, m endedHold) error {
-	p.mu.Lock()
-	forgotten := remember(p.departed, ref, ref.Owner, m, now, p.cfg.fixed.Remember)
-	p.mu.Unlock()
-	var keys []string
-	for _, ref := range forgotten {
-		keys = append(keys, keyLeft+hashed(ref))
+	evicted, _ := p.expired.Displace(id, owner, 0, steady(now, until))
+	for _, e := range evicted {
+		forgotten = append(forgotten, e.Key)
 	}
-	return p.deleteAll(ctx, keys)
+	over := len(forgotten)
+	for id, until := range p.expired.All() {
+		if now.Before(until) {
+			break
+		}
+		forgotten = append(forgotten, id)
+	}
+	for _, id := range forgotten[over:] {
+		p.expired.Delete(id)
+	}
+	return forgotten
 }
 
 func (p *pendingEvents) forgetExpired(ctx context.Context, ids []graspsync.EventID) error {
@@ -903,29 +826,22 @@ func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
 	return p.keep.Delete(ctx, keys...)
 }
 
-// putPast writes the record of an ended hold. A full disk is counted but is no error, because
-// otherwise no hold could end and free space.
-func (p *pendingEvents) putPast(ctx context.Context, key string, value []byte, err error) error {
+// remember records that copies of an event from relays are ignored for a while, first on the disk.
+// A full disk is counted but is no error, because otherwise no hold could end and free space.
+func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry) error {
+	now := time.Now()
+	until := now.Add(p.cfg.fixed.Remember)
+	data, err := encodeExpired(e, now, until)
 	if err == nil {
-		err = p.keep.Put(ctx, state.Record{Key: key, Value: value})
+		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
 	}
 	if errors.Is(err, state.ErrFull) {
 		p.report.drop("remembered")
-		return nil
-	}
-	return err
-}
-
-// noteLeft records the version of a relative that is neither held nor stored, so that no older
-// version restores its repository.
-func (p *pendingEvents) noteLeft(ctx context.Context, e *refplan.Entry) error {
-	now := time.Now()
-	until, ref := now.Add(p.cfg.fixed.Remember), e.Repos[0]
-	data, err := json.Marshal(departure{ref.String(), e.Version.CreatedAt, e.Version.ID.String(), backoff.Saved(until)})
-	if err := p.putPast(ctx, keyLeft+hashed(ref), data, err); err != nil {
+	} else if err != nil {
 		return err
 	}
-	p.warn(e, "removing retirement records failed", p.leave(ctx, now, ref, endedHold{until, e.Version}))
+	p.step("remembered")
+	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
 	return nil
 }
 
@@ -1078,27 +994,15 @@ func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	defer unlock()
-	now := time.Now()
-	until := now.Add(p.cfg.fixed.Remember)
-	if e.Class == refplan.Relative {
-		err = p.noteLeft(ctx, &e)
-	} else {
-		var data []byte
-		data, err = encodeExpired(e, now, until)
-		if err = p.putPast(ctx, keyExpired+e.ID.String(), data, err); err == nil {
-			p.step("remembered")
+	if e.Class != refplan.Relative {
+		if err := p.remember(ctx, e); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = p.keep.Delete(ctx, keyEntry+e.ID.String())
-	}
-	if err != nil {
+	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
 	p.step("expired")
-	if e.Class != refplan.Relative {
-		p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
-	}
 	p.take(e.ID)
 	if e.Soft { // reported by soften
 		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
@@ -1174,11 +1078,6 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	defer unlock()
 	if _, waits := p.get(e.ID); !waits {
 		return nil
-	}
-	if e.Class == refplan.Relative && (why == Unwanted || why == Displaced) {
-		if err := p.noteLeft(ctx, &e); err != nil {
-			return err
-		}
 	}
 	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
@@ -1301,59 +1200,12 @@ func (p *pendingEvents) outlasting(ctx context.Context) (context.Context, contex
 	return context.WithTimeout(context.WithoutCancel(ctx), p.cfg.fixed.Timeout)
 }
 
-// charge moves a relative to the quota of another key that lists it. If no quota has room, its hold
-// ends, unless it is held for its author.
-func (p *pendingEvents) charge(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) error {
-	charged, evicted, err := p.chargeFor(ctx, e, payers)
-	for _, old := range evicted {
-		p.removeEvicted(ctx, old)
-	}
-	if err == nil && !charged && e.For != e.Author {
-		err = p.forget(ctx, e, Displaced)
-	}
-	return err
-}
-
-func (p *pendingEvents) chargeFor(ctx context.Context, e refplan.Entry, payers []graspsync.PubKey) (charged bool, evicted []refplan.Entry, err error) {
-	unlock, err := p.writing.Lock(ctx, e.ID)
-	if err != nil {
-		return false, nil, err
-	}
-	defer unlock()
-	p.mu.Lock()
-	if p.events[e.ID] == nil {
-		p.mu.Unlock()
-		return true, nil, nil
-	}
-	for _, e.For = range payers {
-		if !p.full(&e, 0) {
-			e.Deadline = time.Now().Add(p.longest(&e))
-			evicted, charged = p.reserve(&e) // it has a place, unless a newer version is being written
-			break
-		}
-	}
-	p.mu.Unlock()
-	if !charged {
-		return false, evicted, nil
-	}
-	if err := p.write(ctx, e); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return true, append(evicted, p.release(&e)...), err
-	}
-	p.filled(e)
-	return true, evicted, nil
-}
-
 // removeEvicted removes an evicted event from the disk, unless it is held again. No record remains. The
 // repository of an announcement is removed. The hourly check removes the refs of a pull request.
 func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	ctx, cancel := p.outlasting(ctx)
 	defer cancel()
 	p.report.drop("displaced")
-	if old.Class == refplan.Relative {
-		p.warn(&old, "saving a retirement failed", p.noteLeft(ctx, &old))
-	}
 	p.strike(ctx, old)
 	if !old.Soft { // else reported when it expired softly
 		p.report.ended(old, Displaced)

@@ -54,6 +54,9 @@ type Purgatory struct {
 	releasing *keyed.Locks[graspsync.RepoRef] // held during a release
 	engine    *engine
 
+	deleters     chan graspsync.PubKey   // authors of deletions, which may concern their repositories
+	deletedPulls chan *nip34.PullRequest // their refs are removed
+
 	// each guards its own data
 	inbox       *inbox
 	table       *repoTable
@@ -112,6 +115,7 @@ func newPurgatory(relay Relay, repos Repositories, git gitops.Operations, fetche
 	p := &Purgatory{
 		cfg: &cfg, report: r, step: step,
 		relay: safeRelay{relay, r}, repos: safeRepositories{repos, r}, git: safeGit{git, r}, keep: safeStore{store, r}, ended: make(chan struct{}),
+		deleters: make(chan graspsync.PubKey, maxLeaving), deletedPulls: make(chan *nip34.PullRequest, maxLeaving),
 		releasing: keyed.NewLocks[graspsync.RepoRef](), inbox: newInbox(r), table: f, sessions: newFetchSessions(&cfg, r, safeFetcher{fetcher, r}),
 		maintenance: newMaintenance(r, f),
 	}
@@ -302,6 +306,8 @@ func (p *Purgatory) Run(ctx context.Context) error {
 	end := p.servers.Start(ctx)
 	e.resume()
 	e.wg.Go(func() { p.check(ctx) })
+	e.wg.Go(func() { each(ctx, p.deleters, p.ownedBy) })
+	e.wg.Go(func() { each(ctx, p.deletedPulls, p.dropDeleted) })
 	e.wg.Go(func() { p.runMaintenance(ctx) })
 	e.loop(ctx)
 	e.wg.Wait()

@@ -261,7 +261,7 @@ func TestFetchedBeyondTheRoomIsNotKept(t *testing.T) {
 		require.Positive(t, w.p.Status().Dropped["pull_refs"])
 		dir, unlock, err := w.git.Lock(t.Context(), repoOf(alice))
 		require.NoError(t, err)
-		kinds, _, err := w.git.Stat(t.Context(), dir, []nip34.ObjectID{object(20), object(21)})
+		kinds, err := w.git.Stat(t.Context(), dir, []nip34.ObjectID{object(20), object(21)})
 		require.NoError(t, err)
 		unlock()
 		require.NotContains(t, kinds, object(20))

@@ -22,7 +22,6 @@ import (
 const (
 	keyEntry   = "purgatory/entry/"
 	keyExpired = "purgatory/expired/"
-	keyLeft    = "purgatory/left/"
 	keyKept    = "purgatory/kept/" // the value is the repository
 )
 
@@ -95,15 +94,6 @@ func decode(id graspsync.EventID, data []byte) (refplan.Entry, error) {
 func isSignature(s string) bool {
 	data, err := hex.DecodeString(s)
 	return err == nil && len(data) == 64
-}
-
-// departure is the stored version of an announcement by which an owner removed a repository from
-// this service. A JSON field name never changes its meaning.
-type departure struct {
-	Repo      string          `json:"repo"`
-	CreatedAt nostr.Timestamp `json:"created_at"`
-	ID        string          `json:"id"`
-	Until     time.Time       `json:"until"`
 }
 
 // mostExpiredRepos is the maximum number of repositories in the record of an expired event, because

@@ -642,7 +642,7 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 			continue
 		}
 		uploads := p.repos.Staged(r.Ref, h.ID)
-		if len(uploads) == 0 || p.pending.wasSlow(h.ID) {
+		if len(uploads) == 0 {
 			continue
 		}
 		err := p.takeOne(ctx, r, h.Pull, uploads)
@@ -652,7 +652,6 @@ func (p *Purgatory) takeStaged(ctx context.Context, g *refplan.Group, r *reposit
 		if err != nil {
 			// The import is retried and blocks nothing else.
 			if errors.Is(err, errLong) { // a slow pull request does not make the repository slow
-				p.pending.noteSlow(h.ID)
 				err = errors.New(err.Error())
 			}
 			r.trouble = errors.Join(r.trouble, fmt.Errorf("importing staged data: %w", err))

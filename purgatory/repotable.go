@@ -10,13 +10,9 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
 )
-
-// maxWalked is the maximum number of repositories in the cache of object walks.
-const maxWalked = 10_000
 
 // orphanHold is the minimum time for which the ref of a pull request without event stays.
 const orphanHold = 20 * time.Minute
@@ -27,7 +23,6 @@ type repoTable struct {
 	// guarded by mu
 	records map[string]map[graspsync.RepoRef]*repoState // by identifier; empty records are deleted
 	touches uint64                                      // number of the last touch
-	walks   *limit.Table[graspsync.RepoRef, walkCache]  // a cache
 }
 
 type repoState struct {
@@ -49,9 +44,7 @@ func (s *repoState) isEmpty() bool {
 }
 
 func newRepoTable() *repoTable {
-	return &repoTable{
-		records: make(map[string]map[graspsync.RepoRef]*repoState), walks: limit.NewTable[graspsync.RepoRef, walkCache](maxWalked, 0),
-	}
+	return &repoTable{records: make(map[string]map[graspsync.RepoRef]*repoState)}
 }
 
 // change calls f with the record of a repository, creating it if necessary.
@@ -210,16 +203,12 @@ func (t *repoTable) noteGone(ref graspsync.RepoRef, number uint64) (did bool) {
 
 // forget deletes the records about the removed folder of a repository.
 func (t *repoTable) forget(ref graspsync.RepoRef) {
-	t.forgetWalks(ref)
-	t.change(ref, func(s *repoState) { s.orphans, s.pulls, s.pushes = nil, nil, 0 })
+	t.change(ref, func(s *repoState) { s.unfit, s.orphans, s.pulls, s.pushes = nil, nil, nil, 0 })
 }
 
-// forgetWalks drops cached walks, and retries states that git refused.
-func (t *repoTable) forgetWalks(ref graspsync.RepoRef) {
-	t.change(ref, func(s *repoState) {
-		t.walks.Delete(ref)
-		s.unfit = nil
-	})
+// forgetUnfit lets states that git refused be tried again.
+func (t *repoTable) forgetUnfit(ref graspsync.RepoRef) {
+	t.change(ref, func(s *repoState) { s.unfit = nil })
 }
 
 // setHopeless records that no server has the missing objects.

@@ -103,14 +103,14 @@ type safeGit struct {
 	report *report
 }
 
-func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]refplan.Kind, stamp string, err error) {
+func (g safeGit) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (_ map[nip34.ObjectID]refplan.Kind, err error) {
 	defer g.report.recovered(&err, ofGit)
 	return g.git.Stat(ctx, dir, ids)
 }
 
 // has returns the ids that are in a repository, complete or not.
 func (g safeGit) has(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error) {
-	kinds, _, err := g.Stat(ctx, dir, ids)
+	kinds, err := g.Stat(ctx, dir, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/refplan"
@@ -63,8 +62,6 @@ func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error
 		case len(payers) == 0 && h.For == h.Author: // stays held until it expires
 		case len(payers) == 0:
 			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
-		case !slices.Contains(payers, h.For):
-			errs = append(errs, p.pending.charge(ctx, h, payers))
 		}
 	}
 	return errors.Join(errs...)

@@ -36,7 +36,6 @@ type Fake struct {
 	left    map[graspsync.RepoRef]departed
 	trees   map[nip34.ObjectID]bool
 	sizes   map[nip34.ObjectID]int64
-	changes int // of objects, in all repositories
 	calls   []Call
 	fail    func(op string) error
 	open    map[string]*quarantine // by folder
@@ -159,7 +158,6 @@ func (f *Fake) Push(ref graspsync.RepoRef, refs map[nip34.RefName]nip34.ObjectID
 	for _, id := range objects {
 		r.objects[id] = struct{}{}
 	}
-	f.changes++
 	maps.Copy(r.refs.At, refs)
 	maps.DeleteFunc(r.refs.At, func(_ nip34.RefName, id nip34.ObjectID) bool { return id.IsZero() })
 }
@@ -361,11 +359,11 @@ func (f *Fake) Missing(_ context.Context, dir string, ids []nip34.ObjectID) ([]n
 }
 
 // Stat implements [gitops.Operations].
-func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, string, error) {
+func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.failure("probe"); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	kinds := make(map[nip34.ObjectID]refplan.Kind)
 	for _, id := range ids {
@@ -373,7 +371,7 @@ func (f *Fake) Stat(_ context.Context, dir string, ids []nip34.ObjectID) (map[ni
 			kinds[id] = f.kind(id)
 		}
 	}
-	return kinds, fmt.Sprint(f.changes), nil
+	return kinds, nil
 }
 
 // DiskUsage implements [gitops.Operations].
@@ -499,7 +497,6 @@ func (f *Fake) CopyObjects(_ context.Context, from, to string, ids []nip34.Objec
 			take(id)
 		}
 	}
-	f.changes++
 	return nil
 }
 
@@ -564,7 +561,6 @@ func (f *Fake) ImportPacks(_ context.Context, dir, from string, ids []nip34.Obje
 	for _, id := range ids {
 		take(id)
 	}
-	f.changes++
 	return nil
 }
 

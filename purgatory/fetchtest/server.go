@@ -195,7 +195,6 @@ func (q *quarantine) Promote(context.Context) error {
 		return err
 	}
 	maps.Copy(q.f.dirs[q.dir].objects, q.objects)
-	q.f.changes++
 	clear(q.objects)
 	delete(q.f.open, q.folder)
 	return nil

@@ -72,7 +72,7 @@ func TestPromiseP9_EveryChild(t *testing.T) {
 	theirs := configured(t, sample(t))
 	_, err := f.Refs(t.Context(), theirs)
 	require.NoError(t, err)
-	_, _, err = f.Stat(t.Context(), theirs, []nip34.ObjectID{tip})
+	_, err = f.Stat(t.Context(), theirs, []nip34.ObjectID{tip})
 	require.NoError(t, err)
 	allowed := []string{
 		"index-pack", "rev-list", "rev-parse", "update-ref", "for-each-ref", "cat-file", "pack-objects",

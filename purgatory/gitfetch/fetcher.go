@@ -89,18 +89,12 @@ func (f *Fetcher) Collector(namespace string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Stat implements [gitops.Operations]. The stamp is a hash of the names, sizes and times of
-// packs, their marks, and folders of loose objects.
-func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, string, error) {
-	stamp, err := stampOf(f.disk.files, dir)
-	if err != nil {
-		return nil, "", fmt.Errorf("looking up objects: %w", err)
-	}
+// Stat implements [gitops.Operations].
+func (f *Fetcher) Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error) {
 	if len(ids) == 0 {
-		return nil, stamp, nil
+		return nil, nil
 	}
-	kinds, err := f.kinds(ctx, dir, "", ids)
-	return kinds, stamp, err
+	return f.kinds(ctx, dir, "", ids)
 }
 
 // Missing implements [gitops.Operations]. Git walks all objects that the ids reach, because a

@@ -219,7 +219,7 @@ func TestUnfitRefs(t *testing.T) {
 	tip := history(t, dir, "main", 1)[0]
 	tree := oid(t, strings.TrimSpace(git(t, dir, "rev-parse", tip.String()+"^{tree}")))
 	f := fetcher(t)
-	kinds, _, err := f.Stat(t.Context(), dir, []nip34.ObjectID{tip, tree})
+	kinds, err := f.Stat(t.Context(), dir, []nip34.ObjectID{tip, tree})
 	require.NoError(t, err)
 	require.Equal(t, map[nip34.ObjectID]refplan.Kind{tip: refplan.Commit, tree: refplan.Tree}, kinds)
 	a, b := ref(t, "refs/heads/a"), ref(t, "refs/heads/a/b")

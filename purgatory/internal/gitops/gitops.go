@@ -16,10 +16,9 @@ import (
 // [Quarantine.Promote] found in a repository or added to it are protected from garbage collection
 // until Cleanup.
 type Operations interface {
-	// Stat returns the kinds of the ids that exist in the repository, complete or not. stamp
-	// changes whenever an object is added, removed, or released to garbage collection. Stat is
-	// cheap. Histories are walked only if Stat finds all objects of a state.
-	Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (kinds map[nip34.ObjectID]refplan.Kind, stamp string, err error)
+	// Stat returns the kinds of the ids that exist in the repository, complete or not. It is cheap.
+	// Histories are walked only if Stat finds all objects of a state.
+	Stat(ctx context.Context, dir string, ids []nip34.ObjectID) (map[nip34.ObjectID]refplan.Kind, error)
 	// Missing returns the ids that are absent from the repository or lack an object that they need.
 	Missing(ctx context.Context, dir string, ids []nip34.ObjectID) ([]nip34.ObjectID, error)
 	// DiskUsage returns the bytes on the disk of ids and of all objects that they need, without the

@@ -1,7 +1,6 @@
 package refplan
 
 import (
-	"iter"
 	"slices"
 
 	"github.com/graspsync/graspsync"
@@ -293,24 +292,6 @@ func (g *Group) Decided(r *Repository) (sets []Objects) {
 		}
 	}
 	return sets
-}
-
-// Named yields all named objects of a repository, in any order. Some are yielded more than once.
-func (g *Group) Named(r *Repository) iter.Seq[nip34.ObjectID] {
-	return func(yield func(nip34.ObjectID) bool) {
-		for _, set := range g.Decided(r) {
-			for _, id := range set.IDs {
-				if !yield(id) {
-					return
-				}
-			}
-		}
-		for i := range g.Pulls {
-			if h := &g.Pulls[i]; h.Pull.Tip.Format() == r.Refs.Format && slices.Contains(h.Repos, r.Ref) && !yield(h.Pull.Tip) {
-				return
-			}
-		}
-	}
 }
 
 // Pulled returns the objects of the pull requests to a repository.

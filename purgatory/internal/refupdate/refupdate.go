@@ -208,7 +208,7 @@ func (m *Updater) takeBack(ctx context.Context, dir string, j journal) error {
 		}
 	}
 	if len(ids) > 0 {
-		kinds, _, err := m.cfg.Git.Stat(ctx, dir, ids)
+		kinds, err := m.cfg.Git.Stat(ctx, dir, ids)
 		if err != nil || slices.ContainsFunc(ids, func(id nip34.ObjectID) bool { return kinds[id] == 0 }) {
 			return err
 		}
