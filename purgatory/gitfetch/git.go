@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -184,46 +183,28 @@ func (g *program) runNow(outer context.Context, c child) ([]byte, error) {
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	cmd, out, errs := g.command(ctx, c)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrGit, err)
-	}
-	runtime.LockOSThread() // the child dies with its thread
+	gitrun.Guard(cmd, gitrun.Limits{Memory: c.memory, File: c.file})
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil && outer.Err() != nil { // not an error of git
+	in := &input{from: c.stdin}
+	if c.stdin != nil {
+		cmd.Stdin = in
+	}
+	start := cmd.Start
+	if c.nice {
+		start = func() error { return gitrun.StartNice(cmd) }
+	}
+	if err := start(); err != nil && outer.Err() != nil { // not an error of git
 		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrGit, err)
 	}
-	// before the child reads any input
-	err = gitrun.LimitMemory(cmd.Process.Pid, uint64(c.memory))
-	if err == nil && c.file > 0 {
-		err = gitrun.LimitFiles(cmd.Process.Pid, uint64(c.file))
-	}
-	if err != nil {
-		_ = cmd.Cancel() // Wait returns the result
-		_ = cmd.Wait()
-		return nil, fmt.Errorf("%w: setting its limits: %w", ErrGit, err)
-	}
-	if c.nice {
-		gitrun.SetNice(cmd.Process.Pid, niceness)
-	}
-	var broken error // a truncated input must not count as complete, even if the child succeeds
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		if broken = feed(in, c.stdin); broken != nil {
-			cancel()
-		}
-		_ = in.Close() // an unwritten rest makes the child fail
-	}()
 	err = cmd.Wait()
-	<-fed
 	switch {
 	case err != nil && outer.Err() != nil:
 		return nil, fmt.Errorf("running git %s: %w", c.args[0], context.Cause(outer))
-	case broken != nil:
-		return nil, broken
+	case in.err != nil: // a truncated input must not count as complete, even if git succeeds
+		return nil, in.err
 	case err != nil:
 		return nil, &childError{command: c.args[0], err: err, stderr: errs.b.String()}
 	case out.over:
@@ -251,7 +232,6 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	cmd.Dir = c.dir
 	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(c.memory / 2))}, environment...), c.extra...)
 	gitrun.Group(cmd)
-	gitrun.EndWithUs(cmd.SysProcAttr)
 	out, errs = &capped{most: maxOutput}, &capped{most: maxErrors}
 	cmd.Stdout, cmd.Stderr = out, errs
 	if c.said != nil {
@@ -269,17 +249,17 @@ func (g *program) command(ctx context.Context, c child) (cmd *exec.Cmd, out, err
 	return cmd, out, errs
 }
 
-// feed writes the input of a child. A closed pipe is no error, because the child's exit status
-// decides.
-func feed(to io.Writer, from io.Reader) error {
-	if from == nil {
-		return nil
+// input is the input of a child. It keeps a failure to read it.
+type input struct {
+	from io.Reader
+	err  error
+}
+
+func (i *input) Read(p []byte) (n int, err error) {
+	if n, err = i.from.Read(p); err != nil && !errors.Is(err, io.EOF) {
+		i.err = err
 	}
-	_, err := io.Copy(to, from)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
-		return nil
-	}
-	return err
+	return n, err
 }
 
 type childError struct {
@@ -298,7 +278,11 @@ func (e *childError) Unwrap() error { return e.err }
 // verdict reports whether git completed its check. It did not if it was killed or out of memory.
 func (e *childError) verdict() bool {
 	var exit *exec.ExitError
-	return errors.As(e.err, &exit) && exit.ExitCode() > 0 && !e.outOfMemory()
+	if !errors.As(e.err, &exit) || e.outOfMemory() {
+		return false
+	}
+	code := exit.ExitCode()
+	return code > 0 && (code < 125 || code > 127) // else the shell did not start git
 }
 
 func (e *childError) outOfMemory() bool {

@@ -39,8 +39,6 @@ const (
 	// leftAfter is the age after which a temporary file is abandoned. Pushes, fetches and repacks
 	// write more often.
 	leftAfter = time.Hour
-	// niceness is the process priority of background work.
-	niceness = 10
 )
 
 // maintainer maintains repositories with git's own commands. It is safe for concurrent use.

@@ -94,7 +94,7 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 		return err
 	}
 	defer memory.Release()
-	cmd, release, err := h.git.inside(ctx, limits{memory: bytes - besides/2, cpu: viewTime, file: 1}, dir, nil, "cat-file", "--batch-command")
+	cmd, release, err := h.git.inside(ctx, gitrun.Limits{Memory: bytes - besides/2, CPU: viewTime, File: 1}, dir, nil, "cat-file", "--batch-command")
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (h *Handler) read(ctx context.Context, t *transfer, dir, tip string, v *Vie
 	}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = startNice(cmd)
+		err = gitrun.StartNice(cmd)
 	}
 	if err != nil {
 		return fmt.Errorf("running git: %w", err)

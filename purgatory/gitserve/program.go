@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -55,25 +56,6 @@ type call struct {
 	memory   int64         // limit of each process, in bytes
 }
 
-const shell = "/bin/sh"
-
-// guard is a shell script that runs git with limits of file size, CPU time and memory. The shell
-// sets the limits, so they apply to git and all its children from the start. File descriptor 3
-// reaches EOF when this process ends, even by kill -9. The guard then kills the process group,
-// because git must not move refs without the lock.
-const guard = `{ [ -z "$1" ] || ulimit -f "$1"; } && ulimit -t "$2" && ` + gitrun.ShellMemoryLimit + `shift 3 || exit 125
-{ read -r x; kill -KILL 0; } <&3 >/dev/null 2>&1 &
-"$@" 3<&-
-status=$?
-kill $! && wait $! 2>/dev/null
-exit $status`
-
-type limits struct {
-	memory int64         // bytes
-	cpu    time.Duration // in full seconds
-	file   int64         // maximum size of a written file, in bytes; zero: no limit
-}
-
 // fetchMemory returns the memory of a fetch in total, and per process. pack-objects needs about 300
 // bytes per object, upload-pack may need the same, and both read the request.
 func (g *program) fetchMemory(dir string, request int64) (all, each int64) {
@@ -103,40 +85,14 @@ type program struct {
 	started func(cmd *exec.Cmd)
 }
 
-// guarded returns a command that runs below the guard with limits. The command is killed when
-// release is called.
-func (g *program) guarded(ctx context.Context, l limits, line ...string) (cmd *exec.Cmd, release func(), err error) {
-	life, ours, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	const block = 512 // block size of ulimit -f in POSIX
-	file := ""
-	if l.file > 0 {
-		file = strconv.FormatInt(l.file/block+1, 10)
-	}
-	cmd = exec.CommandContext(ctx, shell, append([]string{
-		"-c", guard, "sh", file, strconv.FormatInt(int64(l.cpu/time.Second)+1, 10), strconv.FormatInt(l.memory>>10, 10),
-	}, line...)...)
-	// The child inherits the lock of the folder, so the next process that opens the folder waits
-	// for git.
-	cmd.ExtraFiles = []*os.File{life, g.lock}
-	gitrun.Group(cmd)
-	if g.started != nil {
-		g.started(cmd)
-	}
-	return cmd, func() { _, _ = life.Close(), ours.Close() }, nil
-}
-
 // serve runs git to answer a request. If ctx ends or the client stops reading, the process group is
 // killed. begun reports whether a part of the answer was written.
 func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (begun bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	line := append(append([]string{g.path}, g.settings...), append(c.args, ".")...)
-	cmd, release, err := g.guarded(ctx, limits{memory: c.memory, cpu: c.cpu}, line...)
+	cmd, release, err := g.command(ctx, gitrun.Limits{Memory: c.memory, CPU: c.cpu}, append(slices.Clone(g.settings), append(c.args, ".")...)...)
 	if err != nil {
-		return false, fmt.Errorf("running git: %w", err)
+		return false, err
 	}
 	defer release()
 	said := &tail{}
@@ -147,7 +103,7 @@ func (g *program) serve(ctx context.Context, w http.ResponseWriter, c call) (beg
 	}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = startNice(cmd)
+		err = gitrun.StartNice(cmd)
 	}
 	if err != nil {
 		return false, fmt.Errorf("running git: %w", err)
@@ -175,27 +131,28 @@ var requestFault = regexp.MustCompile("protocol error|unknown capability|no comm
 	"unexpected line|mismatched object format|remote end hung up|expected SHA1|invalid shallow|[Dd]eepen|not negotiated|" +
 	"no commits selected|filter|not our ref|unadvertised object")
 
-// inside returns a git command in a repository, with extra environment variables. It is killed when
-// release is called.
-func (g *program) inside(ctx context.Context, l limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
-	cmd, release, err = g.guarded(ctx, l, append(append([]string{g.path, "--git-dir=."}, g.settings...), args...)...)
-	if err != nil {
+// command returns a git command with limits. It inherits the lock of the folder, so that the next
+// process that opens the folder waits for git. It is killed when release is called.
+func (g *program) command(ctx context.Context, l gitrun.Limits, args ...string) (cmd *exec.Cmd, release func(), err error) {
+	cmd = exec.CommandContext(ctx, g.path, args...)
+	gitrun.Group(cmd)
+	if release, err = gitrun.Watch(cmd, l, g.lock); err != nil {
 		return nil, nil, fmt.Errorf("running git: %w", err)
 	}
-	cmd.Dir = dir
-	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(l.memory / 2))}, extra...), environment...)
+	if g.started != nil {
+		g.started(cmd)
+	}
 	return cmd, release, nil
 }
 
-// strangersNice is the process priority of git runs for clients.
-const strangersNice = 10
-
-func startNice(cmd *exec.Cmd) error {
-	err := cmd.Start()
-	if err == nil {
-		gitrun.SetNice(cmd.Process.Pid, strangersNice)
+// inside returns a git command in a repository, with extra environment variables.
+func (g *program) inside(ctx context.Context, l gitrun.Limits, dir string, extra []string, args ...string) (cmd *exec.Cmd, release func(), err error) {
+	if cmd, release, err = g.command(ctx, l, append(append([]string{"--git-dir=."}, g.settings...), args...)...); err != nil {
+		return nil, nil, err
 	}
-	return err
+	cmd.Dir = dir
+	cmd.Env = append(append([]string{gitrun.AllocLimit(uint64(l.Memory / 2))}, extra...), environment...)
+	return cmd, release, nil
 }
 
 // weighPulls returns the size of objects that only pull requests need, in bytes.
@@ -206,7 +163,7 @@ func (g *program) weighPulls(ctx context.Context, dir string) (int64, error) {
 		return 0, fmt.Errorf("waiting for memory to run git: %w", err)
 	}
 	defer memory.Release()
-	cmd, release, err := g.inside(ctx, limits{memory: bytes, cpu: weighMost, file: 1}, dir, nil,
+	cmd, release, err := g.inside(ctx, gitrun.Limits{Memory: bytes, CPU: weighMost, File: 1}, dir, nil,
 		"rev-list", "--objects", "--disk-usage", "--glob=refs/nostr", "--not", "--branches", "--tags")
 	if err != nil {
 		return 0, err

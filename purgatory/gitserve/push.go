@@ -486,7 +486,7 @@ func (h *Handler) move(ctx context.Context, p *push, pack string, moves []*comma
 				fmt.Fprintf(&in, "update %s\x00%s\x00%s\x00", c.ref, gitID(c.new, now[c.ref]), gitID(now[c.ref], c.new))
 			}
 			in.WriteString("prepare\x00commit\x00")
-			return h.within(ctx, p.dir, limits{memory: gitrun.AskMemory, cpu: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
+			return h.within(ctx, p.dir, gitrun.Limits{Memory: gitrun.AskMemory, CPU: h.cfg.fixed.Timeout}, committer, &in, io.Discard, &tail{}, "update-ref", "--no-deref", "--stdin", "-z", "-m", "push")
 		})
 	}
 	failed := 0
@@ -525,26 +525,26 @@ func (h *Handler) among(ctx context.Context, p *push, objects func(folder string
 		return err
 	}
 	defer memory.Release()
-	limit := limits{memory: each, cpu: h.cfg.fixed.Timeout}
+	limit := gitrun.Limits{Memory: each, CPU: h.cfg.fixed.Timeout}
 	switch {
 	case args[0] == "pack-objects": // deltas against stored objects are written in full
-		limit.file = h.cfg.MaxPush
+		limit.File = h.cfg.MaxPush
 	case p.folder.staged():
-		limit.file = h.repos.staging.part(p.who)
+		limit.File = h.repos.staging.part(p.who)
 	}
 	ctx, stop := h.watch(ctx, p, said, out)
 	defer stop()
 	return h.within(ctx, p.dir, limit, objects(at), in, out, said, args...)
 }
 
-func (h *Handler) within(ctx context.Context, dir string, limit limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
+func (h *Handler) within(ctx context.Context, dir string, limit gitrun.Limits, env []string, in io.Reader, out io.Writer, said *tail, args ...string) error {
 	cmd, release, err := h.git.inside(ctx, limit, dir, env, args...)
 	if err != nil {
 		return err
 	}
 	defer release()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, said
-	if err = startNice(cmd); err == nil {
+	if err = gitrun.StartNice(cmd); err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil && ctx.Err() != nil {
@@ -553,11 +553,11 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	var exit *exec.ExitError
 	switch {
 	case !errors.As(err, &exit):
-	case exit.ExitCode() == died+int(gitrun.FileTooLarge):
-		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.file)}
-	case exit.ExitCode() == died && gitrun.OutOfMemory(said.b.String()):
-		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.memory)}
-	case exit.ExitCode() == died && !strings.Contains(said.b.String(), "No space left on device"): // a full disk is not the client's fault
+	case exit.ExitCode() == gitrun.Died+int(gitrun.FileTooLarge):
+		return &limitError{fmt.Sprintf("git %s wrote more than %d bytes", args[0], limit.File)}
+	case exit.ExitCode() == gitrun.Died && gitrun.OutOfMemory(said.b.String()):
+		return &limitError{fmt.Sprintf("git %s needs more than the %d bytes of memory that it may have", args[0], limit.Memory)}
+	case exit.ExitCode() == gitrun.Died && !strings.Contains(said.b.String(), "No space left on device"): // a full disk is not the client's fault
 		return &faultError{"git " + args[0] + ": " + strings.ReplaceAll(said.reasons(), h.repos.dir, "")}
 	}
 	if err != nil {
@@ -565,9 +565,6 @@ func (h *Handler) within(ctx context.Context, dir string, limit limits, env []st
 	}
 	return nil
 }
-
-// died is git's exit status after a fatal error. The shell adds the signal number.
-const died = 128
 
 // Time limits of a git run for a push: quietMost without progress, and while other pushes wait,
 // shareMost plus shareEach per MiB of the push.

@@ -24,6 +24,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
 	"github.com/graspsync/graspsync/purgatory/internal/fsck"
+	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
@@ -71,7 +72,7 @@ func Open(dir string, cfg RepositoriesConfig) (*Repositories, error) {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("Git: %w", err))
 	}
-	if _, err := exec.LookPath(shell); err != nil {
+	if _, err := exec.LookPath(gitrun.Shell); err != nil {
 		errs = append(errs, fmt.Errorf("limiting memory: %w", err))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -234,7 +234,7 @@ var exhibits = []exhibit{
 		"	if o.connections < y.most {\n", "	if true {\n", "./sync/internal/plan", "TestPromiseP37_WhoYields", nil, "",
 	},
 	{
-		"git outlives the process it works for", "purgatory/internal/gitrun/limits_linux.go",
+		"git outlives the process it works for", "purgatory/internal/gitrun/end_linux.go",
 		"attr.Pdeathsig = syscall.SIGKILL", "attr.Pdeathsig = 0", "./purgatory/gitfetch", "TestGitEndsWithUs",
 		nil, "",
 	},
