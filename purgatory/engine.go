@@ -355,7 +355,7 @@ func (e *engine) received() map[syncqueue.RequestID]int64 {
 
 func (e *engine) attempted(ctx context.Context, x syncqueue.Attempted) {
 	if x.Next.IsZero() {
-		e.p.cfg.Logger.Info("git fetch ended", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
+		e.p.cfg.Logger.Debug("git fetch ended", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number)
 		return
 	}
 	e.p.cfg.Logger.Debug("git data is incomplete", keyRepo, graspsync.Printable(x.Repo.String()), "attempt", x.Number,

@@ -196,13 +196,11 @@ func (s *report) began(e refplan.Entry) {
 
 func (s *report) ended(e refplan.Entry, why EndReason) {
 	s.ends[why].Add(1)
-	level := slog.LevelDebug
-	if why == Released {
-		level = slog.LevelInfo
-	}
 	waited := time.Since(e.Seen).Round(time.Second)
-	s.cfg.Logger.Log(context.Background(), level, "event hold ended", keyEvent, e.ID.String(),
-		"class", e.Class.String(), "reason", why.String(), "waited", waited)
+	s.cfg.Logger.Debug("event hold ended", keyEvent, e.ID.String(), "class", e.Class.String(), "reason", why.String(), "waited", waited)
+	if why == Released && e.Class == refplan.Announcement && len(e.Repos) > 0 {
+		s.cfg.Logger.Info("repository released", keyRepo, graspsync.Printable(e.Repos[0].String()), "waited", waited)
+	}
 	if why == Expired && len(e.Repos) > 0 && s.lines.May(line{who: e.Repos[0].Owner.String(), what: "expired"}, time.Now()) {
 		s.cfg.Logger.Info("event expired before its git data arrived", keyRepo, graspsync.Printable(e.Repos[0].String()), keyEvent, e.ID.String(),
 			"class", e.Class.String(), "waited", waited)

@@ -419,9 +419,9 @@ func (l *loop) perform(ctx context.Context, e plan.Effect) {
 	case plan.Cancel:
 		l.tell(e.Relay, e.Epoch, e)
 	case plan.Confirmed:
-		l.m.cfg.Logger.Info("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
+		l.m.cfg.Logger.Debug("batch confirmed", keyRelay, e.Relay.String(), keyItems, e.Items)
 	case plan.Reset:
-		l.m.cfg.Logger.Info("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
+		l.m.cfg.Logger.Debug("confirmed state dropped", keyRelay, e.Relay.String(), "daily", e.Daily)
 		if st := l.stats[e.Relay]; st != nil {
 			st.completeness.begin()
 		}
