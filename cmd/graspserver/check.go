@@ -40,13 +40,10 @@ type checker struct {
 	failed bool
 }
 
-func (c *checker) ok(format string, args ...any) { fmt.Fprintf(c.out, "ok: "+format+"\n", args...) }
-func (c *checker) warning(format string, args ...any) {
-	fmt.Fprintf(c.out, "warning: "+format+"\n", args...)
-}
-func (c *checker) error(format string, args ...any) {
-	c.failed = true
-	fmt.Fprintf(c.out, "error: "+format+"\n", args...)
+// say prints a result. level is ok, warning or error.
+func (c *checker) say(level, format string, args ...any) {
+	c.failed = c.failed || level == "error"
+	fmt.Fprintf(c.out, level+": "+format+"\n", args...)
 }
 
 // Run implements the command.
@@ -56,14 +53,14 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	k, opt := &checker{out: out}, c.Options
 	if opt.Domain == "" {
 		opt.Domain = opt.Listen
-		k.warning("domain is not set, only this machine can use the server")
+		k.say("warning", "domain is not set, only this machine can use the server")
 	}
 	identity, err := identityOf(opt)
 	if err != nil {
 		return err
 	}
 	if _, err := readRules(opt.Rules); err != nil {
-		k.error("%v", err)
+		k.say("error", "%v", err)
 	}
 	k.data(opt.Data)
 	dialer, err := egress.NewDialer(egress.Config{})
@@ -71,9 +68,9 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if git, err := gitfetch.New(ctx, gitfetch.Config{Dialer: dialer, AllowFaults: opt.FsckAllow}); err != nil {
-		k.error("%v", flagError{err})
+		k.say("error", "%v", flagError{err})
 	} else {
-		k.ok("%s", git.GitVersion())
+		k.say("ok", "%s", git.GitVersion())
 	}
 	k.name(ctx, identity)
 	k.proxy(ctx, identity, opt)
@@ -87,12 +84,12 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 // data checks that the data folder can be written, and its free space.
 func (c *checker) data(folder string) {
 	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
-		c.warning("data folder %s does not exist, serve creates it", folder)
+		c.say("warning", "data folder %s does not exist, serve creates it", folder)
 		return
 	}
 	probe, err := os.CreateTemp(folder, "check-")
 	if err != nil {
-		c.error("data folder cannot be written: %v", err)
+		c.say("error", "data folder cannot be written: %v", err)
 		return
 	}
 	defer os.Remove(probe.Name())
@@ -100,13 +97,13 @@ func (c *checker) data(folder string) {
 	free, err := disk.Free(folder)
 	switch size := humanize.IBytes(free); {
 	case err != nil:
-		c.error("free space of %s is unknown: %v", folder, err)
+		c.say("error", "free space of %s is unknown: %v", folder, err)
 	case free < disk.MinFree:
-		c.error("data folder %s has %s left, below 1 GiB nothing is stored", folder, size)
+		c.say("error", "data folder %s has %s left, below 1 GiB nothing is stored", folder, size)
 	case free < 5*disk.MinFree:
-		c.warning("data folder %s has %s left", folder, size)
+		c.say("warning", "data folder %s has %s left", folder, size)
 	default:
-		c.ok("data folder %s can be written, %s are free", folder, size)
+		c.say("ok", "data folder %s can be written, %s are free", folder, size)
 	}
 }
 
@@ -114,9 +111,9 @@ func (c *checker) data(folder string) {
 func (c *checker) name(ctx context.Context, identity nip34.Identity) {
 	for _, at := range identity.HostPorts() {
 		if addresses, err := net.DefaultResolver.LookupHost(ctx, at.Host); err != nil {
-			c.error("name %s: %v", at.Host, short(err))
+			c.say("error", "name %s: %v", at.Host, short(err))
 		} else {
-			c.ok("name %s has the addresses %v", at.Host, addresses)
+			c.say("ok", "name %s has the addresses %v", at.Host, addresses)
 		}
 	}
 }
@@ -127,34 +124,34 @@ func (c *checker) proxy(ctx context.Context, identity nip34.Identity, opt option
 	info, _, err := document(ctx, at)
 	switch {
 	case err != nil:
-		c.error("%s is not reachable: %v; start the server and the proxy", at, short(err))
+		c.say("error", "%s is not reachable: %v; start the server and the proxy", at, short(err))
 	case info.Software != software:
-		c.error("%s answers as %q, not as graspserver; correct the proxy or -domain", at, graspsync.Printable(info.Software))
+		c.say("error", "%s answers as %q, not as graspserver; correct the proxy or -domain", at, graspsync.Printable(info.Software))
 	case opt.Pubkey != (graspsync.PubKey{}) && info.PubKey != opt.Pubkey.String(), opt.Name != "" && info.Name != opt.Name:
-		c.error("%s answers as %q of %q, which is another server or has other settings", at, graspsync.Printable(info.Name), graspsync.Printable(info.PubKey))
+		c.say("error", "%s answers as %q of %q, which is another server or has other settings", at, graspsync.Printable(info.Name), graspsync.Printable(info.PubKey))
 	default:
-		c.ok("%s answers as %q, version %s", at, graspsync.Printable(info.Name), graspsync.Printable(info.Version))
+		c.say("ok", "%s answers as %q, version %s", at, graspsync.Printable(info.Name), graspsync.Printable(info.Version))
 	}
 }
 
 // relays checks that the bootstrap relays answer, and compares their clocks with ours.
 func (c *checker) relays(ctx context.Context, bootstrap []graspsync.RelayURL) {
 	if len(bootstrap) == 0 {
-		c.warning("clock is not checked, because -bootstrap names no relay")
+		c.say("warning", "clock is not checked, because -bootstrap names no relay")
 	}
 	for _, relay := range bootstrap {
 		at := relay.URL()
 		at.Scheme = map[string]string{"wss": "https", "ws": "http"}[at.Scheme]
 		_, date, err := document(ctx, at.String())
 		if err != nil && date.IsZero() {
-			c.warning("relay %s is not reachable: %v", relay, short(err))
+			c.say("warning", "relay %s is not reachable: %v", relay, short(err))
 			continue
 		}
 		if off := time.Since(date).Abs(); !date.IsZero() && off > time.Minute {
-			c.error("clock differs from the clock of %s by %s", relay, off.Round(time.Second))
+			c.say("error", "clock differs from the clock of %s by %s", relay, off.Round(time.Second))
 			continue
 		}
-		c.ok("relay %s is reachable, clocks agree", relay)
+		c.say("ok", "relay %s is reachable, clocks agree", relay)
 	}
 }
 

@@ -91,9 +91,8 @@ const statusKey = "status"
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
-	var summary string
-	summarized := time.Now()
-	var events, git progress
+	var events, git explain.Pace
+	summary, summarized := "", time.Now()
 	for {
 		select {
 		case <-tick.C:
@@ -101,59 +100,22 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 			return
 		}
 		s, now := manager.Status(), time.Now()
-		_, words := explain.Headline(s)
-		done, all := 0, 0
+		all, missing := s.Git.All(), s.Git.Missing
 		for _, r := range s.Relays {
 			if r.Connected() {
-				done, all = done+r.Confirmed, all+r.Wanted
+				all, missing = all+r.Wanted, missing+r.Missing()
 			}
 		}
-		events.update(now, done, all)
-		git.update(now, s.Git.All()-s.Git.Missing, s.Git.All())
-		if events.percent()+git.percent() < 200 {
-			log.Info("catching up", "percent", (events.percent()+git.percent())/2, "events", events.String(), "git", git.String())
+		_, words := explain.Headline(s)
+		left := max(events.Left(now, missing-s.Git.Missing), git.Left(now, s.Git.Missing))
+		if missing > 0 {
+			log.Info("catching up", "percent", 100*(all-missing)/all, "left", left.Round(time.Second), "state", words)
 		}
-		text := fmt.Sprint(words, s.LogValue())
-		if now.Sub(summarized) < every || text == summary {
-			continue
+		if text := fmt.Sprint(s.LogValue()); now.Sub(summarized) >= every && text != summary {
+			summary, summarized = text, now
+			log.Info("summary", "state", words, "repositories", s.Git.All(), "relays", len(s.Relays), "stored", s.Events.Stored, statusKey, s)
 		}
-		summary, summarized = text, now
-		log.Info("summary", "state", words, "repositories", s.Git.All(), "relays", len(s.Relays), "stored", s.Events.Stored, statusKey, s)
 	}
-}
-
-// progress is the progress of one kind of work.
-type progress struct {
-	since           time.Time
-	from, done, all int // from is done at since
-	left            time.Duration
-}
-
-// update records how much is done. The estimate is the time that the rest takes at the speed until now.
-func (p *progress) update(now time.Time, done, all int) {
-	if p.done == p.all { // the work was complete, or begins
-		p.since, p.from = now, done
-	}
-	p.done, p.all, p.left = done, all, 0
-	if done > p.from {
-		p.left = now.Sub(p.since) * time.Duration(all-done) / time.Duration(done-p.from)
-	}
-}
-
-func (p *progress) percent() int {
-	if p.all == 0 {
-		return 100
-	}
-	return min(100*p.done/p.all, 100)
-}
-
-// String returns the progress for people.
-func (p *progress) String() string {
-	text := fmt.Sprintf("%d of %d", p.done, p.all)
-	if p.left > 0 {
-		text += ", about " + p.left.Round(time.Second).String() + " left"
-	}
-	return text
 }
 
 // notify tells systemd when the server has read its store and when it stops, and feeds its watchdog.

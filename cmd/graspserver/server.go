@@ -234,30 +234,13 @@ func (c *serveCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version of this program, or its commit and the time of that.
+// version returns the version of this program, which contains the commit if it is no release.
 func version() string {
-	if released != "" {
-		return released
+	built := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		built = info.Main.Version
 	}
-	info, _ := debug.ReadBuildInfo()
-	if info == nil {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	vcs := make(map[string]string)
-	for _, s := range info.Settings {
-		vcs[s.Key] = s.Value
-	}
-	if vcs["vcs.revision"] == "" {
-		return "unknown"
-	}
-	text := vcs["vcs.revision"] + " of " + vcs["vcs.time"]
-	if vcs["vcs.modified"] == "true" {
-		text += ", modified"
-	}
-	return text
+	return cmp.Or(released, built, "unknown")
 }
 
 // clientOf returns the client of a request by a header that trusted proxies set. Without a header

@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -75,10 +72,17 @@ var subjects = map[string]nip34.SubjectKind{
 
 // statusOf answers the question of a URL.
 func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
-	name, text, err := question(u)
+	asked, err := url.ParseQuery(u.RawQuery)
+	if err != nil || len(asked) > 1 {
+		return nil, fmt.Errorf("%w: want one of ?event=, ?repo= and ?relay=", errAsked)
+	}
+	var name, text string
+	for of, texts := range asked {
+		if name, text = of, texts[0]; subjects[of] == 0 || len(texts) > 1 {
+			return nil, fmt.Errorf("%w: %s: want one of ?event=, ?repo= and ?relay=", errAsked, graspsync.Printable(of))
+		}
+	}
 	switch {
-	case err != nil:
-		return nil, err
 	case name == "":
 		return struct {
 			relaysync.Status
@@ -102,29 +106,4 @@ func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error
 		return nil, fmt.Errorf("%w: ?%s= names a %s", errAsked, name, about.Kind)
 	}
 	return server.Explain(ctx, text)
-}
-
-// question returns the parameter of a URL and its value, or "" without parameters.
-func question(u *url.URL) (name, text string, err error) {
-	asked, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return "", "", fmt.Errorf("%w: the query can't be read", errAsked)
-	}
-	for name := range asked {
-		if _, known := subjects[name]; !known {
-			return "", "", fmt.Errorf("%w: unknown parameter %s, want event, repo or relay", errAsked, graspsync.Printable(name))
-		}
-	}
-	switch {
-	case len(asked) == 0:
-		return "", "", nil
-	case len(asked) > 1:
-		return "", "", fmt.Errorf("%w: want one parameter, not %s", errAsked, strings.Join(slices.Sorted(maps.Keys(asked)), " and "))
-	}
-	for of, texts := range asked {
-		if name, text = of, texts[0]; len(texts) > 1 {
-			return "", "", fmt.Errorf("%w: want one value of %s, not %d", errAsked, of, len(texts))
-		}
-	}
-	return name, text, nil
 }
