@@ -21,7 +21,7 @@ func withSubscription(ctx context.Context, subscription string) context.Context 
 
 // answerREQ answers a REQ with the hooks of a khatru relay, in khatru's order. Unlike khatru it
 // calls the hooks for all filters before it queries or subscribes. It always sends an answer.
-func (c *conn) answerREQ(ctx context.Context, s *sub, filters []nostr.Filter) {
+func (c *conn) answerREQ(ctx context.Context, s *sub, p *pending, filters []nostr.Filter) {
 	relay := c.g.tap.relay
 	asked := make([]nostr.Filter, 0, len(filters))
 	for _, f := range filters {
@@ -41,7 +41,7 @@ func (c *conn) answerREQ(ctx context.Context, s *sub, filters []nostr.Filter) {
 	var failed error
 	for _, f := range asked {
 		if !f.LimitZero {
-			failed = cmp.Or(failed, c.query(ctx, relay, s, f, &stored))
+			failed = cmp.Or(failed, c.query(ctx, relay, s, p, f, &stored))
 		}
 	}
 	stored.Wait()
@@ -78,7 +78,7 @@ func judge(ctx context.Context, relay *khatru.Relay, f *nostr.Filter) (refusal s
 
 // query starts the relay's queries of stored events. It returns an error if the answer will be
 // incomplete and the client still waits for it.
-func (c *conn) query(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.Filter, stored *sync.WaitGroup) (failed error) {
+func (c *conn) query(ctx context.Context, relay *khatru.Relay, s *sub, p *pending, f nostr.Filter, stored *sync.WaitGroup) (failed error) {
 	for _, query := range relay.QueryEvents {
 		found, err := query(ctx, f)
 		if err != nil {
@@ -88,17 +88,32 @@ func (c *conn) query(ctx context.Context, relay *khatru.Relay, s *sub, f nostr.F
 			continue
 		}
 		if found != nil {
-			stored.Go(func() { c.sendStored(ctx, relay, s, found) })
+			stored.Go(func() { c.sendStored(ctx, relay, s, p, found) })
 		}
 	}
 	return failed
 }
 
-func (c *conn) sendStored(ctx context.Context, relay *khatru.Relay, s *sub, found <-chan *nostr.Event) {
+// sendStored sends stored events when the client has read most of the earlier ones. Once they have
+// been read, the answer occupies no shared slot, because the relay does no work for it.
+func (c *conn) sendStored(ctx context.Context, relay *khatru.Relay, s *sub, p *pending, found <-chan *nostr.Event) {
 	for e := range found {
+		p.releaseShared()
 		for _, overwrite := range relay.OverwriteResponseEvent {
 			overwrite(ctx, e)
 		}
-		c.handleAnswer(encodeMessage(labelEvent, nameOf(s.number), []byte(e.String())))
+		if !c.requests.isWanted(s, e.ID) {
+			continue
+		}
+		for o := (outgoing{text: encodeMessage(labelEvent, s.name, []byte(e.String()))}); c.requests.waits(s.number); {
+			less := c.queue.shrunk()
+			if c.put(o, c.g.soft()) {
+				break
+			}
+			select {
+			case <-less:
+			case <-ctx.Done():
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -98,7 +99,7 @@ func (e *broadcastTap) publish(event *nostr.Event) (sent int) {
 	}
 	for c, subs := range subs {
 		if names := c.requests.claim(subs, event.ID); names != nil {
-			c.put(outgoing{text, names})
+			c.put(outgoing{text, names}, math.MaxInt)
 		}
 	}
 	return sent

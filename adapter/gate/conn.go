@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -76,35 +77,35 @@ func (c *conn) serve() {
 	c.releaseAll()
 }
 
-// hangUp closes the client's connection with the reason.
+// hangUp closes the client's connection with the reason, or without it when the time is up.
 func (c *conn) hangUp(written <-chan struct{}) {
 	why := context.Cause(c.ctx)
-	for _, ours := range []error{errSlow, errQuiet, errRoom} {
-		if errors.Is(why, ours) { // a client's close reason is not logged
-			c.g.cfg.Logger.Debug("client disconnected", "client", c.who.ID, "reason", ours)
+	for _, ours := range []struct {
+		reason error
+		count  string
+		status websocket.StatusCode
+		by     time.Duration
+	}{
+		{errSlow, hungUpSlow, websocket.StatusTryAgainLater, closeBy},
+		{errRoom, "", websocket.StatusTryAgainLater, evictBy}, // it was counted, and occupies a file until then
+		{errGone, "", websocket.StatusGoingAway, closeBy},
+		{errQuiet, hungUpQuiet, 0, 0},
+	} {
+		if !errors.Is(why, ours.reason) { // a client's close reason is not logged
+			continue
+		}
+		c.g.cfg.Logger.Debug("client disconnected", "client", c.who.ID, "reason", ours.reason)
+		if ours.count != "" {
+			c.g.count(ours.count)
+		}
+		if ours.status != 0 {
+			defer time.AfterFunc(ours.by, func() { _ = c.rawOut.Close() }).Stop()
+			<-written
+			_ = c.out.Close(ours.status, ours.reason.Error())
+			return
 		}
 	}
-	switch {
-	case errors.Is(why, errSlow):
-		c.g.count(hungUpSlow)
-		c.closeWithReason(written, websocket.StatusTryAgainLater, errSlow, closeBy)
-	case errors.Is(why, errQuiet):
-		c.g.count(hungUpQuiet)
-		_ = c.out.CloseNow()
-	case errors.Is(why, errRoom):
-		c.closeWithReason(written, websocket.StatusTryAgainLater, errRoom, evictBy) // it occupies a file until then
-	case errors.Is(why, errGone):
-		c.closeWithReason(written, websocket.StatusGoingAway, errGone, closeBy)
-	default:
-		_ = c.out.CloseNow()
-	}
-}
-
-// closeWithReason closes the client's connection with a reason, or without it when the time is up.
-func (c *conn) closeWithReason(written <-chan struct{}, status websocket.StatusCode, why error, by time.Duration) {
-	defer time.AfterFunc(by, func() { _ = c.rawOut.Close() }).Stop()
-	<-written
-	_ = c.out.Close(status, why.Error())
+	_ = c.out.CloseNow()
 }
 
 // linger waits until the relay has answered a client that is gone, because the work still occupies
@@ -299,16 +300,16 @@ func (c *conn) refusesAuth(e *nostr.Event) string {
 
 // asks handles REQ, COUNT and NEG-OPEN.
 func (c *conn) asks(r request, room func()) error {
-	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters)), abandoned: make(chan struct{})}
+	s := &sub{label: r.label, name: quoted(r.name), key: r.name, filters: max(1, len(r.filters))}
 	c.closeSub(c.requests.find(r))
 	switch r.label {
 	case labelReq:
-		s.sent = newSentEvents()
 		for _, f := range r.filters {
 			s.weight += weight(f)
 		}
 		s.weight = min(s.weight, c.g.cfg.fixed.MaxListening)
 		if s.viaTap = c.isTapReady(); s.viaTap {
+			s.sent = make(map[string]struct{})
 			s.ctx, s.stop = context.WithCancelCause(asker.For(c.relayCtx, c.who, func() { c.end(errSlow) }))
 		}
 	case labelNegOpen:
@@ -335,7 +336,7 @@ func (c *conn) asks(r request, room func()) error {
 		return nil
 	}
 	if s.viaTap {
-		c.startAnswer(s, r.filters)
+		c.relayWork.Go(func() { c.answerREQ(withSubscription(s.ctx, strconv.FormatUint(s.number, 10)), s, p, r.filters) })
 		return nil
 	}
 	return c.forward(r.as(s.number))
@@ -347,7 +348,7 @@ func (c *conn) admitSub(s *sub) bool {
 	if s.label == labelCount {
 		return true
 	}
-	if s.label == labelReq && c.requests.subscriptions() >= c.g.cfg.fixed.MaxSubscriptions {
+	if s.label == labelReq && c.requests.subscriptions() >= maxSubscriptions {
 		return false
 	}
 	gone, ok := c.g.live.open(c, s)
@@ -403,10 +404,6 @@ func (c *conn) onConnect(ctx context.Context, ws *khatru.WebSocket) {
 	c.g.tap.connectSeen.Store(true)
 }
 
-func (c *conn) startAnswer(s *sub, filters []nostr.Filter) {
-	c.relayWork.Go(func() { c.answerREQ(withSubscription(s.ctx, strconv.FormatUint(s.number, 10)), s, filters) })
-}
-
 func (c *conn) continueNeg(r request, room func()) error {
 	p, err := c.waitForRoom(1, room)
 	if err != nil {
@@ -425,7 +422,7 @@ func (c *conn) continueNeg(r request, room func()) error {
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	for {
 		less := c.queue.shrunk()
-		if !c.isFull(c.requests.unreadBytes()) {
+		if queued, _ := c.queue.size(); queued <= c.g.soft() {
 			return c.admit(c.g.work, n, room)
 		}
 		select {
@@ -436,34 +433,20 @@ func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	}
 }
 
-// isFull reports whether the client has enough to read, including unread bytes that are on their
-// way. If all queues together are half full, any queued byte is enough.
-func (c *conn) isFull(coming int) bool {
-	n, _ := c.queue.size()
-	n += coming
-	return n > c.g.softLimit || n > 0 && c.g.queued.Load() > int64(c.g.cfg.MaxQueues/2)
-}
-
-// pace blocks a stored event until the client has read most of the earlier ones. Meanwhile the
-// answer occupies no shared slot, because the relay does no work for it.
-func (c *conn) pace(ctx context.Context, number uint64, size int) {
+// pace blocks a stored event until the client has read most of the earlier ones.
+func (c *conn) pace(ctx context.Context, number uint64) {
 	for {
 		less := c.queue.shrunk()
-		ok, s, p := c.requests.admitStored(number, size, func(coming int) bool { return !c.isFull(coming) })
-		if ok {
+		if n, _ := c.queue.size(); n <= c.g.soft() || !c.requests.waits(number) {
 			return
 		}
-		p.timer.Stop()
-		p.releaseShared()
 		select {
 		case <-less:
-		case <-s.abandoned:
 		case <-ctx.Done():
 			return
 		case <-c.ctx.Done():
 			return
 		}
-		p.timer.Reset(answerBy)
 	}
 }
 
@@ -542,8 +525,8 @@ func (c *conn) fromRelay() error {
 
 func (c *conn) handleAnswer(message []byte) {
 	v := c.requests.applyAnswer(message)
-	if v.send == nil || v.s != nil {
-		c.queue.wakeWaiters() // a message that is not sent makes room
+	if v.begun != nil {
+		v.begun.releaseShared() // the relay has read the store
 	}
 	if v.p != nil {
 		v.p.finish()
@@ -560,17 +543,16 @@ func (c *conn) handleAnswer(message []byte) {
 }
 
 // send queues a message for the client. A client whose queue is too long is disconnected.
-func (c *conn) send(message []byte) { c.put(outgoing{text: message}) }
+func (c *conn) send(message []byte) { c.put(outgoing{text: message}, math.MaxInt) }
 
-func (c *conn) put(o outgoing) {
-	size, ok := c.queue.put(o)
-	if !ok {
-		return
-	}
+// put queues a message unless the queue has more than most bytes.
+func (c *conn) put(o outgoing, most int) (ok bool) {
+	size, ok := c.queue.put(o, most)
 	if size > c.g.cfg.fixed.MaxQueue {
 		c.end(errSlow)
 	}
 	c.g.makeRoom()
+	return ok
 }
 
 // toClient writes the queued messages, and the reason when the connection ends.

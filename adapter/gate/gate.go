@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,14 +67,6 @@ type constants struct {
 	// exceeds it is closed. Stored events wait instead ([Gate.Pace]), so only published events and
 	// answers of relays without Pace can exceed it. The default is an eighth of MaxQueues.
 	MaxQueue int
-	// MaxName is the maximum length of a subscription id in bytes. NIP-01 allows 64. The default is
-	// 250.
-	MaxName int
-	// MaxFilters is the maximum number of filters of a REQ. The default is 100.
-	MaxFilters int
-	// MaxSubscriptions is the maximum number of open subscriptions of a connection. More are
-	// refused. The default is 500.
-	MaxSubscriptions int
 	// MaxListening is the maximum number of filters of all open subscriptions, because each
 	// published event is compared with each filter. A filter counts as one more for each 40 values.
 	// When MaxListening is reached, the oldest subscription of the client with most filters is
@@ -86,10 +77,17 @@ type constants struct {
 	// times as many. Beyond the limit the oldest subscriptions of the client are closed. The
 	// default is 2,000.
 	EventRate int
-	// MaxBody is the maximum size of the body of a management request (NIP-86) in bytes, because
-	// khatru reads the body before it checks the sender. The default is 1 MiB.
-	MaxBody int64
 }
+
+// Limits of messages.
+const (
+	maxName          = 250 // bytes of a subscription id; NIP-01 allows 64
+	maxFilters       = 100 // of a REQ
+	maxSubscriptions = 500 // open subscriptions of a connection; more are refused
+	// maxBody is the maximum size of the body of a management request (NIP-86) in bytes, because
+	// khatru reads the body before it checks the sender.
+	maxBody = 1 << 20
+)
 
 // Limits of concurrent work and of waiting.
 const (
@@ -135,10 +133,9 @@ type Gate struct {
 	totalRate *rate.Limiter // events written to all clients
 	live      liveSubs
 	tap       *broadcastTap // nil: the relay keeps the subscriptions; set before the relay serves
-	paced     map[*khatru.Relay]struct{}
+	paced     int           // calls of Pace
 	softLimit int
 	queued    atomic.Int64
-	evicting  sync.Mutex // held by makeRoom, so that concurrent calls do not close too many connections
 
 	mu sync.Mutex
 	// guarded by mu
@@ -164,9 +161,6 @@ func New(next http.Handler, cfg Config) *Gate {
 		cfg.Client = Address
 	}
 	set(&cfg.MaxConnections, 4096)
-	set(&cfg.fixed.MaxName, 250)
-	set(&cfg.fixed.MaxFilters, 100)
-	set(&cfg.fixed.MaxSubscriptions, 500)
 	set(&cfg.fixed.MaxListening, 50_000)
 	set(&cfg.fixed.EventRate, 2000)
 	relay, direct := next.(*khatru.Relay)
@@ -181,9 +175,6 @@ func New(next http.Handler, cfg Config) *Gate {
 	// softPart of the queue, and for one more published event of any size.
 	cfg.MaxQueues = max(cfg.MaxQueues, int(queuePart*softPart*cfg.MaxMessage))
 	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/queuePart)
-	if cfg.fixed.MaxBody <= 0 {
-		cfg.fixed.MaxBody = 1 << 20
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -193,7 +184,7 @@ func New(next http.Handler, cfg Config) *Gate {
 	}
 	g := &Gate{
 		next: next, cfg: cfg, conns: limit.NewTable[*conn, struct{}](cfg.MaxConnections, 0), counts: make(map[string]uint64),
-		closing: make(chan struct{}), paced: make(map[*khatru.Relay]struct{}),
+		closing:   make(chan struct{}),
 		work:      limit.NewSlots(places, placesPart),
 		events:    limit.NewSlots(places, placesPart),
 		bodies:    limit.NewSlots(max(bodies, 2*cfg.MaxMessage), max(bodiesPart, cfg.MaxMessage)),
@@ -214,20 +205,21 @@ func New(next http.Handler, cfg Config) *Gate {
 // Pace makes stored events of a relay wait until the client has read most of the earlier ones.
 // Without Pace a client that reads more slowly than the database is disconnected. Pace also answers
 // REQ with the relay's hooks and delivers published events itself, if it was called for one relay
-// only. Call it before the relay serves, once for each relay of a [khatru.Router]. A second call
-// for the same relay has no effect.
+// only. Call it before the relay serves, once for each relay of a [khatru.Router].
 //
-// The wait is between the backend and khatru's lock of the connection, so it does not block
-// publishers. A backend that keeps a cursor open while its answer is read keeps it open as long as
-// the client goes on reading, for at most 16 answers per connection. The adapter in
-// adapter/eventstore keeps nothing open.
+// A backend that keeps a cursor open while its answer is read keeps it open as long as the client
+// goes on reading, for at most 16 answers per connection. The adapter in adapter/eventstore keeps
+// nothing open.
 func (g *Gate) Pace(relay *khatru.Relay) {
-	if _, is := g.paced[relay]; is {
+	if g.tap != nil && g.tap.relay == relay {
 		return
 	}
-	g.paced[relay] = struct{}{}
-	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, g.pace)
-	if len(g.paced) > 1 || routes(relay) || subscriptionOf(withSubscription(context.Background(), "1")) != "1" {
+	relay.OverwriteResponseEvent = append(relay.OverwriteResponseEvent, func(ctx context.Context, _ *nostr.Event) {
+		if ws := khatru.GetConnection(ctx); ws != nil && g.tap == nil { // else the Gate itself waits
+			g.Wait(ctx, ws.Request, subscriptionOf(ctx))
+		}
+	})
+	if g.paced++; g.paced > 1 || routes(relay) || subscriptionOf(withSubscription(context.Background(), "1")) != "1" {
 		g.tap = nil // only khatru knows which relay a filter belongs to
 		return
 	}
@@ -245,37 +237,27 @@ func (g *Gate) TapBroadcasts() {
 	g.tap.open()
 }
 
-// pace is a hook of khatru. It runs before each event that is written for a REQ, and after each
-// event that is published.
-func (g *Gate) pace(ctx context.Context, e *nostr.Event) {
-	if ws := khatru.GetConnection(ctx); ws != nil {
-		g.Wait(ctx, ws.Request, subscriptionOf(ctx), eventSize(e))
-	}
-}
-
 // Wait is Pace for a relay that is no [khatru.Relay]. Call it before each stored event is written
-// for a REQ, with the request that became the connection, the subscription id that the relay knows,
-// and the approximate size of the event in bytes. It returns immediately for requests that did not
-// pass this Gate, and when ctx or the connection has ended.
-func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string, bytes int) {
+// for a REQ, with the request that became the connection, and the subscription id that the relay
+// knows. It returns immediately for requests that did not pass this Gate, and when ctx or the
+// connection has ended.
+func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
 		return
 	}
 	if number, err := strconv.ParseUint(subscription, 10, 64); err == nil {
-		c.pace(ctx, number, bytes)
+		c.pace(ctx, number)
 	}
 }
 
-// eventSize returns the approximate size of an event in bytes.
-func eventSize(e *nostr.Event) int {
-	n := 400 + len(e.Content)
-	for _, tag := range e.Tags {
-		for _, s := range tag {
-			n += len(s) + 3
-		}
+// soft returns the number of queued bytes above which a client gets no stored events. If all queues
+// together are half full, any queued byte is enough.
+func (g *Gate) soft() int {
+	if g.queued.Load() > int64(g.cfg.MaxQueues/2) {
+		return 0
 	}
-	return n
+	return g.softLimit
 }
 
 // connKey is the context key of the *conn of a request.
@@ -318,7 +300,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Content-Type") == "application/nostr+json+rpc" {
 		// Some connections have no deadlines. Their body is limited in bytes only.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyBy))
-		r.Body = http.MaxBytesReader(w, r.Body, g.cfg.fixed.MaxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
 	g.next.ServeHTTP(w, r)
 }
@@ -399,20 +381,28 @@ func (g *Gate) all() []*conn {
 	return all
 }
 
-// makeRoom closes the slowest connections until all queues together keep to MaxQueues.
+// makeRoom closes connections until all queues together keep to MaxQueues: the oldest of the client
+// with most queued bytes.
 func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
 	}
-	g.evicting.Lock()
-	defer g.evicting.Unlock()
-	for g.queued.Load() > int64(g.cfg.MaxQueues) {
-		c := g.slowest()
-		if c == nil {
-			return // the remaining bytes are being written to connections that were closed
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	room := limit.NewTable[*conn, struct{}](g.cfg.MaxConnections+1, int64(g.cfg.MaxQueues))
+	for c := range g.conns.All() {
+		n, waiting := c.queue.size()
+		if waiting == 0 {
+			continue // closed, or without anything to discard
 		}
-		c.end(errSlow)
-		c.queue.close()
+		gone, ok := room.Put(c, c.who, int64(n), struct{}{})
+		if !ok {
+			gone = append(gone, limit.Entry[*conn, struct{}]{Key: c})
+		}
+		for _, o := range gone {
+			o.Key.end(errSlow)
+			o.Key.queue.close()
+		}
 	}
 }
 
@@ -450,27 +440,6 @@ func (g *Gate) limitEvents(matches []match) (kept []match) {
 	return kept
 }
 
-// slowest returns the connection with most queued bytes of the client with most.
-func (g *Gate) slowest() *conn {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	of, sizes := make(map[limit.Stranger]int), make(map[*conn]int)
-	for c := range g.conns.All() {
-		all, waiting := c.queue.size()
-		of[c.who] += all
-		if waiting > 0 {
-			sizes[c] = all
-		}
-	}
-	var most *conn
-	for c, n := range sizes {
-		if most == nil || of[c.who] > of[most.who] || c.who == most.who && n > sizes[most] {
-			most = c
-		}
-	}
-	return most
-}
-
 // onTapLost closes connections that would miss published events. Clients reconnect.
 func (g *Gate) onTapLost() {
 	for _, c := range g.all() {
@@ -506,7 +475,11 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	in, resp, err := g.dial(dialing, r.WithContext(context.WithValue(context.WithoutCancel(r.Context()), connKey{}, c))) //nolint:bodyclose // a pipe that has ended
 	cancel()
 	if err != nil {
-		forwardRefusal(w, resp)
+		status := http.StatusBadGateway
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			status = resp.StatusCode
+		}
+		http.Error(w, "the relay refused the connection, or does not answer", status)
 		return
 	}
 	c.in = in
@@ -519,23 +492,6 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	c.out.SetReadLimit(g.cfg.MaxMessage)
 	c.rawOut = taken.conn
 	c.serve()
-}
-
-// forwardRefusal forwards a relay's refusal of a websocket to the client.
-func forwardRefusal(w http.ResponseWriter, resp *http.Response) {
-	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		http.Error(w, "the relay does not answer", http.StatusBadGateway)
-		return
-	}
-	for _, name := range []string{"Content-Type", "Retry-After"} {
-		if v := resp.Header.Get(name); v != "" {
-			w.Header().Set(name, v)
-		}
-	}
-	w.WriteHeader(resp.StatusCode)
-	var text bytes.Buffer
-	_, _ = text.ReadFrom(http.MaxBytesReader(nil, resp.Body, 4096)) // best effort
-	_, _ = w.Write(text.Bytes())                                    // fails only if the client is gone
 }
 
 // eventOverhead is the number of bytes of a message that are not the content of its event.
@@ -551,10 +507,9 @@ func (g *Gate) maxContent() int {
 
 // Limits returns the enforced limits as the limitation of a NIP-11 document.
 func (g *Gate) Limits() map[string]any {
-	fixed := g.cfg.fixed
 	return map[string]any{
 		"max_message_length": g.cfg.MaxMessage, "max_content_length": g.maxContent(), "max_event_tags": wire.MaxTags,
-		"max_subscriptions": fixed.MaxSubscriptions, "max_subid_length": fixed.MaxName, "max_filters": fixed.MaxFilters,
+		"max_subscriptions": maxSubscriptions, "max_subid_length": maxName, "max_filters": maxFilters,
 	}
 }
 
@@ -583,9 +538,9 @@ func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	if json.Unmarshal(parts[0], &r.name) != nil || r.name == "" || len(r.name) > maxEcho {
 		return r, noticeMessage("invalid: a subscription has a name, and no long one")
 	}
-	if r.parts = parts[1:]; len(r.name) > g.cfg.fixed.MaxName {
+	if r.parts = parts[1:]; len(r.name) > maxName {
 		return r, r.refusal("invalid: the subscription id is too long")
 	}
-	answer = r.check(g.cfg.fixed.MaxFilters)
+	answer = r.check(maxFilters)
 	return r, answer
 }

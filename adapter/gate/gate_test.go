@@ -28,30 +28,30 @@ import (
 
 // What is no message of NIP-01 never reaches the relay; some of these ended the process.
 func TestOddMessages(t *testing.T) {
-	s := serve(t, gate.Config{}.With(gate.Fixed{MaxFilters: 2, MaxName: 10}))
-	c := s.dial()
+	s := serve(t, gate.Config{})
+	c, long := s.dial(), strings.Repeat("x", 251)
 	for message, answer := range map[string]string{
-		`,""`:                                `["NOTICE","invalid: not JSON: invalid character ',' looking for beginning of value"]`,
-		` ,"x"`:                              `["NOTICE","invalid: not JSON: invalid character ',' looking for beginning of value"]`,
-		`[]`:                                 `["NOTICE","invalid: this is no message of NIP-01"]`,
-		`["REQ"`:                             `["NOTICE","invalid: not JSON: unexpected end of JSON input"]`,
-		`[1,2]`:                              `["NOTICE","invalid: a message begins with its label"]`,
-		`["HELLO","x"]`:                      `["NOTICE","invalid: unknown label of a message"]`,
-		`["EVENT",[]]`:                       `["NOTICE","invalid: no array or object where one is needed"]`,
-		`["REQ",1,{}]`:                       `["NOTICE","invalid: a subscription has a name, and no long one"]`,
-		`["REQ","",{}]`:                      `["NOTICE","invalid: a subscription has a name, and no long one"]`,
-		`["REQ","x"]`:                        `["CLOSED","x","invalid: not as many filters as there must be"]`,
-		`["REQ","x",1]`:                      `["CLOSED","x","invalid: a filter is an object, in UTF-8"]`,
-		`["REQ","x",{},{},{}]`:               `["CLOSED","x","invalid: too many filters"]`,
-		`["REQ","01234567890",{}]`:           `["CLOSED","01234567890","invalid: the subscription id is too long"]`,
-		`["COUNT","x",{},{}]`:                `["CLOSED","x","invalid: not as many filters as there must be"]`,
-		`["NEG-OPEN","a",{}]`:                `["NEG-ERR","a","invalid: NEG-OPEN has a filter and a message"]`,
-		`["NEG-OPEN","a",{},1]`:              `["NEG-ERR","a","invalid: a negentropy message is in hex"]`,
-		`["NEG-OPEN","a",1,"61"]`:            `["NEG-ERR","a","invalid: a filter is an object, in UTF-8"]`,
-		`["REQ","x",{"since":1700000000.5}]`: `["CLOSED","x","invalid: since is not a non-negative integer"]`,
-		`["REQ","x",{"kinds":["x"]}]`:        `["CLOSED","x","invalid: kinds is not a list of non-negative integers"]`,
-		`["NEG-OPEN","b",{"limit":0},"61"]`:  `["NEG-ERR","b","invalid limit 0"]`,
-		`["NEG-OPEN","a",{},"6"]`:            `["NEG-ERR","a","error: invalid negentropy message"]`,
+		`,""`:           `["NOTICE","invalid: not JSON: invalid character ',' looking for beginning of value"]`,
+		` ,"x"`:         `["NOTICE","invalid: not JSON: invalid character ',' looking for beginning of value"]`,
+		`[]`:            `["NOTICE","invalid: this is no message of NIP-01"]`,
+		`["REQ"`:        `["NOTICE","invalid: not JSON: unexpected end of JSON input"]`,
+		`[1,2]`:         `["NOTICE","invalid: a message begins with its label"]`,
+		`["HELLO","x"]`: `["NOTICE","invalid: unknown label of a message"]`,
+		`["EVENT",[]]`:  `["NOTICE","invalid: no array or object where one is needed"]`,
+		`["REQ",1,{}]`:  `["NOTICE","invalid: a subscription has a name, and no long one"]`,
+		`["REQ","",{}]`: `["NOTICE","invalid: a subscription has a name, and no long one"]`,
+		`["REQ","x"]`:   `["CLOSED","x","invalid: not as many filters as there must be"]`,
+		`["REQ","x",1]`: `["CLOSED","x","invalid: a filter is an object, in UTF-8"]`,
+		`["REQ","x"` + strings.Repeat(",{}", 101) + `]`:    `["CLOSED","x","invalid: too many filters"]`,
+		`["REQ","` + long + `",{}]`:                        `["CLOSED","` + long + `","invalid: the subscription id is too long"]`,
+		`["COUNT","x",{},{}]`:                              `["CLOSED","x","invalid: not as many filters as there must be"]`,
+		`["NEG-OPEN","a",{}]`:                              `["NEG-ERR","a","invalid: NEG-OPEN has a filter and a message"]`,
+		`["NEG-OPEN","a",{},1]`:                            `["NEG-ERR","a","invalid: a negentropy message is in hex"]`,
+		`["NEG-OPEN","a",1,"61"]`:                          `["NEG-ERR","a","invalid: a filter is an object, in UTF-8"]`,
+		`["REQ","x",{"since":1700000000.5}]`:               `["CLOSED","x","invalid: since is not a non-negative integer"]`,
+		`["REQ","x",{"kinds":["x"]}]`:                      `["CLOSED","x","invalid: kinds is not a list of non-negative integers"]`,
+		`["NEG-OPEN","b",{"limit":0},"61"]`:                `["NEG-ERR","b","invalid limit 0"]`,
+		`["NEG-OPEN","a",{},"6"]`:                          `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-OPEN","a",{},"610081ffffffffffffffff7f00"]`: `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-OPEN","a",{},"61000002c0808000"]`:           `["NEG-ERR","a","error: invalid negentropy message"]`,
 		`["NEG-MSG","a","61"]`:                             `["NEG-ERR","a","closed: no reconciliation has this name"]`,
@@ -186,9 +186,9 @@ func TestBodies(t *testing.T) {
 	g := gate.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		_, _ = fmt.Fprint(w, len(body), errors.As(err, &most))
-	}), gate.Config{}.With(gate.Fixed{MaxBody: 1000}))
-	for kind, want := range map[string]string{"application/nostr+json+rpc": "1000 true", "application/octet-stream": "2000 false"} {
-		answer, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2000)))
+	}), gate.Config{})
+	for kind, want := range map[string]string{"application/nostr+json+rpc": "1048576 true", "application/octet-stream": "2000000 false"} {
+		answer, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2_000_000)))
 		r.Header.Set("Content-Type", kind)
 		g.ServeHTTP(answer, r)
 		require.Equal(t, want, answer.Body.String())

@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := New(nil, Config{fixed: constants{MaxFilters: 3}})
+	g := New(nil, Config{})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		r, answer := g.parse(message)
 		var parts []json.RawMessage

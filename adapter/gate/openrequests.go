@@ -20,23 +20,22 @@ type openRequests struct {
 	waiting     map[*pending]struct{}
 	allAnswered chan struct{} // closed when the client is gone and the relay has answered everything
 	ended       bool
-	unread      int // approximate bytes of stored events that were admitted and have not arrived
 }
 
 // sub is a subscription, count or reconciliation.
 type sub struct {
-	label     string
-	number    uint64
-	name      []byte // as JSON
-	key       string
-	filters   int
-	weight    int           // units in its table
-	done      bool          // the relay has answered
-	closed    bool          // by the client or for want of room
-	abandoned chan struct{} // closed together with closed
-	sent      *sentEvents   // events that the client has got
-	unread    []int         // bytes of its admitted stored events, the oldest first
-	pending   []*pending    // unanswered messages, the oldest first
+	label   string
+	number  uint64
+	name    []byte // as JSON
+	key     string
+	filters int
+	weight  int        // units in its table
+	done    bool       // the relay has answered
+	closed  bool       // by the client or for want of room
+	pending []*pending // unanswered messages, the oldest first
+	// sent is the ids of up to maxSent events that the client has got before EOSE, if the Gate keeps the
+	// subscription. Each filter is queried separately, and clients count the events of a page.
+	sent map[string]struct{}
 
 	// set before it is in a table, read-only
 	timer  *time.Timer             // of a reconciliation
@@ -162,8 +161,6 @@ func (t *openRequests) close(s *sub) (open, tell bool) {
 		return false, false
 	}
 	s.closed = true
-	close(s.abandoned)
-	t.dropUnread(s)
 	t.removeName(s)
 	if !s.done || len(s.pending) > 0 {
 		return true, false
@@ -188,41 +185,38 @@ func (t *openRequests) takePending(s *sub) []*pending {
 	return left
 }
 
-// admitStored reports whether a stored event of the given size may be written: if there is room, or
-// if the subscription is closed. Otherwise it returns the subscription and message to wait with.
-func (t *openRequests) admitStored(number uint64, size int, room func(coming int) bool) (ok bool, s *sub, p *pending) {
+// waits reports whether the stored events of a subscription are still wanted.
+func (t *openRequests) waits(number uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s = t.byNumber[number]
-	switch {
-	case s == nil || s.closed || len(s.pending) == 0:
-		return true, nil, nil
-	case !room(t.unread):
-		return false, s, s.pending[0]
-	}
-	t.unread += size
-	s.unread = append(s.unread, size)
-	return true, nil, nil
+	s := t.byNumber[number]
+	return s != nil && !s.closed && len(s.pending) > 0
 }
 
-// dropUnread forgets admitted events of an answer that has ended. The caller holds mu.
-func (t *openRequests) dropUnread(s *sub) {
-	for _, n := range s.unread {
-		t.unread -= n
-	}
-	s.unread = nil
-}
+// maxSent is the maximum number of remembered events of an answer. More may be sent twice.
+const maxSent = 10_000
 
-func (t *openRequests) unreadBytes() int {
+// isWanted reports whether a subscription is open and has not got an event, and records the event.
+func (t *openRequests) isWanted(s *sub, id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.unread
+	return s.isWanted(id)
+}
+
+// isWanted is the same. The caller holds mu.
+func (s *sub) isWanted(id string) bool {
+	_, had := s.sent[id]
+	if s.sent != nil && len(s.sent) < maxSent {
+		s.sent[id] = struct{}{}
+	}
+	return !s.closed && !had
 }
 
 // outcome is the actions that a message of the relay causes.
 type outcome struct {
 	send  []byte   // to the client; nil: nothing
 	p     *pending // the message that it answers
+	begun *pending // the message whose answer it begins or continues
 	s     *sub     // the subscription that it belongs to
 	ended bool     // the relay has ended the subscription
 	close bool     // the subscription must be closed at the relay
@@ -248,20 +242,12 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 		v.send = a.as(s.name)
 	}
 	if a.label == labelEvent {
-		if len(s.unread) > 0 {
-			t.unread -= s.unread[0]
-			s.unread = s.unread[1:]
-		}
-		if s.sent != nil {
-			if d, found := digestOf(a.rest); found && s.sent.isRepeated(d) {
-				v.send = nil
-			}
+		if len(s.pending) > 0 {
+			v.begun = s.pending[0]
 		}
 		return v
 	}
-	t.dropUnread(s)
-	s.sent.endStored()
-	v.s, s.done = s, true
+	v.s, s.done, s.sent = s, true, nil
 	if len(s.pending) > 0 {
 		v.p, s.pending = s.pending[0], s.pending[1:]
 	}
@@ -284,7 +270,7 @@ func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range subs {
-		if !s.closed && (len(event) < len(digest{}) || !s.sent.isRepeated(digest([]byte(event[:len(digest{})])))) {
+		if s.isWanted(event) {
 			names = append(names, s.name)
 		}
 	}
@@ -299,8 +285,6 @@ func (t *openRequests) end() <-chan struct{} {
 	for _, s := range t.byNumber {
 		if !s.closed {
 			s.closed = true
-			close(s.abandoned)
-			t.dropUnread(s)
 			if s.stop != nil {
 				s.stop(nil)
 			}

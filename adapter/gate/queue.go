@@ -53,12 +53,13 @@ type queue struct {
 
 func newQueue(all *atomic.Int64) *queue { return &queue{more: make(chan struct{}, 1), all: all} }
 
-// put appends an item and returns the bytes of the queue. It returns false if the queue is closed.
-func (q *queue) put(o outgoing) (size int, ok bool) {
+// put appends an item and returns the bytes of the queue. It returns false if the queue has more than
+// most bytes. A closed queue discards the item.
+func (q *queue) put(o outgoing, most int) (size int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return q.bytes, false
+	if q.closed || q.bytes > most {
+		return q.bytes, q.closed
 	}
 	n := o.size()
 	q.items = append(q.items, o)

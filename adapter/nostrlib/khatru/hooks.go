@@ -179,7 +179,7 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 				s.unanswered(ctx, err)
 			}
 			for _, e := range events {
-				s.paced(ctx, e)
+				s.paced(ctx)
 				if !yield(e) {
 					return
 				}
@@ -226,19 +226,11 @@ func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Ev
 }
 
 // paced waits until a client may be sent another event.
-func (s *Sync) paced(ctx context.Context, e nostr.Event) {
-	ws := khatru.GetConnection(ctx)
-	if s.pace == nil || ws == nil {
-		return
-	}
-	if id, ok := subscription(ctx); ok {
-		size := 400 + len(e.Content)
-		for _, tag := range e.Tags {
-			for _, v := range tag {
-				size += len(v) + 3
-			}
+func (s *Sync) paced(ctx context.Context) {
+	if ws := khatru.GetConnection(ctx); s.pace != nil && ws != nil {
+		if id, ok := subscription(ctx); ok {
+			s.pace(ctx, ws.Request, id)
 		}
-		s.pace(ctx, ws.Request, id, size)
 	}
 }
 

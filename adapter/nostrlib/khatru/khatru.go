@@ -65,7 +65,7 @@ type Sync struct {
 	store    *nostrlib.Store
 	hides    func(graspsync.Event) bool // Config.Store.Hides; may be nil
 	maxQuery int
-	pace     func(ctx context.Context, r *http.Request, subscription string, bytes int) // may be nil
+	pace     func(ctx context.Context, r *http.Request, subscription string) // may be nil
 }
 
 // ErrHooks is wrapped by the error of [New] for a relay with hooks of a database.
@@ -146,7 +146,7 @@ func (s *Sync) Run(ctx context.Context) error {
 // Pace makes the relay call wait before it sends a stored event for a REQ. wait may block; use Wait
 // of a gate.Gate before the relay. Without Pace, answers are sent as fast as they are read. Call it
 // before the relay serves.
-func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string, bytes int)) {
+func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string)) {
 	s.pace = wait
 }
 
