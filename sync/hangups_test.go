@@ -84,11 +84,7 @@ func TestHangingUpIsARefusal(t *testing.T) {
 				if c.learned != "" {
 					require.Contains(t, s.Learned, c.learned)
 				}
-				phase := "live"
-				if name == "a tag" { // events that the relay refuses to serve in any form cannot be fetched
-					phase = "live with gaps"
-				}
-				require.Equal(t, phase, s.Phase)
+				require.Equal(t, "live", s.Phase, "NIP-77 compares what the relay refuses to serve")
 				t.Logf("hung up %d times, %s: %v", times(), s.Phase, s.Learned)
 				require.Less(t, times(), 30)
 

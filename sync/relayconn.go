@@ -11,6 +11,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/health"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
@@ -55,10 +56,9 @@ type relayConn struct {
 	ended     error
 	cut       bool // the relay or the network ended the connection
 
-	info    wire.Info
-	limits  relaylimits.Limits // of requests
-	aside   int                // number of values that requests omit
-	largest largestRequest
+	info   wire.Info
+	limits relaylimits.Limits // of requests
+	aside  int                // number of values that requests omit
 
 	// owned by the loop
 	connected bool // it is connected
@@ -384,7 +384,6 @@ func (c *relayConn) take(msg wire.Message) {
 	}()
 	c.stats.bytes.Add(uint64(msg.Size))
 	c.stats.messages.Add(1)
-	c.largest.answered(c.stats, msg.Sub, time.Now())
 	actions := c.session.Receive(time.Now(), msg)
 	c.charge(msg, actions)
 	c.perform(actions)
@@ -609,12 +608,15 @@ func (c *relayConn) done(a session.Done) {
 	})
 }
 
+// cutSoon is the maximum time between a request and a disconnection that the request may have
+// caused.
+const cutSoon = 10 * time.Second
+
 // lost records the requests that may have caused the relay to disconnect.
 func (c *relayConn) lost(now time.Time) {
 	if c.ctx.Err() != nil || errors.Is(c.ended, errHung) || errors.Is(c.ended, errRefused) {
 		return
 	}
-	c.largest.cut(c.stats, now)
 	if c.cut {
 		var unanswered []relaylimits.Forms                                             // none if the session panicked
 		_ = c.contain(func() { unanswered = c.session.Unanswered(now.Add(-cutSoon)) }) // the connection has ended, so the error does not matter
@@ -789,7 +791,6 @@ func (c *relayConn) send(r wire.Request) []session.Action {
 	err := c.conn.Send(c.ctx, r)
 	switch {
 	case err == nil:
-		c.largest.asked(r, size, time.Now())
 	case errors.Is(err, ErrMessageTooLarge) && !errors.Is(err, ErrClosed) && r.Event == nil:
 		return c.session.Unsent(time.Now(), r.Sub, size, graspsync.Printable(err.Error()))
 	default:
@@ -850,4 +851,12 @@ func (c *relayConn) gap(in graspsync.Incoming) {
 	if c.m.telemetry.mayLog(c.url, classGap) {
 		c.m.cfg.Logger.Info("catch-up found a missed event", keyRelay, c.url.String(), keyEvent, id.String())
 	}
+}
+
+func sizeOf(r wire.Request) int {
+	n := 80 + 2*len(r.Payload) // label and id
+	for _, f := range r.Filters {
+		n += filters.Size(f) + 1
+	}
+	return n
 }

@@ -31,6 +31,13 @@ type Forms struct {
 	Filters []Form
 }
 
+// These are the numbers of disconnects in a row after which a form counts as refused. A relay that
+// answered the form within a day more probably closes connections for another reason.
+const (
+	cutsBelieved = 2
+	cutsDoubted  = 6
+)
+
 // believedForm is the time that a form counts as refused. It is long enough for one more attempt of
 // a daily request.
 const believedForm = 2 * Believed

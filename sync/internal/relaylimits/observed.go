@@ -142,7 +142,6 @@ type Aside struct {
 type Observed struct {
 	Facts
 	aside map[Value]time.Time
-	cuts  cuts
 	forms forms
 }
 
@@ -221,47 +220,3 @@ func (l *Learned) Clamp(now time.Time) {
 
 // Empty reports whether nothing is known.
 func (l *Learned) Empty(now time.Time) bool { return len(l.Facts.Known(now))+len(l.SetAside) == 0 }
-
-// cuts counts the connections that a relay closed instead of answering a large request.
-type cuts struct {
-	size   int // size of the smallest such request
-	count  int // in a row, without an answer of that size in between
-	took   int // size of the largest answered request
-	tookAt time.Time
-}
-
-// These are the numbers of cuts in a row after which the size counts as the cause. A relay that
-// answered a request of this size within a day more probably closes connections for another reason.
-const (
-	cutsBelieved = 2
-	cutsDoubted  = 6
-)
-
-// Cut records that the relay closed the connection instead of answering a request of size bytes.
-// The first time may be chance. The second time sets MaxMessage.
-func (o *Observed) Cut(size int, now time.Time) {
-	c := &o.cuts
-	if c.count++; c.count == 1 || size < c.size {
-		c.size = size
-	}
-	needs := cutsBelieved
-	if c.size <= c.took && now.Sub(c.tookAt) < Believed {
-		needs = cutsDoubted
-	}
-	if c.count < needs {
-		return
-	}
-	o.Learn(MaxMessage, max(LeastMessage, c.size/2), now.Add(Believed))
-	c.size, c.count = 0, 0
-}
-
-// Answered records that the relay answered a request of size bytes.
-func (o *Observed) Answered(size int, now time.Time) {
-	c := &o.cuts
-	if size >= c.size {
-		c.size, c.count = 0, 0
-	}
-	if size >= c.took || now.Sub(c.tookAt) >= Believed {
-		c.took, c.tookAt = size, now
-	}
-}
