@@ -14,6 +14,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/health"
+	"github.com/graspsync/graspsync/internal/writebehind"
 	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/state"
@@ -79,8 +80,10 @@ func newPersistence(
 	return &persistence{
 		cfg: cfg, tracker: tracker, on: cfg.State != nil, basis: basisOf(identity, cfg.PolicyVersion),
 		rejected: table, transport: transport, telemetry: rep,
-		memory: memory.New(store, memory.Config{
-			Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger, Dropped: rep.drop,
+		memory: memory.New(store, writebehind.Config{
+			Delay: 3 * time.Second, Timeout: cfg.constants.StoreTimeout, Logger: cfg.Logger,
+			MaxValue: 4 << 20, // 500,000 items of one relay
+			MaxQueue: 250_000, Dropped: func(reason string, n int) { rep.drop("memory_"+reason, n) },
 		}),
 	}
 }

@@ -57,7 +57,7 @@ func (l *loading) all(ctx context.Context) error {
 	return l.m.buffer.Load(ctx, prefix, func(key string, value []byte) (there bool, err error) {
 		keep, err := l.one(key, value)
 		if err != nil {
-			l.m.cfg.Dropped("memory_unreadable", 1)
+			l.m.cfg.Dropped("unreadable", 1)
 			l.m.cfg.Logger.Warn("stored value dropped", "key", key, "error", err)
 		}
 		if err != nil || !keep {
@@ -124,7 +124,7 @@ func (l *loading) host(host string, value []byte) (bool, error) {
 
 func (l *loading) record(value []byte) (r health.Record, keep bool, err error) {
 	r, err = decodeHealth(value)
-	return r, err == nil && l.now.Sub(r.LastAttempt) <= l.m.cfg.Keep, err
+	return r, err == nil && l.now.Sub(r.LastAttempt) <= keepFor, err
 }
 
 func (l *loading) learned(u graspsync.RelayURL, value []byte) (bool, error) {
@@ -171,7 +171,7 @@ func (l *loading) finish() {
 		if newer := l.marks[k.Relay]; newer.of == l.ids[k.Relay] && newer.at.After(k.Mark) {
 			k.Mark = newer.at
 		}
-		if l.out.Salt == nil || !plausible(&k, l.now) || l.now.Sub(k.Mark) > l.m.cfg.Keep {
+		if l.out.Salt == nil || !plausible(&k, l.now) || l.now.Sub(k.Mark) > keepFor {
 			l.m.remove(keptPrefix + k.Relay.String())
 			continue
 		}

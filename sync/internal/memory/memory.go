@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -31,56 +30,15 @@ const (
 // SaltSize is the length of the salt in bytes.
 const SaltSize = 16
 
-// Config contains the limits of a [Memory]. The zero value uses the defaults.
-type Config struct {
-	// Delay is the time before a queued change is written. Defaults to 3 s.
-	Delay time.Duration
-	// Timeout is the maximum time of each call of the store. Defaults to 1 min.
-	Timeout time.Duration
-	// MaxValue is the maximum length of a value in bytes. Longer values are dropped and counted.
-	// Defaults to 4 MiB, which is 500,000 items of one relay.
-	MaxValue int
-	// MaxQueue is the maximum number of keys with queued changes. More are dropped and counted.
-	// Defaults to 250,000.
-	MaxQueue int
-	// Keep is the lifetime of a relay's records after its last attempt. Defaults to 30 days.
-	Keep time.Duration
-	// Logger receives failures. Defaults to no logging.
-	Logger *slog.Logger
-	// Dropped counts dropped values by reason. It must not block. May be nil.
-	Dropped func(reason string, n int)
-}
-
-func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&c.Delay, 3 * time.Second}, {&c.Timeout, time.Minute}, {&c.Keep, 30 * 24 * time.Hour}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.MaxValue == 0 {
-		c.MaxValue = 4 << 20
-	}
-	if c.MaxQueue == 0 {
-		c.MaxQueue = 250_000
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Dropped == nil {
-		c.Dropped = func(string, int) {}
-	}
-	return c
-}
+// keepFor is the lifetime of a relay's records after its last attempt.
+const keepFor = 30 * 24 * time.Hour
 
 // Memory writes state to a store. It is safe for concurrent use, and methods that return no error
 // never block. Make one with [New].
 type Memory struct {
 	// set by New, read-only
 	store  state.Store // nil: nothing is stored
-	cfg    Config
+	cfg    writebehind.Config
 	buffer *writebehind.Buffer
 
 	mu sync.Mutex
@@ -90,15 +48,10 @@ type Memory struct {
 }
 
 // New returns a Memory over store, which may be nil.
-func New(store state.Store, cfg Config) *Memory {
-	cfg = cfg.withDefaults()
+func New(store state.Store, cfg writebehind.Config) *Memory {
 	return &Memory{
-		store: store, cfg: cfg, buffer: writebehind.New(store, writebehind.Config{
-			Delay: cfg.Delay, Timeout: cfg.Timeout, MaxValue: cfg.MaxValue, MaxQueue: cfg.MaxQueue, Logger: cfg.Logger,
-			Dropped: func(reason string, n int) { cfg.Dropped("memory_"+reason, n) },
-		}),
-		kept:   make(map[graspsync.RelayURL]uint64),
-		chunks: make(map[string]int),
+		store: store, cfg: cfg, buffer: writebehind.New(store, cfg),
+		kept: make(map[graspsync.RelayURL]uint64), chunks: make(map[string]int),
 	}
 }
 
@@ -231,7 +184,7 @@ func (m *Memory) exported(name string, chunks [][]byte) []writebehind.Change {
 		return nil
 	}
 	if n := len(chunks) - maxChunks; n > 0 {
-		m.cfg.Dropped("memory_chunks", n)
+		m.cfg.Dropped("chunks", n)
 		chunks = chunks[:maxChunks]
 	}
 	m.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -101,7 +102,18 @@ func (n *notebook) count() int {
 }
 
 // running returns a loaded Memory that runs until the returned function is called.
-func running(t *testing.T, store state.Store, cfg Config) (*Memory, Loaded, func()) {
+func usual(changes ...func(c *writebehind.Config)) writebehind.Config {
+	c := writebehind.Config{
+		Delay: 3 * time.Second, Timeout: time.Minute, MaxValue: 4 << 20, MaxQueue: 250_000,
+		Logger: slog.New(slog.DiscardHandler), Dropped: func(string, int) {},
+	}
+	for _, change := range changes {
+		change(&c)
+	}
+	return c
+}
+
+func running(t *testing.T, store state.Store, cfg writebehind.Config) (*Memory, Loaded, func()) {
 	t.Helper()
 	m := New(store, cfg)
 	loaded, err := m.Load(t.Context())
@@ -129,7 +141,7 @@ func of(u graspsync.RelayURL, r health.Record) Record {
 func TestEverythingComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
-		m, first, stop := running(t, store, Config{})
+		m, first, stop := running(t, store, usual())
 		require.Len(t, first.Salt, SaltSize)
 		u, v := relay(t, 1), relay(t, 2)
 		now := time.Now().UTC().Truncate(time.Millisecond)
@@ -154,7 +166,7 @@ func TestEverythingComesBack(t *testing.T) {
 		require.Equal(t, n+2, store.count(), "what is the same is not written again")
 		stop()
 
-		m, got, stop := running(t, store, Config{})
+		m, got, stop := running(t, store, usual())
 		require.Equal(t, Loaded{
 			Salt:    first.Salt,
 			Health:  map[graspsync.RelayURL]health.Record{u: record},
@@ -173,7 +185,7 @@ func TestEverythingComesBack(t *testing.T) {
 		m.Chunks("rejected", nil)
 		require.NoError(t, m.Flush(t.Context()))
 		stop()
-		_, got, stop = running(t, store, Config{})
+		_, got, stop = running(t, store, usual())
 		require.Equal(t, first.Salt, got.Salt)
 		require.Empty(t, got.Health)
 		require.Empty(t, got.Hosts)
@@ -190,7 +202,7 @@ func TestSaveHealthIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
 		store.slow = time.Second
-		m, _, stop := running(t, store, Config{Delay: time.Hour})
+		m, _, stop := running(t, store, usual(func(c *writebehind.Config) { c.Delay = time.Hour }))
 		for i := range 1_000 {
 			m.Learned(relay(t, i), relaylimits.Learned{})
 		}
@@ -222,7 +234,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, seed))
 			store := newNotebook()
-			m, _, stop := running(t, store, Config{MaxQueue: 4})
+			m, _, stop := running(t, store, usual(func(c *writebehind.Config) { c.MaxQueue = 4 }))
 			u, v := relay(t, 1), relay(t, 2)
 			items := make(map[int64][]uint64) // items of u by mark
 			var current []uint64
@@ -262,7 +274,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 					}
 					require.NoError(t, s.Put(t.Context(), state.Record{Key: w.key, Value: w.value}))
 				}
-				l, err := New(s, Config{}).Load(t.Context())
+				l, err := New(s, usual()).Load(t.Context())
 				require.NoError(t, err)
 				for _, k := range l.Kept {
 					require.Equal(t, items[k.Mark.UnixMilli()], k.Items)
@@ -276,7 +288,7 @@ func TestMarkNeverMeetsOtherItems(t *testing.T) {
 func TestOldThingsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newNotebook()
-		m, _, stop := running(t, store, Config{})
+		m, _, stop := running(t, store, usual())
 		var f relaylimits.Facts
 		f.Learn(relaylimits.NoNegentropy, 1, time.Now().Add(4*time.Hour))
 		m.Health(of(relay(t, 1), health.Record{LastAttempt: time.Now()}))
@@ -285,7 +297,7 @@ func TestOldThingsGo(t *testing.T) {
 		require.NoError(t, m.Flush(t.Context()))
 		stop()
 		time.Sleep(31 * 24 * time.Hour)
-		m, l, stop := running(t, store, Config{})
+		m, l, stop := running(t, store, usual())
 		require.Empty(t, l.Health)
 		require.Empty(t, l.Learned)
 		require.Empty(t, l.Kept)
@@ -320,7 +332,7 @@ func FuzzLoad(f *testing.F) {
 			err := store.Put(t.Context(), state.Record{Key: key, Value: value})
 			require.NoError(t, err)
 		}
-		m := New(store, Config{})
+		m := New(store, usual())
 		l, err := m.Load(t.Context())
 		require.NoError(t, err)
 		require.Len(t, l.Salt, SaltSize)

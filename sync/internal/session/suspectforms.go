@@ -1,14 +1,13 @@
 package session
 
 import (
+	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
 
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 )
 
@@ -108,40 +107,13 @@ func (s *suspectForms) of(x *request) *relaylimits.Forms {
 	return x.forms
 }
 
-// sum returns a hash of filters that does not depend on the order of filters and values.
+// sum returns a hash of filters that does not depend on their order.
 func (s *suspectForms) sum(x *request, fs ...nostr.Filter) (sum uint64) {
 	for _, f := range fs {
-		one := hash("filter")
-		list := func(name string, values []string) {
-			for _, v := range values {
-				one += hash(name, v)
-			}
-		}
-		for _, k := range f.Kinds {
-			one += hash("kinds", strconv.Itoa(k))
-		}
-		list(filters.ListAuthors, f.Authors)
-		for tag, values := range f.Tags {
-			list("#"+tag, values)
-		}
-		if x.kind == reqIDs {
-			one += hash(filters.ListIDs, strconv.Itoa(len(f.IDs)))
-		} else {
-			list(filters.ListIDs, f.IDs)
-		}
-		if f.LimitZero && !s.caps.NoLimitZero && !x.since {
-			one += hash("limit")
-		}
-		sum += hash(strconv.FormatUint(one, 16))
+		zero := f.LimitZero && !s.caps.NoLimitZero && !x.since
+		h := fnv.New64a()
+		_, _ = fmt.Fprint(h, f.IDs, f.Kinds, f.Authors, f.Tags, zero) // never fails, and sorts the tags
+		sum += h.Sum64()
 	}
 	return sum
-}
-
-func hash(parts ...string) uint64 {
-	h := fnv.New64a()
-	for _, p := range parts {
-		_, _ = h.Write([]byte(p)) // never fails
-		_, _ = h.Write([]byte{0})
-	}
-	return h.Sum64()
 }

@@ -1,9 +1,9 @@
 package session
 
 import (
+	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -88,20 +88,9 @@ func (f *unanswered) over(now time.Time) bool {
 }
 
 // shape returns the field names of a request's filters without their values.
-func shape(x *request) string {
-	var b strings.Builder
+func shape(x *request) (s string) {
 	for _, f := range x.filters {
-		b.WriteByte('{')
-		for _, list := range []struct {
-			name string
-			n    int
-		}{{"ids ", len(f.IDs)}, {"kinds ", len(f.Kinds)}, {"authors ", len(f.Authors)}} {
-			if list.n > 0 {
-				b.WriteString(list.name)
-			}
-		}
-		b.WriteString(strings.Join(slices.Sorted(maps.Keys(f.Tags)), " "))
-		b.WriteByte('}')
+		s += fmt.Sprint(len(f.IDs) > 0, len(f.Kinds) > 0, len(f.Authors) > 0, slices.Sorted(maps.Keys(f.Tags)))
 	}
-	return b.String()
+	return s
 }
