@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/wire"
 )
@@ -281,5 +282,205 @@ func (g *ingest) count(ev graspsync.Event) {
 	g.telemetry.observe(EventStored{Event: ev, Source: h.source})
 	if h.stats != nil {
 		h.stats.brought()
+	}
+}
+
+// inflight contains the jobs of the pipeline, the batches that wait for them, and the bytes of
+// their events. It is safe for concurrent use.
+type inflight struct {
+	room   *limit.Slots // bytes of events
+	checks *limit.Slots // events that wait for a signature check
+	claims *fetchClaims
+
+	mu sync.Mutex
+	// guarded by mu
+	inFlight map[copyKey]*job
+	coming   map[graspsync.EventID]int // number of jobs by event id
+	entered  uint64                    // number of jobs since the start
+
+	unsettled atomic.Int64  // events in the pipeline
+	turn      atomic.Uint64 // of the writer: odd while it works
+}
+
+func hostShare(most int64) int64 { return max(1, most/4) }
+
+func newInflight(most int64) *inflight {
+	return &inflight{
+		room: limit.NewSlots(most, hostShare(most)), checks: limit.NewSlots(2*verifyBatch, verifyBatch),
+		claims: newFetchClaims(), inFlight: make(map[copyKey]*job), coming: make(map[graspsync.EventID]int),
+	}
+}
+
+// admit waits until there is room for the bytes and the signature check of a job. Relay hosts take
+// turns, and each host has a maximum.
+func (f *inflight) admit(ctx context.Context, j *job) (err error) {
+	if j.bytes, err = f.room.Acquire(ctx, j.host(), j.size); err != nil || j.foreign {
+		return err
+	}
+	if j.turn, err = f.checks.Acquire(ctx, j.host(), 1); err != nil {
+		j.release()
+	}
+	return err
+}
+
+// enter adds a job. It returns false if the same copy is in the pipeline. Then that job also
+// settles the batches of j.
+func (f *inflight) enter(j *job) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if first, ok := f.inFlight[j.key]; ok {
+		first.waits = append(first.waits, j.waits...)
+		return false
+	}
+	f.inFlight[j.key] = j
+	f.entered++
+	j.number = f.entered
+	f.coming[j.key.id]++
+	f.unsettled.Add(1)
+	return true
+}
+
+// settled ends a job. ok is false if an own failure lost its event. Later copies get a new job.
+func (f *inflight) settled(j *job, ok bool) {
+	j.release()
+	f.mu.Lock()
+	delete(f.inFlight, j.key)
+	if f.coming[j.key.id]--; f.coming[j.key.id] == 0 {
+		delete(f.coming, j.key.id)
+	}
+	waits := j.waits
+	f.mu.Unlock()
+	for _, t := range waits {
+		t.settle(ok)
+	}
+	f.claims.settled(j.key.id)
+	f.unsettled.Add(-1)
+}
+
+func (f *inflight) has(id graspsync.EventID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.coming[id] > 0
+}
+
+// pipelineMark identifies the jobs in the pipeline at some time.
+type pipelineMark struct{ entered, turn uint64 }
+
+func (f *inflight) mark() pipelineMark {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return pipelineMark{entered: f.entered, turn: f.turn.Load()}
+}
+
+// resting reports whether all jobs of a mark are settled.
+func (f *inflight) resting(at pipelineMark) bool {
+	if working := at.turn%2 == 1; working && f.turn.Load() == at.turn {
+		return false // revived jobs are in no table
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range f.inFlight {
+		if j.number <= at.entered {
+			return false
+		}
+	}
+	return true
+}
+
+// copyKey identifies a copy of an event. The id covers everything but the signature.
+type copyKey struct {
+	id  graspsync.EventID
+	sig string
+}
+
+type job struct {
+	key      copyKey
+	incoming graspsync.Incoming
+	gap      bool
+	size     int64
+	number   uint64       // in the order of arrival
+	waits    []*batchWait // guarded by inflight.mu: of all connections that delivered a copy
+	from     *relayConn   // the first of these; nil if revived
+	stats    *relayStats  // of its relay
+	bytes    *limit.Slot  // room in the pipeline; nil if revived
+	turn     *limit.Slot  // room for a signature check
+	foreign  bool         // an announcement for another service, whose signature was not checked
+	revived  bool         // it was pending and is settled
+	again    bool         // it stays pending until it has another result
+	over     bool         // it is settled
+	retry
+}
+
+func (j *job) note() pending.Note {
+	return pending.Note{Incoming: j.incoming, ID: j.key.id, Size: j.size, Payer: payer{j.stats, j.retry}}
+}
+
+// Memory of an event in addition to its text, in bytes, on 64-bit machines.
+const (
+	besides   = 512 // fixed fields and tables
+	tagHead   = 24  // a slice
+	valueHead = 16  // a string
+)
+
+// memorySize estimates the memory of an event from the length of its text. Slice and string headers
+// count, because an empty value has three bytes of text.
+func memorySize(ev graspsync.Event, text int) int64 {
+	n := text + besides
+	for _, tag := range ev.Tags {
+		n += tagHead + len(tag)*valueHead
+	}
+	return int64(n)
+}
+
+func (j *job) host() limit.Stranger {
+	if j.stats == nil {
+		return limit.Stranger{}
+	}
+	return j.stats.host
+}
+
+func (j *job) release() {
+	for _, s := range []*limit.Slot{j.bytes, j.turn} {
+		if s != nil {
+			s.Release()
+		}
+	}
+}
+
+// batchWait counts the unsettled events of a batch. The batch ends when its request has ended and
+// all its events are settled. No goroutine blocks for that.
+type batchWait struct {
+	open   atomic.Int64 // events, plus one for the request
+	failed atomic.Bool  // an event could not be saved, so the batch must be repeated
+	ended  func()       // set by finish
+}
+
+// newBatchWait returns a batchWait with count 1, for the request.
+func newBatchWait() *batchWait {
+	t := &batchWait{}
+	t.open.Store(1)
+	return t
+}
+
+func (t *batchWait) hold() { t.open.Add(1) }
+
+// settle counts an event down. ok is false if an own failure lost the event.
+func (t *batchWait) settle(ok bool) {
+	if !ok {
+		t.failed.Store(true)
+	}
+	t.release()
+}
+
+// finish counts the request down. The goroutine that settles last calls ended, which must not
+// block.
+func (t *batchWait) finish(ended func()) {
+	t.ended = ended
+	t.release()
+}
+
+func (t *batchWait) release() {
+	if t.open.Add(-1) == 0 {
+		t.ended()
 	}
 }

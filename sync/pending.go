@@ -3,9 +3,13 @@ package sync
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/sync/internal/lazy"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 )
 
@@ -136,4 +140,109 @@ func (g *ingest) lost(unsaved []pending.Heard) {
 		g.known.Forget(e.ID)
 		g.health.letGo(e.Relay, e.Seen)
 	}
+}
+
+// reprocessQueue contains the causes to judge pending events again. The writer takes them. Any
+// goroutine may add causes and never blocks.
+type reprocessQueue struct {
+	most int           // maximum number of keys
+	wake chan struct{} // one slot: the queue is not empty
+
+	roomAt atomic.Pointer[time.Time] // when the Policy last ended a hold, which may make room; nil: never
+	later  atomic.Bool               // some event had no room
+
+	mu sync.Mutex
+	// guarded by mu
+	fulfilled []pending.Key // by events that were stored without the writer
+	overrun   bool          // a limit was exceeded: judge all pending events
+}
+
+// wakeFor adds fulfilled dependencies.
+func (q *reprocessQueue) wakeFor(keys []pending.Key) {
+	q.mu.Lock()
+	if len(q.fulfilled) < q.most {
+		q.fulfilled = append(q.fulfilled, keys...)
+	} else {
+		q.overrun = true
+	}
+	q.mu.Unlock()
+	q.poke()
+}
+
+// judgeLater records that an event waits for room.
+func (q *reprocessQueue) judgeLater() {
+	q.later.Store(true)
+	q.poke()
+}
+
+// freed records that there may be room for events with the verdict [graspsync.Later].
+func (q *reprocessQueue) freed() {
+	now := time.Now()
+	q.roomAt.Store(&now)
+	q.judgeLater()
+}
+
+func (q *reprocessQueue) room() (at time.Time) {
+	if p := q.roomAt.Load(); p != nil {
+		at = *p
+	}
+	return at
+}
+
+func (q *reprocessQueue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *reprocessQueue) takeFulfilled() (keys []pending.Key, all bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	keys, all = q.fulfilled, q.overrun
+	q.fulfilled, q.overrun = nil, false
+	return keys, all
+}
+
+// maxHeldSources exceeds the room of any purgatory.
+const maxHeldSources = 100_000
+
+// heldSource is the origin of a held event. Its counters are updated when the event is released.
+type heldSource struct {
+	source graspsync.Source
+	size   int64
+	stats  *relayStats // of the relay; nil for a client
+	tries  int         // attempts without room before it was held
+}
+
+// heldSources contains the origins of held events. An event without an origin counts as submitted
+// by a client. The zero value is ready to use.
+type heldSources struct {
+	mu sync.Mutex
+	by map[graspsync.EventID]heldSource // guarded by mu
+}
+
+// add records the origin of an event if none is recorded.
+func (h *heldSources) add(id graspsync.EventID, e heldSource) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.by[id]; !known && len(h.by) < maxHeldSources {
+		lazy.Put(&h.by, id, e)
+	}
+}
+
+func (h *heldSources) has(id graspsync.EventID) bool {
+	_, known := h.get(id, false)
+	return known
+}
+
+// get returns the origin of an event, and removes it if take is set.
+func (h *heldSources) get(id graspsync.EventID, take bool) (heldSource, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, known := h.by[id]
+	if take {
+		delete(h.by, id)
+	}
+	return e, known
 }

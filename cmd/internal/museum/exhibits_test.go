@@ -37,7 +37,7 @@ var exhibits = []exhibit{
 	},
 	{
 		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/threads.go",
-		"case !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase:", "case false:", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+		"if !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {", "if false {", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
 		"of many answers the oldest are followed", "sync/internal/index/threads.go",
@@ -260,7 +260,7 @@ var exhibits = []exhibit{
 		"away := max(now.Sub(s.absentSince), now.Round(0).Sub(s.absentSince.Round(0)))", "away := now.Sub(s.absentSince)", "./sync/internal/plan", "TestSuspendedMachine", nil, "should have 1 item(s), but has 0",
 	},
 	{
-		"a relay was alive while we were asleep", "sync/liveness.go",
+		"a relay was alive while we were asleep", "sync/relayconn.go",
 		"if s.readingAt.After(alive) || slept > aliveSlack {", "if s.readingAt.After(alive) || slept > 1<<62 {", "./sync", "TestSignsOfASuspendedMachine", nil, "8h0m0s",
 	},
 	{

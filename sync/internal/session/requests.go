@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -633,4 +634,181 @@ func (r *requests) tooManyBytes(x *request, text string) bool {
 		most = others
 	}
 	return r.caps.learn(relaylimits.MaxRetained, max(most, leastRetained), text) && x.kind != reqLive
+}
+
+type subscriptions map[string]*request
+
+func (s subscriptions) where(is func(x *request) bool) (out []*request) {
+	for _, x := range s {
+		if is(x) {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, byNumber)
+	return out
+}
+
+func (s subscriptions) wake(w *wake) {
+	for _, x := range s {
+		if x.kind != reqLive {
+			w.consider(x.idleBy)
+			w.consider(x.totalBy)
+		}
+	}
+}
+
+func (s subscriptions) excuse(d time.Duration) {
+	for _, x := range s {
+		x.idleBy = x.idleBy.Add(d)
+		x.totalBy = x.totalBy.Add(d)
+	}
+}
+
+func (s subscriptions) unansweredNeg() (oldest *request) {
+	for _, x := range s {
+		if x.kind == reqNeg && x.events == 0 && (oldest == nil || byNumber(x, oldest) < 0) {
+			oldest = x
+		}
+	}
+	return oldest
+}
+
+func (s subscriptions) late(now time.Time) []*request {
+	late := make([]*request, 0, 4)
+	for _, x := range s {
+		if x.kind != reqLive && (!now.Before(x.idleBy) || !now.Before(x.totalBy)) {
+			late = append(late, x)
+		}
+	}
+	slices.SortFunc(late, byNumber)
+	return late
+}
+
+func (s subscriptions) live() (n int) {
+	for _, x := range s {
+		if x.kind == reqLive {
+			n++
+		}
+	}
+	return n
+}
+
+// suspect marks the open requests after a complaint that belongs to no known request. An empty
+// answer to a marked request may be a failure.
+func (s subscriptions) suspect() {
+	for _, x := range s {
+		if x.kind != reqLive && x.events == 0 {
+			x.noticed = true
+		}
+	}
+}
+
+// last returns the newest subscription that may give way, or nil. Parts of a subscription under
+// bisection do not give way.
+func (s subscriptions) last(bisected *request) (newest *request) {
+	for _, y := range s {
+		tried := bisected != nil && bisected.live == y.live
+		if y.last && !tried && (newest == nil || y.number > newest.number) {
+			newest = y
+		}
+	}
+	return newest
+}
+
+// retained returns the size in bytes of the open requests, without NEG-OPENs.
+func (s subscriptions) retained() (n int) {
+	for _, y := range s {
+		if y.kind != reqNeg {
+			n += y.size()
+		}
+	}
+	return n
+}
+
+// reqs returns the number of open REQs. Relays count NEG-OPENs separately.
+func (s subscriptions) reqs() (n int) {
+	for _, x := range s {
+		if x.kind != reqNeg {
+			n++
+		}
+	}
+	return n
+}
+
+type liveSubs struct {
+	parts map[plan.LiveID][]*request
+	from  int64 // earliest openAt, 0 if none is open
+}
+
+func (l *liveSubs) add(xs ...*request) {
+	for _, x := range xs {
+		l.parts[x.live] = append(l.parts[x.live], x)
+	}
+}
+
+func (l *liveSubs) remove(x *request) {
+	i := slices.Index(l.parts[x.live], x)
+	if i < 0 {
+		return
+	}
+	l.parts[x.live] = slices.Delete(l.parts[x.live], i, i+1)
+	if len(l.parts[x.live]) == 0 {
+		delete(l.parts, x.live)
+	}
+	l.findFrom()
+}
+
+// stands records the EOSE of a request, which delivers new events from now on.
+func (l *liveSubs) stands(x *request, now time.Time) {
+	if x.openAt == 0 {
+		x.openAt, x.limited = now.Unix(), 0
+		l.findFrom()
+	}
+}
+
+func (l *liveSubs) all() iter.Seq[*request] {
+	return func(yield func(*request) bool) {
+		for _, parts := range l.parts {
+			for _, x := range parts {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *liveSubs) findFrom() {
+	l.from = 0
+	for x := range l.all() {
+		if x.openAt != 0 && (l.from == 0 || x.openAt < l.from) {
+			l.from = x.openAt
+		}
+	}
+}
+
+// missed reports whether a live request should have delivered an event, because it was open for age
+// before the event was created.
+func (l *liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) bool {
+	least := int64(age / time.Second)
+	at := int64(ev.CreatedAt)
+	if l.from == 0 || at < l.from+least || at > now.Unix()-least {
+		return false
+	}
+	for x := range l.all() {
+		if x.openAt != 0 && at >= x.openAt+least && x.match.Match(ev) {
+			return true
+		}
+	}
+	return false
+}
+
+// before returns the number of requests that do not give way to x.
+func (l *liveSubs) before(x *request) (n int) {
+	for y := range l.all() {
+		if x.last || !y.last {
+			n++
+		}
+	}
+	return n
 }
