@@ -25,7 +25,7 @@ type batch struct {
 }
 
 // history fetches batches by pages, by reconciliation (NIP-77) and by ids. Reconciliation is in
-// reconcile.go and its queue in reconcilequeue.go.
+// reconcile.go.
 type history struct {
 	cfg      *Config // read-only
 	out      *outbox
