@@ -42,27 +42,14 @@ type method struct {
 	lists func(rules.Rule) (any, bool)
 }
 
-// Elements of lists in NIP-86.
-type (
-	pubkeyReason struct {
-		PubKey string `json:"pubkey"`
-		Reason string `json:"reason,omitempty"`
-	}
-	idReason struct {
-		ID     string `json:"id"`
-		Reason string `json:"reason,omitempty"`
-	}
-)
-
-func pubkeys(of rules.Action) func(rules.Rule) (any, bool) {
+// listed selects the rules of a kind and action, as elements of a list in NIP-86.
+func listed(kind rules.Kind, key string, of rules.Action) func(rules.Rule) (any, bool) {
 	return func(r rules.Rule) (any, bool) {
-		return pubkeyReason{r.Subject.Name, r.Reason}, r.Action == of && r.Subject.Kind == rules.Author
-	}
-}
-
-func events(of rules.Action) func(rules.Rule) (any, bool) {
-	return func(r rules.Rule) (any, bool) {
-		return idReason{r.Subject.Name, r.Reason}, r.Action == of && r.Subject.Kind == rules.Event
+		element := map[string]string{key: r.Subject.Name}
+		if r.Reason != "" {
+			element["reason"] = r.Reason
+		}
+		return element, r.Action == of && r.Subject.Kind == kind
 	}
 }
 
@@ -72,10 +59,10 @@ var methods = map[string]method{
 	"allowpubkey":            {command: "allow", before: []string{"author"}, params: 2},
 	"banevent":               {command: "remove", before: []string{"event"}, params: 2, tells: true},
 	"allowevent":             {command: "allow", before: []string{"event"}, params: 2},
-	"listbannedpubkeys":      {command: "rules", lists: pubkeys(rules.Block)},
-	"listallowedpubkeys":     {command: "rules", lists: pubkeys(rules.Allow)},
-	"listbannedevents":       {command: "rules", lists: events(rules.Block)},
-	"listallowedevents":      {command: "rules", lists: events(rules.Allow)},
+	"listbannedpubkeys":      {command: "rules", lists: listed(rules.Author, "pubkey", rules.Block)},
+	"listallowedpubkeys":     {command: "rules", lists: listed(rules.Author, "pubkey", rules.Allow)},
+	"listbannedevents":       {command: "rules", lists: listed(rules.Event, "id", rules.Block)},
+	"listallowedevents":      {command: "rules", lists: listed(rules.Event, "id", rules.Allow)},
 	"changerelayname":        {command: "describe", before: []string{"name"}, params: 1},
 	"changerelaydescription": {command: "describe", before: []string{"description"}, params: 1},
 	"changerelayicon":        {command: "describe", before: []string{"icon"}, params: 1},

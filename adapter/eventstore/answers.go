@@ -13,7 +13,7 @@ import (
 
 // Query answers a client of a relay with the newest matching events, each once, up to the limit of the
 // backend and 8 MiB, without events that Config.Hides hides. Searches (NIP-50) find nothing. Answers for
-// reconciliation (NIP-77) are complete, and contain only id, time, kind and author.
+// reconciliation (NIP-77) are complete, and contain only id and time.
 //
 // A query reads at most 500,000 events. Queries without a usable index, such as for a long
 // repository address, may exceed that and fail with ErrTooMuch. The backend is read in small pages,
@@ -79,17 +79,11 @@ func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, 
 	return w.newest.events, nil
 }
 
-// reconciled returns id, time, author and kind of all matching events, which a reconciliation
-// needs. Whole events would not fit in memory.
+// reconciled returns id and time of all matching events, which a reconciliation needs. Whole events would not fit in memory.
 func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
-	type entry struct {
-		graspsync.EventKey
-		author graspsync.PubKey
-		kind   int
-	}
-	var all []entry
+	var all []graspsync.EventKey
 	err := s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, yield: func(e graspsync.Event) bool {
-		all = append(all, entry{e.Key(), e.PubKey, e.Kind})
+		all = append(all, e.Key())
 		return true
 	}})
 	if err != nil {
@@ -100,7 +94,7 @@ func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 		defer close(ch)
 		for _, one := range all {
 			select {
-			case ch <- &nostr.Event{ID: one.ID.String(), PubKey: one.author.String(), CreatedAt: one.CreatedAt, Kind: one.kind}:
+			case ch <- &nostr.Event{ID: one.ID.String(), CreatedAt: one.CreatedAt}:
 			case <-ctx.Done():
 				return
 			}

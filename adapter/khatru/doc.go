@@ -63,7 +63,7 @@
 // If Config.Free reports less than MinFree, clients receive a message that begins with "error: no
 // room on the disk", before the policy decides. Synced and released events fail and are retried
 // until there is room. A policy that stores held events on the same disk must call [Sync.Room]
-// first. The number of refused events is logged once a minute.
+// first. A full disk is logged once a minute.
 //
 // # Broadcasts and expiry
 //

@@ -8,13 +8,11 @@ import (
 	"time"
 
 	eventstoreadapter "github.com/graspsync/graspsync/adapter/eventstore"
+	"github.com/graspsync/graspsync/internal/seldom"
 )
 
 // MsgUnread is the message for a client whose query failed.
 const MsgUnread = "error: the store could not be read, try again later"
-
-// unreadEvery is the minimum time between two log lines about failed queries.
-const unreadEvery = time.Minute
 
 // CloseFrame is the type of a close frame, and internalError its status for a failure of the server
 // (RFC 6455).
@@ -26,9 +24,9 @@ const (
 // Questions handles failed queries of clients. Clients receive an error, because an incomplete
 // answer would look complete. Use [NewQuestions]. It is safe for concurrent use.
 type Questions struct {
-	log      *slog.Logger // read-only
-	closed   atomic.Bool
-	unreadAt atomic.Int64 // time of the last log line, 0 if none
+	log    *slog.Logger // read-only
+	closed atomic.Bool
+	lines  seldom.Lines[struct{}]
 }
 
 // NewQuestions returns a Questions that logs failures to log.
@@ -41,14 +39,12 @@ func (q *Questions) Close() { q.closed.Store(true) }
 func (q *Questions) Closed() bool { return q.closed.Load() }
 
 // Unanswered returns the message for the client of a query that failed with err. It logs err at
-// most once per unreadEvery.
+// most once per minute.
 func (q *Questions) Unanswered(err error) (why string) {
 	if errors.Is(err, eventstoreadapter.ErrClosed) {
 		return MsgEnding
 	}
-	now := time.Now().UnixNano()
-	last := q.unreadAt.Load()
-	if (last == 0 || now-last >= int64(unreadEvery)) && q.unreadAt.CompareAndSwap(last, now) {
+	if q.lines.May(struct{}{}, time.Now()) {
 		q.log.Error("reading the store for a client failed", "err", err)
 	}
 	return MsgUnread

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nbd-wtf/go-nostr"
@@ -19,9 +18,8 @@ import (
 )
 
 const (
-	unfinishedPause = time.Minute    // until deletions that failed are executed again
-	expiryRetry     = time.Minute    // until expiry is tried again after a failure
-	incompleteEvery = 24 * time.Hour // between two log lines about an incomplete store
+	unfinishedPause = time.Minute // until deletions that failed are executed again
+	expiryRetry     = time.Minute // until expiry is tried again after a failure
 )
 
 // never is later than any expiration time.
@@ -42,8 +40,6 @@ type Upkeep struct {
 	// horizon is the earliest expiration time that expires does not contain. At this time the store
 	// is read again.
 	horizon nostr.Timestamp
-
-	incompleteAt atomic.Int64 // time of the last log line, 0 if none
 }
 
 // NewUpkeep returns an Upkeep that remembers the expiry of at most most events, the earliest ones.
@@ -227,15 +223,11 @@ func (u *Upkeep) scanExpiry(ctx context.Context) error {
 	return nil
 }
 
-// unread returns the error of a read that must be repeated. An incomplete read is logged once a day
-// instead, because the readable events were read and another attempt would end the same.
+// unread returns the error of a read that must be repeated. An incomplete read is logged instead,
+// because the readable events were read and another attempt would end the same.
 func (u *Upkeep) unread(what string, err error) error {
 	if !errors.Is(err, relaysync.ErrIncomplete) {
 		return err
-	}
-	now := time.Now().UnixNano()
-	if last := u.incompleteAt.Load(); last != 0 && now-last < int64(incompleteEvery) || !u.incompleteAt.CompareAndSwap(last, now) {
-		return nil
 	}
 	u.env.Log.Warn("store did not return all of its events", "read", what, "err", err)
 	return nil

@@ -103,25 +103,15 @@ func (r *readiness) record(ctx context.Context) error {
 	return nil
 }
 
-type readyCollector struct {
-	*readiness
-	desc *prometheus.Desc
-}
-
 // Collector returns the metric of the readiness.
 func (r *readiness) Collector(namespace string) prometheus.Collector {
-	return readyCollector{r, prometheus.NewDesc(prometheus.BuildFQName(namespace, "server", "ready"),
-		"1 if the stored events were read, and events, records and repositories can be written, otherwise 0.", nil, nil)}
-}
-
-// Describe implements [prometheus.Collector].
-func (c readyCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements [prometheus.Collector].
-func (c readyCollector) Collect(ch chan<- prometheus.Metric) {
-	value := 0.0
-	if c.Ready(context.Background()) == nil {
-		value = 1
-	}
-	ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value)
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: "server", Name: "ready",
+		Help: "1 if the stored events were read, and events, records and repositories can be written, otherwise 0.",
+	}, func() float64 {
+		if r.Ready(context.Background()) == nil {
+			return 1
+		}
+		return 0
+	})
 }
