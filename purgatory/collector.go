@@ -18,9 +18,6 @@ var metrics = [][]string{
 	{"departures_unconfirmed", "Number of repositories without an announcement that stay in service until the operator confirms that they leave."},
 	{"maintenance_due", "Number of repositories that wait for maintenance."},
 	{"maintenance_runs_total", "Total maintenance runs by result.", "result"},
-	{"maintenance_seconds_total", "Total seconds of maintenance."},
-	{"maintenance_freed_bytes", "Bytes that maintenance has freed. The value falls while two copies of objects are kept."},
-	{"maintenance_packs_removed_total", "Total packs that were merged into others or deleted."},
 	{"packs", "Number of packs in all repositories after the last complete round of maintenance."},
 	{"loose_refs", "Number of loose refs in all repositories after the last complete round of maintenance."},
 }
@@ -63,9 +60,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send("maintenance_due", gauge, float64(m.Due))
 	send("maintenance_runs_total", counter, float64(m.Runs-m.Failed), "success")
 	send("maintenance_runs_total", counter, float64(m.Failed), "failure")
-	send("maintenance_seconds_total", counter, m.Took)
-	send("maintenance_freed_bytes", gauge, float64(m.Freed))
-	send("maintenance_packs_removed_total", counter, float64(m.Removed))
 	send("packs", gauge, float64(m.Packs))
 	send("loose_refs", gauge, float64(m.LooseRefs))
 	for class, n := range map[string]int{

@@ -6,6 +6,10 @@
 // is held until its tip is in our repository. A held event is not served. It is on the disk before
 // the client receives an answer.
 //
+// When an event arrives, a release is tried before any fetch, because the data may be in our
+// repository or in one of a related owner. Only the objects that are still missing are fetched from
+// git servers. The release is tried again after each fetch and each push.
+//
 //	p, err := purgatory.Open(ctx, relay, repositories, git, git, store, purgatory.Config{})
 //	...
 //	go p.Run(ctx)

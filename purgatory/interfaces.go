@@ -12,6 +12,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/gitops"
 )
 
 // Relay is the relay that stores released events. All methods may be called concurrently.
@@ -122,15 +123,7 @@ type FetchRequest struct {
 }
 
 // Maintained is the result of [Purgatory.Maintain].
-type Maintained struct {
-	Packs     int           // packs in the repository afterwards
-	LooseRefs int           // refs in files of their own afterwards, counted up to a limit
-	Removed   int           // deleted packs
-	Freed     int64         // bytes; negative if the repository has grown
-	Pruned    bool          // unnamed objects were searched
-	Unnamed   int64         // maximum bytes of unnamed objects in their grace, if Pruned
-	Locked    time.Duration // longest time for which the lock was held
-}
+type Maintained = gitops.Maintained
 
 var (
 	// ErrNotServed is wrapped by errors of [GitFetcher].Fetch if a server has none of the objects,

@@ -106,14 +106,11 @@ func (m *maintenance) begin() {
 
 // MaintenanceStatus counts the maintenance since the start.
 type MaintenanceStatus struct {
-	Due     int     `json:"due"` // repositories that wait for maintenance
-	Runs    uint64  `json:"runs"`
-	Failed  uint64  `json:"failed"` // failed runs
-	Pruned  uint64  `json:"pruned"` // runs that searched unnamed objects
-	Took    float64 `json:"took_seconds"`
-	Locked  float64 `json:"locked_seconds"` // longest time for which a repository was locked
-	Removed uint64  `json:"packs_removed"`
-	Freed   int64   `json:"freed_bytes"`
+	Due    int    `json:"due"` // repositories that wait for maintenance
+	Runs   uint64 `json:"runs"`
+	Failed uint64 `json:"failed"` // failed runs
+	Pruned uint64 `json:"pruned"` // runs that searched unnamed objects
+	Freed  int64  `json:"freed_bytes"`
 	// Packs and LooseRefs are the sums over all repositories in the last complete pass.
 	Packs     int `json:"packs"`
 	LooseRefs int `json:"loose_refs"`
@@ -127,7 +124,7 @@ func (m *maintenance) snapshot() MaintenanceStatus {
 	return st
 }
 
-func (m *maintenance) count(done Maintained, took time.Duration, err error) {
+func (m *maintenance) count(done Maintained, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := &m.status
@@ -138,9 +135,6 @@ func (m *maintenance) count(done Maintained, took time.Duration, err error) {
 	if done.Pruned {
 		st.Pruned++
 	}
-	st.Took += took.Seconds()
-	st.Locked = max(st.Locked, done.Locked.Seconds())
-	st.Removed += uint64(done.Removed)
 	st.Freed += done.Freed
 }
 
@@ -216,8 +210,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	} else { // else the objects of strangers' pull requests that wait give way, and are fetched again
 		how.Choose = func(context.Context, string) ([]nip34.ObjectID, error) { return p.pending.pullTips(ref), nil }
 	}
-	result, err := p.git.Maintain(ctx, how)
-	done := Maintained(result)
+	done, err := p.git.Maintain(ctx, how)
 	if errors.Is(err, ErrNoRepository) { // the repository was removed before its turn
 		return done, fmt.Errorf("maintaining a repository: %w", ErrNoRepository)
 	}
@@ -227,7 +220,7 @@ func (p *Purgatory) maintain(ctx context.Context, ref graspsync.RepoRef, now boo
 	} else if how.Prune && err != nil {
 		p.quota.pruned(ref, began, 0, 0)
 	}
-	p.maintenance.count(done, took, err)
+	p.maintenance.count(done, err)
 	if err == nil && (done.Removed > 0 || now) {
 		p.cfg.Logger.Info("repository maintained", keyRepo, graspsync.Printable(ref.String()), "packs", done.Packs, "removed", done.Removed,
 			"freed", done.Freed, "pruned", done.Pruned, "took", took.Round(time.Millisecond), "locked", done.Locked.Round(time.Millisecond))

@@ -1,6 +1,7 @@
 package purgatory_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 	"github.com/graspsync/graspsync/purgatory/fetchtest"
 	"github.com/graspsync/graspsync/state"
+	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
 // A repository with sixteen very slow servers and a good one is served soon. Before, it waited for
@@ -70,4 +72,24 @@ func TestAServerThatIsBusyIsLeftAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Servers that accept a request and send nothing delay other owners by 10 s each, not by 30 s.
+func TestSilentServersYield(t *testing.T) {
+	run(t, purgatory.Config{}, func(t *testing.T, w *world) {
+		for i := range 40 {
+			mallory := relaytest.NewCheapKey(fmt.Sprint("mallory", i))
+			at := fmt.Sprintf("silent%d.example/r.git", i)
+			w.git.Serve(clone(at), fetchtest.Server{Err: errors.New("too slow"), Delay: 30 * time.Second})
+			w.held(announce(mallory, now(), at))
+			w.held(says(mallory, now(), "main", 100_000+i))
+		}
+		wait(time.Second)
+		w.git.Serve(clone("good.example/r.git"), serving(1))
+		w.held(announce(alice, now(), "good.example/r.git"))
+		state := says(alice, now(), "main", 1)
+		w.held(state)
+		wait(time.Minute)
+		require.True(t, w.relay.has(state))
+	})
 }

@@ -3,8 +3,6 @@ package gitfetch
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -292,19 +290,10 @@ func (m *maintenance) state(ctx context.Context) (string, error) {
 	if err != nil || logs {
 		return "", err
 	}
-	refs, err := m.child(ctx, nil, "for-each-ref", "--format=%(objectname) %(refname)")
-	if err != nil {
-		return "", fmt.Errorf("reading refs: %w", err)
+	if len(m.names(func(p packFile) bool { return p.cruft })) > 0 {
+		return "", nil
 	}
-	h := sha256.New()
-	h.Write(refs)
-	for _, base := range m.names(func(packFile) bool { return true }) {
-		if m.packs[base].cruft {
-			return "", nil
-		}
-		h.Write([]byte(base))
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return m.stamp(ctx, m.dir)
 }
 
 func (m *maintenance) names(is func(p packFile) bool) (bases []string) {

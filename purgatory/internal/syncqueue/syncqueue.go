@@ -23,10 +23,12 @@ const (
 
 	// secondAfter is the age of a request at which the attempt asks a second server.
 	secondAfter = 30 * time.Second
-	// A request older than slowAfter with fewer than slowRate bytes per second is stopped while
-	// another owner waits for its slot. If only pull requests name its URL, another author of pull
-	// requests counts as well. The URL then pauses for stopMin, doubling to stopMax.
+	// A request older than slowAfter with fewer than slowRate bytes per second, or older than
+	// silentAfter without any byte, is stopped while another owner waits for its slot. If only pull
+	// requests name its URL, another author of pull requests counts as well. The URL then pauses for
+	// stopMin, doubling to stopMax.
 	slowAfter        = time.Minute
+	silentAfter      = 10 * time.Second
 	slowRate         = 64 << 10
 	stopMin, stopMax = 2 * time.Minute, 32 * time.Minute
 	// maxFurther is the maximum number of extra requests of one attempt to a server that may have
@@ -117,7 +119,7 @@ type request struct {
 
 func (r *request) isSlow(now time.Time) bool {
 	age := now.Sub(r.at)
-	return age >= slowAfter && float64(r.received) < slowRate*age.Seconds()
+	return age >= silentAfter && r.received == 0 || age >= slowAfter && float64(r.received) < slowRate*age.Seconds()
 }
 
 // New returns an empty queue.
@@ -564,7 +566,11 @@ func (q *SyncQueue) makeRoom(now time.Time, e *entry, u graspsync.CloneURL, free
 			r.reserved = true
 			return
 		case !r.isSlow(now):
-			q.wakeAt(r.at.Add((now.Sub(r.at)/slowAfter + 1) * slowAfter))
+			period := slowAfter
+			if r.received == 0 {
+				period = silentAfter
+			}
+			q.wakeAt(r.at.Add((now.Sub(r.at)/period + 1) * period))
 		case r.entry.repo == e.repo && !e.isWanted(u, r.url):
 		case slow == nil || r.id < slow.id:
 			slow = r
