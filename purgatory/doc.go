@@ -63,9 +63,9 @@
 // A held event is surveyed and released. If data is missing, the data is fetched and promoted, and
 // the goroutine of the fetch releases the repository again.
 //
-// Each step has a file. intake.go receives events. survey.go finds the repositories of an event.
-// release.go releases one repository. fetch.go sends a request to one server. remover.go
-// ends holds and removes repositories. checks.go finds lost repositories, and maintenance.go packs
+// Each step has a file. intake.go receives events. release.go finds the repositories of an event and
+// releases them. fetch.go sends a request to one server. remover.go ends holds and removes
+// repositories. checks.go finds lost repositories, and maintenance.go packs
 // and prunes. Each of these types guards its own state:
 //
 //	pendingEvents  the held events, in memory and on the disk

@@ -75,13 +75,6 @@ func (p *Purgatory) dismiss(ctx context.Context, e refplan.Entry) error {
 	if err := p.pending.forget(ctx, e, Displaced); err != nil {
 		return err
 	}
-	var why refplan.Reasons
-	if e.Class == refplan.Announcement {
-		p.table.touch(e.Repos[0])
-		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
-	}
-	for _, identifier := range identifiersOf(e) {
-		p.inbox.tell(surveyRequest{identifier: identifier, why: why})
-	}
+	p.pending.surveyWithout(e)
 	return nil
 }

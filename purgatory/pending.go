@@ -989,35 +989,12 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 
 // expire records that an event has expired, and ends its hold.
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
-	unlock, err := p.writing.Lock(ctx, e.ID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	if e.Class != refplan.Relative {
 		if err := p.remember(ctx, e); err != nil {
 			return err
 		}
 	}
-	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
-		return err
-	}
-	p.step("expired")
-	p.take(e.ID)
-	if e.Soft { // reported by soften
-		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
-	} else {
-		p.report.ended(e, Expired)
-	}
-	return nil
-}
-
-func (p *pendingEvents) take(id graspsync.EventID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.events[id]; h != nil {
-		p.remove(h)
-	}
+	return p.forget(ctx, e, Expired)
 }
 
 // warn logs a failure without consequences.
@@ -1034,14 +1011,6 @@ func (p *pendingEvents) store(ctx context.Context, e refplan.Entry) error {
 		return fmt.Errorf("storing a released event: %w", err)
 	}
 	p.step("stored")
-	return nil
-}
-
-func (p *pendingEvents) strikeOff(ctx context.Context, e refplan.Entry) error {
-	if err := p.forget(ctx, e, Released); err != nil {
-		return err
-	}
-	p.step("struck off")
 	return nil
 }
 
@@ -1066,7 +1035,7 @@ func (p *pendingEvents) save(ctx context.Context, e refplan.Entry) error {
 	if err := p.store(ctx, e); err != nil {
 		return err
 	}
-	return p.strikeOff(ctx, e)
+	return p.forget(ctx, e, Released)
 }
 
 // forget ends the hold of an event, first on the disk. It is no error if the event is not held.
@@ -1082,8 +1051,19 @@ func (p *pendingEvents) forget(ctx context.Context, e refplan.Entry, why EndReas
 	if err := p.keep.Delete(ctx, keyEntry+e.ID.String()); err != nil {
 		return err
 	}
-	p.take(e.ID)
-	p.report.ended(e, why)
+	if name := map[EndReason]string{Released: "struck off", Expired: "expired"}[why]; name != "" {
+		p.step(name)
+	}
+	p.mu.Lock()
+	if h := p.events[e.ID]; h != nil {
+		p.remove(h)
+	}
+	p.mu.Unlock()
+	if why == Expired && e.Soft { // reported by soften
+		p.report.observe(RevivalEnded{ID: e.ID, Event: e.Signed()})
+	} else {
+		p.report.ended(e, why)
+	}
 	if e.Class == refplan.Announcement {
 		p.inbox.tell(surveyRequest{identifier: e.Repos[0].Identifier}) // relatives may end with it
 	}
@@ -1210,12 +1190,17 @@ func (p *pendingEvents) removeEvicted(ctx context.Context, old refplan.Entry) {
 	if !old.Soft { // else reported when it expired softly
 		p.report.ended(old, Displaced)
 	}
+	p.surveyWithout(old)
+}
+
+// surveyWithout asks for surveys after the hold of an event ended without release.
+func (p *pendingEvents) surveyWithout(e refplan.Entry) {
 	var why refplan.Reasons
-	if old.Class == refplan.Announcement {
-		p.table.touch(old.Repos[0])
-		why.Left = map[graspsync.RepoRef]bool{old.Repos[0]: true}
+	if e.Class == refplan.Announcement {
+		p.table.touch(e.Repos[0])
+		why.Left = map[graspsync.RepoRef]bool{e.Repos[0]: true}
 	}
-	for _, identifier := range identifiersOf(old) {
+	for _, identifier := range identifiersOf(e) {
 		p.inbox.tell(surveyRequest{identifier: identifier, why: why})
 	}
 }

@@ -892,7 +892,7 @@ func (p *Purgatory) releasePull(ctx context.Context, r *repository, h refplan.En
 	if lacks, err := p.reader.lackRef(ctx, r, h, p.pending.noteServed(h.ID, r.Ref, has)); err != nil || lacks {
 		return false, err
 	}
-	return true, p.pending.strikeOff(ctx, h)
+	return true, p.pending.forget(ctx, h, Released)
 }
 
 // refusePull removes the ref of a pull request that the relay refuses, and ends its hold. For
@@ -1015,4 +1015,158 @@ func setOf[K comparable](ids []K) map[K]struct{} {
 		out[id] = struct{}{}
 	}
 	return out
+}
+
+// survey finds the repositories with an identifier that must be released, and ends the holds of
+// deleted, replaced and expired events. It locks no repository.
+func (p *Purgatory) survey(ctx context.Context, identifier string, why refplan.Reasons) (refplan.AffectedRepos, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
+	defer cancel()
+	// The table is read before the events, because a later event causes a survey of its own.
+	v := p.table.beginSurvey(identifier, why, func(n refplan.Need) bool { return !p.pending.allWait(n.Entries) })
+	g, err := p.reader.gatherAll(ctx, identifier, why)
+	if err != nil {
+		return refplan.AffectedRepos{}, err
+	}
+	v.Group = g
+	var errs []error
+	for _, o := range g.Over {
+		if o.Entry.Class != refplan.PullRequest && !g.Ends(o) {
+			errs = append(errs, p.pending.forget(ctx, o.Entry, endReasonOf(o.Reason)))
+		}
+	}
+	errs = append(errs, p.reviewRelatives(ctx, g))
+	found := v.AffectedRepos(p.cfg.fixed.MaxRepositories, rand.Shuffle)
+	if found.Cut {
+		p.report.drop("repositories")
+	}
+	p.table.endSurvey(identifier, found, len(g.States) > 0)
+	return found, errors.Join(errs...)
+}
+
+// reviewRelatives stores the announcements of maintainers whom a served repository lists now, and
+// ends the holds of maintainers whom no announcement lists.
+func (p *Purgatory) reviewRelatives(ctx context.Context, g *refplan.Group) error {
+	if len(g.Relatives) == 0 {
+		return nil
+	}
+	served := make([]*nip34.Announcement, 0, len(g.Accepted))
+	for _, a := range g.Accepted {
+		served = append(served, a)
+	}
+	w, err := p.reader.wanting(ctx, g.Identifier, served, g.Relatives)
+	if err != nil {
+		return err
+	}
+	p.pending.pinRelatives(g)
+	defer p.pending.unpin(g)
+	var errs []error
+	for _, h := range g.Relatives {
+		payers := w.payers(h.Announces)
+		_, is := w.served[h.Author]
+		switch {
+		case is:
+			errs = append(errs, p.releaseListed(ctx, h))
+		case len(payers) == 0 && h.For == h.Author: // stays held until it expires
+		case len(payers) == 0:
+			errs = append(errs, p.pending.forget(ctx, h, Unwanted))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// releaseListed stores the announcement of a maintainer, unless the relay has a deletion of it,
+// which may not have been reported yet.
+func (p *Purgatory) releaseListed(ctx context.Context, e refplan.Entry) error {
+	deleted, err := p.reader.deleted(ctx, e)
+	switch {
+	case err != nil:
+		return err
+	case deleted:
+		return p.pending.forget(ctx, e, Deleted)
+	}
+	switch err := p.pending.save(ctx, e); {
+	case errors.Is(err, ErrRefused):
+		return p.pending.forget(ctx, e, NotStored)
+	case errors.Is(err, errOver):
+		return nil
+	default:
+		return err
+	}
+}
+
+// errLong is wrapped if a walk exceeds the time budget of a release, or a release would move too
+// many refs.
+var errLong = errors.New("takes longer than a look may")
+
+// pullsShare is the maximum time of one release for histories of pull requests. It is short because
+// anyone can write pull requests, and the lock delays pushes.
+const pullsShare = 5 * time.Second
+
+// findObjects finds out which objects of states and pull requests are complete in a locked
+// repository. It walks the history of an object only if all objects of the same state exist and git
+// would accept the state.
+func (p *Purgatory) findObjects(ctx context.Context, g *refplan.Group, r *repository, sets []refplan.Objects) error {
+	named := refplan.IDsOf(sets)
+	if len(named) == 0 {
+		return nil
+	}
+	kinds, err := p.git.Stat(ctx, r.dir, named)
+	if err != nil {
+		return err
+	}
+	if r.Unfit == nil {
+		p.table.recallUnfit(g, r.Repository)
+	}
+	for _, id := range named {
+		delete(r.Found, id)
+		delete(r.Missing, id)
+		delete(r.Kinds, id)
+	}
+	maps.Copy(r.Kinds, kinds)
+	for _, set := range sets {
+		if err := p.findSet(ctx, r, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findSet walks the objects of one state or pull request, for at most half of the time left. If the
+// walk takes too long, the objects count as unknown.
+func (p *Purgatory) findSet(ctx context.Context, r *repository, set refplan.Objects) error {
+	if set.State != nil && r.IsUnfit(set.State) {
+		return nil
+	}
+	if absent := r.NotThere(set.IDs); len(absent) > 0 {
+		for _, id := range absent {
+			r.Missing[id] = struct{}{}
+		}
+		return nil
+	}
+	var missing []nip34.ObjectID
+	err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
+		missing, err = p.git.Missing(ctx, r.dir, set.IDs)
+		return err
+	})
+	if err != nil {
+		switch {
+		case set.State == nil: // slow pull requests do not make the repository slow
+			r.trouble = errors.Join(r.trouble, fmt.Errorf("pull request: %s", err.Error()))
+		case errors.Is(err, errLong):
+			r.trouble = errors.Join(r.trouble, err)
+		default:
+			return err
+		}
+		return nil
+	}
+	lacks := setOf(missing)
+	for _, id := range set.IDs {
+		if _, lacking := lacks[id]; lacking {
+			r.Missing[id] = struct{}{}
+		} else {
+			r.Found[id] = struct{}{}
+		}
+	}
+	return nil
 }

@@ -1,9 +1,16 @@
 package purgatory
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
+	"github.com/graspsync/graspsync/purgatory/internal/refplan"
+	"github.com/graspsync/graspsync/purgatory/internal/syncqueue"
 )
 
 // Status is a snapshot of a [Purgatory].
@@ -77,4 +84,234 @@ type EntryStatus struct {
 	Deadline time.Time `json:"deadline"`
 	Soft     bool      `json:"soft"`    // expired, and can be revived
 	Missing  int       `json:"missing"` // git objects that its repositories lacked at the last release
+}
+
+// EventCode is the state of an event: one of the constants below, or the text of an [EndReason].
+type EventCode string
+
+// The codes of an [EventState], in addition to the end reasons.
+const (
+	IsWaiting EventCode = "waits"          // for git data
+	IsSoft    EventCode = "expired softly" // an announcement that a new state or a resubmission revives
+	IsNotHeld EventCode = "not held"       // Submit refused it; see Reason
+	IsUnknown EventCode = "unknown"
+)
+
+// EventState is the state of one event.
+type EventState struct {
+	Now    time.Time           `json:"now,omitzero"` // when the state was read
+	ID     graspsync.EventID   `json:"id"`
+	Is     EventCode           `json:"is"`
+	Reason string              `json:"reason,omitempty"`
+	At     time.Time           `json:"at,omitzero"`     // end of the hold
+	Class  string              `json:"class,omitempty"` // as in [EntryStatus]
+	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
+	ByUser bool                `json:"by_user"`
+	// Since is the start of the hold. Deadline is the earliest time at which the event expires.
+	Since    time.Time `json:"since,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Data are the states of the repositories of a held event. For an expired event they contain
+	// only the servers.
+	Data []DataState `json:"data,omitempty"`
+
+	gaveUp time.Time // its last expiry, which need not be its last change
+}
+
+// DataState lists the git data that a repository lacks, and the attempts to fetch it.
+type DataState struct {
+	Now time.Time         `json:"now,omitzero"`
+	Ref graspsync.RepoRef `json:"ref"`
+	// Missing are up to 20 git objects that the last release found missing. More is the number of
+	// others.
+	Missing []MissingObject `json:"missing,omitempty"`
+	More    int             `json:"more,omitempty"`
+	// Servers are the git servers that may have the objects, and servers that were asked for events
+	// which have expired since.
+	Servers []ServerState `json:"servers,omitempty"`
+	// Attempts is the number of consecutive incomplete attempts. The next attempt starts at Next
+	// unless one is Running.
+	Attempts int       `json:"attempts"`
+	Running  bool      `json:"running"`
+	Next     time.Time `json:"next,omitzero"`
+	// Waiting are up to 20 events held for the data.
+	Waiting []EntryStatus `json:"waiting,omitempty"`
+	// Ended are up to 20 events that are no longer held, the newest first.
+	Ended []EventState `json:"ended,omitempty"`
+	// GivenUp are up to 20 events that expired, also before a restart, the newest first. Copies
+	// from relays are ignored for a week. After a restart, an event is listed for the first 4 of
+	// its repositories only.
+	GivenUp []EventState `json:"given_up,omitempty"`
+}
+
+// MissingObject is a git object that a repository lacks.
+type MissingObject struct {
+	ID string `json:"id"`
+	// For are up to 3 names of the object: refs of held states, or ids of pull requests. It is
+	// empty if a served state names the object.
+	For []string `json:"for,omitempty"`
+}
+
+// ServerState is the last request to one git server for a repository, and the next one.
+type ServerState struct {
+	URL graspsync.CloneURL `json:"url"`
+	// Asked is the end of the last request, zero if none is recorded. Of the Wanted objects,
+	// Missing did not arrive. Error is the cause of a failure. Local is true if our own git or disk
+	// failed.
+	Asked   time.Time `json:"asked,omitzero"`
+	Wanted  int       `json:"wanted,omitempty"`
+	Missing int       `json:"missing,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Local   bool      `json:"local,omitempty"`
+	// Skipped is the reason why a later request was not sent: a reason of purgatory_dropped_total,
+	// or an error.
+	Skipped string `json:"skipped,omitempty"`
+	Asking  bool   `json:"asking"` // a request is in flight
+	Queued  bool   `json:"queued"` // other requests come first
+	// Until is the earliest time of the next request.
+	Until time.Time `json:"until,omitzero"`
+}
+
+const (
+	maxMissing = 20
+	maxFor     = 3
+	maxListed  = 20
+	maxServers = 64 // with servers asked for expired events
+)
+
+func endingOf(e refplan.Entry, is EventCode, reason string) EventState {
+	return EventState{
+		ID: e.ID, Is: is, Reason: reason, At: time.Now(), Class: e.Class.String(), Repos: e.Repos, ByUser: e.ByUser, Since: e.Seen,
+	}
+}
+
+// EventState returns the state of an event. If Run is running, it adds the state of the attempts to
+// fetch its data. The error is that of ctx.
+func (p *Purgatory) EventState(ctx context.Context, id graspsync.EventID) (EventState, error) {
+	out := EventState{ID: id, Is: IsUnknown}
+	e, waits := p.pending.get(id)
+	if waits {
+		out = endingOf(e, IsWaiting, "")
+		out.At, out.Deadline = time.Time{}, e.Deadline
+		if e.Soft {
+			out.Is = IsSoft
+		}
+	} else if last, ok := p.report.ending(id); ok {
+		out = last
+	} else if p.pending.hasExpired(id) {
+		out.Is = EventCode(Expired.String())
+	}
+	out.Now, out.Repos = time.Now(), slices.Clone(out.Repos)
+	expired := out.Is == EventCode(Expired.String())
+	if out.Is != IsWaiting && !expired {
+		return out, nil
+	}
+	for _, ref := range out.Repos {
+		r, err := p.DataState(ctx, ref)
+		if err != nil {
+			return EventState{}, err
+		}
+		r.Waiting, r.Ended, r.GivenUp = nil, nil, nil
+		if expired {
+			r = DataState{Now: r.Now, Ref: ref, Servers: r.Servers}
+		}
+		if !expired || len(r.Servers) > 0 {
+			out.Data = append(out.Data, r)
+		}
+	}
+	return out, nil
+}
+
+// DataState returns the git data that a repository lacks, and the attempts to fetch it, as
+// EventState does.
+func (p *Purgatory) DataState(ctx context.Context, ref graspsync.RepoRef) (DataState, error) {
+	now := time.Now()
+	out := DataState{Now: now, Ref: ref}
+	need := p.table.lacked(ref)
+	entries := p.pending.of(ref)
+	names := p.names(entries)
+	for _, id := range need.IDs[:min(len(need.IDs), maxMissing)] {
+		out.Missing = append(out.Missing, MissingObject{ID: id.String(), For: names[id.String()]})
+	}
+	out.More = len(need.IDs) - len(out.Missing)
+	for _, e := range entries[:min(len(entries), maxListed)] {
+		out.Waiting = append(out.Waiting, p.pending.status(e))
+	}
+	out.Ended = p.report.endingsOf(func(s EventState) bool { return slices.Contains(s.Repos, ref) })
+	out.Ended = out.Ended[:min(len(out.Ended), maxListed)]
+	out.GivenUp = p.givenUp(ref)
+	out.GivenUp = out.GivenUp[:min(len(out.GivenUp), maxListed)]
+	about, err := p.ask(ctx, ref)
+	if err != nil && !errors.Is(err, errNotRunning) {
+		return DataState{}, fmt.Errorf("explaining %s: %w", graspsync.Printable(ref.String()), err)
+	}
+	out.Attempts, out.Running, out.Next = about.Attempts, about.Running, about.Due
+	if out.Running {
+		out.Next = time.Time{}
+	}
+	if patient := p.servers.Futile(ref); err == nil && !about.Waits && patient.Waits(now) && len(need.IDs) > 0 {
+		out.Next = patient.Until
+	}
+	urls := need.URLs()
+	if len(out.GivenUp) > 0 {
+		for _, u := range p.report.repliers(ref) {
+			if len(urls) < maxServers && !slices.Contains(urls, u) {
+				urls = append(urls, u)
+			}
+		}
+	}
+	for _, u := range urls {
+		out.Servers = append(out.Servers, p.serverState(now, ref, u, about.Servers[u]))
+	}
+	return out, nil
+}
+
+func (p *Purgatory) serverState(now time.Time, ref graspsync.RepoRef, u graspsync.CloneURL, is syncqueue.AboutServer) ServerState {
+	s := p.report.reply(ref, u)
+	s.URL, s.Asking, s.Queued = u, is.Asking, is.Queued
+	for _, until := range []time.Time{is.BrokenUntil, is.Opens} {
+		if until.After(now) && until.After(s.Until) {
+			s.Until = until
+		}
+	}
+	return s
+}
+
+// names returns up to maxFor names of each object: refs of held states and ids of pull requests.
+func (p *Purgatory) names(entries []refplan.Entry) map[string][]string {
+	out := make(map[string][]string)
+	add := func(id, name string) {
+		if len(out[id]) < maxFor {
+			out[id] = append(out[id], graspsync.Printable(name))
+		}
+	}
+	for _, e := range entries {
+		switch e.Class { //nolint:exhaustive // the others name no objects
+		case refplan.State:
+			s := e.State
+			refs := make([]string, 0, len(s.Refs))
+			for name := range s.Refs {
+				refs = append(refs, name.String())
+			}
+			slices.Sort(refs)
+			for _, name := range refs {
+				if ref, err := nip34.ParseRefName(name); err == nil {
+					add(s.Refs[ref].String(), name)
+				}
+			}
+		case refplan.PullRequest:
+			add(e.Pull.Tip.String(), "pull request "+e.ID.String())
+		}
+	}
+	return out
+}
+
+// givenUp returns the expired events of a repository that are still ignored.
+func (p *Purgatory) givenUp(ref graspsync.RepoRef) []EventState {
+	all := p.report.endingsOf(func(s EventState) bool {
+		return !s.gaveUp.IsZero() && slices.Contains(s.Repos, ref) && p.pending.hasExpired(s.ID)
+	})
+	for i := range all {
+		all[i].Is, all[i].Reason, all[i].At = EventCode(Expired.String()), "", all[i].gaveUp
+	}
+	return all
 }

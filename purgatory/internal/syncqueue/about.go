@@ -72,15 +72,6 @@ func (q *SyncQueue) Owes(now time.Time, repo graspsync.RepoRef, since time.Time)
 	return false
 }
 
-// InFlight returns the number of requests to each domain, for metrics.
-func (q *SyncQueue) InFlight() map[graspsync.HostPort]int {
-	out := make(map[graspsync.HostPort]int)
-	for _, r := range q.requests {
-		out[r.url.HostPort()]++
-	}
-	return out
-}
-
 // Broken returns the number of consecutive failures of a broken domain, and the end of its pause.
 func (q *SyncQueue) Broken(a graspsync.HostPort) (failures int, until time.Time) {
 	if d := q.throttle.domains[a]; d != nil {

@@ -424,7 +424,11 @@ func limitsHold(t *testing.T, p *player) {
 			recent[f.URL.HostPort()]++
 		}
 	}
-	for a, n := range p.q.InFlight() {
+	inFlight := make(map[graspsync.HostPort]int)
+	for _, r := range p.q.requests {
+		inFlight[r.url.HostPort()]++
+	}
+	for a, n := range inFlight {
 		require.LessOrEqual(t, n, cfg.DefaultLimit.Concurrent)
 		require.NotNil(t, p.q.throttle.domains[a])
 		require.Equal(t, n, p.q.throttle.domains[a].inFlight)
