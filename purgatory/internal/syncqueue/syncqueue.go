@@ -119,7 +119,10 @@ type request struct {
 
 func (r *request) isSlow(now time.Time) bool {
 	age := now.Sub(r.at)
-	return age >= silentAfter && r.received == 0 || age >= slowAfter && float64(r.received) < slowRate*age.Seconds()
+	if age >= silentAfter && r.received == 0 {
+		return true
+	}
+	return age >= slowAfter && float64(r.received) < slowRate*age.Seconds()
 }
 
 // New returns an empty queue.
