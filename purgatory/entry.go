@@ -181,18 +181,19 @@ const mostExpiredRepos = 4
 // expiredRecord is the stored form of an expired event. A JSON field name never changes its
 // meaning.
 type expiredRecord struct {
-	Until  time.Time           `json:"until"` // end of the record
-	Class  refplan.Class       `json:"class"`
-	Repos  []graspsync.RepoRef `json:"repos,omitempty"`
-	ByUser bool                `json:"by_user,omitempty"`
-	Seen   time.Time           `json:"seen,omitzero"`
-	At     time.Time           `json:"at,omitzero"`
+	Until     time.Time           `json:"until"` // end of the record
+	Class     refplan.Class       `json:"class"`
+	Repos     []graspsync.RepoRef `json:"repos,omitempty"`
+	ByUser    bool                `json:"by_user,omitempty"`
+	Seen      time.Time           `json:"seen,omitzero"`
+	At        time.Time           `json:"at,omitzero"`
+	Withdrawn bool                `json:"withdrawn,omitempty"` // its author has withdrawn the repository
 }
 
-func encodeExpired(e refplan.Entry, now, until time.Time) ([]byte, error) {
+func encodeExpired(e refplan.Entry, now, until time.Time, withdrawn bool) ([]byte, error) {
 	data, err := json.Marshal(expiredRecord{
 		Until: backoff.Saved(until), Class: e.Class, Repos: e.Repos[:min(len(e.Repos), mostExpiredRepos)],
-		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now),
+		ByUser: e.ByUser, Seen: backoff.Saved(e.Seen), At: backoff.Saved(now), Withdrawn: withdrawn,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding an expired event: %w", err)

@@ -115,7 +115,7 @@ func (p *Purgatory) hold(ctx context.Context, e refplan.Entry, payers ...graspsy
 		}
 		p.report.ended(old, Replaced)
 		if old.Class == refplan.Announcement && e.Class == refplan.Relative { // the owner no longer lists this service
-			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old))
+			p.pending.warn(&old, "remembering a replaced announcement failed", p.pending.remember(ctx, old, true))
 			p.table.touch(old.Repos[0])
 			p.inbox.tell(departureOf(old.Repos[0]))
 		}

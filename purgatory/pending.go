@@ -60,8 +60,8 @@ type pendingEvents struct {
 
 	// room contains each event. The value is true while the event is being written.
 	room    *limit.Table[graspsync.EventID, bool]
-	quotas  map[quotaKey]int                           // number of events in room
-	expired *limit.Table[graspsync.EventID, time.Time] // the time until which the event is remembered
+	quotas  map[quotaKey]int // number of events in room
+	expired *limit.Table[graspsync.EventID, endedHold]
 
 	pinned map[graspsync.EventID]int // events that releases use
 	ending idSet                     // events whose expiry is under way
@@ -79,6 +79,12 @@ type pendingEvent struct {
 type nameList struct {
 	hard []*nip34.Announcement // not expired
 	soft []*nip34.Announcement // all, and relatives
+}
+
+// endedHold is the record of an event that is no longer held.
+type endedHold struct {
+	until     time.Time // end of the record
+	withdrawn bool      // its author has withdrawn the repository, so a client must not submit it again
 }
 
 type idSet = map[graspsync.EventID]struct{}
@@ -106,7 +112,7 @@ func newPendingEvents(cfg *Config, report *report, inbox *inbox, table *repoTabl
 		known: nip34.NewAuthorIndex(), lists: make(map[string]*nameList),
 		room:    limit.NewTable[graspsync.EventID, bool](cfg.Limits.MaxEntries, cfg.Limits.MaxBytes),
 		quotas:  make(map[quotaKey]int),
-		expired: limit.NewTable[graspsync.EventID, time.Time](cfg.fixed.MaxRemembered, 0),
+		expired: limit.NewTable[graspsync.EventID, endedHold](cfg.fixed.MaxRemembered, 0),
 		pinned:  make(map[graspsync.EventID]int), ending: make(idSet),
 	}
 }
@@ -468,6 +474,8 @@ func (p *pendingEvents) check(now time.Time, e *refplan.Entry) Answer {
 	switch {
 	case p.events[e.ID] != nil && p.events[e.ID].Class == e.Class:
 		return Answer{Held, Message}
+	case p.isWithdrawn(e.ID, now):
+		return Answer{Refused, reasonSuperseded}
 	case p.isExpired(e.ID, now) && !e.ByUser: // a client that has the data now may try again
 		return Answer{Refused, reasonExpired}
 	case e.IsAnnouncement() && old != nil && !e.Version.Newer(old.Version):
@@ -678,8 +686,14 @@ func (p *pendingEvents) dated(now time.Time, e refplan.Entry) refplan.Entry {
 
 // isExpired reports whether an event is remembered as expired.
 func (p *pendingEvents) isExpired(id graspsync.EventID, now time.Time) bool {
-	until, ok := p.expired.Get(id)
-	return ok && now.Before(until)
+	m, ok := p.expired.Get(id)
+	return ok && now.Before(m.until)
+}
+
+// isWithdrawn reports whether the author of an announcement has withdrawn its repository.
+func (p *pendingEvents) isWithdrawn(id graspsync.EventID, now time.Time) bool {
+	m, _ := p.expired.Get(id)
+	return m.withdrawn && now.Before(m.until)
 }
 
 // steady returns a time with the monotonic clock of now.
@@ -773,7 +787,7 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 		if is {
 			told = append(told, n)
 		}
-		return p.forgetExpired(ctx, p.rememberExpired(now, id, n.Repos, v.Until))
+		return p.forgetExpired(ctx, p.rememberExpired(now, id, n.Repos, endedHold{v.Until, v.Withdrawn}))
 	})
 	p.report.restored(told)
 	return err
@@ -781,26 +795,27 @@ func (p *pendingEvents) loadExpired(ctx context.Context, now time.Time) error {
 
 // rememberExpired records that an event has expired, for at most Remember, because a time on the
 // disk may be wrong. It returns the ids of evicted and lapsed records.
-func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, until time.Time) (forgotten []graspsync.EventID) {
-	if latest := now.Add(p.cfg.fixed.Remember); until.After(latest) {
-		until = latest
+func (p *pendingEvents) rememberExpired(now time.Time, id graspsync.EventID, repos []graspsync.RepoRef, m endedHold) (forgotten []graspsync.EventID) {
+	if latest := now.Add(p.cfg.fixed.Remember); m.until.After(latest) {
+		m.until = latest
 	}
-	if !now.Before(until) {
+	if !now.Before(m.until) {
 		return []graspsync.EventID{id}
 	}
 	var owner limit.Stranger
 	if len(repos) > 0 {
 		owner.ID = repos[0].Owner.String()
 	}
+	m.until = steady(now, m.until)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	evicted, _ := p.expired.Displace(id, owner, 0, steady(now, until))
+	evicted, _ := p.expired.Displace(id, owner, 0, m)
 	for _, e := range evicted {
 		forgotten = append(forgotten, e.Key)
 	}
 	over := len(forgotten)
-	for id, until := range p.expired.All() {
-		if now.Before(until) {
+	for id, m := range p.expired.All() {
+		if now.Before(m.until) {
 			break
 		}
 		forgotten = append(forgotten, id)
@@ -828,10 +843,10 @@ func (p *pendingEvents) deleteAll(ctx context.Context, keys []string) error {
 
 // remember records that copies of an event from relays are ignored for a while, first on the disk.
 // A full disk is counted but is no error, because otherwise no hold could end and free space.
-func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry) error {
+func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry, withdrawn bool) error {
 	now := time.Now()
 	until := now.Add(p.cfg.fixed.Remember)
-	data, err := encodeExpired(e, now, until)
+	data, err := encodeExpired(e, now, until, withdrawn)
 	if err == nil {
 		err = p.keep.Put(ctx, state.Record{Key: keyExpired + e.ID.String(), Value: data})
 	}
@@ -841,7 +856,7 @@ func (p *pendingEvents) remember(ctx context.Context, e refplan.Entry) error {
 		return err
 	}
 	p.step("remembered")
-	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, until)))
+	p.warn(&e, "removing expired ids failed", p.forgetExpired(ctx, p.rememberExpired(now, e.ID, e.Repos, endedHold{until, withdrawn})))
 	return nil
 }
 
@@ -990,7 +1005,7 @@ func (p *pendingEvents) soften(ctx context.Context, e refplan.Entry) error {
 // expire records that an event has expired, and ends its hold.
 func (p *pendingEvents) expire(ctx context.Context, e refplan.Entry) error {
 	if e.Class != refplan.Relative {
-		if err := p.remember(ctx, e); err != nil {
+		if err := p.remember(ctx, e, false); err != nil {
 			return err
 		}
 	}
