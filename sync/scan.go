@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/sync/internal/pending"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 )
@@ -15,7 +16,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 	recalls := first && !m.ingest.rejected.Idle()
 	authors := make(map[graspsync.PubKey]struct{}) // the plan requests their deletions
 	var news plan.Authors
-	announcements := 0
+	announcements, listed := 0, ""
 	s := m.index.Begin()
 	missed, err := m.reader.scan(ctx, func(ev graspsync.Event) {
 		if m.self.found(s, ev) && !first {
@@ -23,6 +24,9 @@ func (m *SyncManager) scan(ctx context.Context) {
 		}
 		if reason, _ := m.cfg.blocks(ev); ev.Kind == graspsync.KindAnnouncement && reason == "" {
 			announcements++
+			if first && listed == "" {
+				listed = listedRelay(ev)
+			}
 		}
 		if _, known := authors[ev.PubKey]; !known {
 			authors[ev.PubKey] = struct{}{}
@@ -50,7 +54,7 @@ func (m *SyncManager) scan(ctx context.Context) {
 		close(m.ready)
 		if announcements > 0 && m.index.Hosted() == 0 {
 			m.cfg.Logger.Warn("no stored announcement lists this server, check the domain",
-				"announcements", announcements, "us", m.identity.String())
+				"announcements", announcements, "us", m.identity.String(), "listed", listed)
 		}
 	}
 	m.inbox.put(scanResult{})
@@ -68,4 +72,13 @@ func (m *SyncManager) descend(ctx context.Context, of map[graspsync.RepoRef]stru
 		return m.reader.descend(ctx, of, m.self.descends)
 	}()
 	m.inbox.put(threadSearchResult{of, err})
+}
+
+// listedRelay returns a relay that an announcement lists, or "".
+func listedRelay(ev graspsync.Event) string {
+	a, err := nip34.ParseAnnouncement(ev)
+	if err != nil || len(a.Relays) == 0 {
+		return ""
+	}
+	return a.Relays[0].String()
 }

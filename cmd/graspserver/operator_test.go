@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/graspsync/graspsync"
+	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 )
 
@@ -207,4 +209,64 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, text, "warning: data folder "+folder+"/none does not exist")
 	require.Contains(t, text, "error: -rules")
+}
+
+// A mistyped -domain is named, with an address that announcements list.
+func TestMistypedDomain(t *testing.T) {
+	owner, addr, data := relaytest.NewKey("owner"), freeAddr(t), t.TempDir()
+	_, stop := server(t, options{Listen: addr, Domain: addr, Data: data})
+	work := newWork(t)
+	ann := owner.Hosted(nostr.Now()-100, "repo", "ws://"+addr)
+	hold(t, addr, ann, owner.State(nostr.Now()-90, "repo", refs(t, work), "main"))
+	git(t, work, "push", "-q", owner.CloneURL("ws://"+addr, "repo"), "main")
+	eventually(t, "the announcement", func() bool { return served(t, addr, ann) })
+	stop()
+	said := &record{}
+	_, stop = serverTo(t, options{Listen: addr, Domain: "mistyped.example", Data: data, SummaryEvery: time.Minute}, said)
+	defer stop()
+	eventually(t, "a warning", func() bool { return strings.Contains(said.String(), "no stored announcement lists this server") })
+	require.Contains(t, said.String(), "listed=ws://"+addr)
+}
+
+// The log for people has npubs, and no numbers that are for programs.
+func TestLogIsReadable(t *testing.T) {
+	var out bytes.Buffer
+	key := relaytest.NewKey("owner")
+	log := newLogger(&out, options{})
+	log.Info("x", "repo", key.Ref("demo").String(), "owner", key.Hex(), "event", key.Hex(), "status", relaysync.Status{})
+	require.Regexp(t, "^[-0-9]+ [:0-9]+ INF x repo="+key.Npub()+"/demo owner="+key.Npub()+" event="+key.Hex()+"\n$", out.String())
+	out.Reset()
+	newLogger(&out, options{LogFormat: "json"}).Info("x", "repo", key.Ref("demo").String(), "status", relaysync.Status{})
+	require.Contains(t, out.String(), key.Hex())
+	require.Contains(t, out.String(), `"synced":false`)
+}
+
+// systemd is told when the store has been read and when the server stops, and that it is alive.
+func TestNotify(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", "200000")
+	addr := freeAddr(t)
+	_, stop := server(t, options{Listen: addr, Domain: addr})
+	receive := func() string {
+		text := make([]byte, 100)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		n, err := conn.Read(text)
+		require.NoError(t, err)
+		return string(text[:n])
+	}
+	require.Equal(t, "READY=1", receive())
+	require.Equal(t, "WATCHDOG=1", receive())
+	require.Equal(t, "WATCHDOG=1", receive())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	for receive() != "STOPPING=1" {
+	}
+	<-stopped
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -143,12 +144,27 @@ func (t *Transport) dial(ctx context.Context, u graspsync.URL) (*conn, error) {
 		case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 			err = statusError(resp)
 		case errors.As(err, &request):
-			err = request.Err // the cause, without three prefixes of the libraries
+			err = cause(request.Err) // without three prefixes of the libraries
 		}
 		return nil, err
 	}
 	ws.SetReadLimit(t.cfg.fixed.ReadLimit)
 	return t.start(ws, upgrade.raw, remote, u, s), nil
+}
+
+// cause shortens an error of the network to a few words, because it is logged beside the URL.
+func cause(err error) error {
+	var name *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &name):
+		short := *name
+		short.Server = ""
+		return &short
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return err
 }
 
 func (t *Transport) dialOptions(client *http.Client, s *signs) *websocket.DialOptions {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/egress"
+	"github.com/graspsync/graspsync/internal/porttest"
 	relaysync "github.com/graspsync/graspsync/sync"
 	"github.com/graspsync/graspsync/sync/relaytest"
 	"github.com/graspsync/graspsync/sync/relaytest/relayserver"
@@ -176,4 +177,19 @@ func TestTLS(t *testing.T) {
 	}), u)
 	assert.Equal(t, "over TLS", receive(t, c).Text)
 	require.Eventually(t, func() bool { return c.Info().Name == "over TLS" }, patience, time.Millisecond)
+}
+
+// The error of a mistyped name had six layers: "failed to WebSocket dial: failed to send handshake
+// request: ...".
+func TestDialErrorIsShort(t *testing.T) {
+	for url, want := range map[string]string{
+		"ws://" + porttest.Address(t): "connect: connection refused",
+		"wss://mistyped.invalid":      "lookup mistyped.invalid: ",
+	} {
+		u, err := graspsync.ParseRelayURL(url)
+		require.NoError(t, err)
+		_, err = newTransport(t).Dial(testContext(t), u)
+		require.Error(t, err)
+		require.True(t, strings.HasPrefix(err.Error(), want), err.Error())
+	}
 }
