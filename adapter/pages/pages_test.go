@@ -319,6 +319,26 @@ func FuzzReadme(f *testing.F) {
 	})
 }
 
+// The parser of Markdown needs more than a minute for some texts of 256 KiB.
+func TestSlowReadme(t *testing.T) {
+	p, v := site(t, &events{}, pages.About{}, nil), view(t, relaytest.NewKey("alice"), "x")
+	article := func(text string) string {
+		v.Readme = []byte(text)
+		_, out, _ := strings.Cut(get(t, show(p, v), "/").Body.String(), "<article")
+		return out
+	}
+	const link = "[a](https://a.example) "
+	has(t, article(strings.Repeat("> ", 20)+link), "<blockquote>")
+	has(t, article("# T\n\n"+strings.Repeat("> ", 100_000)+"a"), "<pre>", "too deep")
+	has(t, article("# T\n"+strings.Repeat("text\n", 30_000)), "<pre>", "too long")
+	links := strings.Count(article(strings.Repeat(link, 5000)), ">a</a>")
+	require.Positive(t, links)
+	require.Less(t, links, 500, "too many brackets in a block")
+	require.Equal(t, 3000, strings.Count(article(strings.Repeat("- "+link+"\n", 3000)), ">a</a>"), "of many blocks")
+	lacks(t, article(strings.Repeat("[a]: https://a.example\n", 2000)+"\n[a]\n"), ">a</a>")
+	has(t, article(strings.Repeat("[a]: https://a.example\n", 20)+"\n[a]\n"), ">a</a>")
+}
+
 // The time of a page must not depend on what strangers write into a README of this size.
 func BenchmarkReadme(b *testing.B) {
 	p, v := site(b, &events{}, pages.About{}, nil), view(b, relaytest.NewKey("alice"), "x")

@@ -155,7 +155,7 @@ func TestNotices(t *testing.T) {
 		st.Synced, st.Events, *git = false, relaysync.EventStatus{}, purgatory.Status{}
 	})
 	body = get(t, newPage(t, quiet, nil), "/").Body.String()
-	for _, says := range []string{"No relay is followed", "Next steps", "graspserver -bootstrap wss:/", "ngit init --grasp-server wss:/<wbr>/<wbr>grasp.example.com"} {
+	for _, says := range []string{"No relay is followed", "Next steps", "graspserver -bootstrap wss://relay.ngit.dev", "ngit init --grasp-server wss://grasp.example.com"} {
 		require.Contains(t, body, says)
 	}
 	require.NotContains(t, body, "Problems")

@@ -19,11 +19,6 @@ type snapshot struct {
 	left time.Duration     // until all git data is here; 0: unknown
 }
 
-// isEmpty reports whether no repository lists the server.
-func (s *snapshot) isEmpty() bool {
-	return s.sync.Repos+s.sync.Git.All() == 0 && !s.sync.Unread && s.sync.StoreError == ""
-}
-
 // snapshot returns the last snapshot, or a new one after snapshotPeriod.
 func (p *Page) snapshot(now time.Time) *snapshot {
 	p.mu.Lock()

@@ -133,7 +133,7 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 	case d.Wanted > 0:
 		d.Done = min(0.99, float64(d.Wanted-d.Missing)/float64(d.Wanted)) // something is missing
 	}
-	d.Empty = s.isEmpty()
+	d.Empty = s.sync.Repos+s.sync.Git.All() == 0 && !s.sync.Unread && s.sync.StoreError == ""
 	d.Notices = notices(s, d.Connected, dead)
 	return d, nil
 }
@@ -160,7 +160,6 @@ func notices(s *snapshot, connected, dead int) (out []notice) {
 		say(true, fmt.Sprintf("%s fails (%s times in a row, for the first time %s): %s.", f.Of, web.Number(f.Count), web.Ago(s.at, f.Since), web.Text(f.Error)), "")
 	}
 	say(known > 0 && connected == 0, "No relay is connected.", "relays")
-	say(known == 0 && !s.sync.Unread && !s.isEmpty(), "No relay is known.", "relays")
 	say(e.Dropped["unsaved"] > 0, web.Number(e.Dropped["unsaved"])+" events could not be saved; they are fetched again.", "dropped")
 	panics := e.Panics
 	if s.git != nil {
