@@ -109,7 +109,12 @@ func (c *checker) data(folder string) {
 
 // name looks up the domain.
 func (c *checker) name(ctx context.Context, identity nip34.Identity) {
-	for _, at := range identity.HostPorts() {
+	checked := ""
+	for _, at := range identity.HostPorts() { // a host has two ports
+		if at.Host == checked {
+			continue
+		}
+		checked = at.Host
 		if addresses, err := net.DefaultResolver.LookupHost(ctx, at.Host); err != nil {
 			c.say("error", "name %s: %v", at.Host, short(err))
 		} else {

@@ -154,10 +154,13 @@ func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		short.Answer = []string{string(all)}
+		_, err = fmt.Fprintf(out, "%s\n", graspsync.PrintableJSON(all))
+		return err
 	}
-	_, err = fmt.Fprintln(out, strings.Join(short.Answer, "\n"))
-	return err
+	for _, line := range short.Answer {
+		fmt.Fprintln(out, graspsync.PrintableAtMost(line, 1<<16)) // a terminal would obey control bytes in texts of strangers
+	}
+	return nil
 }
 
 // askStatus asks a question at /status.json.

@@ -145,6 +145,10 @@ func notify(ctx context.Context, manager *relaysync.SyncManager) {
 
 // short returns the cause of an error of the network.
 func short(err error) error {
+	var name *net.DNSError
+	if errors.As(err, &name) {
+		return errors.New(name.Err)
+	}
 	for errors.Unwrap(err) != nil {
 		err = errors.Unwrap(err)
 	}

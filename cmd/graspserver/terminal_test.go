@@ -33,6 +33,18 @@ func TestCaseC8_CommandsPrintWhatIsPrintable(t *testing.T) {
 	for _, r := range out.String() {
 		require.True(t, r == '\n' || graspsync.IsPrintable(r), "%U", r)
 	}
+	status := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		require.NoError(t, json.NewEncoder(w).Encode(map[string]any{"answer": []string{odd}}))
+	}))
+	defer status.Close()
+	for _, args := range [][]string{{"explain"}, {"explain", "-json"}} {
+		var text bytes.Buffer
+		require.Zero(t, execute(t.Context(), append(args, "-url", status.URL, "a.example"), nil, &text, t.Output()))
+		for _, r := range text.String() {
+			require.True(t, r == '\n' || graspsync.IsPrintable(r), "%U", r)
+		}
+		require.Contains(t, text.String(), "é")
+	}
 	var said struct{ Name string }
 	require.NoError(t, json.Unmarshal(out.Bytes(), &said))
 	require.Equal(t, odd, said.Name)
