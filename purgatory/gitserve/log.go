@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/graspsync/graspsync"
@@ -18,8 +17,7 @@ import (
 // because every client can cause failures. It is safe for concurrent use.
 type requestLog struct {
 	*slog.Logger
-	absent atomic.Uint64 // requests for missing objects
-	lines  seldom.Lines[graspsync.RepoRef]
+	lines seldom.Lines[graspsync.RepoRef]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -47,9 +45,6 @@ func newRequestLog(log *slog.Logger) *requestLog {
 // fetchRefused logs a fetch request that git refused. A missing object causes no warning, because
 // other servers ask repeatedly until the object is stored.
 func (l *requestLog) fetchRefused(ref graspsync.RepoRef, fault *faultError) {
-	if strings.Contains(fault.why, "not our ref") || strings.Contains(fault.why, "unadvertised object") {
-		l.absent.Add(1)
-	}
 	l.Debug("fetch refused", "repo", graspsync.Printable(ref.String()), "reason", fault.why)
 }
 

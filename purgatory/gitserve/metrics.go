@@ -43,7 +43,6 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 	pushes := desc("pushes_refused_total", "Total refused pushes by reason of the first refused ref.", "reason")
 	yielded := desc("shed_total", "Total requests ended because their clients were slow while others waited.", "kind")
 	locks := desc("lock_waited_seconds_total", "Total seconds that pushes waited for locks of repositories.")
-	absent := desc("absent_requests_total", "Total requests for objects that are not in the repository.")
 	free := desc("disk_free_bytes", "Free bytes on the disk of the repositories.")
 	c.collect = func(m metrics) {
 		use := func(d *prometheus.Desc, s *slots, kind, what string) {
@@ -61,7 +60,6 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 		for reason, n := range h.log.count() {
 			m.counter(pushes, float64(n), reason)
 		}
-		m.counter(absent, float64(h.log.absent.Load()))
 		m.counter(locks, float64(h.locks.Load())/1e9)
 		if bytes, err := h.disk.free(h.repos.dir); err == nil { // otherwise the metric is omitted
 			m.gauge(free, float64(bytes))
