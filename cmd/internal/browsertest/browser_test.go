@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/graspsync/graspsync/internal/racetest"
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
@@ -54,6 +55,7 @@ func start(t *testing.T) context.Context {
 var inspect string
 
 func TestPagesInABrowser(t *testing.T) {
+	racetest.Amounts(t)
 	browser := start(t)
 	site, repository := public(t)
 	busy, empty := status(t, catchingUp(t)), status(t, &state{status: relaysync.Status{At: time.Now()}})
