@@ -102,9 +102,6 @@ type (
 func (msg planEffect) handle(c *relayConn, now time.Time) []session.Action {
 	switch e := msg.Effect.(type) {
 	case plan.OpenLive:
-		if e.Last {
-			return c.session.FollowLast(now, e.Live, e.Filters)
-		}
 		return c.session.Follow(now, e.Live, e.Filters)
 	case plan.CloseLive:
 		return c.session.Unfollow(now, e.Live)
@@ -424,13 +421,11 @@ func (c *relayConn) perform(actions []session.Action) {
 		case session.Done:
 			c.done(a)
 		case session.LiveClosed:
-			if !a.Yielded {
-				c.refusedLive(a.Reason)
-			}
+			c.refusedLive(a.Reason)
 			if a.Why != wire.RefusalOther {
 				c.stats.failed(graspsync.Printable(a.Reason))
 			}
-			closed := plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why, Yielded: a.Yielded}
+			closed := plan.LiveClosed{Relay: c.url, Epoch: c.epoch, Live: a.Live, Why: a.Why}
 			if a.OpenAt != 0 {
 				closed.Stood = time.Since(time.Unix(a.OpenAt, 0))
 			}

@@ -32,12 +32,8 @@ var exhibits = []exhibit{
 		"if p.size > 1 && t == p.edge ||", "if p.size > 1 && t >= p.edge ||", "./filters", "Walk", nil, "",
 	},
 	{
-		"answers to answers keep a place that something else needs", "sync/internal/session/requests.go",
-		"	r.makeRoom(x)\n", "", "./sync/internal/session", "TestLast", nil, "seed",
-	},
-	{
 		"answers to answers that a relay refuses are asked for within the hour", "sync/internal/plan/threads.go",
-		"if !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {", "if false {", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
+		"if in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {", "if false {", "./sync/internal/plan", "TestScripts/descendants", nil, "descendants",
 	},
 	{
 		"of many answers the oldest are followed", "sync/internal/index/threads.go",

@@ -112,10 +112,9 @@ type subscriptions struct {
 
 func (s *subscriptions) next() LiveID { return s.last + 1 }
 
-// open opens a subscription. last means that the subscription gives way to all other requests.
-func (s *subscriptions) open(r *relayState, fs []nostr.Filter, last bool) LiveID {
+func (s *subscriptions) open(r *relayState, fs []nostr.Filter) LiveID {
 	s.last++
-	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs, Last: last})
+	s.emit(OpenLive{Relay: r.url, Epoch: r.dial.epoch, Live: s.last, Filters: fs})
 	return s.last
 }
 
@@ -485,7 +484,7 @@ func (lv *liveSync) open(r *relayState, reqs requests) {
 	lv.threads.makeWay(r, len(r.live.subs)+len(reqs), r.live.size()+reqs.size(), r.liveRoom()+r.spareRoom())
 	for _, one := range reqs {
 		s := &liveSub{filters: one.filters, size: one.size, since: lv.now}
-		r.live.subs[lv.subscriptions.open(r, s.filters, false)] = s
+		r.live.subs[lv.subscriptions.open(r, s.filters)] = s
 		r.live.filters += len(s.filters)
 	}
 }

@@ -84,13 +84,12 @@ type (
 		Epoch uint64
 		Since time.Time
 	}
-	// LiveClosed means that the relay closed a subscription, or that a Last subscription gave way.
+	// LiveClosed means that the relay closed a subscription.
 	LiveClosed struct {
-		Relay   graspsync.RelayURL
-		Epoch   uint64
-		Live    LiveID
-		Why     wire.Refusal
-		Yielded bool `json:",omitempty"`
+		Relay graspsync.RelayURL
+		Epoch uint64
+		Live  LiveID
+		Why   wire.Refusal
 		// Stood is the time since its EOSE, 0 if it was refused when opened.
 		Stood time.Duration `json:",omitempty"`
 	}
@@ -206,9 +205,6 @@ type (
 		Epoch   uint64
 		Live    LiveID
 		Filters []nostr.Filter
-		// Last marks a subscription of layer 4. It is opened only if the relay has a free slot, and
-		// gives way to other requests.
-		Last bool `json:",omitempty"`
 	}
 	// CloseLive closes a subscription.
 	CloseLive struct {

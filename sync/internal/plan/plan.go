@@ -419,10 +419,9 @@ func (p *Plan) onLiveClosed(now time.Time, in LiveClosed) {
 		return
 	}
 	if g := r.threads.withLive(in.Live); g != nil {
-		if p.threads.closed(r, g, in, now); !in.Yielded {
-			p.live.learnFrom(r, in)
-			r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
-		}
+		p.threads.closed(r, g, in, now)
+		p.live.learnFrom(r, in)
+		r.live.stale = r.live.stale || len(r.live.subs) > r.liveRoom()
 		return
 	}
 	p.live.closed(r, in, now)

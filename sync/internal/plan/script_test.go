@@ -231,7 +231,6 @@ func (s *player) relayInput(now time.Time, verb string, u graspsync.RelayURL, ep
 	case "liveclosed":
 		in := LiveClosed{Relay: u, Epoch: epoch, Live: LiveID(s.number(args[0]))}
 		if len(args) > 1 {
-			in.Yielded = args[1] == "gaveway"
 			in.Why = map[string]wire.Refusal{
 				"many": wire.RefusalTooManySubs, "bad": wire.RefusalBadRequest, "restricted": wire.RefusalRestricted,
 				"overflow": wire.RefusalOverflow, "bytes": wire.RefusalTooManyBytes,

@@ -231,7 +231,7 @@ func (ds *threads) follow(r *relayState, now time.Time) {
 		g.due = g.due || len(old) == 0 // request the events since its last request
 		g.subs, g.filters, g.bytes, g.outdated = nil, len(fs), reqs.size(), false
 		for _, one := range reqs {
-			g.subs = append(g.subs, ds.subscriptions.open(r, one.filters, true))
+			g.subs = append(g.subs, ds.subscriptions.open(r, one.filters))
 		}
 		for _, id := range old {
 			ds.subscriptions.close(r, id)
@@ -272,7 +272,7 @@ func (ds *threads) makeWay(r *relayState, others, bytes, most int) {
 func (ds *threads) closed(r *relayState, g *threadGroup, in LiveClosed, now time.Time) {
 	d := &r.threads
 	ds.close(r, g, now, in.Live)
-	if !in.Yielded && in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {
+	if in.Why == wire.RefusalRestricted && in.Stood < ds.cfg.RetryBase {
 		d.liveAt = now.Add(ds.longer(restFor))
 	}
 	if now.Before(d.liveAt) {

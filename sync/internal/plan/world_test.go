@@ -331,9 +331,6 @@ func (w *world) closeLive() {
 	if u, c := w.connection(); c != nil && len(c.live) > 0 {
 		ids := slices.Sorted(maps.Keys(c.live))
 		in := LiveClosed{Relay: u, Epoch: w.epoch(u), Live: ids[w.src.n(len(ids))], Why: w.why()}
-		if w.plan.relays.byURL[u].threads.withLive(in.Live) != nil {
-			in.Yielded = w.src.n(2) == 0
-		}
 		if w.src.n(3) == 0 {
 			in.Stood = time.Duration(1+w.src.n(100)) * time.Second
 		}

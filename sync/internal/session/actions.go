@@ -59,9 +59,6 @@ type (
 		Live   plan.LiveID
 		Reason string
 		Why    wire.Refusal // the cause that remains after all repairs
-		// Yielded reports that the session closed a subscription of FollowLast because another
-		// request needs its slot.
-		Yielded bool `json:",omitempty"`
 	}
 	// RateLimited reports that no new request is sent until Until.
 	RateLimited struct {

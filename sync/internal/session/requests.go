@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -35,7 +34,6 @@ type request struct {
 	filters   []nostr.Filter   // immutable
 	match     *filters.Matcher // of filters
 	live      plan.LiveID
-	last      bool   // live: it gives way to all other requests
 	order     uint64 // live: number of the Follow call
 	openAt    int64  // live: Unix time of its EOSE, 0 before
 	q         *query
@@ -208,11 +206,13 @@ func (r *requests) divide(x *request) []*request {
 	var out []*request
 	for _, part := range r.caps.pack(x.filters) {
 		out = append(out, &request{
-			kind: reqLive, filters: part.filters, match: filters.CompileShared(part.filters), bytes: part.size, live: x.live, last: x.last, order: x.order,
+			kind: reqLive, filters: part.filters, match: filters.CompileShared(part.filters), bytes: part.size, live: x.live, order: x.order,
 		})
 	}
 	if n := r.caps.MaxSubscriptions; len(out) > 1 && n > 0 {
-		n -= r.liveSubs.before(x)
+		for range r.liveSubs.all() {
+			n--
+		}
 		if len(out) > n-1 { // one slot remains for history
 			r.closeLive(x.live, 0, wire.RefusalTooManySubs, "too few subscriptions for its parts")
 			return nil
@@ -234,7 +234,6 @@ func (r *requests) open(now time.Time) {
 		return
 	}
 	for r.opening == nil && !r.auth.underWay() {
-		r.turnAway()
 		i := slices.IndexFunc(r.waiting, func(x *request) bool {
 			if r.bisected != nil && x.kind != reqProbe {
 				return false // the bisection must end first
@@ -254,7 +253,6 @@ func (r *requests) open(now time.Time) {
 }
 
 func (r *requests) send(now time.Time, x *request) {
-	r.makeRoom(x)
 	x.events, x.noticed, x.openAt = 0, false, 0
 	x.heard, x.sentAt = false, now
 	x.openBy = now.Add(r.cfg.OpenTimeout)
@@ -412,14 +410,6 @@ func (r *requests) dropLive(live plan.LiveID) {
 	}
 }
 
-func (r *requests) giveWay(x *request) {
-	wanted := !r.unwanted(x)
-	r.dropLive(x.live)
-	if wanted {
-		r.out.do(LiveClosed{Live: x.live, Reason: "closed to make room for another request", Yielded: true})
-	}
-}
-
 func (r *requests) requestsOf(q *query) (out []*request) {
 	out = r.subs.where(func(x *request) bool { return x.q == q })
 	for _, x := range slices.Concat(r.waiting, r.suspended) {
@@ -504,9 +494,6 @@ func (r *requests) hasRoom(x *request) bool {
 	case reqNeg:
 		return true // relays count NEG-OPENs separately
 	case reqLive:
-		if x.last {
-			return r.free() > 0 && r.retains(x) && r.othersLive(x) < r.mostLive()
-		}
 		if r.historic > 0 && !r.retains(x) {
 			return false
 		}
@@ -522,51 +509,6 @@ func (r *requests) hasRoom(x *request) bool {
 		return true
 	}
 	return r.free() > 0 && r.retains(x) && (x.kind == reqProbe || !r.liveWaits())
-}
-
-// mostLive returns the maximum number of live requests if FollowLast is used for some.
-func (r *requests) mostLive() int {
-	if r.caps.MaxSubscriptions == 0 {
-		return math.MaxInt
-	}
-	return relaylimits.Requests{MaxSubscriptions: r.caps.MaxSubscriptions}.LiveSubscriptions()
-}
-
-// othersLive returns the number of live requests that are open or precede x in the queue.
-func (r *requests) othersLive(x *request) (n int) {
-	n = r.subs.live()
-	for _, y := range r.waiting {
-		if y.kind == reqLive && (!y.last || y.order < x.order) && y != x {
-			n++
-		}
-	}
-	return n
-}
-
-// turnAway ends waiting subscriptions of FollowLast that would wait for longer than the end of an
-// answer.
-func (r *requests) turnAway() {
-	if r.bisected != nil {
-		return
-	}
-	for _, x := range slices.Clone(r.waiting) {
-		if x.last && !r.hasRoom(x) && (r.historic == 0 || r.othersLive(x) >= r.mostLive()) && slices.Contains(r.waiting, x) {
-			r.giveWay(x)
-		}
-	}
-}
-
-func (r *requests) makeRoom(x *request) {
-	if x.kind == reqNeg || x.last {
-		return
-	}
-	for r.free() < 1 || !r.retains(x) {
-		y := r.subs.last(r.bisected)
-		if y == nil {
-			return
-		}
-		r.giveWay(y)
-	}
 }
 
 // retains reports whether the relay has room for another open request of the size of x.
@@ -607,10 +549,6 @@ func (r *requests) tooMany(x *request, text string) bool {
 	}
 	if x.kind == reqLive {
 		return false
-	}
-	if y := r.subs.last(r.bisected); y != nil {
-		r.giveWay(y)
-		return true
 	}
 	r.mostHistoric = max(1, min(r.mostHistoric, r.historic-1))
 	return r.historic > 1
@@ -703,18 +641,6 @@ func (s subscriptions) suspect() {
 	}
 }
 
-// last returns the newest subscription that may give way, or nil. Parts of a subscription under
-// bisection do not give way.
-func (s subscriptions) last(bisected *request) (newest *request) {
-	for _, y := range s {
-		tried := bisected != nil && bisected.live == y.live
-		if y.last && !tried && (newest == nil || y.number > newest.number) {
-			newest = y
-		}
-	}
-	return newest
-}
-
 // retained returns the size in bytes of the open requests, without NEG-OPENs.
 func (s subscriptions) retained() (n int) {
 	for _, y := range s {
@@ -801,14 +727,4 @@ func (l *liveSubs) missed(now time.Time, age time.Duration, ev *nostr.Event) boo
 		}
 	}
 	return false
-}
-
-// before returns the number of requests that do not give way to x.
-func (l *liveSubs) before(x *request) (n int) {
-	for y := range l.all() {
-		if x.last || !y.last {
-			n++
-		}
-	}
-	return n
 }

@@ -124,13 +124,6 @@ func (s *Session) Follow(now time.Time, live plan.LiveID, fs []nostr.Filter) []A
 	return s.flush(now)
 }
 
-// FollowLast opens a live subscription with the lowest priority. It is closed when another request
-// needs its slot.
-func (s *Session) FollowLast(now time.Time, live plan.LiveID, fs []nostr.Filter) []Action {
-	s.requests.follow(&request{kind: reqLive, live: live, filters: fs, last: true})
-	return s.flush(now)
-}
-
 // Unfollow closes a live subscription after the subscriptions of earlier Follow calls have opened,
 // because one of them may replace it.
 func (s *Session) Unfollow(now time.Time, live plan.LiveID) []Action {
