@@ -268,7 +268,7 @@ func (x relayQuestion) handle(_ context.Context, l *loop) {
 	s := l.status.relayStatus(p)
 	snapshot := l.m.snapshot.Load().Relays
 	if i := slices.IndexFunc(snapshot, func(r RelayStatus) bool { return r.URL == x.URL }); i >= 0 {
-		s.Synced, s.SyncSeconds = snapshot[i].Synced, snapshot[i].SyncSeconds
+		s.Synced = snapshot[i].Synced
 	}
 	x.Status = &s
 }

@@ -287,7 +287,7 @@ func (msg connOpened) handle(ctx context.Context, l *loop) {
 		c.connected = true
 		l.m.health.Connected(c.url)
 		l.m.persistence.health(c.url)
-		c.stats.connected(time.Now(), msg.info)
+		c.stats.connected(msg.info)
 		l.m.cfg.Logger.Info("connected", keyRelay, c.url.String())
 	}
 	l.step(ctx, plan.Connected{Relay: c.url, Epoch: c.epoch, Limits: msg.limits})

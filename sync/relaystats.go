@@ -39,20 +39,17 @@ type relayStats struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	observed    relaylimits.Observed
-	cooling     session.Cooling // the last rate limit
-	method      session.Method
-	software    string
-	lastErr     string
-	connectedAt time.Time
-	syncedAt    time.Time // when all wanted events were fetched, zero before
+	observed relaylimits.Observed
+	cooling  session.Cooling // the last rate limit
+	method   session.Method
+	software string
+	lastErr  string
 }
 
-func (s *relayStats) connected(now time.Time, info wire.Info) {
+func (s *relayStats) connected(info wire.Info) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.connectedAt, s.syncedAt, s.lastErr = now, time.Time{}, ""
-	s.software = info.Software
+	s.software, s.lastErr = info.Software, ""
 }
 
 func (s *relayStats) brought() { s.stored.Add(1) }
@@ -73,20 +70,6 @@ func (s *relayStats) batch(r session.Report, now time.Time) {
 	if r.Err != "" {
 		s.lastErr = graspsync.Printable(r.Err)
 	}
-}
-
-// noteSynced records whether the relay is synced, and returns the time from connected to synced.
-func (s *relayStats) noteSynced(now time.Time, synced bool) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !synced:
-		s.syncedAt = time.Time{}
-		return 0
-	case s.syncedAt.IsZero():
-		s.syncedAt = now
-	}
-	return s.syncedAt.Sub(s.connectedAt)
 }
 
 // learn calls f with the limits that are known of the relay.

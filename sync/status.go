@@ -121,10 +121,9 @@ type RelayStatus struct {
 	// Lacks is the number of stored events of its repositories that the relay lacked in the last
 	// reconciliation (NIP-77), which ended at ComparedAt (zero: never). Catch-up compares only
 	// recent events. At most 2,048 events are counted, and only events that are ten minutes old.
-	Lacks       int       `json:"lacks"`
-	ComparedAt  time.Time `json:"compared_at,omitzero"`
-	Strikes     uint64    `json:"strikes"`      // proofs of hostility
-	SyncSeconds float64   `json:"sync_seconds"` // from connected to synced, 0 before
+	Lacks      int       `json:"lacks"`
+	ComparedAt time.Time `json:"compared_at,omitzero"`
+	Strikes    uint64    `json:"strikes"` // proofs of hostility
 
 	Attempts       uint64 `json:"attempts"`
 	Connects       uint64 `json:"connects"` // successful attempts

@@ -86,11 +86,8 @@ func (o *statusBuilder) status(now time.Time, by *plan.Plan, known bool) *Status
 		r := o.relayStatus(p)
 		r.Synced = quiet && (p.Phase == plan.Live || p.Phase == plan.LiveWithGaps) && p.InFlight == 0 &&
 			p.Wanted == p.Confirmed && r.Following != ""
-		if st := o.stats[p.Relay]; st != nil {
-			r.SyncSeconds = st.noteSynced(now, r.Synced).Seconds()
-			if r.Synced {
-				o.m.logPeerLacks(p.Relay, st, now)
-			}
+		if st := o.stats[p.Relay]; st != nil && r.Synced {
+			o.m.logPeerLacks(p.Relay, st, now)
 		}
 		unreachable := p.Phase <= plan.Connecting && r.Failures > 0
 		s.Synced = s.Synced && (r.Synced || unreachable)
