@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/graspsync/graspsync/internal/backoff"
 )
 
 // ErrBudget is wrapped by the error of a dial that is refused temporarily, because unproven hosts
@@ -45,23 +43,6 @@ type BudgetConfig struct {
 
 // budgetConstants are constants that only tests change.
 type budgetConstants struct {
-	// PerAddress is the maximum number of concurrent connections of unproven hosts to one address.
-	// One of them is reserved for second connections of a connected host, such as a NIP-11 request.
-	// If it is too small, new relays behind one shared address wait for each other. Defaults to 4.
-	PerAddress int
-	// BaseBackoff is the wait of unproven hosts at an address after the first failure there. Each
-	// further failure doubles the wait, up to MaxBackoff. Default to 5 s and 1 h.
-	BaseBackoff, MaxBackoff time.Duration
-	// DeadAfter is the time without success after which an address is tried only once per
-	// DeadInterval. Default to 24 h and 24 h. A shorter interval breaks the promise of one attempt
-	// per day.
-	DeadAfter, DeadInterval time.Duration
-	// RestartPause is the minimum time between two attempts of unproven hosts at an address if the
-	// process was restarted between them. Defaults to 1 min.
-	RestartPause time.Duration
-	// Jitter is the maximum fraction by which a wait is lengthened at random, from 0 to 1. Defaults
-	// to 0.1. Set Rand to a function that returns 0 for no jitter.
-	Jitter float64
 	// MaxAddresses and MaxHosts are the maximum numbers of remembered addresses and proven hosts.
 	// Beyond them the least recently used record is dropped. A dropped host is unproven again. An
 	// address is dropped only if it waits for no attempt. If all addresses wait, a new address is
@@ -72,27 +53,19 @@ type budgetConstants struct {
 	Rand func() float64
 }
 
+// perAddress is the maximum number of concurrent connections of unproven hosts to one address. One
+// of them is reserved for second connections of a connected host, such as a NIP-11 request. With
+// fewer, new relays behind one shared address wait for each other.
+const perAddress = 4
+
 func (c BudgetConfig) withDefaults() BudgetConfig {
-	set := func(field *time.Duration, value time.Duration) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&c.fixed.BaseBackoff, backoff.Base)
-	set(&c.fixed.MaxBackoff, backoff.Max)
-	set(&c.fixed.DeadAfter, backoff.DeadAfter)
-	set(&c.fixed.DeadInterval, backoff.DeadInterval)
-	set(&c.fixed.RestartPause, backoff.RestartPause)
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&c.fixed.PerAddress, 4}, {&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
+	}{{&c.PerMinute, 600}, {&c.fixed.MaxAddresses, 50_000}, {&c.fixed.MaxHosts, 50_000}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
-	}
-	if c.fixed.Jitter == 0 {
-		c.fixed.Jitter = backoff.Jitter
 	}
 	if c.fixed.Rand == nil {
 		c.fixed.Rand = rand.Float64

@@ -106,7 +106,7 @@ func (l *ledger) sanitised(s AddressRecord, now time.Time) *account {
 	}.Believed(now)}
 	if a.Failures > 0 && a.Untold() {
 		a.FailingSince, a.LastFailure = now, now
-		a.Next = backoff.Later(a.Next, now.Add(l.cfg.fixed.MaxBackoff))
+		a.Next = backoff.Later(a.Next, now.Add(backoff.Max))
 	}
 	rules := l.rules(a)
 	if !a.LastAttempt.IsZero() {

@@ -81,7 +81,7 @@ func (l *ledger) begin(host string, to netip.Prefix, now time.Time) (*ticket, er
 	a.Record = l.rules(a).Begin(a.Record, now)
 	a.open++
 	if !l.put(t.key, a, now) {
-		return nil, &BudgetError{Address: to, Wait: l.cfg.fixed.BaseBackoff}
+		return nil, &BudgetError{Address: to, Wait: backoff.Base}
 	}
 	l.pace.AllowN(now, 1)
 	l.open[host] = append(l.open[host], t)
@@ -117,7 +117,7 @@ func (l *ledger) tried(host string, to netip.Prefix) time.Time {
 
 // wait returns the time until a connection may begin, or 0.
 func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
-	most := l.cfg.fixed.PerAddress
+	most := perAddress
 	if !t.second {
 		most = max(1, most-1)
 		if now.Before(a.Next) {
@@ -125,7 +125,7 @@ func (l *ledger) wait(a *account, t *ticket, now time.Time) time.Duration {
 		}
 	}
 	if a.open >= most {
-		return l.cfg.fixed.BaseBackoff
+		return backoff.Base
 	}
 	return time.Duration(max(0, 1-l.pace.TokensAt(now)) * float64(time.Minute) / float64(l.cfg.PerMinute))
 }
@@ -175,8 +175,8 @@ func (l *ledger) fail(a *account, now time.Time) {
 // so that other hosts at this address are not delayed for a day.
 func (l *ledger) rules(a *account) backoff.Rules {
 	rules := backoff.Rules{
-		Base: l.cfg.fixed.BaseBackoff, Max: l.cfg.fixed.MaxBackoff, DeadAfter: l.cfg.fixed.DeadAfter, DeadInterval: l.cfg.fixed.DeadInterval,
-		RestartPause: l.cfg.fixed.RestartPause, Jitter: l.cfg.fixed.Jitter,
+		Base: backoff.Base, Max: backoff.Max, DeadAfter: backoff.DeadAfter, DeadInterval: backoff.DeadInterval,
+		RestartPause: backoff.RestartPause, Jitter: backoff.Jitter,
 	}
 	if a.shared {
 		rules.DeadAfter = 0
