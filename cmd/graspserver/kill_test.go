@@ -10,7 +10,6 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -176,17 +175,6 @@ func (p *peers) missing(t *testing.T, addr string) []string {
 		}
 	}
 	return out
-}
-
-func buildServer(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "graspserver")
-	if runtime.GOOS == "windows" {
-		binary += ".exe"
-	}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return binary
 }
 
 // A server that is killed again and again in the midst of a sync has everything in

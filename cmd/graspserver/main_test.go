@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,17 @@ import (
 
 	"github.com/graspsync/graspsync/nip34"
 )
+
+func buildServer(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "graspserver")
+	if runtime.GOOS == "windows" {
+		binary += ".exe"
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
+}
 
 // read reads a command line of serve, and an environment.
 func read(args []string, environ ...string) (options, error) {
