@@ -12,7 +12,6 @@ require (
 	github.com/fiatjaf/eventstore v0.17.2
 	github.com/fiatjaf/khatru v0.19.1
 	github.com/lmittmann/tint v1.2.1
-	github.com/magiconair/properties v1.18.13
 	github.com/nbd-wtf/go-nostr v0.52.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1

@@ -44,6 +44,7 @@ func ExampleNew_friends() {
 		panic(err)
 	}
 	relay := khatru.NewRelay()
+	relay.Negentropy = true
 	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
 		ApplyPolicyToClients: true, // the policy also judges published events
 		Sync: relaysync.Config{Policy: friendsPolicy{

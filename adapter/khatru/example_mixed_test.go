@@ -24,6 +24,7 @@ func ExampleNew_mixed() {
 		panic(err)
 	}
 	relay := khatru.NewRelay()
+	relay.Negentropy = true
 	relay.RejectEvent = append(relay.RejectEvent, func(_ context.Context, ev *nostr.Event) (bool, string) {
 		return ev.Kind == nostr.KindReaction, "blocked: no reactions"
 	})

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ func TestAdminListen(t *testing.T) {
 	_, stop := server(t, options{Listen: addr, Domain: addr, AdminListen: admin})
 	defer stop()
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), "ngit_sync_relays_connected_total")
+	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_build_info{go="`+runtime.Version())
 	require.Contains(t, get(t, "http://"+admin+"/metrics"), `ngit_gate_disconnects_total{reason="slow"} 0`)
 	require.Contains(t, get(t, "http://"+admin+"/status.json"), `"purgatory"`)
 	require.Contains(t, get(t, "http://"+admin+"/"), "<h1 class=\"visually-hidden\">Overview", "it leads to the page")

@@ -129,21 +129,21 @@ func (c *maintainCommand) Run(ctx context.Context, set settings, out io.Writer) 
 
 // explainCommand is "graspserver explain".
 type explainCommand struct {
-	URL  string `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of the status page of the server (-admin-listen)."`
-	JSON bool   `name:"json" help:"Print all details as JSON."`
-	What string `arg:"" help:"Event, repository or relay in any spelling, such as npub1.../name."`
+	StatusURL string `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of the status page of the server (-admin-listen)."`
+	JSON      bool   `name:"json" help:"Print all details as JSON."`
+	Subject   string `arg:"" help:"Event, repository or relay in any spelling, such as npub1.../name."`
 }
 
 // Run implements the command.
 func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
-	subject, err := nip34.ParseSubject(c.What)
+	subject, err := nip34.ParseSubject(c.Subject)
 	if err != nil {
 		return err
 	}
 	var all json.RawMessage
 	for name, kind := range subjects {
 		if kind == subject.Kind {
-			err = askStatus(ctx, c.URL, name, c.What, &all)
+			err = askStatus(ctx, c.StatusURL, name, c.Subject, &all)
 		}
 	}
 	var short struct{ Answer []string }
@@ -171,7 +171,7 @@ func askStatus(ctx context.Context, at, name, value string, to any) error {
 	}
 	resp, err := new(http.Client).Do(req)
 	if err != nil {
-		return fmt.Errorf("no server answers: %w\nSet -url to its -admin-listen address", short(err))
+		return fmt.Errorf("no status page at %s: %w\nSet -status-url to the -admin-listen address of the server", at, short(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,8 +109,12 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 		}
 		_, words := explain.Headline(s)
 		left := max(events.Left(now, missing-s.Git.Missing), git.Left(now, s.Git.Missing))
-		if missing > 0 {
-			log.Info("catching up", "percent", 100*(all-missing)/all, "left", left.Round(time.Second), "state", words)
+		if missing > 0 && slices.ContainsFunc(s.Relays, relaysync.RelayStatus.Connected) {
+			attrs := []any{"percent", 100 * (all - missing) / all, "state", words}
+			if left > 0 {
+				attrs = append(attrs, "left", left.Round(time.Second))
+			}
+			log.Info("catching up", attrs...)
 		}
 		if text := fmt.Sprint(s.LogValue()); now.Sub(summarized) >= every && text != summary {
 			summary, summarized = text, now

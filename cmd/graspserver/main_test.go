@@ -155,17 +155,27 @@ func TestSettingsFile(t *testing.T) {
 	require.Equal(t, time.Hour, opt.Expiry)
 	var out, errs bytes.Buffer
 	require.Zero(t, execute(t.Context(), []string{"config", "-expiry", "2h"}, []string{"GRASPSERVER_MAX_BYTES=1G"}, &out, &errs), errs.String())
-	for _, line := range []string{`domain +grasp.example +file`, `max-bytes +1G +environment`, `expiry +2h0m0s +flag`, `grace +336h +default`} {
+	for _, line := range []string{`domain +grasp.example +file, line 2`, `max-bytes +1G +environment`, `expiry +2h0m0s +flag`, `grace +336h +default`} {
 		require.Regexp(t, "(?m)^"+line+"$", out.String())
 	}
 	write("domian = grasp.example\n")
 	_, err = read([]string{"-config", file})
-	require.EqualError(t, err, `file: "domian" is an unknown setting, the nearest is domain`)
+	require.EqualError(t, err, `file, line 1: "domian" is an unknown setting, the nearest is domain`)
 	write("expiry = 30\n")
 	_, err = read([]string{"-config", file})
-	require.ErrorContains(t, err, `file: --expiry: "30": want a time`)
+	require.ErrorContains(t, err, `file, line 1: --expiry: "30": want a time`)
 	_, err = read([]string{"-config", file + "x"})
+	require.ErrorContains(t, err, "-config: ")
 	require.ErrorContains(t, err, "no such file")
+	for text, want := range map[string]string{
+		"domain = a.example\n[x]\n":                  "file, line 2: want name = value",
+		"domain = a.example\n\ndomain = b.example\n": `file, line 3: "domain" is set twice`,
+		"domain = a.example # ours\nurll = x":        `file, line 2: "urll" is an unknown setting, the nearest is`,
+	} {
+		write(text)
+		_, err = read([]string{"-config", file})
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // The help has the commands, examples and all flags in groups, each in at most twelve words.

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/graspsync/graspsync/adapter/admin"
@@ -131,9 +132,11 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 
 // identityOf returns the addresses at which others reach the server.
 func identityOf(opt options) (nip34.Identity, error) {
-	identity, err := nip34.ParseIdentity(append([]string{cmp.Or(opt.Domain, opt.Listen)}, opt.AlsoDomain...)...)
-	if err != nil {
-		err = fmt.Errorf("-domain, -also-domain: want host[:port][/path], such as grasp.example.com: %w", err)
+	names := append([]string{cmp.Or(opt.Domain, opt.Listen)}, opt.AlsoDomain...)
+	for i, name := range names {
+		if _, err := nip34.ParseIdentity(name); err != nil {
+			return nip34.Identity{}, fmt.Errorf("-%sdomain %q: want host[:port][/path], such as grasp.example.com", strings.Repeat("also-", min(i, 1)), name)
+		}
 	}
-	return identity, err
+	return nip34.ParseIdentity(names...)
 }

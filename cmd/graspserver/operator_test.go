@@ -144,12 +144,12 @@ func TestTry(t *testing.T) {
 		get(t, page+"/status/")
 
 		var out bytes.Buffer
-		require.Zero(t, execute(t.Context(), []string{"explain", "-url", page, url}, nil, &out, t.Output()))
+		require.Zero(t, execute(t.Context(), []string{"explain", "-status-url", page, url}, nil, &out, t.Output()))
 		require.Contains(t, out.String(), "/sample")
 		out.Reset()
-		require.Zero(t, execute(t.Context(), []string{"explain", "-json", "-url", page, url}, nil, &out, t.Output()))
+		require.Zero(t, execute(t.Context(), []string{"explain", "-json", "-status-url", page, url}, nil, &out, t.Output()))
 		require.True(t, json.Valid(out.Bytes()))
-		require.Equal(t, 1, execute(t.Context(), []string{"explain", "-url", page, "no/such/thing"}, nil, &out, t.Output()))
+		require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", page, "no/such/thing"}, nil, &out, t.Output()))
 		cancel()
 		require.Zero(t, <-ended)
 		left, err := os.ReadDir(temp)
@@ -157,8 +157,8 @@ func TestTry(t *testing.T) {
 		require.Empty(t, left)
 	}
 	var errs bytes.Buffer
-	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-url", "http://" + freeAddr(t), "a.example"}, nil, io.Discard, &errs))
-	require.Contains(t, errs.String(), "graspserver explain: no server answers: connection refused\nSet -url")
+	require.Equal(t, 1, execute(t.Context(), []string{"explain", "-status-url", "http://" + freeAddr(t), "a.example"}, nil, io.Discard, &errs))
+	require.Contains(t, errs.String(), "connection refused\nSet -status-url")
 }
 
 // maintain asks for all repositories, or for some.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -255,6 +256,10 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 // handleStatus serves /metrics and /status.json.
 func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ngit_build_info", Help: "Always 1. The labels are the versions of graspserver and of Go.",
+		ConstLabels: prometheus.Labels{"version": version(), "go": runtime.Version()},
+	}, func() float64 { return 1 }))
 	registry.MustRegister(server.Collector("ngit"), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/dustin/go-humanize"
-	"github.com/magiconair/properties"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/graspsync/graspsync"
@@ -92,7 +93,10 @@ func (o *options) AfterApply() error {
 	if i := slices.IndexFunc(o.Bootstrap, graspsync.RelayURL.Plaintext); i >= 0 && !o.AllowPlaintext {
 		return fmt.Errorf("-bootstrap %s: plaintext URL, needs -allow-plaintext", o.Bootstrap[i])
 	}
-	host, _, err := net.SplitHostPort(o.Listen)
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	if err != nil {
 		return fmt.Errorf("-listen %q: want host:port, such as 127.0.0.1:7334", o.Listen)
 	}
@@ -195,20 +199,27 @@ func readEnvironment(environ []string) settings {
 	return s
 }
 
-// readFile adds the settings of a file, and implements [kong.ConfigurationLoader].
+// readFile adds the settings of a file, and implements [kong.ConfigurationLoader]. A # at the
+// beginning of a line or after a space begins a comment.
 func (s settings) readFile(r io.Reader) (kong.Resolver, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
+	lines, read := bufio.NewScanner(r), make(settings) // kong may read a file twice
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(" "+lines.Text(), " #")
+		name, value, ok := strings.Cut(line, "=")
+		name = strings.TrimSpace(name)
+		source := fmt.Sprintf("file, line %d", n)
+		switch _, twice := read[name]; {
+		case strings.TrimSpace(line) == "":
+		case !ok:
+			return nil, fmt.Errorf("%s: want name = value", source)
+		case twice:
+			return nil, fmt.Errorf("%s: %.100q is set twice", source, name)
+		default:
+			read[name] = setting{strings.TrimSpace(value), source}
+		}
 	}
-	read, err := (&properties.Loader{DisableExpansion: true}).LoadBytes(data)
-	if err != nil {
-		return nil, err
-	}
-	for key, value := range read.Map() {
-		s[key] = setting{value, "file"}
-	}
-	return s, nil
+	maps.Copy(s, read)
+	return s, lines.Err()
 }
 
 // of returns the setting of a flag. The environment precedes the file.
@@ -234,19 +245,22 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 
 // Validate implements [kong.Resolver]. A misspelled setting would have no effect, so it is an error.
 func (s settings) Validate(app *kong.Application) error {
-	known := []string{adminKey}
+	known, ofServe := []string{adminKey}, []string(nil)
 	for _, command := range app.Children {
 		for _, f := range command.Flags {
 			known = append(known, f.Name, variable(f.Name))
+		}
+		if command.Name == "serve" {
+			ofServe = slices.Clone(known)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		if slices.Contains(known, key) {
 			continue
 		}
-		near := nearest.Of(key, known)
+		near := nearest.Of(key, ofServe)
 		if strings.HasPrefix(strings.ToUpper(key), prefix) {
-			near = nearest.Of(strings.ToUpper(key), known)
+			near = nearest.Of(strings.ToUpper(key), ofServe)
 		}
 		return fmt.Errorf("%s: %.100q is an unknown setting, the nearest is %s", s[key].source, key, near)
 	}
@@ -255,6 +269,9 @@ func (s settings) Validate(app *kong.Application) error {
 
 // explain names the source of a setting in an error of kong, which names the flag.
 func (s settings) explain(err error) error {
+	if path := new(fs.PathError); errors.As(err, &path) {
+		return fmt.Errorf("-config: %w", err)
+	}
 	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), ": ")
 	if v, ok := s.of(flag); ok {
 		return fmt.Errorf("%s: %w", v.source, err)

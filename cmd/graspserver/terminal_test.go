@@ -39,7 +39,7 @@ func TestCaseC8_CommandsPrintWhatIsPrintable(t *testing.T) {
 	defer status.Close()
 	for _, args := range [][]string{{"explain"}, {"explain", "-json"}} {
 		var text bytes.Buffer
-		require.Zero(t, execute(t.Context(), append(args, "-url", status.URL, "a.example"), nil, &text, t.Output()))
+		require.Zero(t, execute(t.Context(), append(args, "-status-url", status.URL, "a.example"), nil, &text, t.Output()))
 		for _, r := range text.String() {
 			require.True(t, r == '\n' || graspsync.IsPrintable(r), "%U", r)
 		}
