@@ -199,7 +199,7 @@ func TestHelp(t *testing.T) {
 	require.Equal(t, run("version"), run("-version"))
 	require.Contains(t, run("admin", "-h"), "refetch <repository>")
 	require.Contains(t, run("admin"), "refetch <repository>")
-	require.Contains(t, run("help", "explain"), "Usage: graspserver explain <what>")
+	require.Contains(t, run("help", "explain"), "Usage: graspserver explain <subject>")
 	require.NotContains(t, run("explain", "-h"), "--domain")
 	fields := reflect.TypeFor[options]()
 	for i := range fields.NumField() {
