@@ -55,6 +55,7 @@ func exported(t *testing.T) map[string][]string {
 		}
 	}
 	described := len(out)
+	out["ngit_build_info"] = []string{"go", "version"} // of this program; docs/operating.md describes it
 	require.Greater(t, described, 60)
 
 	addr, admin := freeAddr(t), freeAddr(t)
