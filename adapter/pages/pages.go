@@ -236,7 +236,7 @@ func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 			continue
 		}
 		for _, text := range tag[1:] {
-			if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && len(d.Web) < maxShown {
+			if u, err := url.Parse(text); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && len(d.Web) < maxShown {
 				d.Web = append(d.Web, shown(text))
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
@@ -27,15 +28,15 @@ var markdown = goldmark.New(
 		parser.WithParagraphTransformers(util.Prioritized(references{}, 100)),
 		parser.WithASTTransformers(util.Prioritized(strict{}, 1000)),
 	)),
-	goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.Linkify),
+	goldmark.WithExtensions(tables{}, extension.Strikethrough, extension.Linkify),
 )
 
 // Limits of Markdown. Without them, the parser needs more than a minute for some texts.
 const (
-	maxMarkdown   = 128 << 10 // bytes of a text that is formatted
-	maxNested     = 60        // characters before the text of a line, such as those of nested quotations
-	maxReferences = 500       // lines of a paragraph with link references
-	maxLinkWork   = 20 << 20  // bytes of the blocks of all brackets; more brackets are text
+	maxMarkdown   = 32 << 10 // bytes of a text that is formatted
+	maxNested     = 60       // characters before the text of a line, such as those of nested quotations
+	maxReferences = 500      // lines of a paragraph with link references
+	maxLinkWork   = 5 << 20  // bytes of the blocks of all brackets; more brackets are text
 )
 
 // nested matches a line with too many characters before its text.
@@ -157,5 +158,39 @@ func unwrap(n ast.Node) {
 // isForeign reports whether a link leads to a web page or mail address of another site.
 func isForeign(link []byte) bool {
 	u, err := url.Parse(string(link))
-	return err == nil && ((u.Scheme == "https" || u.Scheme == "http") && u.Host != "" || u.Scheme == "mailto")
+	return err == nil && u.User == nil && ((u.Scheme == "https" || u.Scheme == "http") && u.Host != "" || u.Scheme == "mailto")
+}
+
+// maxCells is the maximum number of cells of all tables. Later tables are shown as text. A row has
+// as many cells as the table has columns, so short lines can make a page of gigabytes.
+const maxCells = 20_000
+
+var keyCells = parser.NewContextKey()
+
+// tables is the table extension of goldmark with a limit for cells.
+type tables struct{}
+
+// Extend implements [goldmark.Extender].
+func (tables) Extend(m goldmark.Markdown) {
+	m.Parser().AddOptions(
+		parser.WithParagraphTransformers(util.Prioritized(cells{extension.NewTableParagraphTransformer()}, 200)),
+		parser.WithASTTransformers(util.Prioritized(extension.NewTableASTTransformer(), 0)))
+	m.Renderer().AddOptions(renderer.WithNodeRenderers(util.Prioritized(extension.NewTableHTMLRenderer(), 500)))
+}
+
+// cells counts the cells of a table before goldmark makes them.
+type cells struct{ parser.ParagraphTransformer }
+
+// Transform implements [parser.ParagraphTransformer].
+func (c cells) Transform(node *ast.Paragraph, reader text.Reader, pc parser.Context) {
+	columns, lines := 0, node.Lines()
+	for i := range lines.Len() {
+		at := lines.At(i)
+		columns = max(columns, bytes.Count(at.Value(reader.Source()), []byte("|"))+1)
+	}
+	made, _ := pc.Get(keyCells).(int)
+	made += columns * lines.Len()
+	if pc.Set(keyCells, made); columns > 1 && made <= maxCells {
+		c.ParagraphTransformer.Transform(node, reader, pc)
+	}
 }

@@ -37,6 +37,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/nearest"
 )
 
@@ -172,7 +173,7 @@ func (c *configCommand) Run(command *kong.Context, set settings, out io.Writer) 
 		if slices.ContainsFunc(command.Path, func(p *kong.Path) bool { return p.Flag == f && !p.Resolved }) {
 			value, source = fmt.Sprint(f.Target.Interface()), "flag"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Name, value, source)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Name, graspsync.Printable(value), source)
 	}
 	return table.Flush()
 }

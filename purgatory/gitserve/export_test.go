@@ -93,7 +93,7 @@ func (h *Handler) SetStarted(started func(*exec.Cmd)) { h.git.started = started 
 
 // Fill takes all processes of a kind until empty is called.
 func (h *Handler) Fill(kind string) (empty func()) {
-	s := map[string]*slots{"push": h.pushes.processes, "fetch": h.fetches.processes, "ask": h.asks.processes}[kind]
+	s := map[string]*slots{"push": h.pushes.processes, "fetch": h.fetches.processes, "ask": h.asks.processes, "page": h.pages.processes}[kind]
 	var all []*limit.Slot
 	for slot := s.TryAcquire(limit.Stranger{}, 1); slot != nil; slot = s.TryAcquire(limit.Stranger{}, 1) {
 		all = append(all, slot)

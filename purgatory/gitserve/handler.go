@@ -37,6 +37,7 @@ type Handler struct {
 	disk     *storage
 	pushes   *requests
 	fetches  *requests
+	pages    *requests // for pages of repositories
 	asks     *requests // for lists of refs, which precede each fetch and push
 	kept     *slots    // one per 8 MiB of pushes that are on disk and not yet in git
 	staging  *slots    // git processes that index uploads for unknown events
@@ -64,7 +65,7 @@ func New(repos *Repositories, authority Authority, cfg Config) (*Handler, error)
 		repos: repos, auth: authority, cfg: cfg, git: repos.git, tasks: newTasks(), log: newRequestLog(cfg.Logger),
 		disk:   &storage{layout: repos.layout, free: disk.Free, least: cfg.MinFreeDisk},
 		pushes: newRequests(cfg, cfg.MaxPushes, quarter(cfg.MaxPushes)), fetches: newRequests(cfg, cfg.MaxFetches, quarter(cfg.MaxFetches)),
-		asks: newRequests(cfg, asks, quarter(asks)),
+		asks: newRequests(cfg, asks, quarter(asks)), pages: newRequests(cfg, pageSlots, 1),
 		kept: newSlots(max(1, int(keptPushes*cfg.MaxPush/roomEvery)), max(1, int(keptPushes*cfg.MaxPush/roomEvery/4))),
 		// Every client may push for an unknown event. These pushes have slots of their own.
 		staging:  newSlots(max(cfg.MaxPushes/4, min(cfg.MaxPushes, leastStaging)), 1),
@@ -237,6 +238,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	of, most := h.asks, answerTimeouts*h.cfg.fixed.Timeout
 	switch {
+	case isPage:
+		of = h.pages
 	case method == http.MethodGet:
 	case service == receivePack:
 		of, most = h.pushes, h.cfg.fixed.Timeout

@@ -51,7 +51,7 @@ func (h *Handler) Collector(namespace string) prometheus.Collector {
 			m.gauge(waiting, float64(n), kind, what)
 			m.counter(refused, float64(s.refused.Load()), kind, what)
 		}
-		for kind, r := range map[string]*requests{"push": h.pushes, "fetch": h.fetches, "ask": h.asks} {
+		for kind, r := range map[string]*requests{"push": h.pushes, "fetch": h.fetches, "ask": h.asks, "page": h.pages} {
 			use(open, r.open, kind, "room")
 			use(running, r.processes, kind, "run")
 			m.counter(yielded, float64(r.count()), kind)

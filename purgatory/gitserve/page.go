@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/graspsync/graspsync"
+	"github.com/graspsync/graspsync/limit"
 	"github.com/graspsync/graspsync/nip34"
 	"github.com/graspsync/graspsync/purgatory/internal/gitrun"
 )
@@ -42,8 +43,9 @@ type View struct {
 }
 
 const (
-	maxShown = 256 << 10       // bytes of a commit or a file
-	viewTime = 5 * time.Second // for git to read them
+	pageSlots = 2               // pages that are read and rendered concurrently, one for each client
+	maxShown  = 256 << 10       // bytes of a commit or a file
+	viewTime  = 5 * time.Second // for git to read them
 )
 
 // readmes are the names of README files, in order of preference.
@@ -60,10 +62,22 @@ func (plain) Repository(w http.ResponseWriter, _ *http.Request, _ View) {
 // Missing implements [Pages].
 func (plain) Missing(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
 
-// page serves the page of a repository. It takes a slot for lists of refs, because git reads as
-// much.
+// rendered releases the slot of a page when its answer begins, because a client may read slowly.
+type rendered struct {
+	http.ResponseWriter
+	slot *limit.Slot
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (r rendered) WriteHeader(status int) {
+	r.slot.Release()
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// page serves the page of a repository. It holds a slot of pages until the answer begins, because
+// rendering takes as much time as git.
 func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, r *http.Request, ref graspsync.RepoRef, dir string) {
-	process, err := h.asks.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
+	process, err := h.pages.processes.acquire(ctx, t.who, h.cfg.fixed.Wait)
 	if err != nil {
 		busy(w)
 		return
@@ -79,8 +93,7 @@ func (h *Handler) page(ctx context.Context, w http.ResponseWriter, t *transfer, 
 			h.log.failed(ref, err) // the page is served without them
 		}
 	}
-	process.Release()
-	h.cfg.Pages.Repository(w, r, v)
+	h.cfg.Pages.Repository(rendered{w, process}, r, v)
 }
 
 // read reads the commit tip and its README.

@@ -142,8 +142,8 @@ func TestSlowReaderYields(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		require.NoError(t, err)
 		require.Equal(t, 1, r.count(t, "running", "ask"))
-		resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git", "")
-		require.Equal(t, http.StatusOK, resp.StatusCode, "a page needs the same process")
+		resp, _ := r.do(t, "GET", "/"+owner.Npub()+"/x.git/info/refs?service="+service, "")
+		require.Equal(t, http.StatusOK, resp.StatusCode, "it needs the same process")
 		r.taken(t, "requests", "ask", 0)
 	}
 	require.EqualValues(t, 2, r.count(t, "shed_total", "ask"))
@@ -176,11 +176,15 @@ func TestNoPlace(t *testing.T) {
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		empty := r.git.Fill("ask")
 		again("GET", at+"info/refs?service="+service, "")
-		again("GET", strings.TrimSuffix(at, "/"), "") // the page takes a slot for lists of refs
 		again("POST", at+uploadPack, "0014command=ls-refs"+"0000")
 		empty()
-		empty = r.git.Fill(kind)
-		git(t, r.work, "ls-remote", r.repo()) // lists of refs have separate slots
+		for _, kind := range []string{kind, "page"} {
+			empty = r.git.Fill(kind)
+			git(t, r.work, "ls-remote", r.repo()) // lists of refs have separate slots
+			empty()
+		}
+		empty = r.git.Fill("page")
+		again("GET", strings.TrimSuffix(at, "/"), "")
 		empty()
 	}
 }
