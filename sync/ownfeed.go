@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nbd-wtf/go-nostr"
+
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/internal/backoff"
@@ -14,7 +16,6 @@ import (
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
 	"github.com/graspsync/graspsync/sync/internal/session"
 	"github.com/graspsync/graspsync/sync/wire"
-	"github.com/nbd-wtf/go-nostr"
 )
 
 // OwnFeedStatus is the state of the subscription to [Config.OwnRelay].

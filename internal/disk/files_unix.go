@@ -20,7 +20,7 @@ func Files() int {
 // Links returns the number of hard links of a file.
 func Links(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return max(1, int64(st.Nlink)) //nolint:unconvert // its type differs between systems
+		return max(1, int64(st.Nlink))
 	}
 	return 1
 }

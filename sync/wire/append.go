@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/graspsync/graspsync/filters"
 	"github.com/nbd-wtf/go-nostr"
+
+	"github.com/graspsync/graspsync/filters"
 )
 
 // ErrRequest is wrapped by the errors of [Append]. It means that the request cannot be sent to any

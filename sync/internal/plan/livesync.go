@@ -313,9 +313,6 @@ func (lv *liveSync) merged(r *relayState, fresh []nostr.Filter) (c subscriptionC
 	return c, ok
 }
 
-// fullFilter is the size of a filter with the maximum number of ids, in bytes.
-const fullFilter = filters.MaxValues * len(`"",`+"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
-
 // idleValues is the number of unwanted items that are tolerated in subscriptions.
 const idleValues = filters.MaxValues
 
