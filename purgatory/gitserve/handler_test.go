@@ -320,3 +320,34 @@ func TestPanicUnderTheLock(t *testing.T) {
 	r.taken(t, "running", "push", 0)
 	unused(t, r.repos)
 }
+
+// unread is a page whose client does not read the answer.
+type unread struct{ begun, end chan struct{} }
+
+func (u unread) Repository(w http.ResponseWriter, _ *http.Request, _ gitserve.View) {
+	u.begun <- struct{}{}
+	<-u.end
+	w.WriteHeader(http.StatusOK)
+	u.begun <- struct{}{}
+	<-u.end
+}
+
+func (u unread) Missing(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
+
+// A page has a slot while it is rendered, and not while its client reads it.
+func TestSlotOfAPage(t *testing.T) {
+	u := unread{make(chan struct{}), make(chan struct{})}
+	r := newRig(t, gitserve.Config{Pages: u})
+	done := make(chan struct{})
+	defer func() { <-done }()
+	defer close(u.end)
+	go func() {
+		defer close(done)
+		r.do(t, "GET", "/"+owner.Npub()+"/x.git", "")
+	}()
+	<-u.begun
+	require.Equal(t, 1, r.count(t, "running", "page"))
+	u.end <- struct{}{}
+	<-u.begun
+	require.Equal(t, 0, r.count(t, "running", "page"))
+}
