@@ -23,15 +23,15 @@ type bounded struct {
 	came int64 // guarded by mu
 }
 
-func (b *bounded) Reserve(_ context.Context, _ graspsync.RepoRef, _ bool, bytes int64, _ func(graspsync.PubKey) int64) (func(), error) {
+func (b *bounded) Reserve(_ context.Context, _ graspsync.RepoRef, _ bool, bytes int64, _ func(graspsync.PubKey) int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.left <= bytes {
-		return nil, fmt.Errorf("%w: %d bytes left", purgatory.ErrFull, b.left)
+		return fmt.Errorf("%w: %d bytes left", purgatory.ErrFull, b.left)
 	}
 	b.left -= bytes
 	b.came += bytes
-	return func() {}, nil
+	return nil
 }
 
 func (b *bounded) set(left int64) {

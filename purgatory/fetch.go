@@ -171,11 +171,9 @@ func (p *Purgatory) more(asked servers.Request, seen FetchEnded) bool {
 func (p *Purgatory) prepare(ctx context.Context, s *fetchSession, q servers.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
-	done, err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.quota.ofOwner)
-	if err != nil {
+	if err := p.repos.Reserve(ctx, q.Repo, q.Pulls, p.servers.Full(q), p.quota.ofOwner); err != nil {
 		return err
 	}
-	done()
 	if s.quarantine != nil {
 		return nil
 	}
@@ -258,7 +256,7 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.fixed.Timeout)
 	defer cancel()
 	bytes := s.bytes + seen.Bytes // s.bytes does not include this request yet
-	done, err := p.repos.Reserve(ctx, ref, s.pulls, bytes, p.quota.ofOwner)
+	err := p.repos.Reserve(ctx, ref, s.pulls, bytes, p.quota.ofOwner)
 	if errors.Is(err, ErrFull) { // another request would bring the same bytes again
 		p.sessions.discard(s)
 		return fmt.Errorf("%w: %w", ErrLimit, err)
@@ -266,7 +264,6 @@ func (p *Purgatory) promote(ctx context.Context, s *fetchSession, seen *FetchEnd
 	if err != nil {
 		return fmt.Errorf("%w: %w", errHere, err)
 	}
-	defer done()
 	_, unlock, err := p.repos.Lock(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("%w: locking repository: %w", errHere, err)

@@ -67,14 +67,13 @@ type Repositories interface {
 	// with or without locks.
 	Staged(ref graspsync.RepoRef, id graspsync.EventID) []Upload
 
-	// Reserve counts bytes that are about to be added to a repository until done is called. done is
-	// called when the bytes are in the repository or will not come. pulls is true if they are for
+	// Reserve counts bytes that are about to be added to a repository. pulls is true if they are for
 	// pull requests only. Zero bytes ask whether there is any room. pullBytes returns the bytes of
 	// strangers' pull requests in the repositories of an owner, which do not count for the owner.
 	// It is fast, and must not be called after Reserve has returned. The error wraps ErrFull if
 	// there is no room. Reserve may be called with or without the lock, and returns soon after ctx
 	// ends.
-	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (done func(), err error)
+	Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error
 }
 
 // Upload is the data of one push for an event.

@@ -679,16 +679,13 @@ func (p *Purgatory) takeOne(ctx context.Context, r *repository, pr *nip34.PullRe
 				return err
 			}
 		}
-		var done func() // staged bytes are in no quota yet
-		err := r.work(ctx, r.left()/2, func(ctx context.Context) (err error) {
-			done, err = p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner)
-			return err
+		err := r.work(ctx, r.left()/2, func(ctx context.Context) error { // staged bytes are in no quota yet
+			return p.repos.Reserve(ctx, r.Ref, true, u.Bytes, p.quota.ofOwner)
 		})
 		if err != nil {
 			return err
 		}
 		err = r.work(ctx, r.left()/2, func(ctx context.Context) error { return p.git.ImportPacks(ctx, r.dir, u.Dir, []nip34.ObjectID{tip}) })
-		done()
 		switch {
 		case err == nil:
 			p.step("taken")

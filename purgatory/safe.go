@@ -69,16 +69,15 @@ func (r safeRepositories) recovered() {
 }
 
 // Reserve counts reservations without room.
-func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, displaced func(owner graspsync.PubKey) int64) (done func(), err error) {
+func (r safeRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (err error) {
 	defer r.report.recovered(&err, ofRepos)
-	end, err := r.repos.Reserve(ctx, ref, pulls, bytes, displaced)
+	if err = r.repos.Reserve(ctx, ref, pulls, bytes, pullBytes); err == nil {
+		return nil
+	}
 	if errors.Is(err, ErrFull) {
 		r.report.drop("ceiling")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reserving room: %w", err)
-	}
-	return func() { r.unlock(end) }, nil
+	return fmt.Errorf("reserving room: %w", err)
 }
 
 // safeStore is a store that turns panics during a write into errors. Only Open reads.

@@ -533,8 +533,8 @@ func (f *Fake) unstage(event stagedFor, dir string) {
 }
 
 // Reserve implements [purgatory.Repositories]. Everything fits.
-func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (done func(), err error) {
-	return func() {}, nil
+func (f *Fake) Reserve(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error {
+	return nil
 }
 
 // ImportPacks implements [gitops.Operations].

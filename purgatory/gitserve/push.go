@@ -62,17 +62,6 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 	if p.req.over() {
 		return nil
 	}
-	var l *reservation
-	if rest := p.req.left(false); len(rest) > 0 {
-		theirs, err := h.forEvents(p.ref, rest)
-		if err == nil {
-			l, err = h.repos.quota.begin(ctx, p.ref, theirs, h.auth.PullBytes)
-		}
-		defer func() { l.end(false) }()
-		if err != nil {
-			return err
-		}
-	}
 	offset := p.body.size()
 	if err := h.receive(ctx, p); err != nil || p.req.over() {
 		return err
@@ -84,8 +73,15 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		return err
 	}
 	told := false
-	if len(p.req.left(false)) > 0 {
-		if told, err = h.change(ctx, p, l); err != nil || p.req.over() {
+	if rest := p.req.left(false); len(rest) > 0 {
+		theirs, err := h.forEvents(p.ref, rest)
+		if err == nil {
+			err = h.repos.quota.reserve(ctx, p.ref, theirs, p.body.size()-offset, h.auth.PullBytes)
+		}
+		if err != nil {
+			return err
+		}
+		if told, err = h.change(ctx, p); err != nil || p.req.over() {
 			return err
 		}
 	}
@@ -98,7 +94,6 @@ func (h *Handler) take(ctx context.Context, p *push) error {
 		}
 	}
 	if told {
-		l.end(true)
 		p.body.close() // frees the disk space while the client waits
 		h.settled(ctx, p.transfer, p.ref, p.alive)
 	}
@@ -274,7 +269,7 @@ func (h *Handler) hasTips(ctx context.Context, p *push) error {
 
 // change moves the refs of a push under the lock. It judges the push again, and imports only the
 // objects that the refs need. told reports whether the Authority was notified.
-func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told bool, err error) {
+func (h *Handler) change(ctx context.Context, p *push) (told bool, err error) {
 	_ = p.setQueued(true) // turn returns an error if the transfer must end
 	done, err := h.turn(ctx, p.who, p.ref)
 	left := p.setQueued(false) // last point at which the transfer can still end
@@ -329,9 +324,6 @@ func (h *Handler) change(ctx context.Context, p *push, l *reservation) (told boo
 		var bytes int64
 		if err == nil {
 			bytes, err = h.repos.weigh(pack)
-		}
-		if err == nil {
-			err = l.charge(bytes)
 		}
 		if err == nil {
 			again, err = ration(ctx, h.auth, p.ref, p.dir, some, now, max(1, bytes))

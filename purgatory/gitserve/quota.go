@@ -15,13 +15,11 @@ import (
 	"github.com/graspsync/graspsync"
 	"github.com/graspsync/graspsync/internal/disk"
 	"github.com/graspsync/graspsync/purgatory/internal/barerepo"
-	"github.com/graspsync/graspsync/purgatory/internal/keyed"
 )
 
-// diskQuota limits the size of the repositories of one owner, and of all repositories. Before a
-// push it measures the folder of the owner, if the last measurement is older than quotaAge or a
-// push ended since. It measures all folders every quotaPeriod. Pending pushes and fetches are
-// added.
+// diskQuota limits the size of the repositories of one owner, and of all repositories. It measures
+// an owner for each push and fetch, and all owners every quotaPeriod. Concurrent pushes may exceed a
+// limit, because data counts only after it was granted or measured.
 type diskQuota struct {
 	// set by Open, read-only
 	layout     *layout
@@ -31,43 +29,27 @@ type diskQuota struct {
 	tasks *tasks
 	log   *slog.Logger
 
-	measuring *keyed.Locks[string] // by folder of the owner
-
 	mu sync.Mutex
 	// guarded by mu
 	usages     map[string]*usage // by folder of the owner
-	sum        int64             // of all owners, with pending bytes
+	sum        int64             // of all owners
 	measuredAt time.Time         // start of the last measurement of all owners
 }
 
+// usage is the size of the repositories of an owner: the last measurement and bytes granted since.
 type usage struct {
-	// pulls is the part of pull requests in bytes. It has a limit of its own, because anyone can
-	// create pull requests. It is unknown until git has measured it.
-	bytes, pulls          int64
-	pending, pendingPulls int64
-	known                 bool
-	measured, weighed     time.Time // zero: must be measured again
-}
-
-// own returns the bytes that count for the owner. most is the limit.
-func (u *usage) own(most int64) int64 {
-	pulls := u.pulls
-	if !u.known && u.bytes > most/2 { // assume that pull requests use their whole limit
-		pulls = max(pulls, min(u.bytes, most))
-	}
-	return u.bytes + u.pending - u.pendingPulls - pulls
+	bytes int64
+	// pulls is the part of pull requests at the time weighed. It has a limit of its own, because
+	// anyone can create pull requests.
+	pulls   int64
+	weighed time.Time
 }
 
 const (
-	quotaAge    = time.Minute
+	quotaAge    = time.Minute // between measurements of pulls, which strangers can make slow
 	quotaPeriod = time.Hour
 	weighMost   = 20 * time.Second // for the pull requests of one owner
 )
-
-// fullError is a message to clients about a full disk.
-type fullError string
-
-func (e fullError) Error() string { return string(e) }
 
 const (
 	errOwnerFull fullError = "the repositories of this owner take up all that they may on this server"
@@ -76,140 +58,68 @@ const (
 	errDisk      fullError = refusedDisk // less than MinFreeDisk of Config would remain
 )
 
-// reservation is disk space of a running push or fetch. A nil reservation is unlimited.
-type reservation struct {
-	q     *diskQuota
-	owner string
-	pulls bool // only for pull requests
-	bytes int64
-}
+// fullError is a message to clients about a full disk.
+type fullError string
 
-// begin returns an empty reservation, or an error if there is no room. The caller must call end.
-// pullBytes returns the size of pull requests of other authors in the repositories of an owner.
-func (q *diskQuota) begin(ctx context.Context, ref graspsync.RepoRef, pulls bool, pullBytes func(owner graspsync.PubKey) int64) (*reservation, error) {
+func (e fullError) Error() string { return string(e) }
+
+// reserve counts bytes that are about to be stored, or returns a fullError. pulls is true if only
+// pull requests need them. pullBytes returns the size of pull requests of other authors in the
+// repositories of an owner, as far as known.
+func (q *diskQuota) reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
 	if q.owner == 0 && q.all == 0 {
-		return nil, nil
-	}
-	r := &reservation{q: q, owner: ref.Owner.String(), pulls: pulls}
-	if err := q.measure(ctx, r.owner, func() int64 { return pullBytes(ref.Owner) }); err != nil {
-		return nil, fmt.Errorf("measuring repositories: %w", err)
-	}
-	q.mu.Lock()
-	due := q.all > 0 && time.Since(q.measuredAt) >= quotaPeriod
-	if due {
-		q.measuredAt = time.Now()
-	}
-	q.mu.Unlock()
-	if due {
-		q.tasks.beside(q.measureAll)
-	}
-	return r, r.charge(0)
-}
-
-// charge sets the size of a reservation. The error reports a full quota.
-func (r *reservation) charge(bytes int64) error {
-	if r == nil {
 		return nil
 	}
-	q := r.q
+	bytes = max(bytes, 1) // zero asks whether there is any room
+	owner := ref.Owner.String()
+	u, err := q.measure(ctx, owner)
+	if err != nil {
+		return fmt.Errorf("measuring repositories: %w", err)
+	}
+	if q.owner > 0 && u.bytes+bytes > q.owner {
+		u = q.weighed(ctx, owner, u)
+		theirs := min(u.bytes, max(u.pulls, pullBytes(ref.Owner)))
+		used, full := u.bytes-theirs, errOwnerFull
+		if pulls {
+			used, full = theirs, errPullsFull
+		}
+		if used+bytes > q.owner {
+			return full
+		}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u := r.add(bytes)
-	switch {
-	case q.owner > 0 && r.pulls && u.pulls+u.pendingPulls >= q.owner:
-		return errPullsFull
-	case q.owner > 0 && !r.pulls && u.own(q.owner) >= q.owner:
-		return errOwnerFull
-	case q.all > 0 && q.sum >= q.all:
+	if q.all > 0 && time.Since(q.measuredAt) >= quotaPeriod {
+		q.measuredAt = time.Now()
+		q.tasks.beside(q.measureAll)
+	}
+	if q.all > 0 && q.sum+bytes > q.all {
 		return errFull
 	}
+	q.set(owner, func(u *usage) { u.bytes += bytes })
 	return nil
 }
 
-// add sets the size of a reservation. The caller holds mu of the quota.
-func (r *reservation) add(bytes int64) *usage {
-	u, more := r.q.usage(r.owner), bytes-r.bytes
-	r.bytes = bytes
-	r.q.sum += more
-	u.pending += more
-	if r.pulls {
-		u.pendingPulls += more
-	}
-	return u
-}
-
-// end releases a reservation. arrived reports whether the data is stored. The owner is measured before the next push.
-func (r *reservation) end(arrived bool) {
-	if r == nil || r.bytes == 0 {
-		return
-	}
-	r.q.mu.Lock()
-	defer r.q.mu.Unlock()
-	bytes := r.bytes
-	u := r.add(0)
-	if u.measured = (time.Time{}); arrived && r.pulls {
-		u.pulls += bytes // until they are measured
-	}
-}
-
-// usage returns the usage of an owner. The caller holds mu.
-func (q *diskQuota) usage(owner string) *usage {
+// set changes the usage of an owner. The caller holds mu.
+func (q *diskQuota) set(owner string, change func(*usage)) usage {
 	u := q.usages[owner]
 	if u == nil {
 		u = &usage{}
 		q.usages[owner] = u
 	}
-	return u
-}
-
-// measure measures an owner unless the last measurement is valid. If the owner uses more than half
-// of the limit, git also measures the pull requests, at most once in quotaAge, because pull
-// requests of strangers can make that slow or fail.
-func (q *diskQuota) measure(ctx context.Context, owner string, pullBytes func() int64) error {
-	unlock, err := q.measuring.Lock(ctx, owner)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	q.mu.Lock()
-	u := q.usage(owner)
-	valid := time.Since(u.measured) < quotaAge
-	u.measured = time.Now() // a push that ends later resets it
-	q.mu.Unlock()
-	if valid {
-		return nil
-	}
-	bytes, err := q.size(ctx, owner)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err != nil {
-		u.measured = time.Time{}
-		return err
-	}
-	q.sum += bytes - u.bytes
-	u.bytes = bytes
-	if pullBytes != nil && q.owner > 0 && bytes > q.owner/2 && time.Since(u.weighed) >= quotaAge {
-		u.weighed = time.Now()
-		q.mu.Unlock()
-		pulls, err := q.weighAll(ctx, owner)
-		counted := pullBytes()
-		q.mu.Lock()
-		if err == nil {
-			u.pulls, u.known = max(pulls, counted), true
-		} else if ctx.Err() == nil {
-			q.log.Warn("measuring pull requests failed", "owner", owner, "error", graspsync.Printable(err.Error()))
-		}
-	}
-	if u.pulls = min(u.pulls, bytes); bytes == 0 && u.pending == 0 {
+	q.sum -= u.bytes
+	change(u)
+	if q.sum += u.bytes; u.bytes == 0 {
 		delete(q.usages, owner)
 	}
-	return nil
+	return *u
 }
 
-// size returns the size of the repositories of an owner, including retired repositories. A file
+// measure measures the size of the repositories of an owner, including retired repositories. A file
 // with n hard links counts 1/n, because n repositories share it. Temporary files and quarantine
 // folders are not counted.
-func (q *diskQuota) size(ctx context.Context, owner string) (bytes int64, err error) {
+func (q *diskQuota) measure(ctx context.Context, owner string) (usage, error) {
+	var bytes int64
 	add := func(name string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -224,8 +134,29 @@ func (q *diskQuota) size(ctx context.Context, owner string) (bytes int64, err er
 		}
 		return ifExists(err) // it may be removed concurrently
 	}
-	err = errors.Join(fs.WalkDir(q.layout.root.FS(), owner, add), fs.WalkDir(q.layout.root.FS(), path.Join(departed, owner), add))
-	return bytes, err
+	root := q.layout.root.FS()
+	if err := errors.Join(fs.WalkDir(root, owner, add), fs.WalkDir(root, path.Join(departed, owner), add)); err != nil {
+		return usage{}, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.set(owner, func(u *usage) { u.bytes = bytes }), nil
+}
+
+// weighed returns the usage of an owner with a measurement of pulls. If git cannot measure them,
+// pulls is the limit, which keeps further pull requests out and the owner's pushes possible.
+func (q *diskQuota) weighed(ctx context.Context, owner string, u usage) usage {
+	if time.Since(u.weighed) < quotaAge {
+		return u
+	}
+	pulls, err := q.weighAll(ctx, owner)
+	if err != nil {
+		pulls = q.owner
+		q.log.Warn("measuring pull requests failed", "owner", owner, "error", graspsync.Printable(err.Error()))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.set(owner, func(now *usage) { now.pulls, now.weighed = pulls, time.Now() })
 }
 
 func (q *diskQuota) weighAll(ctx context.Context, owner string) (bytes int64, err error) {
@@ -267,7 +198,8 @@ func (q *diskQuota) measureAll(ctx context.Context) {
 	q.mu.Unlock()
 	for owner := range owners {
 		if ctx.Err() == nil {
-			err = errors.Join(err, q.measure(ctx, owner, nil))
+			_, merr := q.measure(ctx, owner)
+			err = errors.Join(err, merr)
 		}
 	}
 	if err != nil && ctx.Err() == nil {

@@ -113,7 +113,7 @@ func openAt(dir string, root folder, lock *os.File, cfg RepositoriesConfig) (_ *
 	}
 	r.quota = &diskQuota{
 		layout: r.layout, owner: cfg.MaxOwnerBytes, all: cfg.MaxBytes, weigh: r.git.weighPulls, tasks: r.tasks, log: cfg.Logger,
-		measuring: keyed.NewLocks[string](), usages: make(map[string]*usage),
+		usages: make(map[string]*usage),
 	}
 	if err = r.sweepLocked(); err == nil { // otherwise the marks stay for the next call
 		err = errors.Join(root.RemoveAll(incoming), root.Mkdir(incoming, 0o700))
@@ -715,19 +715,12 @@ func (r *Repositories) layOut(tmp string, ref graspsync.RepoRef, format nip34.Ob
 
 // Reserve implements [purgatory.Repositories], with MaxOwnerBytes and MaxBytes of
 // [RepositoriesConfig].
-func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) (done func(), err error) {
-	l, err := r.quota.begin(ctx, ref, pulls, pullBytes)
-	if err == nil {
-		err = l.charge(bytes)
-	}
-	if err == nil {
-		return func() { l.end(true) }, nil
-	}
-	l.end(false)
+func (r *Repositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(owner graspsync.PubKey) int64) error {
+	err := r.quota.reserve(ctx, ref, pulls, bytes, pullBytes)
 	if full := fullError(""); errors.As(err, &full) {
 		err = fmt.Errorf("%w: %w", purgatory.ErrFull, err)
 	}
-	return nil, err
+	return err
 }
 
 // shown returns the refs of a repository and the name of the default branch. It returns no refs if

@@ -340,12 +340,11 @@ func (c *MockRepositoriesOwnedCall) DoAndReturn(f func(context.Context, graspsyn
 }
 
 // Reserve mocks base method.
-func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(graspsync.PubKey) int64) (func(), error) {
+func (m *MockRepositories) Reserve(ctx context.Context, ref graspsync.RepoRef, pulls bool, bytes int64, pullBytes func(graspsync.PubKey) int64) error {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Reserve", ctx, ref, pulls, bytes, pullBytes)
-	ret0, _ := ret[0].(func())
-	ret1, _ := ret[1].(error)
-	return ret0, ret1
+	ret0, _ := ret[0].(error)
+	return ret0
 }
 
 // Reserve indicates an expected call of Reserve.
@@ -361,19 +360,19 @@ type MockRepositoriesReserveCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockRepositoriesReserveCall) Return(done func(), err error) *MockRepositoriesReserveCall {
-	c.Call = c.Call.Return(done, err)
+func (c *MockRepositoriesReserveCall) Return(arg0 error) *MockRepositoriesReserveCall {
+	c.Call = c.Call.Return(arg0)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error)) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) Do(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error) *MockRepositoriesReserveCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) (func(), error)) *MockRepositoriesReserveCall {
+func (c *MockRepositoriesReserveCall) DoAndReturn(f func(context.Context, graspsync.RepoRef, bool, int64, func(graspsync.PubKey) int64) error) *MockRepositoriesReserveCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
