@@ -19,19 +19,17 @@ type Entry struct {
 	Error   string    `json:"error,omitempty"` // of a failed command
 }
 
-// Outcomes of a command. A failed command may be done in part.
+// Outcomes of a command.
 const (
 	Done   = "done"
 	Failed = "failed"
 	Begun  = "begun" // before the command; a later entry has its outcome
 )
 
-// maxLog is the maximum size of a file of an audit log in bytes.
 const maxLog = 16 << 20
 
-// Log is an audit log: a file with one JSON object per line of about 200 bytes. After 16 MiB the file
-// is renamed to end in ".1", in place of an earlier one, and a new file begins. It is safe for
-// concurrent use.
+// Log is an audit log: a file with one JSON object per line. After 16 MiB it is renamed to end in
+// ".1". It is safe for concurrent use.
 type Log struct {
 	path string
 
@@ -42,7 +40,7 @@ type Log struct {
 	torn bool // the last line was cut off
 }
 
-// OpenLog opens or creates a log. The caller closes it.
+// OpenLog opens or creates a log.
 func OpenLog(path string) (*Log, error) {
 	l := &Log{path: path}
 	return l, l.open()
@@ -62,8 +60,7 @@ func (l *Log) open() (err error) {
 	return nil
 }
 
-// Record appends an entry durably. A line that was cut off, for example on a full disk, does not
-// affect the next one.
+// Record appends an entry durably, after a line that was cut off too.
 func (l *Log) Record(e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {

@@ -24,15 +24,11 @@ import (
 
 const (
 	kindHTTPAuth = 27235 // NIP-98
-	// window is the maximum difference of the signer's clock, as NIP-98 suggests.
-	window = time.Minute
-	// maxAuth is the maximum length of an Authorization in bytes. An event with three tags has less
-	// than 1 KiB.
-	maxAuth = 8 << 10
-	// maxUsed is the maximum number of remembered requests of owners, each for two windows.
-	maxUsed = 4_096
-	// usedPrefix is the prefix of a record for each accepted request. The rest of the key is its id,
-	// and the value the time in Unix seconds after which it is deleted.
+	window       = time.Minute
+	maxAuth      = 8 << 10
+	maxUsed      = 4_096
+	// usedPrefix is the prefix of a record for each accepted request: its id, and when it is
+	// deleted.
 	usedPrefix = "admin/used/"
 )
 
@@ -47,7 +43,6 @@ var (
 	errKeeping  = errors.New("saving the id of the request failed")
 )
 
-// auth decides whether a request is signed by an owner.
 type auth struct {
 	// read-only
 	owners   map[graspsync.PubKey]bool
@@ -56,19 +51,17 @@ type auth struct {
 	used     state.Store // ids of accepted requests
 	after    int64       // requests up to this time are refused, in Unix seconds
 
-	// checking is for a signature and the records of used requests. Clients take turns, because
-	// requests cost nothing to forge.
+	// checking is for a signature and the records. Clients take turns, because requests are free to
+	// forge.
 	checking *limit.Slots
 }
 
-// claim is an authorization that is valid except for body, signature and replay, which are not
-// checked yet.
+// claim is an authorization whose body, signature and replay are not checked yet.
 type claim struct {
 	event   graspsync.Event
 	payload string // hex
 }
 
-// claimed reads an authorization at low cost.
 func (a *auth) claimed(header http.Header, method string, now time.Time) (claim, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -92,7 +85,6 @@ func (a *auth) claimed(header http.Header, method string, now time.Time) (claim,
 	return a.examine(ev, method, now)
 }
 
-// examine checks the content of an event without its signature.
 func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c claim, err error) {
 	if ev.Kind != kindHTTPAuth {
 		return c, fmt.Errorf("%w: kind %d, want %d", errAuth, ev.Kind, kindHTTPAuth)
@@ -119,13 +111,11 @@ func (a *auth) examine(ev graspsync.Event, method string, now time.Time) (c clai
 	return claim{ev, said["payload"]}, nil
 }
 
-// isOurs reports whether a URL names this server.
 func (a *auth) isOurs(text string) bool {
 	u, err := parseURL(text)
 	return err == nil && (a.urls[u] || u.Query == "" && a.identity.IsServedAt(u))
 }
 
-// parseURL reads the URL of a page or of the relay.
 func parseURL(s string) (graspsync.URL, error) {
 	if !strings.Contains(s, "://") {
 		return graspsync.URL{}, errors.New("no scheme")
@@ -133,7 +123,6 @@ func parseURL(s string) (graspsync.URL, error) {
 	return graspsync.ParseURL(s, slices.Concat(graspsync.HTTPSchemes, graspsync.RelaySchemes))
 }
 
-// only returns the value of a tag that must occur once.
 func only(ev *nostr.Event, name string) (value string, err error) {
 	n := 0
 	for _, tag := range ev.Tags {
@@ -149,7 +138,6 @@ func only(ev *nostr.Event, name string) (value string, err error) {
 	return value, nil
 }
 
-// verify checks body, signature and replay of a claim, and records it.
 func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) error {
 	sum := sha256.Sum256(body)
 	if c.payload != hex.EncodeToString(sum[:]) {
@@ -169,8 +157,7 @@ func (a *auth) verify(ctx context.Context, c claim, body []byte, client string) 
 	return a.take(ctx, c.event.ID.String(), time.Now().Unix())
 }
 
-// take records the id of a request. Only requests signed by owners are recorded, so nobody else can
-// add records. The caller has the slot of checking.
+// take records the id of a request signed by an owner. The caller has the slot of checking.
 func (a *auth) take(ctx context.Context, id string, now int64) error {
 	var old []string
 	recent := 0

@@ -19,32 +19,30 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// Client sends commands to a server. Its fields must not change while it is used.
+// Client sends commands to a server.
 type Client struct {
 	// URL is the address of the server.
 	URL string
-	// Signed is the URL that requests are signed for, if the server knows itself by another one.
-	// The default is URL.
+	// Signed is the URL that requests are signed for, by default URL.
 	Signed string
 	// Key is an owner's secret key in 64 hex digits.
 	Key string
-	// HTTP sends the requests. The default waits as long as a command may take and follows no
-	// redirects, because the signature is for this server.
+	// HTTP sends the requests. The default follows no redirects, because the signature is for this
+	// server.
 	HTTP *http.Client
 }
 
 var (
 	// ErrAnswer is wrapped by the error that a server has answered with.
 	ErrAnswer = errors.New("the server says")
-	// ErrNoServer is wrapped by the error of [Client.Do] if no server that accepts commands answers at the URL.
+	// ErrNoServer is wrapped by the error of [Client.Do] if no server that accepts commands answers at
+	// the URL.
 	ErrNoServer = errors.New("no server accepts commands")
 )
 
-// maxAnswer is the maximum size of an answer in bytes.
 const maxAnswer = 64 << 20
 
-// Do carries out a method at the server and returns its result. The error wraps [ErrAnswer] or
-// [ErrNoServer].
+// Do carries out a method and returns its result. The error wraps [ErrAnswer] or [ErrNoServer].
 func (c Client) Do(ctx context.Context, method string, params ...string) (json.RawMessage, error) {
 	if params == nil {
 		params = []string{}
@@ -104,8 +102,7 @@ func (c Client) Do(ctx context.Context, method string, params ...string) (json.R
 	return said.Result, nil
 }
 
-// Authorize returns the Authorization header of a request (NIP-98), signed with a secret key of 64
-// hex digits.
+// Authorize returns the Authorization header of a request (NIP-98). key has 64 hex digits.
 func Authorize(key, address, method string, body []byte, at time.Time) (string, error) {
 	sum := sha256.Sum256(body)
 	ev := nostr.Event{

@@ -35,27 +35,25 @@ var ErrUsage = errors.New("invalid command")
 type Operator interface {
 	// Commands returns the names of all commands.
 	Commands() []string
-	// Do carries out and records a command. by is an npub or a name of the program. The result is
-	// encoded as JSON; nil means done. The error is sent to the client.
+	// Do carries out and records a command. by is an npub or a name of the program. A nil result
+	// means done. The error is sent to the client.
 	Do(ctx context.Context, by, command string, args ...string) (any, error)
 }
 
 // Config is the settings of a [Handler]. Owners is required, and Identity or URLs.
 type Config struct {
-	// Owners are the keys whose commands are carried out.
 	Owners []graspsync.PubKey
 	// Identity is the relay that is managed. A request must name it as wss:// or https://.
 	Identity nip34.Identity
-	// URLs are other http and https URLs of the handler. A signature for an address that other
-	// servers share, such as loopback, is valid at these servers too for a minute.
+	// URLs are other http and https URLs of the handler. A signature for a shared address, such as
+	// loopback, is valid at other servers too for a minute.
 	URLs []string
-	// State keeps the ids of accepted requests for two minutes, also across restarts, to prevent
-	// replays. Without it requests dated less than a minute after New are refused.
+	// State keeps the ids of accepted requests for two minutes. Without it requests dated less than
+	// a minute after New are refused.
 	State state.Store
-	// Client returns the client of a request, and "" if it is unknown. Signatures are checked one at
-	// a time, and clients take turns. The default is the address.
+	// Client returns the client of a request, "" if unknown, by default the address. Clients take
+	// turns.
 	Client func(*http.Request) string
-	// Logger logs refused requests at level debug, and failures. The default discards.
 	Logger *slog.Logger
 }
 
@@ -72,7 +70,7 @@ type Handler struct {
 	auth *auth
 }
 
-// New returns a Handler. The error wraps [ErrConfig].
+// New returns a Handler.
 func New(operator Operator, cfg Config) (*Handler, error) {
 	var errs []error
 	if operator == nil {
@@ -114,7 +112,6 @@ func New(operator Operator, cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// clientOf returns the address of a client.
 func clientOf(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -139,7 +136,6 @@ func isManagement(r *http.Request) bool {
 	return err == nil && kind == ContentType
 }
 
-// answer is the answer to a request (NIP-86).
 type answer struct {
 	Result any    `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -181,7 +177,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, http.StatusOK, answer{Result: result})
 }
 
-// authenticate returns the owner and body of a request.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (owner graspsync.PubKey, body []byte, err error) {
 	now := time.Now()
 	c, err := h.auth.claimed(r.Header, r.Method, now)

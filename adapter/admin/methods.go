@@ -12,13 +12,11 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// request is the body of a request (NIP-86).
 type request struct {
 	Method string   `json:"method"`
 	Params []string `json:"params"`
 }
 
-// maxParams is the maximum number of params.
 const maxParams = 16
 
 func parseRequest(body []byte) (request, error) {
@@ -32,7 +30,6 @@ func parseRequest(body []byte) (request, error) {
 	return r, nil
 }
 
-// method is a method of NIP-86 that a command implements.
 type method struct {
 	command string   // name of the command
 	before  []string // its first arguments
@@ -42,7 +39,6 @@ type method struct {
 	lists func(rules.Rule) (any, bool)
 }
 
-// listed selects the rules of a kind and action, as elements of a list in NIP-86.
 func listed(kind rules.Kind, key string, of rules.Action) func(rules.Rule) (any, bool) {
 	return func(r rules.Rule) (any, bool) {
 		element := map[string]string{key: r.Subject.Name}

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// isBlocked means that a subject is blocked and not stored.
 	isBlocked = "blocked"
 	// isWithheld means that a deletion or request to vanish is stored and blocked.
 	isWithheld = "withheld"
@@ -25,16 +24,14 @@ const (
 
 // Blocked is the rule that blocks a subject.
 type Blocked struct {
-	// Rule is the subject of the rule as in commands: "author npub1...".
 	Rule   string    `json:"rule"`
 	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Reason string    `json:"reason,omitempty"`
-	// Lift is the command of [Control.Do] that removes the rule or makes an exception.
+	// Lift is the command of [Control.Do] that lifts the rule.
 	Lift string `json:"lift"`
 }
 
-// byFile is the operator name of rules in a file.
 const byFile = "file"
 
 func blockedBy(r rules.Rule) *Blocked {
@@ -46,7 +43,6 @@ func blockedBy(r rules.Rule) *Blocked {
 	return b
 }
 
-// spelled returns a subject in its usual spelling.
 func spelled(s rules.Subject) string {
 	name := s.Name
 	if k, ok := s.PubKey(); ok && s.Kind == rules.Author {
@@ -58,8 +54,8 @@ func spelled(s rules.Subject) string {
 	return string(s.Kind) + " " + shellWord(name)
 }
 
-// shellWord quotes a text for a shell, because strangers choose identifiers and operators copy the
-// command. Unprintable characters are replaced.
+// shellWord quotes a text for a shell, because operators copy commands with identifiers of
+// strangers.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
 	if text != "" && strings.Trim(text, plain) == "" {
@@ -68,7 +64,6 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(graspsync.Printable(text), "'", `'\''`) + "'"
 }
 
-// sentence describes the rule in a sentence.
 func (b *Blocked) sentence(now time.Time) string {
 	said := "Blocked: " + b.Rule
 	if b.By != "" {
@@ -86,14 +81,12 @@ func (b *Blocked) sentence(now time.Time) string {
 	return said + ". To lift it, use the command: " + b.Lift // no full stop, because the command is copied
 }
 
-// blocked puts the rule first in the answer.
 func (x *Explanation) blocked(r rules.Rule) {
 	x.Blocked = blockedBy(r)
 	x.Answer = append([]string{x.Blocked.sentence(x.Now)}, x.Answer...)
 }
 
-// ruleOn returns the rule that blocks an event, if it is known. The rule on an event that is not
-// stored is found by id, author, repository, or the recorded refusal.
+// ruleOn returns the rule that blocks an event, if it is known.
 func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool, error) {
 	book, id := s.Rules, x.Event.ID
 	if r, ok := book.Rule(rules.OfEvent(id)); ok {
@@ -141,9 +134,8 @@ func (s Explainer) ruleOn(ctx context.Context, x *Explanation) (rules.Rule, bool
 	return rules.Rule{}, false, nil
 }
 
-// awaited returns the rule that must be lifted before an event is judged again, if an earlier
-// process refused it and the reason was not kept. Rules of authors come first, because an event may
-// name several repositories.
+// awaited returns the rule that must be lifted before an event is judged again that an earlier
+// process refused.
 func awaited(book *rules.RuleSet, e *relaysync.EventState) (rules.Rule, bool) {
 	if e.Is != relaysync.IsRejected && e.Is != relaysync.IsGone || e.Reason != "" {
 		return rules.Rule{}, false
@@ -156,7 +148,6 @@ func awaited(book *rules.RuleSet, e *relaysync.EventState) (rules.Rule, bool) {
 	return rules.Rule{}, false
 }
 
-// explainBlockedEvent adds the rule that blocks an event.
 func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) error {
 	r, is, err := s.ruleOn(ctx, x)
 	if err == nil && !is && x.Event.Is == relaysync.IsUnknown {
@@ -183,8 +174,7 @@ func (s Explainer) explainBlockedEvent(ctx context.Context, x *Explanation) erro
 	return nil
 }
 
-// explainUnknown adds the rule that would block an unknown event of the author that the question
-// names. Blocked submissions of clients are not recorded across restarts.
+// explainUnknown adds the rule that would block an unknown event of the author in the question.
 func (s Explainer) explainUnknown(x *Explanation) {
 	if x.Author == (graspsync.PubKey{}) {
 		if slices.ContainsFunc(s.Rules.All(), func(r rules.Rule) bool { return r.Subject.Kind == rules.Author && r.Action == rules.Block }) {

@@ -16,16 +16,13 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// command is a command of [Control.Do].
 type command struct {
 	usage       string
 	least, most int // number of arguments; the last one may have several words if it is [reason] or <text>
-	// read reads the arguments, and replaces the name of a subject by its canonical spelling. What it
-	// returns executes the command and returns its result.
+	// read reads the arguments, and replaces the name of a subject by its canonical spelling.
 	read func(args []string) (run, error)
 }
 
-// errUsage is returned by read for an unknown word.
 var errUsage = errors.New("not the usage")
 
 type run = func(ctx context.Context, c *Control, by string) (any, error)
@@ -66,14 +63,13 @@ func Usage() (out []string) {
 	return out
 }
 
-// Unknown returns the error of a command that does not exist. It names the nearest command and wraps
-// [admin.ErrUsage].
+// Unknown returns the error of a command that does not exist, which wraps [admin.ErrUsage].
 func Unknown(name string) error {
 	all := slices.Sorted(maps.Keys(commands))
 	return fmt.Errorf("%w: %q, the nearest is %q, commands: %s", admin.ErrUsage, graspsync.Clip(name, 50), nearest.Of(name, all), strings.Join(all, ", "))
 }
 
-// Join joins the words of a reason or text at the end of args, so that it needs no quotes on a command line.
+// Join joins the words of a reason or text at the end of args.
 func Join(name string, args []string) []string {
 	cmd := commands[name]
 	if n := cmd.most; len(args) > n && (strings.HasSuffix(cmd.usage, "[reason]") || strings.HasSuffix(cmd.usage, "<text>")) {
@@ -82,25 +78,19 @@ func Join(name string, args []string) []string {
 	return args
 }
 
-// Do implements [admin.Operator]. by names the operator, such as an npub or a part of the program.
-// [rules.ParseSubject] defines the spellings of relays, authors, repositories and events. An
-// unknown or invalid command changes nothing and is not recorded.
+// Do implements [admin.Operator]. by names the operator. [rules.ParseSubject] defines the spellings
+// of subjects. An invalid command changes nothing and is not recorded.
 //
-//   - block stops accepting, requesting and connecting to a subject. Connections to a relay end,
-//     repositories of an author leave service, and held events are dropped. Stored events are served
-//     until they are purged.
-//   - allow exempts a subject from rules of the file and from rules of wider scope. Refused events
-//     are judged or requested again. unset removes a rule of block or allow, and fails with
-//     [rules.ErrNoRule] if there is none. The results are the rule that now applies, or nil.
-//   - purge removes a subject permanently, and returns a [Purged]. remove blocks it first. See there.
-//   - retry dials a relay now. resync compares all history with a relay again, or requests a
-//     repository again from all its relays. bootstrap follows a relay even if no repository lists it,
-//     or treats it like any other, and returns the bootstrap relays.
-//   - refetch fetches the missing git data of a repository now, and requests its expired events again.
-//     maintain repacks a repository, deletes its unreferenced objects, and waits while it is in use.
-//     confirm retires the repositories that stay in service only because most repositories have no
-//     announcement.
-//   - describe changes the description of the server. rules returns all rules.
+// block stops accepting, requesting and connecting to a subject. Stored events are served until
+// they are purged. allow exempts a subject from rules of the file and of wider scope; unset removes
+// a rule or fails with [rules.ErrNoRule]. The results are the rule that now applies. purge removes
+// a subject permanently, see [Purged]; remove blocks it first.
+//
+// retry dials a relay now. resync compares all history with a relay again, or requests a repository
+// again. bootstrap changes the bootstrap relays and returns them. refetch fetches the missing git
+// data of a repository now. maintain repacks a repository. confirm retires the repositories that
+// stay in service only because most repositories have no announcement. describe changes the
+// description of the server.
 func (c *Control) Do(ctx context.Context, by, name string, args ...string) (result any, err error) {
 	cmd, ok := commands[name]
 	if !ok {
@@ -127,7 +117,6 @@ func (c *Control) Do(ctx context.Context, by, name string, args ...string) (resu
 	return result, err
 }
 
-// onSubject reads a subject and an optional reason.
 func onSubject(do func(*Control, context.Context, rules.Rule) (any, error)) func([]string) (run, error) {
 	return func(args []string) (run, error) {
 		s, err := rules.ParseSubject(args[0], args[1])
@@ -167,8 +156,7 @@ func (c *Control) unset(ctx context.Context, r rules.Rule) (any, error) {
 	return c.decided(ctx, r.Subject, c.cfg.Rules.Unset(ctx, r.Subject))
 }
 
-// decided acts on a changed rule, and returns the rule that applies now: after unset the rule of the
-// file.
+// decided acts on a changed rule, and returns the rule that applies now.
 func (c *Control) decided(ctx context.Context, s rules.Subject, err error) (any, error) {
 	if err == nil {
 		err = c.act(ctx, s)
@@ -221,7 +209,6 @@ func (c *Control) maintain(ctx context.Context, ref graspsync.RepoRef) (any, err
 	}, nil
 }
 
-// maintained is a [purgatory.Maintained] with its units.
 type maintained struct {
 	Packs             int     `json:"packs"`
 	RemovedPacks      int     `json:"removed_packs"`

@@ -15,39 +15,29 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config holds the parts of a server that a [Control] acts on. All fields except Bootstrap, Audit
-// and Logger are required.
+// Config holds the parts of a server. All fields except Bootstrap, Audit and Logger are required.
 type Config struct {
-	// Rules are the operator's rules. The other parts must apply them, see [Enforce].
+	// Rules are the operator's rules, which the parts apply by [Enforce].
 	Rules *rules.RuleSet
-	// Sync follows other relays.
-	Sync *relaysync.SyncManager
-	// Store stores the events.
+	Sync  *relaysync.SyncManager
 	Store relaysync.Store
-	// Remove removes an event like moderation does, and notifies Sync, because the event would
-	// return otherwise. A missing event is no error.
-	Remove func(ctx context.Context, e graspsync.Event) error
-	// Purgatory holds events without git data.
-	Purgatory *purgatory.Purgatory
-	// Repositories lists the git data.
+	// Remove removes an event as moderation and notifies Sync. A missing event is no error.
+	Remove       func(ctx context.Context, e graspsync.Event) error
+	Purgatory    *purgatory.Purgatory
 	Repositories Repositories
 	// Lists reports whether an announcement lists this service. A purge of another repository keeps
 	// events that also refer to such a repository.
 	Lists func(a *nip34.Announcement) bool
-	// Bootstrap are the configured bootstrap relays. Pass the argument of [Enforce] and not its
-	// result, which includes the relays of the rules file.
+	// Bootstrap are the configured bootstrap relays, the argument of [Enforce] and not its result.
 	Bootstrap []graspsync.RelayURL
-	// Audit is called before and after each command that changes something. It must be safe for
-	// concurrent use. Defaults to nil.
+	// Audit is called before and after each command that changes something, possibly concurrently.
 	Audit func(admin.Entry)
-	// Logger logs each command. Defaults to none.
+	// Logger logs each command.
 	Logger *slog.Logger
 }
 
-// Repositories lists git data, announced or not, for a purge. It is safe for concurrent use. An
-// error is the last pair. A [gitserve.Repositories] is one.
-//
-// [gitserve.Repositories]: https://pkg.go.dev/github.com/graspsync/graspsync/purgatory/gitserve#Repositories
+// Repositories lists git data, announced or not. An error is the last pair. It is safe for
+// concurrent use.
 type Repositories interface {
 	// Owned yields the repositories of an owner, or of all owners for the zero key.
 	Owned(ctx context.Context, owner graspsync.PubKey) iter.Seq2[graspsync.RepoRef, error]
@@ -74,9 +64,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Enforce returns configurations that apply rules. It is called before the parts are created.
-// Blocked subjects are not accepted, requested, connected to or served. The bootstrap relays of the
-// rules are followed. Policy is required, because purgatory asks it which repositories are hosted.
+// Enforce returns configurations that apply rules, before the parts are created. Policy is
+// required.
 func Enforce(book *rules.RuleSet, sync relaysync.Config, network egress.Config) (relaysync.Config, egress.Config) {
 	sync.Rules = book
 	sync.Policy = relaysync.WithRules(sync.Policy, book)

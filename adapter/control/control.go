@@ -18,9 +18,8 @@ import (
 	"github.com/graspsync/graspsync/rules"
 )
 
-// Control executes the commands of an operator while a server runs. Use [New]. It is safe for
-// concurrent use. Decisions survive a restart. Each command that changes something is logged and
-// passed to [Config].Audit. Commands that use the SyncManager wait until its Run has started.
+// Control executes the commands of an operator. Use [New]. It is safe for concurrent use. Commands
+// that change something are logged and audited. Commands that use the SyncManager wait for its Run.
 type Control struct {
 	cfg   Config
 	stale atomic.Bool // the last Reload failed
@@ -44,8 +43,7 @@ func New(cfg Config) (*Control, error) {
 	return &Control{cfg: cfg}, nil
 }
 
-// Collector returns a metric that shows whether the last Reload failed. The rules have a Collector
-// of their own.
+// Collector returns a metric that shows whether the last Reload failed.
 func (c *Control) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "rules", Name: "reload_failed",
@@ -58,13 +56,11 @@ func (c *Control) Collector(namespace string) prometheus.Collector {
 	})
 }
 
-// ErrNothingToPurge is wrapped by errors of the commands purge and remove for a relay, which has no
-// stored data, and for a repository without stored data.
+// ErrNothingToPurge is wrapped by errors of purge and remove for a subject without stored data.
 var ErrNothingToPurge = errors.New("nothing is stored")
 
-// Errors of [Control.Reload]. ErrUnchanged means that the file could not be read and the rules are
-// unchanged. ErrUnacted means that the new rules are in force, but an action such as disconnecting
-// a relay failed. The next Reload repeats it.
+// Errors of [Control.Reload]. After ErrUnchanged the rules are unchanged. After ErrUnacted they are
+// in force, but an action such as disconnecting a relay failed; the next Reload repeats it.
 var (
 	ErrUnchanged = errors.New("rules unchanged")
 	ErrUnacted   = errors.New("new rules in force, applying them to what is connected and stored failed, reload to repeat that")
@@ -73,8 +69,8 @@ var (
 // Rules returns the rules.
 func (c *Control) Rules() *rules.RuleSet { return c.cfg.Rules }
 
-// Reload replaces the rules of the file by the rules that read returns, and acts on the changes. by
-// names the operator. The error wraps [ErrUnchanged] or [ErrUnacted].
+// Reload replaces the rules of the file by the rules that read returns. The error wraps
+// [ErrUnchanged] or [ErrUnacted].
 func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File, error)) error {
 	return c.recorded(by, "reload", nil, func() (err error) {
 		c.reloading.Lock() // a file that was read earlier could be outdated
@@ -100,7 +96,6 @@ func (c *Control) Reload(ctx context.Context, by string, read func() (rules.File
 	})
 }
 
-// differing returns the subjects whose action differs between two lists of rules.
 func differing(before, after []rules.Rule) (out []rules.Subject) {
 	said := make(map[rules.Subject]rules.Action)
 	for _, r := range before {
@@ -118,11 +113,9 @@ func differing(before, after []rules.Rule) (out []rules.Subject) {
 	return out
 }
 
-// bootstrap returns the relays that are always followed.
 func (c *Control) bootstrap() []graspsync.RelayURL { return c.cfg.Rules.Bootstrap(c.cfg.Bootstrap) }
 
-// recorded executes a command and records it before and after, so that a killed process leaves a
-// trace.
+// recorded records a command before and after, so that a killed process leaves a trace.
 func (c *Control) recorded(by, command string, args []string, do func() error) error {
 	for len(args) > 0 && args[len(args)-1] == "" { // no reason was given
 		args = args[:len(args)-1]
@@ -145,7 +138,6 @@ func (c *Control) entry(e admin.Entry) {
 	}
 }
 
-// act applies changed rules of some subjects to stored events, held events and connections.
 func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	if len(subjects) == 0 {
 		return nil
@@ -159,7 +151,6 @@ func (c *Control) act(ctx context.Context, subjects ...rules.Subject) error {
 	return errors.Join(err, derr, c.announce(ctx, subjects))
 }
 
-// dismiss drops held events that are blocked.
 func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 	return c.cfg.Purgatory.Drop(ctx, func(ev graspsync.Event) bool {
 		_, blocked := c.cfg.Rules.Event(ev)
@@ -167,7 +158,6 @@ func (c *Control) dismiss(ctx context.Context) (n int, err error) {
 	})
 }
 
-// manySubjects is the number of authors above which all announcements are read instead.
 const manySubjects = 20
 
 // announce passes the announcements of some subjects to purgatory, because their repositories may
@@ -194,7 +184,6 @@ func (c *Control) announce(ctx context.Context, subjects []rules.Subject) error 
 	return nil
 }
 
-// follow makes the SyncManager follow the current bootstrap relays instead of the previous ones.
 func (c *Control) follow(ctx context.Context, before []graspsync.RelayURL) error {
 	now := c.bootstrap()
 	var errs []error
@@ -211,7 +200,7 @@ func (c *Control) follow(ctx context.Context, before []graspsync.RelayURL) error
 	return errors.Join(errs...)
 }
 
-// About overwrites name, description and icon with the values that the command describe has set.
+// About overwrites name, description and icon with the values of the command describe.
 func (c *Control) About(name, description, icon *string) {
 	about := c.cfg.Rules.About()
 	for _, t := range []struct{ from, to *string }{{about.Name, name}, {about.Description, description}, {about.Icon, icon}} {

@@ -10,6 +10,5 @@
 //	...
 //	commands, err := control.New(control.Config{Rules: book, Sync: manager, ...})
 //
-// A Control is an [admin.Operator], which package admin serves as NIP-86. An [Explainer] names the rule that blocks
-// a subject, and the command that lifts it.
+// Package admin serves a Control as NIP-86.
 package control

@@ -12,15 +12,13 @@ import (
 )
 
 // Explanation is an [explain.Explanation] with the rule that blocks the subject. Is may also be
-// "blocked" for a subject that a rule excludes, or "withheld" for a deletion or request to vanish
-// that is in force but not served because of a rule.
+// "blocked", or "withheld" for a deletion or request to vanish that is in force but not served.
 type Explanation struct {
 	explain.Explanation
-	// Blocked is the rule, or nil if none is known.
 	Blocked *Blocked `json:"blocked,omitempty"`
 }
 
-// Explainer is an [explain.Explainer] of a server with rules. All fields are required.
+// Explainer is an [explain.Explainer] of a server with rules.
 type Explainer struct {
 	explain.Explainer
 	Rules *rules.RuleSet
@@ -40,7 +38,6 @@ func (s Explainer) Explain(ctx context.Context, text string) (Explanation, error
 	return x, nil
 }
 
-// explainBlocked adds the blocking rule.
 func (s Explainer) explainBlocked(ctx context.Context, x *Explanation) error {
 	switch x.Subject {
 	case nip34.SubjectEvent:

@@ -18,26 +18,22 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Purged is the result of the commands purge and remove. For an event they remove the event. For a
-// repository they remove its git data and the events that refer to no other hosted repository. For
-// an author they remove the author's events and repositories. Without a block a purged subject can
-// return.
+// Purged is the result of purge and remove. For a repository they remove its git data and the
+// events that refer to no other hosted repository, for an author all events and repositories.
+// Without a block a purged subject can return.
 //
-// Deletions and requests to vanish stay stored, because the events that they deleted would return.
-// They are not served if they or their authors are blocked. The error wraps [ErrStays] for such an
-// event that is named itself and not blocked, and [ErrNothingToPurge] for a repository without
-// stored data. Other errors list the remaining data, and the command may be repeated.
+// Deletions and requests to vanish stay stored, because their events would return; they are not
+// served while blocked. The error wraps [ErrStays] for such an event that is not blocked, and
+// [ErrNothingToPurge] for a repository without data. After other errors the command may be
+// repeated.
 type Purged struct {
 	Events  int `json:"events"`
 	Waiting int `json:"waiting"` // number of held events in Events
-	// Withheld is the number of deletions and requests to vanish that stay in force but are not
-	// served.
+	// Withheld is the number of deletions and requests to vanish that stay and are not served.
 	Withheld     int                 `json:"withheld,omitempty"`
 	Repositories []graspsync.RepoRef `json:"repositories,omitempty"`
 }
 
-// remove blocks a subject and purges it. If the error wraps [ErrNothingToPurge], a repository is
-// still blocked.
 func (c *Control) remove(ctx context.Context, r rules.Rule) (any, error) {
 	if r.Subject.Kind == rules.Relay {
 		return nil, fmt.Errorf("%w of %s", ErrNothingToPurge, r.Subject)
@@ -61,7 +57,6 @@ func (c *Control) remove(ctx context.Context, r rules.Rule) (any, error) {
 	return p, errors.Join(err, acted, purged)
 }
 
-// purge removes a subject permanently.
 func (c *Control) purge(ctx context.Context, s rules.Subject) (p Purged, err error) {
 	of := &purge{Control: c, gone: make(map[graspsync.EventID]bool)}
 	switch s.Kind {
@@ -87,12 +82,11 @@ func (c *Control) purge(ctx context.Context, s rules.Subject) (p Purged, err err
 	return of.done, err
 }
 
-// ErrStays is wrapped by errors of the command purge for a deletion or request to vanish that is
-// still served.
+// ErrStays is wrapped by errors of purge for a deletion or request to vanish that is still served.
 var ErrStays = errors.New("deletions and requests to vanish stay, because their events would come back; removed or blocked, they are not served")
 
-// staying counts the matching events that stay and are not served, and returns ErrStays if an event
-// is served. If a store cannot return all events of a second, only the returned ones are counted.
+// staying counts the matching events that stay and are not served, and returns ErrStays if one is
+// served.
 func (p *purge) staying(ctx context.Context, f nostr.Filter) (err error) {
 	for ev, rerr := range p.cfg.Store.Events(ctx, f) {
 		switch {
@@ -115,14 +109,12 @@ func stays(ev graspsync.Event) bool {
 	return ev.Kind == graspsync.KindDeletion || ev.Kind == graspsync.KindVanish
 }
 
-// purge is a purge in progress.
 type purge struct {
 	*Control
 	gone map[graspsync.EventID]bool
 	done Purged
 }
 
-// author removes the events of an author and all repositories, announced or not.
 func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 	left := make(map[graspsync.RepoRef]error) // error by repository, nil if it was removed
 	repository := func(ref graspsync.RepoRef) {
@@ -156,7 +148,6 @@ func (p *purge) author(ctx context.Context, author graspsync.PubKey) error {
 	return errors.Join(errs...)
 }
 
-// listed collects a sequence of repositories until its error.
 func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, err error) {
 	for ref, err := range refs {
 		if err != nil {
@@ -167,21 +158,16 @@ func listed(refs iter.Seq2[graspsync.RepoRef, error]) (all []graspsync.RepoRef, 
 	return all, nil
 }
 
-// events removes the matching events except deletions.
 func (p *purge) events(ctx context.Context, f nostr.Filter) error {
 	return p.each(ctx, f, func(ev graspsync.Event) error { return p.remove(ctx, ev) })
 }
 
 const (
-	// perFilter is the maximum number of values of a filter.
-	perFilter = 100
-	// mostErrors is the maximum number of reported errors of single events.
+	perFilter  = 100
 	mostErrors = 10
 )
 
-// each calls do for each matching stored event except deletions. If a store cannot return all
-// events of a second, each continues after the returned ones are removed. Errors of do do not stop
-// it.
+// each calls do for each matching stored event except deletions, again after an incomplete read.
 func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	for {
 		before := len(p.gone)
@@ -192,7 +178,6 @@ func (p *purge) each(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	}
 }
 
-// some joins the first mostErrors errors and counts the rest.
 func some(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if more := len(errs) - mostErrors; more > 0 {
@@ -201,8 +186,6 @@ func some(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// pass calls do for the events that can be read now. It collects ids first, because a store must
-// not change during a read.
 func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Event) error) error {
 	var ids []string
 	var errs []error
@@ -226,7 +209,6 @@ func (p *purge) pass(ctx context.Context, f nostr.Filter, do func(graspsync.Even
 	return errors.Join(append(errs, some(failed))...)
 }
 
-// stored returns the events of some ids, except deletions and removed events.
 func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event, err error) {
 	for ev, err := range p.cfg.Store.Events(ctx, nostr.Filter{IDs: ids}) {
 		if err != nil {
@@ -239,9 +221,8 @@ func (p *purge) stored(ctx context.Context, ids []string) (out []graspsync.Event
 	return out, nil
 }
 
-// remove removes an event. The refs of a pull request are removed before the event, because a
-// repeated command needs the event to find them. They are removed again afterwards, because a
-// release may have created them in between.
+// remove removes an event, after the refs of a pull request, because a repeated command needs the
+// event to find them. A release may have created them in between.
 func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	pr, err := nip34.ParsePullRequest(ev)
 	if err != nil {
@@ -258,7 +239,6 @@ func (p *purge) remove(ctx context.Context, ev graspsync.Event) error {
 	return p.pull(ctx, ev.ID, pr.Repos)
 }
 
-// pull removes the refs of a pull request from some repositories.
 func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.RepoRef) error {
 	for _, ref := range in {
 		err := whenUnused(ctx, func() error { return p.cfg.Purgatory.RemovePull(ctx, ref, id) })
@@ -269,8 +249,7 @@ func (p *purge) pull(ctx context.Context, id graspsync.EventID, in []graspsync.R
 	return nil
 }
 
-// refs removes the refs of an event from all repositories, because the event may no longer be
-// stored.
+// refs removes the refs of an event from all repositories, because it may no longer be stored.
 func (p *purge) refs(ctx context.Context, id graspsync.EventID) error {
 	all, err := listed(p.cfg.Repositories.Owned(ctx, graspsync.PubKey{}))
 	errs := []error{err}
@@ -288,8 +267,7 @@ func (p *purge) dismiss(ctx context.Context, which func(graspsync.Event) bool) e
 	return err
 }
 
-// repository removes a repository and the events about it. It starts with announcement and states,
-// which takes it out of service. Its git data is removed even after errors.
+// repository starts with announcement and states, which takes the repository out of service.
 func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	own := nostr.Filter{
 		Kinds: []int{graspsync.KindAnnouncement, graspsync.KindState}, Authors: []string{ref.Owner.String()},
@@ -307,14 +285,12 @@ func (p *purge) repository(ctx context.Context, ref graspsync.RepoRef) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// hasGit reports whether a repository has git data, in service or not.
 func (p *purge) hasGit(ctx context.Context, ref graspsync.RepoRef) (bool, error) {
 	owned, err := listed(p.cfg.Repositories.Owned(ctx, ref.Owner))
 	departed, derr := listed(p.cfg.Repositories.Departed(ctx, ref.Owner))
 	return slices.Contains(owned, ref) || slices.Contains(departed, ref), errors.Join(err, derr)
 }
 
-// concerns reports whether an event is about this repository only.
 func concerns(ev graspsync.Event, ref graspsync.RepoRef) bool {
 	if ev.Kind == graspsync.KindAnnouncement || ev.Kind == graspsync.KindState {
 		return ev.PubKey == ref.Owner && ev.Tags.GetD() == ref.Identifier
@@ -326,11 +302,10 @@ func concerns(ev graspsync.Event, ref graspsync.RepoRef) bool {
 	})
 }
 
-// mostSteps is the depth to which replies are followed, as in the sync.
 const mostSteps = 16
 
-// said removes the events that refer to a repository, then the events that refer to these events,
-// and so on. Events that also refer to remaining events stay.
+// said removes the events that refer to a repository, then the events that refer to these, and so
+// on.
 func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 	next := filtersFor("aAq", []string{ref.String()})
 	var errs []error
@@ -360,8 +335,8 @@ func (p *purge) said(ctx context.Context, ref graspsync.RepoRef) error {
 	return errors.Join(errs...)
 }
 
-// belongsElsewhere reports whether an event refers to another hosted repository, or to a stored
-// event that stays.
+// belongsElsewhere reports whether an event refers to another hosted repository, or a stored event
+// that stays.
 func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref graspsync.RepoRef) (bool, error) {
 	for _, a := range nip34.Addresses(ev.Event) {
 		other, is := a.Repo()
@@ -388,7 +363,6 @@ func (p *purge) belongsElsewhere(ctx context.Context, ev graspsync.Event, ref gr
 	return p.anyElsewhere(ctx, others, ref)
 }
 
-// anyElsewhere reports whether any of these events is stored and about another repository.
 func (p *purge) anyElsewhere(ctx context.Context, ids []graspsync.EventID, ref graspsync.RepoRef) (bool, error) {
 	f := nostr.Filter{}
 	for _, id := range ids {
@@ -419,7 +393,6 @@ const (
 	everyUse   = 100 * time.Millisecond
 )
 
-// whenUnused repeats do while the repository is in use.
 func whenUnused(ctx context.Context, do func() error) error {
 	by := time.Now().Add(waitUnused)
 	for {

@@ -11,16 +11,13 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/asker"
 )
 
-// Query answers a client of a relay with the newest matching events, each once, up to the limit of the
-// backend and 8 MiB, without events that Config.Hides hides. Searches (NIP-50) find nothing. Answers for
+// Query answers a client with the newest matching events, each once, up to the limit of the backend
+// and 8 MiB, without those that Config.Hides hides. Searches (NIP-50) find nothing. Answers for
 // reconciliation (NIP-77) are complete, and contain only id and time.
 //
-// A query reads at most 500,000 events. Queries without a usable index, such as for a long
-// repository address, may exceed that and fail with ErrTooMuch. The backend is read in small pages,
-// with few places, and no client uses all of them. Clients are identified by contexts of package
-// gate. The whole answer is read first, so that a slow client holds no transaction and no place. It stays in
-// memory until the client has read it or its context has ended. The next answer waits while the client
-// has 32 MiB unread, or all clients have 128 MiB.
+// A query that reads more than 500,000 events fails with ErrTooMuch. The whole answer is read
+// first, so that a slow client holds no transaction. The next answer waits while the client has 32
+// MiB unread, or all clients have 128 MiB.
 func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	if f.Search != "" { // no supported backend has a text index
 		none := make(chan *nostr.Event)
@@ -44,16 +41,13 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, e
 	return answer(ctx, events, slot), nil
 }
 
-// looksPerQuestion is the maximum number of events and look-ups for one query of a client. It takes
-// some seconds.
+// looksPerQuestion is the maximum number of events and look-ups for one query of a client.
 const looksPerQuestion = 500_000
 
 // newestFor returns the newest matching events, up to the requested number and the limit of the
-// backend. badger and lmdb use one index key for an address in a, A and q tags, find "repository"
-// for "repo", compare only 8 bytes of an id, return an event once per value, and do not always
-// return the newest of several values. So they are queried in small parts. slicestore answers in
-// one query, except for a second that the limit cuts. If it takes too long, newestFor fails, because a
-// client would treat a short answer as complete.
+// backend. badger and lmdb have one index key for a, A and q tags, find "repository" for "repo",
+// compare only 8 bytes of an id, and omit some of the newest of several values. So they are queried
+// in small parts. If that takes too long it fails, because a short answer would look complete.
 func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, error) {
 	f, ok := timely(f)
 	if !ok || f.LimitZero {
@@ -79,7 +73,7 @@ func (s *Store) newestFor(ctx context.Context, f nostr.Filter) ([]*nostr.Event, 
 	return w.newest.events, nil
 }
 
-// reconciled returns id and time of all matching events, which a reconciliation needs. Whole events would not fit in memory.
+// reconciled returns id and time of all matching events. Whole events would not fit in memory.
 func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	var all []graspsync.EventKey
 	err := s.walkBy(ctx, f, &walk{client: true, without: s.cfg.Hides, yield: func(e graspsync.Event) bool {
@@ -103,7 +97,7 @@ func (s *Store) reconciled(ctx context.Context, f nostr.Filter) (chan *nostr.Eve
 	return ch, nil
 }
 
-// Count counts the matching events for a client, without the limit of the filter. It reads the events,
+// Count counts the matching events for a client, without the limit of the filter. It reads them,
 // because badger and lmdb also count events that do not match exactly.
 func (s *Store) Count(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	f.Limit, f.LimitZero = 0, false

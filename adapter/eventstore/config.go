@@ -10,16 +10,13 @@ import (
 
 // Errors that errors of a [Store] wrap.
 var (
-	// ErrIncomplete means that the backend did not answer a filter completely. The events yielded
-	// before are correct. Only events of seconds with more events than the backend returns are
-	// missing.
+	// ErrIncomplete means that the backend returned only a part of the events of some second.
 	ErrIncomplete = relaysync.ErrIncomplete
 	// ErrBackend means that the backend failed, panicked, or contradicted itself.
 	ErrBackend = errors.New("event store backend failed")
 	// ErrFilter means that a filter has a limit or a search.
 	ErrFilter = errors.New("filter not supported")
-	// ErrTooMuch means that a client's question would read too many events. A narrower question has
-	// an answer.
+	// ErrTooMuch means that a client's question would read too many events.
 	ErrTooMuch = errors.New("too many events match, use a narrower filter")
 	// ErrUnstorable is the reason for refused events: an ephemeral kind, malformed, or too large
 	// for the backend to store unchanged.
@@ -28,17 +25,14 @@ var (
 	ErrUnsupported = errors.New("event store backend not supported")
 )
 
-// Config is the settings of a [Store]. Limits of backends are read from their fields.
+// Config is the settings of a [Store].
 type Config struct {
-	// Identity is the service that stores the events. Requests to vanish (NIP-62) are executed if
-	// they name it or all relays.
+	// Identity is the service. Requests to vanish (NIP-62) that name it or all relays are executed.
 	Identity nip34.Identity
-	// Removed is called with each event that a deletion, a request to vanish or a newer version has
-	// removed, in Save and Execute. It is called under locks and must not
-	// call the Store.
+	// Removed is called with each event that Save or Execute has removed. It must not call the
+	// Store.
 	Removed func(event graspsync.Event)
-	// Hides, if set, reports whether an event is not served to clients by Query and Count. Results can
-	// change over time, and calls can be concurrent.
+	// Hides, if set, reports whether an event is not served to clients. Calls can be concurrent.
 	Hides func(event graspsync.Event) bool
 	// NoSync omits the backend's Sync after each Save. A power failure then loses the last events.
 	NoSync bool

@@ -9,8 +9,7 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 )
 
-// looksLike reports whether an event has a tag value whose index key starts with the key of a value
-// of q.
+// looksLike reports whether an index key of an event starts with the key of a value of q.
 func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	for _, values := range q.Tags {
 		for _, v := range values {
@@ -28,9 +27,8 @@ func looksLike(e *nostr.Event, q nostr.Filter) bool {
 	return false
 }
 
-// tagKey returns the index key of a tag value in badger and lmdb, and a byte for its class. An
-// address has the kind, 8 bytes of the author and the identifier. An id has 8 bytes. Other values
-// are their own key.
+// tagKey returns the index key of a tag value in badger and lmdb, and its class. An address has the
+// kind, 8 bytes of the author and the identifier, an id 8 bytes.
 func tagKey(value string) (class byte, key string) {
 	if len(value) < 64 {
 		return 't', value

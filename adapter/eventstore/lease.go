@@ -9,11 +9,9 @@ import (
 	"github.com/graspsync/graspsync/internal/filelock"
 )
 
-// ErrInUse is wrapped by the error of [New] if another Store, in this or another process, uses the
-// same lmdb folder. The error names the other process.
+// ErrInUse is wrapped by the error of [New] if another Store uses the same lmdb folder.
 var ErrInUse = errors.New("another server uses the database")
 
-// lockFolder locks a folder until the file is closed. It returns nil if folder is empty.
 func lockFolder(folder string) (*os.File, error) {
 	if folder == "" {
 		return nil, nil

@@ -15,7 +15,6 @@ type newest struct {
 	cut        bool // an event had no room, so older events have no room either
 }
 
-// add keeps an event if it is among the newest. Each event is added once.
 func (n *newest) add(e *nostr.Event) {
 	at, _ := slices.BinarySearchFunc(n.events, e, order)
 	if n.most <= 0 || n.full() && at == len(n.events) {
@@ -32,20 +31,16 @@ func (n *newest) add(e *nostr.Event) {
 	}
 }
 
-// full reports whether only events newer than the oldest kept event have room.
 func (n *newest) full() bool { return len(n.events) > 0 && (n.cut || len(n.events) == n.most) }
 
 func (n *newest) oldest() nostr.Timestamp { return n.events[len(n.events)-1].CreatedAt }
 
-// past reports whether no event of this time or older has room. It returns false for nil.
 func (n *newest) past(t nostr.Timestamp) bool { return n != nil && n.full() && t < n.oldest() }
 
-// order sorts the newest first, and within a second the lowest id.
 func order(a, b *nostr.Event) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// size returns the approximate size of events in memory.
 func size(events []*nostr.Event) (bytes int64) {
 	for _, e := range events {
 		bytes += int64(bytesOf(e))
@@ -53,7 +48,6 @@ func size(events []*nostr.Event) (bytes int64) {
 	return bytes
 }
 
-// bytesOf returns the approximate size of an event in memory.
 func bytesOf(e *nostr.Event) int {
 	n := 500 + len(e.Content)
 	for _, tag := range e.Tags {

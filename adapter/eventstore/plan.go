@@ -19,10 +19,9 @@ const (
 	maxProducts = 1000
 )
 
-// plan returns the ids of a filter, or queries that together find at least its matching events.
-// Both are empty if no event can match. Each query is one look-up, because badger and lmdb look up
-// each combination of values separately, do not always return the newest events of several, and
-// sometimes crash. Queries have no time bounds. client is set for a client's filter.
+// plan returns the ids of a filter, or queries without time bounds that together find at least its
+// events. Both are empty if no event can match. Each query is one look-up, because badger and lmdb
+// omit some of the newest of several and sometimes crash.
 func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries []nostr.Filter) {
 	if f.IDs != nil {
 		return clean(f.IDs, isID), nil
@@ -55,7 +54,6 @@ func plan(f nostr.Filter, p traits.Traits, client bool) (ids []string, queries [
 	return nil, lookUps(q, client)
 }
 
-// short returns a query without long lists, which slow down the check of each stored event.
 func short(q nostr.Filter) nostr.Filter {
 	if len(q.Kinds) > maxValues {
 		q.Kinds = nil
@@ -72,9 +70,8 @@ func short(q nostr.Filter) nostr.Filter {
 }
 
 // lookUps returns a query for each value of the most selective tag, or for each combination of
-// authors and kinds. A client's queries contain only the look-up, so that each ends soon. Otherwise
-// badger and lmdb would read any number of events that do not match the rest of the query before
-// they return one.
+// authors and kinds. A client's queries contain only the look-up, because badger and lmdb would
+// otherwise read any number of events before they return one.
 func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	best := bestOf(q.Tags)
 	if best == "" || len(q.Authors) > 0 && !isNarrow(best) || client && isBroad(best, q) {
@@ -98,7 +95,6 @@ func lookUps(q nostr.Filter, client bool) (queries []nostr.Filter) {
 	return queries
 }
 
-// each returns a list per value, or one nil list for an empty list.
 func each[T any](list []T) [][]T {
 	if len(list) == 0 {
 		return [][]T{nil}
@@ -106,13 +102,11 @@ func each[T any](list []T) [][]T {
 	return slices.Collect(slices.Chunk(list, 1))
 }
 
-// isBroad reports whether a tag has more events than the authors or kinds of a query.
 func isBroad(tag string, q nostr.Filter) bool {
 	return len(q.Authors) > 0 && (tag == "d" || selectivity(tag) < 2) || // an author has fewer events than a d tag
 		len(q.Kinds) > 0 && (tag == "K" || tag == "k") // nearly all events with a kind have such a tag
 }
 
-// bestOf returns the name of the most selective tag, or "".
 func bestOf(tags nostr.TagMap) (best string) {
 	for name := range tags {
 		if best == "" || cmp.Or(cmp.Compare(selectivity(name), selectivity(best)), cmp.Compare(best, name)) > 0 {
@@ -122,8 +116,8 @@ func bestOf(tags nostr.TagMap) (best string) {
 	return best
 }
 
-// selectivity is higher for tags with fewer events per value. It is negative for tags that badger
-// and lmdb look up after authors and kinds.
+// selectivity is higher for tags with fewer events per value, and negative for tags that badger and
+// lmdb look up after authors and kinds.
 func selectivity(name string) int {
 	switch name {
 	case "e", "E", "q":
@@ -138,10 +132,9 @@ func selectivity(name string) int {
 	return -1
 }
 
-// isNarrow reports whether badger and lmdb look up a tag before authors and kinds.
 func isNarrow(name string) bool { return selectivity(name) >= 0 }
 
-// clean returns a sorted copy without duplicates and without values that are not ok.
+// clean sorts, and removes duplicates and values that are not ok.
 func clean[T int | string](list []T, ok func(T) bool) []T {
 	c := slices.Clone(list)
 	slices.Sort(c)

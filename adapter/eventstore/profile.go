@@ -14,8 +14,7 @@ import (
 
 const module = "github.com/fiatjaf/eventstore"
 
-// traitsOf recognizes a backend by the package of its type, so that no backend is linked. A struct
-// that embeds a backend counts as that backend.
+// traitsOf recognizes a backend by the package of its type, so that no backend is linked.
 func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 	if b, ok := backend.(traits.Teller); ok {
 		return b.Traits(), nil
@@ -49,8 +48,7 @@ func traitsOf(backend eventstore.Store) (t traits.Traits, err error) {
 // longestIndexed is the maximum length of a tag value in the indexes of badger and lmdb.
 const longestIndexed = 100
 
-// indexedCompactly reports whether badger and lmdb index a tag value, which requires a tag name of
-// one byte.
+// indexedCompactly reports whether badger and lmdb index a tag value. The name must have one byte.
 func indexedCompactly(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
@@ -58,11 +56,10 @@ func indexedCompactly(name, value string) bool {
 // indexedByLmdb reports whether lmdb finds a tag value in order of time. It sorts p tags by kind.
 func indexedByLmdb(name, value string) bool { return name != "p" && indexedCompactly(name, value) }
 
-// latest is the maximum created_at of stored events.
 const latest = math.MaxUint32
 
-// timely removes bounds that exceed 32 bits, because badger and lmdb truncate them. It returns
-// false if no event can match.
+// timely removes bounds beyond 32 bits, which badger and lmdb truncate. It returns false if no
+// event can match.
 func timely(f nostr.Filter) (nostr.Filter, bool) {
 	if f.Until != nil && *f.Until >= latest {
 		f.Until = nil
@@ -73,8 +70,7 @@ func timely(f nostr.Filter) (nostr.Filter, bool) {
 	return f, (f.Until == nil || *f.Until >= 0) && (f.Since == nil || *f.Since < latest)
 }
 
-// fixed reports whether all tag values of a filter have index keys of one length, so that none is
-// the prefix of another.
+// fixed reports whether all tag values of a filter have index keys of one length.
 func fixed(f nostr.Filter) bool {
 	for _, values := range f.Tags {
 		for _, v := range values {

@@ -17,12 +17,11 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// drainIdle is the time without an event after which draining an abandoned query ends, in case the
-// backend never closes the channel.
+// drainIdle is the time without an event after which draining ends, if the backend never closes the
+// channel.
 const drainIdle = 30 * time.Second
 
-// guard makes calls of a backend safe. It turns panics into errors, drains channels, and serializes
-// calls for backends that require it.
+// guard turns panics of a backend into errors, drains channels, and serializes calls if required.
 type guard struct {
 	backend eventstore.Store
 	traits  traits.Traits
@@ -34,22 +33,19 @@ type guard struct {
 	trouble atomic.Pointer[trouble] // nil: the last write succeeded
 }
 
-// trouble is the last of several successive failed writes.
 type trouble struct {
 	at    time.Time
 	err   error
 	times int
 }
 
-// troubleLeast is the number of successive failures after which the backend counts as failed. A
-// single failure may be due to one event of a stranger.
+// troubleLeast is the number of successive failures after which the backend counts as failed. One
+// may be due to one event of a stranger.
 const troubleLeast = 3
 
-// troublePeriod is the time after which a failure is ignored, because callers that refuse writes
-// must try again.
+// troublePeriod is the time after which a failure is ignored, because callers must try again.
 const troublePeriod = time.Minute
 
-// wrote records the result of a write, unless its caller gave up.
 func (g *guard) wrote(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -63,7 +59,6 @@ func (g *guard) wrote(ctx context.Context, err error) {
 	}
 }
 
-// writable returns the error of recent failed writes.
 func (g *guard) writable() error {
 	if t := g.trouble.Load(); t != nil && t.times >= troubleLeast && time.Since(t.at) < troublePeriod {
 		return t.err
@@ -72,14 +67,12 @@ func (g *guard) writable() error {
 }
 
 const (
-	// fewestPlaces is the number of pages that are read concurrently on a small machine.
 	fewestPlaces = 4
 	// maxAnswer is the maximum size of an answer of several events in bytes, maxAnswers the total
 	// of unread answers, and answersPart the part of one client.
 	maxAnswer, answersPart, maxAnswers = 8 << 20, 32 << 20, 128 << 20
 	smallAnswer                        = 64 << 10
-	// A client that reads less than slowBytes in slowAfter (64 KiB/s) is disconnected while other
-	// clients wait for the memory.
+	// A client that reads less than slowBytes in slowAfter is disconnected while others wait.
 	slowAfter, slowBytes = 2 * time.Second, 128 << 10
 )
 
@@ -95,14 +88,11 @@ func newGuard(backend eventstore.Store, t traits.Traits, lock *os.File) *guard {
 	return g
 }
 
-// reading is the context key of reads for a client.
 type reading struct{}
 
-// forClient returns a context whose queries take a place, until the backend has finished, even if
-// the client disconnects.
+// forClient returns a context whose queries take a place until the backend has finished.
 func forClient(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-// place waits for a place if the context is for a client.
 func (g *guard) place(ctx context.Context) (leave func(), err error) {
 	if ctx.Value(reading{}) == nil {
 		return func() {}, nil
@@ -114,7 +104,6 @@ func (g *guard) place(ctx context.Context) (leave func(), err error) {
 	return slot.Release, nil
 }
 
-// enter waits for the turn of a call. The caller calls leave after it.
 func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -140,7 +129,6 @@ func (g *guard) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// call runs a call that does not continue after its return.
 func (g *guard) call(ctx context.Context, what string, f func() error) (err error) {
 	leave, err := g.enter(ctx)
 	if err != nil {
@@ -153,7 +141,6 @@ func (g *guard) call(ctx context.Context, what string, f func() error) (err erro
 	return nil
 }
 
-// protect turns a panic into an error.
 func protect(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,11 +153,10 @@ func protect(f func() error) (err error) {
 // closed is implemented by badger backends. Queries of a closed badger never end.
 type closed interface{ IsClosed() bool }
 
-// maxRecounts is the maximum number of queries that return nothing while the count is not 0.
 const maxRecounts = 3
 
-// query returns the whole answer to one filter. exempt marks it as a reconciliation. An empty
-// answer is confirmed by a count, because backends also close the channel when reading fails.
+// query returns the whole answer to one filter; exempt marks it as a reconciliation. A count
+// confirms an empty answer, because backends also close the channel when reading fails.
 func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events []*nostr.Event, err error) {
 	for range maxRecounts {
 		events, err := g.once(ctx, f, exempt)
@@ -184,7 +170,6 @@ func (g *guard) query(ctx context.Context, f nostr.Filter, exempt bool) (events 
 	return nil, fmt.Errorf("querying the backend: %w: no answer where it counts some", ErrBackend)
 }
 
-// count returns the number of events that the backend counts for a query, or 0 if it can't count.
 func (g *guard) count(ctx context.Context, f nostr.Filter) (n int64, err error) {
 	counter, ok := g.backend.(eventstore.Counter)
 	if !ok || g.traits.Uncounted {
@@ -231,7 +216,7 @@ func (g *guard) once(ctx context.Context, f nostr.Filter, exempt bool) (events [
 
 func ptr[T any](v T) *T { return &v }
 
-// open starts a query. Its context does not end, because backends do not close the channel of a
+// open starts a query without the end of ctx, because backends do not close the channel of a
 // canceled query.
 func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan *nostr.Event, err error) {
 	if c, ok := g.backend.(closed); ok {
@@ -262,8 +247,7 @@ func (g *guard) open(ctx context.Context, f nostr.Filter, exempt bool) (ch chan 
 	return ch, nil
 }
 
-// drain reads the rest of a query, so that the backend's goroutine ends and releases its
-// transaction.
+// drain reads the rest of a query, so that the backend's goroutine ends.
 func drain(ch <-chan *nostr.Event, leave func()) {
 	defer leave()
 	idle := time.NewTimer(drainIdle)

@@ -23,7 +23,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// stripes is the number of locks, each shared by some authors.
 const stripes = 64
 
 // Store is a [relaysync.Store] over a backend. It is created by [New] and safe for concurrent use.
@@ -40,9 +39,8 @@ type Store struct {
 var _ relaysync.Store = (*Store)(nil)
 
 // New returns a Store over an initialized backend, which the caller closes. The error wraps
-// [ErrUnsupported] if the backend is not badger, lmdb or slicestore, or a struct that embeds one.
-// The Store has an lmdb for itself until Close. If another Store has it, the error wraps
-// [ErrInUse].
+// [ErrUnsupported] if the backend is not, and does not embed, badger, lmdb or slicestore, and
+// [ErrInUse] if another Store has the lmdb.
 func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	if backend == nil {
 		return nil, errors.New("event store: no backend")
@@ -58,13 +56,13 @@ func New(backend eventstore.Store, cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, guard: newGuard(backend, t, lock)}, nil
 }
 
-// Close ends the use of the backend. It waits up to 10 s for reads and writes, and then returns an
-// error that wraps ErrBackend. Later calls fail with ErrClosed. Call Close before closing the
-// backend, because badger panics if it is closed during a read. Close is idempotent.
+// Close ends the use of the backend. It waits up to 10 s for reads and writes. Later calls fail
+// with ErrClosed. Call Close before closing the backend, because badger panics if it is closed
+// during a read.
 func (s *Store) Close() error { return s.uses.close() }
 
-// answer returns a channel of events and releases the slot when they are read or ctx ends. A small
-// answer is buffered, because a caller that wants one event may not read to the end.
+// answer returns a channel of events, and releases the slot when they are read or ctx ends. A small
+// answer is buffered, because a caller may not read to the end.
 func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *nostr.Event {
 	if len(events) <= 1 || size(events) <= smallAnswer {
 		ch := make(chan *nostr.Event, len(events))
@@ -105,8 +103,7 @@ func answer(ctx context.Context, events []*nostr.Event, slot *limit.Slot) chan *
 // PageSize returns the maximum number of events of one query of the backend, also for clients.
 func (s *Store) PageSize() int { return s.traits.Page }
 
-// Keys implements [relaysync.Store]. It costs as much as Events, because backends return whole
-// events.
+// Keys implements [relaysync.Store]. It costs as much as Events.
 func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsync.EventKey, error] {
 	return func(yield func(graspsync.EventKey, error) bool) {
 		err := s.walk(ctx, filter, func(e graspsync.Event) bool {
@@ -128,19 +125,16 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 	}
 }
 
-// walk calls yield for every event that matches, until it returns false.
 func (s *Store) walk(
 	ctx context.Context, f nostr.Filter, yield func(graspsync.Event) bool,
 ) error {
 	return s.walkAs(ctx, f, false, yield)
 }
 
-// walkAs is walk. With records it also yields records of versions.
 func (s *Store) walkAs(ctx context.Context, f nostr.Filter, records bool, yield func(graspsync.Event) bool) error {
 	return s.walkBy(ctx, f, &walk{yield: yield, records: records})
 }
 
-// walkBy is walk with other settings.
 func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	w.guard, w.seen = s.guard, make(map[graspsync.EventID]struct{})
 	err := ctx.Err()
@@ -153,7 +147,6 @@ func (s *Store) walkBy(ctx context.Context, f nostr.Filter, w *walk) error {
 	return err
 }
 
-// all returns all matching events.
 func (s *Store) all(ctx context.Context, f nostr.Filter) ([]graspsync.Event, error) {
 	var events []graspsync.Event
 	err := s.walk(ctx, f, func(e graspsync.Event) bool {
@@ -230,7 +223,6 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return b.outcomes, nil
 }
 
-// lock locks the authors of some events, in a fixed order.
 func (s *Store) lock(events []graspsync.Event) (unlock func()) {
 	var wanted [stripes]bool
 	for _, e := range events {
@@ -306,7 +298,6 @@ func (s *Store) Storable(e graspsync.Event) error {
 	return nil
 }
 
-// compactable reports why an event exceeds the 16-bit and 8-bit counts of the binary form of badger and lmdb.
 func compactable(e *nostr.Event) error {
 	if len(e.Tags) > math.MaxUint16 {
 		return fmt.Errorf("%w: %d tags, and the backend keeps at most %d", ErrUnstorable, len(e.Tags), math.MaxUint16)
@@ -324,7 +315,6 @@ func compactable(e *nostr.Event) error {
 	return nil
 }
 
-// batch is one call of Save.
 type batch struct {
 	*Store
 	events   []graspsync.Event // storable events
@@ -334,7 +324,6 @@ type batch struct {
 	tombs    *nip34.Tombstones
 }
 
-// prepare looks up the stored ids and deletions of all events.
 func (b *batch) prepare(ctx context.Context) (err error) {
 	ids := make([]string, len(b.events))
 	for i, e := range b.events {
@@ -384,7 +373,6 @@ func (b *batch) try(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 	return graspsync.Duplicate, nil
 }
 
-// put saves an event without further checks.
 func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, error) {
 	result, err := b.write(ctx, e.Event)
 	if err == nil {
@@ -393,7 +381,6 @@ func (b *batch) put(ctx context.Context, e graspsync.Event) (graspsync.Result, e
 	return result, err
 }
 
-// write saves an event in the backend.
 func (s *Store) write(ctx context.Context, e *nostr.Event) (graspsync.Result, error) {
 	result := graspsync.Stored
 	err := s.call(ctx, "saving an event", func() error {
@@ -418,7 +405,6 @@ func (b *batch) remove(ctx context.Context, e graspsync.Event) error {
 	return b.removeFor(ctx, e)
 }
 
-// removeFor removes an event because of another one, and reports it to Config.Removed.
 func (s *Store) removeFor(ctx context.Context, e graspsync.Event) error {
 	err := s.removeStored(ctx, e)
 	if err == nil && s.cfg.Removed != nil && e.Kind != kindVersion {
@@ -440,12 +426,11 @@ func (s *Store) removeStored(ctx context.Context, e graspsync.Event) error {
 	return err
 }
 
-// Writable returns the error of the last write if the last three writes failed and the last failure
-// is less than a minute old. It does not query the backend.
+// Writable returns the error of the last write if three in a row failed, the last one within a
+// minute.
 func (s *Store) Writable() error { return s.writable() }
 
-// replace saves a version if it is the newest of its address, and then removes the older ones. If a
-// crash prevents that, the next call removes them.
+// replace saves a version if it is the newest, and then removes the older ones.
 func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.Address) (graspsync.Result, error) {
 	versions, err := b.versions(ctx, addr)
 	if err != nil {
@@ -473,7 +458,6 @@ func (b *batch) replace(ctx context.Context, e graspsync.Event, addr graspsync.A
 	return result, err
 }
 
-// versions returns the stored events of an address.
 func (s *Store) versions(ctx context.Context, addr graspsync.Address) ([]graspsync.Event, error) {
 	f := nostr.Filter{Kinds: []int{addr.Kind}, Authors: []string{addr.Author.String()}}
 	if nostr.IsAddressableKind(addr.Kind) && addr.Identifier != "" {
@@ -490,18 +474,15 @@ func newer(a, b graspsync.Event) bool {
 	return a.Key().Newer(b.Key())
 }
 
-// removes reports whether an event is a deletion, or a request to vanish that names this service.
 func (s *Store) removes(e graspsync.Event) bool {
 	return e.Kind == graspsync.KindDeletion || s.cfg.Identity.Vanishes(e.Event)
 }
 
-// execute removes the events that a stored deletion or request to vanish names.
 func (b *batch) execute(ctx context.Context, e graspsync.Event) error {
 	b.tombs.Add(e)
 	return b.removeCovered(ctx, b.tombs, e, b.forget)
 }
 
-// removeCovered removes the events that e names and t covers.
 func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	targets, err := s.targets(ctx, e)
 	if err != nil {
@@ -522,10 +503,9 @@ func (s *Store) removeCovered(ctx context.Context, t *nip34.Tombstones, e grasps
 	return nil
 }
 
-// kindVersion is the kind of a record of a version whose id a deletion names. Its a tag is the
-// address, its e tag and created_at are those of the version. A deletion by id does not contain the
-// address, and older versions must stay deleted after a restart. The kind is ephemeral, because no
-// other stored event has such a kind.
+// kindVersion is the kind of a record of a version whose id a deletion names, because the deletion
+// does not contain the address, and older versions must stay deleted. No other stored event has an
+// ephemeral kind.
 const kindVersion = 20_005
 
 func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
@@ -537,7 +517,6 @@ func versionRecord(addr graspsync.Address, e graspsync.Event) *nostr.Event {
 	return r
 }
 
-// versionOf parses a record of a version.
 func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.EventKey, ok bool) {
 	a, e := r.Tags.Find("a"), r.Tags.Find("e")
 	if r.Kind != kindVersion || a == nil || e == nil {
@@ -548,8 +527,7 @@ func versionOf(r graspsync.Event) (addr graspsync.Address, v graspsync.EventKey,
 	return addr, graspsync.EventKey{CreatedAt: r.CreatedAt, ID: id}, err == nil && err2 == nil
 }
 
-// removeVersions records a version that a deletion names by id, and removes the older versions of
-// its address.
+// removeVersions records a version that a deletion names by id, and removes the older ones.
 func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e graspsync.Event, removed func(graspsync.Event)) error {
 	addr, ok := e.Address()
 	if !ok || !t.Names(e) || !t.AddVersion(addr, e.Key()) {
@@ -572,7 +550,6 @@ func (s *Store) removeVersions(ctx context.Context, t *nip34.Tombstones, e grasp
 	return err
 }
 
-// targets returns at least the stored events that an event removes.
 func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []graspsync.Event, err error) {
 	if e.Kind == graspsync.KindVanish {
 		until := e.CreatedAt
@@ -596,11 +573,10 @@ func (s *Store) targets(ctx context.Context, e graspsync.Event) (targets []grasp
 	return append(targets, events...), err
 }
 
-// addressesAtOnce is the maximum number of addresses or kinds in one query.
 const addressesAtOnce = 100
 
-// versionsOf returns the stored events at addresses of one author. A stranger may name thousands of
-// addresses, so they are looked up in order of kind, and each event is read a few times at most.
+// versionsOf returns the stored events at addresses of one author. A stranger may name thousands,
+// so they are looked up in order of kind.
 func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Address) (found []graspsync.Event, err error) {
 	wanted := make(map[graspsync.Address]bool, len(at))
 	var exact []graspsync.Address
@@ -649,7 +625,7 @@ func (s *Store) versionsOf(ctx context.Context, author string, at []graspsync.Ad
 	return found, nil
 }
 
-// Targets returns the stored events that a deletion names, by ids of any author and by addresses of
+// Targets returns the stored events that a deletion names, by ids of any author and addresses of
 // its author.
 func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]graspsync.Event, error) {
 	if deletion.IsZero() || deletion.Kind != graspsync.KindDeletion {
@@ -662,9 +638,8 @@ func (s *Store) Targets(ctx context.Context, deletion graspsync.Event) ([]grasps
 	return targets, nil
 }
 
-// Execute removes the events that a stored deletion names, or all events of the author of a request
-// to vanish that names this service. It is for events that were not saved by Save, because relays
-// commonly remove only one event per tag.
+// Execute removes the events that a stored deletion or request to vanish names, for events that
+// were not saved by Save.
 func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() || !s.removes(event) {
 		return fmt.Errorf("%w: removes nothing", ErrUnstorable)
@@ -675,8 +650,7 @@ func (s *Store) Execute(ctx context.Context, event graspsync.Event) error {
 	return s.removeCovered(ctx, t, event, func(graspsync.Event) {})
 }
 
-// Remove removes an event from the backend, for moderation or expiry. An event that is not stored
-// is no error.
+// Remove removes an event from the backend, for moderation or expiry. A missing one is no error.
 func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	if event.IsZero() {
 		return nil
@@ -685,10 +659,8 @@ func (s *Store) Remove(ctx context.Context, event graspsync.Event) error {
 	return s.removeStored(ctx, event)
 }
 
-// lookUpAtOnce is the maximum number of events whose deletions are looked up in one query.
 const lookUpAtOnce = 100
 
-// tombstonesOf returns the stored deletions and requests to vanish that may cover the events.
 func (s *Store) tombstonesOf(ctx context.Context, events []graspsync.Event) (*nip34.Tombstones, error) {
 	t := nip34.NewTombstones(s.cfg.Identity)
 	for chunk := range slices.Chunk(events, lookUpAtOnce) {

@@ -8,10 +8,8 @@ import (
 	"time"
 )
 
-// closeWait is the maximum time that Close waits for the backend.
 const closeWait = 10 * time.Second
 
-// uses counts the running calls of the backend. It is safe for concurrent use.
 type uses struct {
 	lock *os.File // of the backend, or nil
 
@@ -24,7 +22,6 @@ type uses struct {
 
 func newUses(lock *os.File) *uses { return &uses{lock: lock, idle: make(chan struct{})} }
 
-// begin registers a call until end. It fails after close.
 func (u *uses) begin() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -43,7 +40,6 @@ func (u *uses) end() {
 	}
 }
 
-// close refuses further calls and waits for the running ones.
 func (u *uses) close() error {
 	u.mu.Lock()
 	if !u.closed {

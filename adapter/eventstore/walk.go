@@ -18,58 +18,47 @@ import (
 var (
 	// errStop ends a walk whose consumer has stopped.
 	errStop = errors.New("stop")
-	// errAlike ends the look-up of a tag value if a page contains only events with other values
-	// that have it as prefix.
+	// errAlike ends the look-up of a tag value if a page has only events with longer values.
 	errAlike = errors.New("answers do not match the query")
 )
 
 const (
-	// idsPerQuery is the maximum number of ids in one query, clientIDs in one query for a client,
-	// because each id costs memory for one event.
+	// idsPerQuery is the maximum number of ids in one query, clientIDs for a client.
 	idsPerQuery, clientIDs = 256, 16
-	// clientPage is the maximum number of events of one query for a client, because strangers may
-	// store events that waste memory.
+	// clientPage is the maximum number of events of one query for a client.
 	clientPage = 64
-	// fewEvents is the size of the first page. It is small because most look-ups find few events,
-	// and badger allocates memory for twice the limit.
+	// fewEvents is the size of the first page, because badger allocates memory for twice the limit.
 	fewEvents = 32
-	// fewVersions is the size of the first page of a query with kindOfNone, which is two look-ups.
-	// Below 25 events each, badger returns the newest and does not crash.
+	// fewVersions is the size of the first page of a query with kindOfNone. Below 25 events badger
+	// returns the newest and does not crash.
 	fewVersions = 24
 	// leastFirst is added to the size of the first query of each of several look-ups.
 	leastFirst = 4
 	// larger is the factor by which a query grows if a page makes no progress.
 	larger = 4
-	// maxSecond is the maximum number of events of one second in one query, clientSecond in one
-	// query for a client.
+	// maxSecond is the maximum number of events of one second, clientSecond for a client.
 	maxSecond, clientSecond = 1 << 18, 1 << 12
-	// kindOfNone is an unused kind. It is added to queries that badger and lmdb would otherwise cut
-	// at the theoretical maximum of matching events.
+	// kindOfNone is an unused kind, for queries that badger and lmdb would otherwise cut at the
+	// theoretical maximum of matching events.
 	kindOfNone = math.MaxUint16
 )
 
-// walk reads all events that match one filter. Owned by one iteration.
+// walk reads all events that match one filter.
 type walk struct {
 	*guard
-	match *filters.Matcher
-	since *nostr.Timestamp
-	until *nostr.Timestamp
-	seen  map[graspsync.EventID]struct{}
-	yield func(graspsync.Event) bool
-	// records means that records of versions are yielded as well.
+	match   *filters.Matcher
+	since   *nostr.Timestamp
+	until   *nostr.Timestamp
+	seen    map[graspsync.EventID]struct{}
+	yield   func(graspsync.Event) bool
 	records bool
-	// client means that a client asks. Queries are then small and take a place.
-	client bool
-	page   int
-	// left is the number of events and look-ups that a bounded walk may still read.
+	client  bool
+	page    int
 	bounded bool
 	left    int
-	// without reports whether an event is omitted. It may be nil.
 	without func(graspsync.Event) bool
-	// newest collects the newest matching events instead of yield, unless it is nil.
-	newest *newest
-	// missed is the error of the first second that could not be read completely.
-	missed error
+	newest  *newest
+	missed  error
 }
 
 func (w *walk) run(ctx context.Context, f nostr.Filter) error {
@@ -132,7 +121,6 @@ func (w *walk) each(ctx context.Context, queries []nostr.Filter) error {
 	return nil
 }
 
-// take yields matching events that were not yielded before.
 func (w *walk) take(events []*nostr.Event) error {
 	for _, e := range events {
 		parsed, err := graspsync.ParseEvent(e)
@@ -171,8 +159,8 @@ func (w *walk) ids(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// pages reads one look-up back in time, page by page, until it is complete or no older event can be
-// among the newest. size is the size of the first page.
+// pages reads one look-up back in time, until it is complete or no older event can be among the
+// newest.
 func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp, size int) error {
 	if !w.traits.Memory && len(q.Tags) == 0 && nostr.GetTheoreticalLimit(q) >= 0 {
 		events, err := w.ask(ctx, q, w.since, until, min(size, fewVersions))
@@ -216,7 +204,6 @@ func (w *walk) pages(ctx context.Context, q nostr.Filter, until *nostr.Timestamp
 	return nil
 }
 
-// second reads one second that has more events than a page.
 func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) error {
 	top := max(w.traits.Exempt, w.traits.Page)
 	if top = min(top, maxSecond); w.newest != nil {
@@ -239,7 +226,7 @@ func (w *walk) second(ctx context.Context, q nostr.Filter, at nostr.Timestamp) e
 }
 
 // beyond repeats a page of prefix matches with a larger limit. It returns the time down to which
-// that page is complete. more is false at the end of the look-up.
+// that page is complete.
 func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestamp) (low nostr.Timestamp, more bool, err error) {
 	if limit := min(w.traits.Exempt, larger*w.page); limit > w.page {
 		events, err := w.ask(ctx, q, w.since, until, limit)
@@ -256,7 +243,6 @@ func (w *walk) beyond(ctx context.Context, q nostr.Filter, until *nostr.Timestam
 	return 0, false, errAlike
 }
 
-// between returns a query for events between two times.
 func (w *walk) between(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filter {
 	if !w.traits.Memory && nostr.GetTheoreticalLimit(q) >= 0 {
 		q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
@@ -273,7 +259,6 @@ func (w *walk) between(q nostr.Filter, since, until *nostr.Timestamp) nostr.Filt
 	return q
 }
 
-// ask runs a query between two times, and takes its events.
 func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Timestamp, limit int) ([]*nostr.Event, error) {
 	if w.bounded && w.left <= 0 {
 		return nil, ErrTooMuch
@@ -285,7 +270,6 @@ func (w *walk) ask(ctx context.Context, q nostr.Filter, since, until *nostr.Time
 	return events, err
 }
 
-// put sends a query to the backend, and takes its events.
 func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.Event, error) {
 	if w.client {
 		ctx = forClient(ctx)
@@ -297,9 +281,7 @@ func (w *walk) put(ctx context.Context, q nostr.Filter, exempt bool) ([]*nostr.E
 	return events, w.take(events)
 }
 
-// lowest returns the time down to which a page is complete, which is the time of its oldest event
-// with an exact match. Prefix matches do not count, because they may be out of order unless all
-// keys have the same length.
+// lowest returns the time of the oldest exact match of a page. Prefix matches may be out of order.
 func (w *walk) lowest(q nostr.Filter, events []*nostr.Event) (low nostr.Timestamp, ok bool) {
 	anywhere := w.traits.Prefixes && !fixed(q)
 	for _, e := range events {

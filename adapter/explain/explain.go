@@ -1,12 +1,9 @@
-// Package explain answers why an event, a repository or a relay is here or is not, in one answer of what the
-// parts of a server know: sync, purgatory, and the folder of repositories.
+// Package explain answers why an event, a repository or a relay is stored or followed, from sync,
+// purgatory and the folder of repositories.
 //
-//	why := explain.Explainer{Sync: s.Manager(), Purgatory: held}
-//	x, err := why.Explain(ctx, "nevent1...")
-//	...
-//	fmt.Println(x)
+//	why := explain.Explainer{Sync: s.Manager(), Purgatory: held} ;;x, err := why.Explain(ctx, "nevent1...")
 //
-// A server of adapter/grasp, or of adapter/nostrlib/grasp, has an Explain that is made of it, by way of adapter/control.
+// A server of adapter/grasp or adapter/nostrlib/grasp has an Explain.
 package explain
 
 import (
@@ -22,36 +19,33 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Explanation says all that a server knows about an event, a repository or a relay: why it is
-// here, or is not. Of the fields from Event on those are set that have something to say.
+// Explanation is all that a server knows about an event, a repository or a relay.
 type Explanation struct {
 	Now     time.Time         `json:"now"`     // when this was so
 	Asked   string            `json:"asked"`   // what it is about, as protocols spell it
 	Subject nip34.SubjectKind `json:"subject"` // event, repository or relay
-	// Author is whose the event is by who asked, who may be wrong: zero if that was not said.
+	// Author is the author in the question, which may be wrong.
 	Author graspsync.PubKey `json:"author,omitzero"`
-	// Is says in a word or two what became of it: as in [relaysync.EventState],
-	// [relaysync.RepoFollowState] or [relaysync.RelayFollowState], or what purgatory says of an
-	// event where that knows better.
+	// Is is a word or two, as in [relaysync.EventState], [relaysync.RepoFollowState],
+	// [relaysync.RelayFollowState] or [purgatory.EventState].
 	Is string `json:"is"`
-	// Answer says it in sentences for people, the most important first. Of strangers there is
-	// only printable text in it; who shows it escapes it as HTML wants.
+	// Answer is sentences of printable text, the most important first.
 	Answer []string `json:"answer"`
 
 	Event      *relaysync.EventState       `json:"event,omitempty"`
 	Repository *relaysync.RepoFollowState  `json:"repository,omitempty"`
 	Relay      *relaysync.RelayFollowState `json:"relay,omitempty"`
-	// Waiting is what purgatory knows of an event, Data what a repository lacks, and Git what
-	// there is of it on the disk.
+	// Waiting is the state of an event in purgatory, Data what a repository lacks, Git what is on
+	// disk.
 	Waiting *purgatory.EventState `json:"waiting,omitempty"`
 	Data    *purgatory.DataState  `json:"data,omitempty"`
 	Git     *gitserve.About       `json:"git,omitempty"`
 }
 
-// String is the answer, a line for each sentence.
+// String returns the answer, a line for each sentence.
 func (x Explanation) String() string { return strings.Join(x.Answer, "\n") }
 
-// Sync is what an Explainer wants of a [relaysync.SyncManager].
+// Sync is the part of a [relaysync.SyncManager] that an Explainer uses.
 type Sync interface {
 	EventState(ctx context.Context, id graspsync.EventID) (relaysync.EventState, error)
 	RepoFollowState(ctx context.Context, ref graspsync.RepoRef) (relaysync.RepoFollowState, error)
@@ -59,29 +53,27 @@ type Sync interface {
 	Status() relaysync.Status
 }
 
-// Purgatory is what an Explainer wants of a [purgatory.Purgatory].
+// Purgatory is the part of a [purgatory.Purgatory] that an Explainer uses.
 type Purgatory interface {
 	EventState(ctx context.Context, id graspsync.EventID) (purgatory.EventState, error)
 	DataState(ctx context.Context, ref graspsync.RepoRef) (purgatory.DataState, error)
 }
 
-// Repositories is what an Explainer wants of a [gitserve.Repositories].
+// Repositories is the part of a [gitserve.Repositories] that an Explainer uses.
 type Repositories interface {
 	About(ref graspsync.RepoRef) (gitserve.About, error)
 }
 
-// Explainer asks the parts of a server. Sync must be set; without the others nothing is said of git data. Its
-// method may be called concurrently.
+// Explainer asks the parts of a server. Sync is required. It is safe for concurrent use.
 type Explainer struct {
 	Sync         Sync
 	Purgatory    Purgatory
 	Repositories Repositories
 }
 
-// Explain answers why something is here, or is not: an event, a repository or a relay in any
-// spelling that [nip34.ParseSubject] reads, whose errors it returns. Any other error is that of
-// ctx, of the backend or of the disk, or [relaysync.ErrNotRunning] after Run. Before Run it
-// waits for that if it is asked about a repository or a relay.
+// Explain explains an event, a repository or a relay in any spelling of [nip34.ParseSubject], whose
+// errors it returns. Before Run of the SyncManager it waits, after Run it returns
+// [relaysync.ErrNotRunning].
 func (e Explainer) Explain(ctx context.Context, text string) (Explanation, error) {
 	about, err := nip34.ParseSubject(text)
 	if err != nil {
@@ -131,8 +123,7 @@ func (e Explainer) event(ctx context.Context, x *Explanation, id graspsync.Event
 	return nil
 }
 
-// knowsBetter reports whether an event is not here for what purgatory says of it: not if it was
-// released, or let in later without having to wait.
+// knowsBetter reports whether an event is missing for the reason that purgatory gives.
 func knowsBetter(w *purgatory.EventState, s *relaysync.EventState) bool {
 	switch s.Is { //nolint:exhaustive // the others say why
 	case relaysync.IsHeld: // it was when sync was asked, and purgatory was asked after that

@@ -10,7 +10,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Headline returns a status in a few words, and the phase of a relay, or "dead", that shows its color. The
+// Headline returns a status in a few words, and the phase of a relay, or "dead", for its color. The
 // words begin with "In sync" if and only if Synced is true.
 func Headline(s relaysync.Status) (state, words string) {
 	synced, connected, failing, unfollowed, lacking := 0, 0, 0, 0, 0
@@ -61,7 +61,6 @@ func Headline(s relaysync.Status) (state, words string) {
 	return "syncing", words
 }
 
-// progress returns "35 of 120 repositories, 2 unobtainable", without the parts that are 0.
 func progress(g relaysync.GitStatus) string {
 	out := fmt.Sprintf("%d of %s", g.Complete, plural(g.All(), "repository", "repositories"))
 	if g.Unobtainable > 0 {
@@ -85,7 +84,7 @@ func Trouble(r relaysync.RelayStatus) string {
 	return ""
 }
 
-// Maintainers returns the maintainers of a repository and why they are, or why it has none, a line for each.
+// Maintainers returns the maintainers of a repository and why they are, or why there are none.
 func Maintainers(r relaysync.RepoStatus) (lines []string) {
 	if r.Unled != 0 {
 		lines = append(lines, "nobody: "+r.Unled.String())
@@ -103,8 +102,7 @@ func Maintainers(r relaysync.RepoStatus) (lines []string) {
 	return lines
 }
 
-// Pace estimates when a number of missing things is 0, from the numbers that it is given. The zero
-// value is ready for use. It is not safe for concurrent use.
+// Pace estimates when a number of missing things is 0. It is not safe for concurrent use.
 type Pace struct{ from, next count }
 
 type count struct {
@@ -133,7 +131,6 @@ func (p *Pace) Left(now time.Time, missing int) time.Duration {
 	return took / time.Duration(done) * time.Duration(missing)
 }
 
-// verdicts are the state and the words of an answer, by its subject and Is.
 var verdicts = map[string][2]string{
 	"event stored":         {"live", "Stored and served"},
 	"event held":           {"syncing", "Waits for its git data"},
@@ -163,8 +160,7 @@ var verdicts = map[string][2]string{
 	"relay not followed":   {"disconnected", "Not followed"},
 }
 
-// Verdict returns the answer in a few words, and the phase of a relay, or "dead", that shows its
-// color.
+// Verdict returns the answer in a few words, and the phase of a relay, or "dead", for its color.
 func (x Explanation) Verdict() (state, words string) {
 	switch v, ok := verdicts[x.Subject.String()+" "+x.Is]; {
 	case x.Relay != nil && x.Relay.Status != nil:
@@ -181,7 +177,6 @@ func (x Explanation) Verdict() (state, words string) {
 	return "disconnected", strings.ToUpper(x.Is[:min(1, len(x.Is))]) + x.Is[min(1, len(x.Is)):]
 }
 
-// hosted is the verdict on a hosted repository.
 func (x Explanation) hosted() (state, words string) {
 	missing := 0
 	if s := x.Repository.Status; s != nil {

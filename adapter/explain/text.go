@@ -13,7 +13,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// text collects sentences for people who read them at now.
 type text struct {
 	now   time.Time
 	lines []string
@@ -23,10 +22,8 @@ func (t *text) add(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-// at returns a time of the day, with the date if it is another day.
 func (t *text) at(when time.Time) string { return graspsync.TimeText(when, t.now) }
 
-// named is the number of objects, events and the like that are named; more are counted.
 const named = 5
 
 func plural(n int, one, many string) string {
@@ -40,7 +37,6 @@ func repoName(ref graspsync.RepoRef) string {
 	return graspsync.Printable(nip34.NPub(ref.Owner) + "/" + ref.Identifier)
 }
 
-// reason returns why an event is not stored.
 func reason(s relaysync.EventState) string {
 	if s.Reason+s.Detail == "" {
 		return "there is no record of the reason"
@@ -48,7 +44,6 @@ func reason(s relaysync.EventState) string {
 	return graspsync.Verdict{Reason: s.Reason, Detail: s.Detail}.Message()
 }
 
-// event explains an event. st is the status of the manager.
 func (t *text) event(s relaysync.EventState, st relaysync.Status) {
 	id := "Event " + s.ID.String()
 	if s.Event != nil && s.Event.Kind > 0 {
@@ -107,7 +102,6 @@ func (t *text) unknown(id string, s relaysync.EventState, st relaysync.Status) {
 	t.incomplete(st)
 }
 
-// arrived tells where an event came from, if that is recorded.
 func (t *text) arrived(s relaysync.EventState) {
 	from := ""
 	switch {
@@ -127,7 +121,6 @@ func (t *text) arrived(s relaysync.EventState) {
 	}
 }
 
-// incomplete names the relays that may have more events.
 func (t *text) incomplete(st relaysync.Status) {
 	var rest []relaysync.RelayStatus
 	for _, r := range st.Relays {
@@ -158,7 +151,6 @@ func (t *text) incomplete(st relaysync.Status) {
 	}
 }
 
-// failed returns why the store was not read yet, if that is known.
 func failed(st relaysync.Status) string {
 	if st.StoreError == "" {
 		return ""
@@ -166,7 +158,6 @@ func failed(st relaysync.Status) string {
 	return " (the last attempt failed: " + st.StoreError + ")"
 }
 
-// repo explains a repository.
 func (t *text) repo(s relaysync.RepoFollowState, st relaysync.Status) {
 	repo := "Repository " + repoName(s.Ref)
 	switch s.Is { //nolint:exhaustive // the default is RepoUnknown
@@ -239,7 +230,6 @@ var omitted = map[relaysync.OmitReason]string{
 	relaysync.OmitWindow:       "it is followed within seconds",
 }
 
-// relay explains a relay.
 func (t *text) relay(s relaysync.RelayFollowState, st relaysync.Status) {
 	switch s.Is { //nolint:exhaustive // the default is RelayNotFollowed
 	case relaysync.RelayOurs:
@@ -319,7 +309,6 @@ func (t *text) relayStatus(r *relaysync.RelayStatus) {
 	}
 }
 
-// held explains what purgatory knows of an event, in no sentence for an event that it never met.
 func (t *text) held(s purgatory.EventState) {
 	what := "It"
 	if s.Class != "" {
@@ -360,7 +349,6 @@ func (t *text) held(s purgatory.EventState) {
 	}
 }
 
-// soft explains an announcement that has expired softly.
 func (t *text) soft(what string, until time.Time) {
 	t.add("%s expired before its git data arrived. Until %s a new state of a maintainer, or submitting it again, has it wait again.", what, t.at(until))
 }
@@ -372,7 +360,6 @@ func (t *text) until(deadline time.Time) string {
 	return "and may expire now"
 }
 
-// repoData explains which git data a repository lacks.
 func (t *text) repoData(s purgatory.DataState) {
 	t.data(s, slices.ContainsFunc(s.Waiting, func(e purgatory.EntryStatus) bool { return !e.Soft }))
 	for _, e := range s.Waiting {
@@ -391,7 +378,7 @@ func (t *text) repoData(s purgatory.DataState) {
 	}
 }
 
-// data names the missing objects and the servers that were asked. waits reports whether an event waits for them.
+// waits reports whether an event waits for the objects.
 func (t *text) data(s purgatory.DataState, waits bool) {
 	if len(s.Missing) == 0 {
 		t.nothingMissing(s, waits)
@@ -503,7 +490,6 @@ func answer(s purgatory.ServerState) string {
 	return "not found: it has none of the objects"
 }
 
-// git explains what there is of a repository on the disk.
 func (t *text) git(a gitserve.About) {
 	switch {
 	case a.Here && a.Branches+a.Tags == 0:

@@ -45,7 +45,6 @@ type conn struct {
 	relayCtx  context.Context   //nolint:containedctx // it is the connection's, as the relay's hooks know it
 }
 
-// inbound is a message of the client that was read and not handled.
 type inbound struct {
 	kind    websocket.MessageType
 	message []byte
@@ -108,8 +107,8 @@ func (c *conn) hangUp(written <-chan struct{}) {
 	_ = c.out.CloseNow()
 }
 
-// linger waits until the relay has answered a client that is gone, because the work still occupies
-// its slots.
+// linger waits until the relay has answered a client that is gone, because its work still occupies
+// slots.
 func (c *conn) linger() {
 	late := time.NewTimer(lingerBy)
 	defer late.Stop()
@@ -121,7 +120,6 @@ func (c *conn) linger() {
 	_ = c.in.CloseNow()
 }
 
-// releaseAll releases everything that the connection occupied.
 func (c *conn) releaseAll() {
 	subs, left := c.requests.forget()
 	for _, s := range subs {
@@ -132,7 +130,7 @@ func (c *conn) releaseAll() {
 	}
 }
 
-// release releases the room of a subscription. It is idempotent.
+// release is idempotent.
 func (c *conn) release(s *sub) {
 	c.g.live.remove(s)
 	if s.timer != nil {
@@ -143,8 +141,7 @@ func (c *conn) release(s *sub) {
 	}
 }
 
-// fromClient reads the client's messages, also while earlier ones wait for the relay, so that it
-// notices when the client disconnects.
+// fromClient also reads while earlier messages wait, to notice when the client disconnects.
 func (c *conn) fromClient() error {
 	for {
 		m, err := c.read()
@@ -160,9 +157,9 @@ func (c *conn) fromClient() error {
 	}
 }
 
-// read reads a message. A large message needs a slot of bodies before its rest is read, and each
-// part must arrive within bodyBy. Reading has no context, because a context that ends would close
-// the connection without a reason.
+// read reads a message, whose parts must arrive within bodyBy. A large one needs a slot of bodies
+// before its rest is read. Reading has no context, because the end of a context would close the
+// connection without a reason.
 func (c *conn) read() (m inbound, err error) {
 	m.release = func() {}
 	c.reading.Store(true)
@@ -193,7 +190,6 @@ func (c *conn) read() (m inbound, err error) {
 	return m, err
 }
 
-// toRelay handles the messages in their order.
 func (c *conn) toRelay() error {
 	for {
 		var m inbound
@@ -228,7 +224,6 @@ func (c *conn) handleMessage(m inbound) error {
 	return c.handleRequest(r, m.release)
 }
 
-// handleRequest forwards a message when the relay has time for it.
 func (c *conn) handleRequest(r request, room func()) error {
 	switch r.label {
 	case labelClose, labelNegClose:
@@ -253,8 +248,7 @@ func (c *conn) handleRequest(r request, room func()) error {
 	return c.asks(r, room)
 }
 
-// authenticate answers an AUTH as khatru does. khatru compares the relay with one name only, the
-// Gate with all of Config.Identity.
+// authenticate answers an AUTH as khatru does, but accepts all names of Config.Identity.
 func (c *conn) authenticate(e *nostr.Event) {
 	reason := c.refusesAuth(e)
 	if reason == "" {
@@ -267,8 +261,7 @@ func (c *conn) authenticate(e *nostr.Event) {
 	c.send(okMessage(e.ID, reason == "", reason))
 }
 
-// refusesAuth returns the reason for which an event does not authenticate the client (NIP-42), or
-// "".
+// refusesAuth returns why an event does not authenticate the client (NIP-42), or "".
 func (c *conn) refusesAuth(e *nostr.Event) string {
 	relay, challenge := e.Tags.Find("relay"), e.Tags.Find("challenge")
 	off := time.Since(e.CreatedAt.Time()).Round(time.Second).Abs()
@@ -342,8 +335,8 @@ func (c *conn) asks(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// admitSub registers a subscription or reconciliation, and evicts others for it. It returns false
-// if there is no room.
+// admitSub registers a subscription, perhaps in place of others. It returns false if there is no
+// room.
 func (c *conn) admitSub(s *sub) bool {
 	if s.label == labelCount {
 		return true
@@ -358,14 +351,12 @@ func (c *conn) admitSub(s *sub) bool {
 	return ok
 }
 
-// evict ends a subscription or reconciliation because another client needs the room.
 func (c *conn) evict(s *sub) {
 	if c.closeSub(s) {
 		c.refuseSub(s)
 	}
 }
 
-// refuseSub tells the client that there is no room for a subscription or reconciliation.
 func (c *conn) refuseSub(s *sub) {
 	what, reason := refusedListening, "rate-limited: too many subscriptions are open"
 	if s.label == labelNegOpen {
@@ -375,9 +366,9 @@ func (c *conn) refuseSub(s *sub) {
 	c.send(request{label: s.label, name: s.key}.refusal(reason))
 }
 
-// isTapReady waits until the relay has called OnConnect and answers a ping, because then all its
-// hooks for new connections have returned. It returns false if the relay does neither; the relay
-// then keeps the subscriptions. Called by toRelay only.
+// isTapReady waits until the relay has called OnConnect and answers a ping, because then its hooks
+// for the connection have returned. If the relay does neither, it keeps the subscriptions. Called
+// by toRelay only.
 func (c *conn) isTapReady() bool {
 	if !c.useTap || c.tapReady != nil {
 		return c.useTap && *c.tapReady
@@ -397,7 +388,6 @@ func (c *conn) isTapReady() bool {
 	return reads
 }
 
-// onConnect is called by the relay's hook.
 func (c *conn) onConnect(ctx context.Context, ws *khatru.WebSocket) {
 	c.ws, c.relayCtx = ws, ctx
 	close(c.connected)
@@ -418,7 +408,6 @@ func (c *conn) continueNeg(r request, room func()) error {
 	return c.forward(r.as(s.number))
 }
 
-// waitForRoom waits until the client has read earlier answers and the relay has time.
 func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	for {
 		less := c.queue.shrunk()
@@ -433,7 +422,7 @@ func (c *conn) waitForRoom(n int, room func()) (*pending, error) {
 	}
 }
 
-// pace blocks a stored event until the client has read most of the earlier ones.
+// pace blocks until the client has read most of the earlier events.
 func (c *conn) pace(ctx context.Context, number uint64) {
 	for {
 		less := c.queue.shrunk()
@@ -450,7 +439,7 @@ func (c *conn) pace(ctx context.Context, number uint64) {
 	}
 }
 
-// admit waits for a slot of the connection and for n of the given slots.
+// admit waits for a place of the connection and for n of the slots.
 func (c *conn) admit(slots *limit.Slots, n int, room func()) (*pending, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -480,7 +469,7 @@ func (c *conn) forward(message []byte) error {
 	return c.in.Write(context.Background(), websocket.MessageText, message)
 }
 
-// closeSub ends a subscription and reports whether it was open. s may be nil.
+// closeSub reports whether s was open. s may be nil.
 func (c *conn) closeSub(s *sub) bool {
 	if s == nil {
 		return false
@@ -494,7 +483,6 @@ func (c *conn) closeSub(s *sub) bool {
 	return open
 }
 
-// closeAtRelay ends a subscription that the relay still has open.
 func (c *conn) closeAtRelay(s *sub) {
 	c.release(s)
 	for _, p := range c.requests.takePending(s) {
@@ -512,7 +500,6 @@ func (c *conn) closeAtRelay(s *sub) {
 	}
 }
 
-// fromRelay reads the relay's messages immediately, also when the client is gone.
 func (c *conn) fromRelay() error {
 	for {
 		_, message, err := c.in.Read(context.Background())
@@ -542,10 +529,11 @@ func (c *conn) handleAnswer(message []byte) {
 	}
 }
 
-// send queues a message for the client. A client whose queue is too long is disconnected.
+// send queues a message.
 func (c *conn) send(message []byte) { c.put(outgoing{text: message}, math.MaxInt) }
 
-// put queues a message unless the queue has more than most bytes.
+// put queues a message unless the queue has more than most bytes. It disconnects a client whose
+// queue is too long.
 func (c *conn) put(o outgoing, most int) (ok bool) {
 	size, ok := c.queue.put(o, most)
 	if size > c.g.cfg.fixed.MaxQueue {
@@ -555,7 +543,6 @@ func (c *conn) put(o outgoing, most int) (ok bool) {
 	return ok
 }
 
-// toClient writes the queued messages, and the reason when the connection ends.
 func (c *conn) toClient() error {
 	for c.ctx.Err() == nil {
 		next, ok := c.queue.get()
@@ -586,8 +573,8 @@ func (c *conn) toClient() error {
 	return why
 }
 
-// write writes a message. A long message is split into frames, because pings and pongs would
-// otherwise wait for all of it. A message that was begun is completed when the connection ends.
+// write splits a long message into frames, because pings would otherwise wait for all of it. A
+// begun message is completed when the connection ends.
 func (c *conn) write(message []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeBy+time.Duration(len(message)>>14)*time.Second)
 	defer cancel()
@@ -615,8 +602,8 @@ func (c *conn) write(message []byte) error {
 	return err
 }
 
-// checkAlive pings the client. While the client's messages wait for the relay its pong is not read,
-// and only a failed write ends the connection.
+// checkAlive pings the client. While its messages wait for the relay its pong is not read, and only
+// a failed write ends the connection.
 func (c *conn) checkAlive() error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()

@@ -29,53 +29,46 @@ import (
 
 // Config sets bounds. The zero value takes all defaults.
 type Config struct {
-	// Client returns the address or another name of the client of a request, and "" if the client
-	// is unknown. Clients of one IPv6 /64 count as one client. A /24 or /48 has as much as four
-	// clients. Behind a proxy it must return the address that the proxy names. The default is
-	// [Address].
+	// Client returns the name of the client of a request, "" if unknown. Behind a proxy it must
+	// return the address that the proxy names. Clients of one IPv6 /64 count as one; a /24 or /48
+	// has as much as four. Defaults to [Address].
 	Client func(*http.Request) string
-	// Identity is the names of the relay. An AUTH event (NIP-42) must be signed for one of them,
-	// including its path. If Identity is zero, the relay decides.
+	// Identity is the names of the relay that AUTH events (NIP-42) may name. If it is zero, the
+	// relay decides.
 	Identity nip34.Identity
-	// MaxConnections is the maximum number of websockets. When it is reached, the client or network
-	// with most websockets loses one: first a websocket without subscriptions, then the longest
-	// idle. At most a quarter of the files that the process may open is used, which is logged. The
-	// default is 4,096.
+	// MaxConnections is the maximum number of websockets, and at most a quarter of the open files.
+	// Beyond it the client with most loses one: first one without subscriptions, then the longest
+	// idle. Defaults to 4,096.
 	MaxConnections int
-	// MaxMessage is the maximum size of a client's message in bytes. The default is MaxMessageSize
-	// of the next handler if New gets a [khatru.Relay] that has one, else 512,000.
+	// MaxMessage is the maximum size of a client's message in bytes. Defaults to MaxMessageSize of
+	// a [khatru.Relay], else 512,000.
 	MaxMessage int64
-	// MaxContent is the maximum length of the content of an event in bytes. Longer events are
-	// refused. The default and maximum is MaxMessage - 4,096.
+	// MaxContent is the maximum length of the content of an event in bytes, by default and at most
+	// MaxMessage - 4,096.
 	MaxContent int
-	// MaxQueues is the maximum number of bytes that are queued for all connections. When it is
-	// exceeded, the client with most queued bytes loses the connection with most. A connection with
-	// more than an eighth of MaxQueues is closed in any case. The minimum is 32 times MaxMessage,
-	// because one large event would otherwise end all connections that subscribe to it. The default
-	// is 512 MiB.
+	// MaxQueues is the maximum number of queued bytes for all connections. Beyond it the client
+	// with most loses the connection with most. A connection with more than an eighth is closed in
+	// any case. The minimum is 32 times MaxMessage, the default 512 MiB.
 	MaxQueues int
-	// Logger logs refused clients at level info, once per minute and client, and closed connections
-	// with the reason at level debug. The default discards.
+	// Logger logs refused clients (info, once per minute and client) and closed connections
+	// (debug). Defaults to none.
 	Logger *slog.Logger
 
 	fixed constants
 }
 
-// constants are numbers that are the same for all operators. Only tests change them.
 type constants struct {
-	// MaxQueue is the maximum number of bytes that are queued for one connection. A connection that
-	// exceeds it is closed. Stored events wait instead ([Gate.Pace]), so only published events and
-	// answers of relays without Pace can exceed it. The default is an eighth of MaxQueues.
+	// MaxQueue is the maximum number of queued bytes for one connection, which is closed beyond it.
+	// Stored events wait instead, so only published events can exceed it. Defaults to an eighth of
+	// MaxQueues.
 	MaxQueue int
-	// MaxListening is the maximum number of filters of all open subscriptions, because each
-	// published event is compared with each filter. A filter counts as one more for each 40 values.
-	// When MaxListening is reached, the oldest subscription of the client with most filters is
-	// closed. The default is 50,000.
+	// MaxListening is the maximum number of filters of all open subscriptions. A filter counts as
+	// one more for each 40 values. Beyond it the oldest subscription of the client with most is
+	// closed. Defaults to 50,000.
 	MaxListening int
-	// EventRate is the maximum number of published events per second that are written to one
-	// client. An event counts once for each subscription that gets it. All clients together get ten
-	// times as many. Beyond the limit the oldest subscriptions of the client are closed. The
-	// default is 2,000.
+	// EventRate is the maximum number of published events per second for one client, counted per
+	// subscription; ten times as many for all. Beyond it the oldest subscriptions are closed.
+	// Defaults to 2,000.
 	EventRate int
 }
 
@@ -84,8 +77,8 @@ const (
 	maxName          = 250 // bytes of a subscription id; NIP-01 allows 64
 	maxFilters       = 100 // of a REQ
 	maxSubscriptions = 500 // open subscriptions of a connection; more are refused
-	// maxBody is the maximum size of the body of a management request (NIP-86) in bytes, because
-	// khatru reads the body before it checks the sender.
+	// maxBody is the maximum body of a management request (NIP-86) in bytes, which khatru reads
+	// before it checks the sender.
 	maxBody = 1 << 20
 )
 
@@ -122,7 +115,7 @@ const (
 )
 
 // Gate is an [http.Handler] that protects the relay behind it. Use [New]. It is safe for concurrent
-// use. All its goroutines belong to connections.
+// use, and its goroutines end with the connections.
 type Gate struct {
 	next      http.Handler
 	cfg       Config
@@ -146,11 +139,10 @@ type Gate struct {
 	lines seldom.Lines[refused]
 }
 
-// refused is the key of a log line that is written once per minute.
 type refused struct{ client, what string }
 
-// New returns a Gate before a handler that accepts websockets. A [khatru.Relay] is paced. For
-// another handler the caller must call [Gate.Pace] with each relay behind it, or [Gate.Wait].
+// New returns a Gate before a handler that accepts websockets. For a handler that is no
+// [khatru.Relay] the caller must call [Gate.Pace] with each relay behind it, or [Gate.Wait].
 func New(next http.Handler, cfg Config) *Gate {
 	set := func(n *int, v int) {
 		if *n <= 0 {
@@ -171,8 +163,7 @@ func New(next http.Handler, cfg Config) *Gate {
 		}
 	}
 	set(&cfg.MaxQueues, 512<<20)
-	// A queue then has room for a paced answer, which stops after the message that exceeds a
-	// softPart of the queue, and for one more published event of any size.
+	// A queue then has room for a paced answer and one more event of any size.
 	cfg.MaxQueues = max(cfg.MaxQueues, int(queuePart*softPart*cfg.MaxMessage))
 	set(&cfg.fixed.MaxQueue, cfg.MaxQueues/queuePart)
 	if cfg.Logger == nil {
@@ -202,14 +193,13 @@ func New(next http.Handler, cfg Config) *Gate {
 	return g
 }
 
-// Pace makes stored events of a relay wait until the client has read most of the earlier ones.
-// Without Pace a client that reads more slowly than the database is disconnected. Pace also answers
-// REQ with the relay's hooks and delivers published events itself, if it was called for one relay
-// only. Call it before the relay serves, once for each relay of a [khatru.Router].
+// Pace makes stored events wait until the client has read most of the earlier ones. Otherwise a
+// client that reads more slowly than the database is disconnected. If Pace was called for one relay
+// only, the Gate also answers REQ with the relay's hooks and delivers published events. Call it
+// before the relay serves, once for each relay of a [khatru.Router].
 //
 // A backend that keeps a cursor open while its answer is read keeps it open as long as the client
-// goes on reading, for at most 16 answers per connection. The adapter in adapter/eventstore keeps
-// nothing open.
+// reads.
 func (g *Gate) Pace(relay *khatru.Relay) {
 	if g.tap != nil && g.tap.relay == relay {
 		return
@@ -227,9 +217,9 @@ func (g *Gate) Pace(relay *khatru.Relay) {
 	g.tap.addHooks()
 }
 
-// TapBroadcasts subscribes the Gate to all events that the relay publishes. Otherwise the first
-// client does, and khatru cannot publish while its first listener is added. Call it after the relay
-// has all its hooks, and before anything but clients publishes. Close undoes it.
+// TapBroadcasts subscribes the Gate to the published events. Otherwise the first client does, and
+// khatru cannot publish meanwhile. Call it after the relay has all hooks, before anything but
+// clients publishes. Close undoes it.
 func (g *Gate) TapBroadcasts() {
 	if g.tap != nil {
 		g.tap.exemptFromHooks()
@@ -237,10 +227,9 @@ func (g *Gate) TapBroadcasts() {
 	g.tap.open()
 }
 
-// Wait is Pace for a relay that is no [khatru.Relay]. Call it before each stored event is written
-// for a REQ, with the request that became the connection, and the subscription id that the relay
-// knows. It returns immediately for requests that did not pass this Gate, and when ctx or the
-// connection has ended.
+// Wait is Pace for another relay. Call it before each stored event is written for a REQ, with the
+// request that became the connection and the subscription id that the relay knows. It returns
+// immediately if the request did not pass this Gate.
 func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil || c.g != g {
@@ -251,8 +240,8 @@ func (g *Gate) Wait(ctx context.Context, r *http.Request, subscription string) {
 	}
 }
 
-// soft returns the number of queued bytes above which a client gets no stored events. If all queues
-// together are half full, any queued byte is enough.
+// soft returns the number of queued bytes above which a client gets no stored events: 0 while all
+// queues together are half full.
 func (g *Gate) soft() int {
 	if g.queued.Load() > int64(g.cfg.MaxQueues/2) {
 		return 0
@@ -260,7 +249,6 @@ func (g *Gate) soft() int {
 	return g.softLimit
 }
 
-// connKey is the context key of the *conn of a request.
 type connKey struct{}
 
 // subscriptionOf returns the id of the subscription that is answered, and "" for a published event,
@@ -279,7 +267,6 @@ func Address(r *http.Request) string {
 	return clientOf(host).ID
 }
 
-// clientOf returns the client with a name of [Config.Client].
 func clientOf(name string) limit.Stranger {
 	addr, err := netip.ParseAddr(name)
 	if p, no := netip.ParsePrefix(name); no == nil {
@@ -305,7 +292,6 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// Reasons for which connections end.
 var (
 	errSlow  = errors.New("too slow: there is no more room for what you have asked for")
 	errRoom  = errors.New("others need the room")
@@ -335,7 +321,7 @@ func (g *Gate) count(what string) {
 	g.counts[what]++
 }
 
-// enter adds a connection. If there is no room, it ends another one.
+// enter adds a connection, perhaps in place of another.
 func (g *Gate) enter(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -358,7 +344,6 @@ func (g *Gate) enter(c *conn) {
 	}
 }
 
-// touch makes a connection the most recently used one.
 func (g *Gate) touch(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -381,8 +366,8 @@ func (g *Gate) all() []*conn {
 	return all
 }
 
-// makeRoom closes connections until all queues together keep to MaxQueues: the oldest of the client
-// with most queued bytes.
+// makeRoom closes connections until all queues keep to MaxQueues: the oldest of the client with
+// most queued bytes.
 func (g *Gate) makeRoom() {
 	if g.queued.Load() <= int64(g.cfg.MaxQueues) {
 		return
@@ -406,9 +391,9 @@ func (g *Gate) makeRoom() {
 	}
 }
 
-// limitEvents returns the matches that an event is written to. It closes the oldest subscriptions
-// of clients that exceed EventRate. If all clients together exceed their rate, at least half of the
-// matches remain, and the clients with most lose first.
+// limitEvents returns the matches to write. It closes the oldest subscriptions of clients beyond
+// EventRate. Beyond the total rate at least half of the matches remain, and the clients with most
+// lose first.
 func (g *Gate) limitEvents(matches []match) (kept []match) {
 	var over []match
 	for _, h := range slices.Backward(matches) {
@@ -440,7 +425,6 @@ func (g *Gate) limitEvents(matches []match) (kept []match) {
 	return kept
 }
 
-// onTapLost closes connections that would miss published events. Clients reconnect.
 func (g *Gate) onTapLost() {
 	for _, c := range g.all() {
 		if c.useTap {
@@ -461,7 +445,6 @@ func (g *Gate) Close() {
 	g.closing = make(chan struct{})
 }
 
-// websocket serves the websocket of a client.
 func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	c := &conn{
@@ -494,7 +477,7 @@ func (g *Gate) websocket(w http.ResponseWriter, r *http.Request) {
 	c.serve()
 }
 
-// eventOverhead is the number of bytes of a message that are not the content of its event.
+// eventOverhead is the number of bytes of a message beside the content of its event.
 const eventOverhead = 4096
 
 func (g *Gate) maxContent() int {
@@ -513,7 +496,6 @@ func (g *Gate) Limits() map[string]any {
 	}
 }
 
-// parse reads a message of a client. It returns an answer if the message is invalid.
 func (g *Gate) parse(message []byte) (r request, answer []byte) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(message, &parts); err != nil {

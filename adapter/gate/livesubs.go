@@ -15,13 +15,11 @@ type liveSubs struct {
 	subs, negs *limit.Table[*sub, *conn] // guarded by mu
 }
 
-// match is a subscription that matches an event.
 type match struct {
 	c *conn
 	s *sub
 }
 
-// open adds a subscription or reconciliation, and returns the evicted ones.
 func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +30,7 @@ func (l *liveSubs) open(c *conn, s *sub) (gone []limit.Entry[*sub, *conn], ok bo
 	return table.Displace(s, c.who, int64(s.weight), c)
 }
 
-// listen delivers events that any of the filters matches to a subscription from now on.
+// listen delivers events that any of the filters matches from now on.
 func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
 	live := make([]liveFilter, len(filters))
 	for i, f := range filters {
@@ -43,7 +41,6 @@ func (l *liveSubs) listen(s *sub, filters []nostr.Filter) {
 	s.liveFilters = live
 }
 
-// remove removes a subscription or reconciliation.
 func (l *liveSubs) remove(s *sub) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +48,6 @@ func (l *liveSubs) remove(s *sub) {
 	l.negs.Delete(s)
 }
 
-// matching returns the subscriptions that match an event, the oldest first.
 func (l *liveSubs) matching(e *liveEvent) (out []match) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -63,15 +59,14 @@ func (l *liveSubs) matching(e *liveEvent) (out []match) {
 	return out
 }
 
-// sizes returns the number of filter units and of reconciliations.
 func (l *liveSubs) sizes() (listening, reconciliations int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return int(l.subs.Bytes()), l.negs.Len()
 }
 
-// liveFilter is a filter with sorted values, because strangers choose the number of its values and
-// of an event's tags.
+// liveFilter is a filter with sorted values, because strangers choose their number and that of an
+// event's tags.
 type liveFilter struct {
 	ids, authors []string
 	kinds        []int
@@ -95,7 +90,6 @@ func newLiveFilter(f nostr.Filter) liveFilter {
 	return l
 }
 
-// sorted returns a sorted copy without duplicates.
 func sorted[E string | int](values []E) []E {
 	values = slices.Clone(values)
 	slices.Sort(values)
@@ -105,7 +99,6 @@ func sorted[E string | int](values []E) []E {
 // valuesPerUnit is the number of values that count as one filter.
 const valuesPerUnit = 40
 
-// weight returns the units of a filter in MaxListening.
 func weight(f nostr.Filter) int {
 	n := len(f.IDs) + len(f.Authors) + len(f.Kinds)
 	for _, values := range f.Tags {
@@ -114,7 +107,6 @@ func weight(f nostr.Filter) int {
 	return 1 + n/valuesPerUnit
 }
 
-// liveEvent is a published event, prepared for matching.
 type liveEvent struct {
 	event  *nostr.Event
 	values map[string][]string // by tag name, sorted
@@ -133,7 +125,6 @@ func newLiveEvent(e *nostr.Event) *liveEvent {
 	return p
 }
 
-// matches is [nostr.Filter.Matches] in less time for many values and tags.
 func (p *liveEvent) matches(l liveFilter) bool {
 	e := p.event
 	return hasOrNil(l.kinds, e.Kind) && hasOrNil(l.authors, e.PubKey) && hasOrNil(l.ids, e.ID) &&

@@ -34,7 +34,6 @@ const (
 	labelNegErr = "NEG-ERR"
 )
 
-// request is a message of a client.
 type request struct {
 	label string
 	name  string            // subscription id of the client
@@ -50,7 +49,6 @@ const (
 	maxID   = 64
 )
 
-// check validates the values after the name.
 func (r *request) check(most int) (answer []byte) {
 	switch r.label {
 	case labelReq, labelCount:
@@ -81,8 +79,8 @@ func (r *request) check(most int) (answer []byte) {
 	return nil
 }
 
-// Limits of a filter. A backend may query each author with each kind separately and concurrently,
-// so their product is limited.
+// Limits of a filter. A backend may query each author with each kind separately, so their product
+// is limited.
 const (
 	maxValues   = 4000
 	maxNames    = 64 // tag names; NIP-01 indexes 52
@@ -104,9 +102,8 @@ func (r *request) checkFilters() (answer []byte) {
 	return nil
 }
 
-// readFilter reads a filter, or returns the reason for which it is invalid. It encodes the filter
-// again for the relay, because a relay does not name the subscription of a filter that it cannot
-// read.
+// readFilter reads a filter, or returns why it is invalid. It encodes the filter again, because a
+// relay does not name the subscription of an unreadable filter.
 func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, reason string) {
 	members := json.NewDecoder(bytes.NewReader(part))
 	if start, err := members.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(part) {
@@ -157,8 +154,8 @@ func readFilter(part json.RawMessage) (f nostr.Filter, text json.RawMessage, rea
 	return f, toJSON(known), ""
 }
 
-// readMember reads the value of a filter's member, or returns the fault. null is invalid, also in
-// lists, because a filter that loses a value would match more.
+// readMember returns the fault of a value. null is invalid, also in lists, because a filter that
+// loses a value would match more.
 func readMember(raw json.RawMessage, into any) (fault string) {
 	fault = "not a non-negative integer"
 	ok := !bytes.ContainsAny(raw, "-n") // neither a sign nor null
@@ -177,8 +174,8 @@ func readMember(raw json.RawMessage, into any) (fault string) {
 	return fault
 }
 
-// readEvent reads an event and encodes it again for the relay, with the members of NIP-01
-// unchanged. It answers an invalid event with OK if the event has an id.
+// readEvent encodes an event again for the relay, with the members of NIP-01 unchanged. It answers
+// an invalid event with OK if it has an id.
 func (r *request) readEvent(message []byte, part json.RawMessage, maxContent int) (answer []byte) {
 	ev, err := wire.ParseEvent(part)
 	if err == nil && utf8.RuneCountInString(ev.Content) > maxContent {
@@ -224,7 +221,6 @@ func (r *request) unreadable(message []byte, reason string) (answer []byte) {
 	return noticeMessage(reason)
 }
 
-// findID returns the first member "id" that is an event id.
 func findID(message []byte) string {
 	for found := true; found; {
 		var value []byte
@@ -254,7 +250,6 @@ func (r request) checkNeg(part json.RawMessage) (answer []byte) {
 	return nil
 }
 
-// refusal returns a negative answer to a request with a name.
 func (r request) refusal(reason string) []byte {
 	switch r.label {
 	case labelNegOpen, labelNegMsg, labelNegClose:
@@ -282,7 +277,6 @@ func noticeMessage(text string) []byte { return encodeMessage(labelNotice, quote
 
 func quoted(s string) json.RawMessage { return toJSON(s) }
 
-// toJSON encodes strings, numbers, and lists and objects of them.
 func toJSON(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -310,8 +304,7 @@ type answer struct {
 	rest   []byte // the bytes after the name
 }
 
-// readAnswer reads the label and name of a message. The relay is trusted, and unknown messages pass
-// unchanged.
+// readAnswer reads the label and name of a message. Unknown messages pass unchanged.
 func readAnswer(message []byte) (a answer) {
 	rest, ok := bytes.CutPrefix(message, []byte(`["`))
 	label, rest, found := bytes.Cut(rest, []byte(`"`))
@@ -337,7 +330,6 @@ func readAnswer(message []byte) (a answer) {
 	return a
 }
 
-// as returns the message for the client, with the client's id.
 func (a answer) as(name []byte) []byte {
 	b := make([]byte, 0, len(a.label)+len(name)+len(a.rest)+4)
 	b = append(append(append(b, `["`...), a.label...), `",`...)

@@ -8,8 +8,7 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// Collector returns the metrics, computed on each scrape. The caller registers it. Their names
-// begin with namespace, if it is not empty.
+// Collector returns the metrics, named after namespace unless it is empty. The caller registers it.
 func (g *Gate) Collector(namespace string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "gate", name), help, labels, nil)

@@ -7,8 +7,7 @@ import (
 )
 
 // openRequests is the unanswered messages and open subscriptions of a connection, by the ids of the
-// client and by the numbers that the relay knows. Its methods return the actions that the
-// connection has to take.
+// client and by the numbers that the relay knows.
 type openRequests struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -33,8 +32,8 @@ type sub struct {
 	done    bool       // the relay has answered
 	closed  bool       // by the client or for want of room
 	pending []*pending // unanswered messages, the oldest first
-	// sent is the ids of up to maxSent events that the client has got before EOSE, if the Gate keeps the
-	// subscription. Each filter is queried separately, and clients count the events of a page.
+	// sent is the ids of up to maxSent events that the client has got before EOSE, if the Gate
+	// keeps the subscription, because each filter is queried separately.
 	sent map[string]struct{}
 
 	// set before it is in a table, read-only
@@ -53,7 +52,6 @@ type pending struct {
 	timer            *time.Timer
 }
 
-// releaseShared releases the shared slots while the relay has no work with the message.
 func (p *pending) releaseShared() { p.sharedOnce.Do(p.shared) }
 
 func (p *pending) finish() {
@@ -71,7 +69,7 @@ func newOpenRequests() *openRequests {
 	}
 }
 
-// byName returns the subscriptions of a label by the client's id, or nil. The caller holds mu.
+// byName returns the subscriptions of a label, or nil. The caller holds mu.
 func (t *openRequests) byName(label string) map[string]*sub {
 	switch label {
 	case labelReq, labelClose:
@@ -82,21 +80,18 @@ func (t *openRequests) byName(label string) map[string]*sub {
 	return nil
 }
 
-// find returns the subscription that a message names, or nil.
 func (t *openRequests) find(r request) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byName(r.label)[r.name]
 }
 
-// subscriptions returns the number of open subscriptions.
 func (t *openRequests) subscriptions() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.reqs)
 }
 
-// add records a message that the relay will answer.
 func (t *openRequests) add(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +99,7 @@ func (t *openRequests) add(p *pending) {
 	p.timer = time.AfterFunc(answerBy, p.finish) // for a relay that does not answer
 }
 
-// answered records that a message has its answer or will not get one.
+// answered also records that no answer will come.
 func (t *openRequests) answered(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +110,6 @@ func (t *openRequests) answered(p *pending) {
 	}
 }
 
-// addEvent records a forwarded EVENT or AUTH.
 func (t *openRequests) addEvent(p *pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,8 +132,7 @@ func (t *openRequests) open(s *sub, p *pending) bool {
 	return true
 }
 
-// continueNeg records one more message of a reconciliation and returns it, or nil if none has the
-// name.
+// continueNeg returns the reconciliation of one more message, or nil.
 func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,9 +144,9 @@ func (t *openRequests) continueNeg(r request, p *pending) *sub {
 	return s
 }
 
-// close ends a subscription and reports whether it was open, and whether the relay must be notified
-// now. A relay that has not answered yet is notified after its answer, because it may handle REQ and
-// CLOSE in any order.
+// close reports whether a subscription was open, and whether the relay must be told now. A relay
+// that has not answered yet is told after its answer, because it may handle REQ and CLOSE in any
+// order.
 func (t *openRequests) close(s *sub) (open, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,14 +162,13 @@ func (t *openRequests) close(s *sub) (open, tell bool) {
 	return true, true
 }
 
-// removeName frees the client's id of a subscription. The caller holds mu.
+// The caller holds mu.
 func (t *openRequests) removeName(s *sub) {
 	if names := t.byName(s.label); names[s.key] == s {
 		delete(names, s.key)
 	}
 }
 
-// takePending returns and removes the unanswered messages of a subscription.
 func (t *openRequests) takePending(s *sub) []*pending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +177,6 @@ func (t *openRequests) takePending(s *sub) []*pending {
 	return left
 }
 
-// waits reports whether the stored events of a subscription are still wanted.
 func (t *openRequests) waits(number uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,14 +187,14 @@ func (t *openRequests) waits(number uint64) bool {
 // maxSent is the maximum number of remembered events of an answer. More may be sent twice.
 const maxSent = 10_000
 
-// isWanted reports whether a subscription is open and has not got an event, and records the event.
+// isWanted records the event.
 func (t *openRequests) isWanted(s *sub, id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return s.isWanted(id)
 }
 
-// isWanted is the same. The caller holds mu.
+// The caller holds mu.
 func (s *sub) isWanted(id string) bool {
 	_, had := s.sent[id]
 	if s.sent != nil && len(s.sent) < maxSent {
@@ -212,7 +203,6 @@ func (s *sub) isWanted(id string) bool {
 	return !s.closed && !had
 }
 
-// outcome is the actions that a message of the relay causes.
 type outcome struct {
 	send  []byte   // to the client; nil: nothing
 	p     *pending // the message that it answers
@@ -222,7 +212,6 @@ type outcome struct {
 	close bool     // the subscription must be closed at the relay
 }
 
-// applyAnswer records a message of the relay.
 func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	a := readAnswer(message)
 	t.mu.Lock()
@@ -265,7 +254,7 @@ func (t *openRequests) applyAnswer(message []byte) (v outcome) {
 	return v
 }
 
-// claim returns the ids of the open subscriptions that have not got a published event yet.
+// claim returns the ids of the open subscriptions that have not got an event yet.
 func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,8 +266,8 @@ func (t *openRequests) claim(subs []*sub, event string) (names [][]byte) {
 	return names
 }
 
-// end closes all subscriptions when the client is gone. The returned channel is closed when the
-// relay has answered everything.
+// end closes all subscriptions. The returned channel is closed when the relay has answered
+// everything.
 func (t *openRequests) end() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,7 +285,6 @@ func (t *openRequests) end() <-chan struct{} {
 	return t.allAnswered
 }
 
-// forget removes and returns all subscriptions and unanswered messages.
 func (t *openRequests) forget() (subs []*sub, left []*pending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,6 @@
 //
 // Events that the relay stored before New was called are served even if their git data is missing.
 //
-// The package only wires the parts together: package sync follows other relays, purgatory holds
-// events without git data, gitfetch fetches git data and gitserve serves it. Use the parts directly
-// if you need only some of them or another relay than khatru.
+// The package only wires the parts together. Use the parts directly if you need only some of them
+// or another relay than khatru.
 package grasp

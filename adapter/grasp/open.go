@@ -17,16 +17,16 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Open makes a GRASP server of a relay with the defaults of a public server. It hosts the repositories
-// whose announcements list domain, such as "grasp.example.com", which may have a port or a path. The
-// folder contains git data in "git", records that survive a restart in "state", and decisions of the
-// operator ([Server.Control]) in "rules". Only one process can use it, and it must be on the same disk
-// as the events. bootstrap lists URLs or hosts of relays to follow before a repository is known.
+// Open makes a GRASP server of a relay with the defaults of a public server. It hosts the
+// repositories whose announcements list domain, such as "grasp.example.com", with an optional port
+// or path. The folder contains git data in "git", records in "state", and decisions of the operator
+// in "rules". Only one process can use it, and it must be on the disk of the events. bootstrap
+// lists URLs or hosts of relays to follow from the start.
 //
-// Open logs to [log/slog.Default], enables NIP-77, and names the relay after the domain if it has no
-// name. It adds NIP-34 and NIP-62 to the NIPs of the relay, and removes NIP-86 if the relay's ManagementAPI is
-// empty; add it again if an admin.Handler serves it. With a domain on loopback, such as "127.0.0.1:3334", the server also connects to relays and
-// git servers on loopback and without TLS. ctx limits Open only. For other settings call [New].
+// Open logs to [log/slog.Default], enables NIP-77, and names a relay without name after the domain.
+// It adds NIP-34 and NIP-62 to the NIPs of the relay, and removes NIP-86 if the relay's
+// ManagementAPI is empty. With a domain on loopback the server also connects to loopback and
+// without TLS. ctx limits Open only.
 func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {
@@ -53,8 +53,7 @@ func Open(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, do
 	return s, nil
 }
 
-// ListenAndServe serves at an address such as "127.0.0.1:3334" until ctx ends. See [gate.Serve]. Call
-// Close after it.
+// ListenAndServe serves at an address until ctx ends, see [gate.Serve]. Call Close after it.
 func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 	return gate.ListenAndServe(ctx, address, s.Handler(), func(ctx context.Context) error {
 		s.log.Info("serving", "address", address)

@@ -12,7 +12,6 @@ import (
 	"github.com/graspsync/graspsync/adapter/pages"
 )
 
-// front serves pages for browsers on paths that the relay does not serve.
 type front struct {
 	relay *khatru.Relay
 	next  http.Handler
@@ -39,7 +38,6 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.pages.Front(w, r)
 }
 
-// about returns the description of a relay on its pages.
 func about(i *nip11.RelayInformationDocument, criteria, curation string) pages.About {
 	a := pages.About{
 		Name: i.Name, Description: i.Description, Contact: i.Contact, Icon: i.Icon, Version: i.Version,
@@ -58,8 +56,7 @@ func (f front) names(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"names": map[string]string{"_": f.relay.Info.PubKey}}) // fails only if the client has disconnected
 }
 
-// isPage reports whether a request can come from a browser. Requests for the NIP-11 document and
-// NIP-86 calls have other headers.
+// isPage reports whether a request can come from a browser, not for the NIP-11 document or NIP-86.
 func isPage(r *http.Request) bool {
 	return isReading(r) && !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") && r.Header.Get("Content-Type") != "application/nostr+json+rpc"
 }

@@ -45,10 +45,8 @@ type Server struct {
 }
 
 // New returns a server for a relay that clients reach as identity. The caller has called Init of
-// backend, which must be durable when its SaveEvent returns. New finishes or reverts work that an
-// earlier process left half done; ctx limits New only. If New fails, the relay is unchanged, and
-// the error describes every invalid argument. The error wraps [gitfetch.ErrGit] if no usable git is
-// installed.
+// backend, whose SaveEvent must be durable. ctx limits New only. If New fails, the relay is
+// unchanged. The error wraps [gitfetch.ErrGit] if no usable git is installed.
 func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	s, root := &Server{identity: identity, paths: identity.Paths()}, "/"
 	s.whole = len(s.paths) == 0 || len(identity.HostPorts()) > 0
@@ -115,7 +113,6 @@ func New(ctx context.Context, relay *khatru.Relay, backend eventstore.Store, ide
 	return s, nil
 }
 
-// describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(_ context.Context, _ *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	s.parts.Commands.About(&info.Name, &info.Description, &info.Icon)
 	info.SupportedNIPs = sortedNIPs(info.SupportedNIPs)
@@ -131,21 +128,16 @@ func sortedNIPs(nips []any) []any {
 }
 
 // Handler serves the repositories at /<npub>/<identifier>.git, with a page for browsers, and the
-// relay with its NIP-11 document on all other paths.
-//
-// Answers use the names of the identity, whatever Host header a client or proxy sends.
+// relay on all other paths. Answers use the names of the identity, whatever Host a client sends.
 func (s *Server) Handler() http.Handler { return s.Git(s.Relay()) }
 
-// Relay serves the relay, its NIP-11 document, and a page for browsers at / unless the relay's
-// router has one. If the NIP-11 document has a pubkey, Relay serves it as the NIP-05 name "_". An
-// identity with paths only does not serve names, because the domain belongs to another service, and
-// the relay then answers at the path itself but not below it.
+// Relay serves the relay, its NIP-11 document, and a page at / unless the relay's router has one. A
+// pubkey in the NIP-11 document is the NIP-05 name "_", unless the identity has paths only.
 func (s *Server) Relay() http.Handler { return server.Named(s.identity, s.relay) }
 
 // Git serves the repositories and calls next for other requests. If the identity has paths, Git
-// serves only below them and removes the path from requests to next, so a proxy must pass paths
-// unchanged. An [http.StripPrefix] before Git is allowed. Do not put a ServeMux before Git, because
-// it redirects repositories with unusual identifiers.
+// serves only below them and removes the path for next, so a proxy must pass paths unchanged. Do
+// not put a ServeMux before Git, because it redirects unusual identifiers.
 func (s *Server) Git(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
 		site := s.parts.Git.Before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +149,6 @@ func (s *Server) Git(next http.Handler) http.Handler {
 	})
 }
 
-// inside calls site for requests below the paths of the identity.
 func (s *Server) inside(site http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range s.paths {
@@ -178,8 +169,7 @@ func (s *Server) inside(site http.Handler) http.Handler {
 	})
 }
 
-// below returns a request without the escaped path prefix. It is false if the request is not below
-// path.
+// below returns a request without the escaped path prefix, or false.
 func below(r *http.Request, path string) (*http.Request, bool) {
 	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), path)
 	if !ok || rest != "" && rest[0] != '/' {
@@ -200,8 +190,7 @@ func below(r *http.Request, path string) (*http.Request, bool) {
 // Control returns the commands of an operator.
 func (s *Server) Control() *control.Control { return s.parts.Commands }
 
-// Explain returns why an event or repository is stored, missing or blocked. See package explain for
-// text.
+// Explain returns why an event or repository is stored, missing or blocked. See package explain.
 func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return s.parts.Explain(ctx, text)
 }
@@ -224,15 +213,14 @@ func (s *Server) Gate() *gate.Gate { return s.gate }
 // GitHandler returns the part that serves git clients.
 func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
-// Run blocks until ctx ends and returns the error that ended it. A second call returns
-// [relaysync.ErrRunning]. Goroutines that Run leaves end with Close.
+// Run blocks until ctx ends and returns the error that ended it.
 func (s *Server) Run(ctx context.Context) error {
 	s.gate.TapBroadcasts() // before sync and purgatory publish events
 	return s.parts.Run(ctx)
 }
 
-// Close ends connections, requests and child processes, and refuses later requests. Call it after
-// Run, and close the backend after it. A second call does nothing.
+// Close ends connections, requests and child processes. Call it after Run, before closing the
+// backend.
 func (s *Server) Close() error {
 	if s.gate != nil {
 		s.gate.Close()
@@ -244,15 +232,12 @@ func (s *Server) Close() error {
 var ErrStarting = server.ErrStarting
 
 // Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
-// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Other errors name the
-// part that cannot be written: store, records or repositories. Ready writes a few bytes to records
-// and repositories, at most once every 5 seconds; for the store it uses the last failure. It
-// returns within 5 seconds even if the disk hangs.
+// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Ready writes a few bytes
+// to records and repositories, at most every 5 seconds, and returns within 5 seconds.
 func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
-// Collector returns the metrics of all parts except Config.State, which has a collector of its own.
-// namespace is a prefix without trailing underscore; metrics of purgatory have no prefix. After
-// [Open] it includes the records, and the rules with the prefix namespace_rules.
+// Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
+// namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace, s.gate.Collector(namespace))
 }

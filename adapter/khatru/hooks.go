@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/embedding"
 )
 
-// IsSynced reports whether a hook of the relay is called for a synced or released event. Such calls
-// have no client and no connection.
+// IsSynced reports whether a hook is called for a synced or released event, which has no client.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
 // Errors in outcomes of synced events.
@@ -29,21 +28,20 @@ var (
 
 type followingKey struct{}
 
-// following marks the context of DeleteEvent hooks that are called after the event has left the
-// backend. Our hook then does nothing.
+// following marks the context of DeleteEvent hooks for an event that has left the backend.
 func following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
 
-// isDeleteRequest reports whether khatru executes a published deletion. khatru does so before hooks
-// decide about the deletion.
+// isDeleteRequest reports whether khatru executes a published deletion, which it does before hooks
+// decide about it.
 func isDeleteRequest(ctx context.Context) bool {
 	return khatru.IsInternalCall(ctx) && khatru.GetConnection(ctx) != nil
 }
 
 // isMisspelled reports whether khatru looks up deletions of a submitted event. khatru queries the
-// misspelled tags "#e" and "#a", which anybody can use in a deletion to block events of other
-// authors. Our RejectEvent hook finds the valid deletions instead.
+// tags "#e" and "#a", which anybody can use to block events of others. Our RejectEvent hook finds
+// the valid deletions instead.
 func isMisspelled(ctx context.Context, f nostr.Filter) bool {
 	if _, asked := subscription(ctx); asked || eventstore.IsNegentropySession(ctx) {
 		return false // a query of a client
@@ -81,10 +79,9 @@ func (s *Sync) wire() {
 		[]func(context.Context, *nostr.Event, *nostr.Event) (bool, string){deletable}, r.OverwriteDeletionOutcome...)
 }
 
-// store is the only StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks, so that
-// the policy holds only events that no hook refuses. For a held event it returns ErrDupEvent,
-// because khatru knows only stored or refused: the client receives OK, and nothing is stored,
-// broadcast or passed to OnEventSaved.
+// store is the only StoreEvent and ReplaceEvent hook. It runs after all RejectEvent hooks. For a
+// held event it returns ErrDupEvent: the client receives OK, and nothing is stored, broadcast or
+// passed to OnEventSaved.
 func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil {
@@ -101,7 +98,7 @@ func (s *Sync) store(ctx context.Context, e *nostr.Event) error {
 }
 
 // remove is a DeleteEvent hook, for moderation. It ignores a deletion that hooks have not accepted
-// yet, whose targets khatru may find with another QueryEvents hook.
+// yet.
 func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 	parsed, err := graspsync.ParseEvent(e)
 	if err != nil || isDeleteRequest(ctx) || ctx.Value(followingKey{}) != nil {
@@ -110,12 +107,10 @@ func (s *Sync) remove(ctx context.Context, e *nostr.Event) error {
 	return s.core.Delete(ctx, parsed)
 }
 
-// query is the QueryEvents hook. It finds no targets of a deletion, because khatru would execute the
-// deletion even if a hook refuses it later. We execute accepted deletions.
-//
-// After an error khatru would send EOSE or reconcile with an empty set, which other servers believe
-// for a day. Instead, query closes the subscription, and the client ignores the following EOSE. A
-// reconciliation has no name in this context, so its connection is closed.
+// query is the QueryEvents hook. It finds no targets of a deletion, because khatru would execute it
+// even if a hook refuses it later. After an error khatru would send EOSE or reconcile with an empty
+// set, which other servers believe for a day. So query closes the subscription, or the connection
+// of a reconciliation, which has no name in this context.
 func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, error) {
 	none := make(chan *nostr.Event)
 	close(none)
@@ -136,8 +131,7 @@ func (s *Sync) query(ctx context.Context, f nostr.Filter) (chan *nostr.Event, er
 	return none, nil
 }
 
-// subscription returns the id of the subscription that is answered. khatru panics if the context
-// has none.
+// subscription returns the id of the answered subscription. khatru panics if there is none.
 func subscription(ctx context.Context) (id string, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return khatru.GetSubscriptionID(ctx), true
@@ -155,7 +149,7 @@ func (s *Sync) preventBroadcast(_ *khatru.WebSocket, e *nostr.Event) bool {
 	return err == nil && s.hides(parsed)
 }
 
-// deletable is khatru's rule, and protects deletions (NIP-09) and requests to vanish (NIP-62).
+// deletable is khatru's rule, and protects deletions and requests to vanish (NIP-62).
 func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, msg string) {
 	if target.PubKey != deletion.PubKey {
 		return false, "you are not the author of this event"
@@ -166,7 +160,6 @@ func deletable(_ context.Context, target, deletion *nostr.Event) (accept bool, m
 	return true, ""
 }
 
-// msgBareD is the refusal of an event that would make khatru panic.
 const msgBareD = "invalid: d tag without a value"
 
 // overheard wraps a RejectEvent hook so that its refusals are recorded for EventState.
@@ -198,7 +191,7 @@ func (s *Sync) reject(ctx context.Context, e *nostr.Event) (reject bool, msg str
 	return msg != "", msg
 }
 
-// mayDelete calls the OverwriteDeletionOutcome hooks. The last one decides.
+// The last hook decides.
 func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	ok, why := false, ""
 	for _, hook := range s.relay.OverwriteDeletionOutcome {
@@ -223,14 +216,12 @@ func bareD(e *nostr.Event) bool {
 	return false
 }
 
-// saved is our OnEventSaved hook.
 func (s *Sync) saved(ctx context.Context, e *nostr.Event) {
 	if parsed, err := graspsync.ParseEvent(e); err == nil && !IsSynced(ctx) {
 		s.core.Upkeep.Submitted(ctx, parsed)
 	}
 }
 
-// hooks are the functions of the relay for package embedding.
 func (s *Sync) hooks() embedding.Hooks {
 	r := s.relay
 	return embedding.Hooks{

@@ -9,9 +9,8 @@ import (
 	"github.com/fiatjaf/khatru"
 )
 
-// Information serves the relay. It adds the fields in more to the NIP-11 document, such as
-// supported_grasps, repo_acceptance_criteria and curation. They override the relay's own fields.
-// more must not be changed later.
+// Information serves the relay and adds more to the NIP-11 document. more must not be changed
+// later.
 func Information(relay *khatru.Relay, more map[string]any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead || !strings.Contains(strings.ToLower(r.Header.Get("Accept")), "application/nostr+json") ||
@@ -40,14 +39,11 @@ type document struct {
 	body   []byte
 }
 
-// Header implements [http.ResponseWriter].
 func (d *document) Header() http.Header { return d.header }
 
-// Write implements [http.ResponseWriter].
 func (d *document) Write(p []byte) (int, error) {
 	d.body = append(d.body, p...)
 	return len(p), nil
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (d *document) WriteHeader(int) {}

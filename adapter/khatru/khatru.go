@@ -17,40 +17,34 @@ import (
 
 // Config is the configuration of a [Sync]. The zero Config is valid.
 type Config struct {
-	// Sync configures the SyncManager. Servers should set its State, for example with state.Open,
-	// because otherwise a restart loses all records.
+	// Sync configures the SyncManager. Without its State a restart loses all records.
 	Sync relaysync.Config
 	// Store configures the use of the backend. New sets its Identity and Removed.
 	Store eventstoreadapter.Config
-	// Transport opens connections to relays. Defaults to websockets that follow the rules of
-	// Egress.
+	// Transport opens connections to relays. Defaults to websockets by the rules of Egress.
 	Transport relaysync.Transport
-	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
-	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
+	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own.
+	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too. Without it,
-	// clients can store events that sync would refuse, and sync then also accepts events that refer
-	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
-	// reason.
+	// ApplyPolicyToClients applies the policy to published events too. Otherwise clients can store
+	// events that sync would refuse, and sync accepts events that refer to them. The client of a
+	// held event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
-	// Free returns the bytes that are free on the disk of the backend. It is called at most once a
-	// second. Below MinFree, published events are refused and synced events are retried later;
-	// deletions (kinds 5 and 62) are stored down to a quarter of MinFree. If Free fails, nothing is
-	// stored. Defaults to no check.
+	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
+	// Below MinFree, published events are refused and synced events are retried. Deletions (kinds 5
+	// and 62) are stored down to a quarter of MinFree. Defaults to no check.
 	Free func() (uint64, error)
 	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
 	MinFree uint64
 	// Stored and Removed, if set, are called with each event that is newly stored or has left the
-	// backend. They run on the goroutine that did so and must return quickly.
+	// backend. They must return quickly.
 	Stored, Removed func(event graspsync.Event)
 }
 
 // ErrRoom is wrapped if an event is not stored because the disk is full.
 var ErrRoom = embedding.ErrRoom
 
-// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use. It also has the
-// methods Run, Close, Manager, Collector, Remove, Room, Writable, Release and BroadcastsDropped of an
-// embedded type.
+// Sync is graspsync embedded in a relay. Use [New] or [Open]. It is safe for concurrent use.
 type Sync struct {
 	embedding.Sync
 	core  *embedding.Core
@@ -62,7 +56,7 @@ type Sync struct {
 var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent or QueryEvents hooks; remove them, because New adds those of the backend")
 
 // New embeds graspsync in a relay that clients reach as identity. The caller has called Init of
-// backend. If New fails, the error describes every invalid argument and the relay is unchanged.
+// backend. If New fails, the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
@@ -72,9 +66,8 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	return s, nil
 }
 
-// Prepare is [New] in two steps for callers with more steps that can fail. Call embed once, before
-// the relay serves; until then the relay is unchanged, and of the Sync only Release and Close may
-// be called.
+// Prepare is [New] in two steps. Call embed once, before the relay serves; until then the relay is
+// unchanged, and only Release and Close of the Sync may be called.
 func Prepare(
 	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
 ) (s *Sync, embed func(), err error) {
@@ -93,7 +86,7 @@ func Prepare(
 	}, nil
 }
 
-// build returns a Sync without manager and does not change the relay.
+// build does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, err error) {
 	switch {
 	case relay == nil:

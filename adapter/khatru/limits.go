@@ -11,14 +11,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// defaultLimit is the maximum number of stored events for a filter without a limit. It bounds the
-// cost of a query that does not ask for a number of events.
+// defaultLimit is the maximum number of stored events for a filter without a limit.
 const defaultLimit = 500
 
-// Limit makes the relay return no more than most stored events for a filter. Without it, clients that
-// ask for more than a page of the backend would receive fewer events than the document promises. It
-// returns the limitation fields of the NIP-11 document, including the date limit of ApplyPolicyToClients;
-// gate.Gate.Limits returns further fields. Call it before other hooks are added.
+// Limit makes the relay return at most most stored events for a filter, and returns the limitation
+// fields of the NIP-11 document, to which gate.Gate.Limits adds. Call it before other hooks are
+// added.
 func Limit(relay *khatru.Relay, most int) map[string]any {
 	fewest := min(defaultLimit, most)
 	relay.OverwriteFilter = append(relay.OverwriteFilter, func(ctx context.Context, f *nostr.Filter) {

@@ -20,9 +20,8 @@ import (
 	"github.com/graspsync/graspsync/internal/traits"
 )
 
-// backend makes a backend of nostrlib look like one of go-nostr's eventstore, for package
-// adapter/eventstore. It reads an answer to its end before it returns any of it, because an open
-// read transaction blocks writers.
+// backend makes a backend of nostrlib look like one of go-nostr's eventstore. It reads an answer to
+// its end first, because an open read transaction blocks writers.
 type backend struct {
 	eventstore.Store
 	traits traits.Traits
@@ -36,18 +35,15 @@ var (
 
 const (
 	module = "fiatjaf.com/nostr/eventstore"
-	// page is the number of events that one query asks for. Backends of nostrlib have no limit of
-	// their own.
+	// page is the number of events of one query. Backends of nostrlib have no limit of their own.
 	page = 1000
-	// exempt is the maximum number of events that one query asks for if a second has more events
-	// than a page.
+	// exempt is the same for a second with more events than a page.
 	exempt = 1 << 18
 	// longestIndexed is the maximum length of indexed tag values in bytes.
 	longestIndexed = 100
 )
 
-// traitsOf identifies a backend by the package path of its type, so that no backend is linked in. A
-// struct that embeds a backend counts as that backend.
+// traitsOf identifies a backend by the package path of its type, so that no backend is linked in.
 func traitsOf(db eventstore.Store) (traits.Traits, error) {
 	t := traits.Traits{Page: page, Exempt: exempt, Indexed: indexed, Fits: fitsEncoded}
 	switch v, kind := traits.Find(reflect.ValueOf(db), module, "boltdb", "lmdb", "slicestore"); kind {
@@ -62,15 +58,14 @@ func traitsOf(db eventstore.Store) (traits.Traits, error) {
 	return t, nil
 }
 
-// indexed reports whether boltdb finds events by a tag. boltdb indexes tags with one letter and
-// looks up longer names by their first letter.
+// indexed reports whether boltdb finds events by a tag of one letter. It looks up longer names by
+// their first letter.
 func indexed(name, value string) bool {
 	return len(name) == 1 && value != "" && len(value) <= longestIndexed
 }
 
-// indexedByLmdb reports whether lmdb finds events by a tag. Keys of addresses vary in length, and a
-// search or count ends at the first key of another length. Therefore an event that names "repo-cli"
-// hides events that name "repo".
+// indexedByLmdb is indexed for lmdb, where a search ends at the first key of another length, so
+// that an event that names "repo-cli" hides events that name "repo".
 func indexedByLmdb(name, value string) bool {
 	return indexed(name, value) && strings.Count(value, ":") != 2
 }
@@ -84,9 +79,8 @@ func measured(e *gonostr.Event) nostr.Event {
 	return out
 }
 
-// fitsEncoded reports whether the binary encoding of boltdb and lmdb preserves an event. If all
-// tags together need more than 64 KiB, the encoding corrupts or loses events with a tag of that
-// size.
+// fitsEncoded reports whether the encoding of boltdb and lmdb preserves an event. It loses tags
+// beyond 64 KiB.
 func fitsEncoded(e *gonostr.Event) bool {
 	size := 0
 	for _, tag := range e.Tags {
@@ -107,11 +101,10 @@ func fitsEncoded(e *gonostr.Event) bool {
 	return got.Content == given.Content && slices.EqualFunc(got.Tags, given.Tags, func(a, b nostr.Tag) bool { return slices.Equal(a, b) })
 }
 
-// Traits implements [traits.Teller].
 func (b backend) Traits() traits.Traits { return b.traits }
 
-// filterOf is ToFilter for a backend. nostrlib reads until=0 as no bound, so it asks for until=1, and the
-// caller removes the rest. Some backends panic on an empty tag name, which no event has.
+// filterOf is ToFilter for a backend. nostrlib reads until=0 as no bound, and some backends panic
+// on an empty tag name.
 func filterOf(f gonostr.Filter) (q nostr.Filter, ok bool) {
 	if f.Until != nil && *f.Until == 0 {
 		one := gonostr.Timestamp(1)
@@ -123,7 +116,6 @@ func filterOf(f gonostr.Filter) (q nostr.Filter, ok bool) {
 	return ToFilter(f)
 }
 
-// ask returns the events that match a filter, none for a filter that nothing can match.
 func (b backend) ask(f gonostr.Filter) []nostr.Event {
 	most := f.Limit
 	if most <= 0 {
@@ -136,8 +128,8 @@ func (b backend) ask(f gonostr.Filter) []nostr.Event {
 	if q.IDs != nil || q.GetTheoreticalLimit() >= most {
 		return slices.Collect(b.Store.QueryEvents(q, most))
 	}
-	// For replaceable kinds alone, backends return only one version of each address, but all stored
-	// versions are wanted. An unused kind in the filter prevents that.
+	// For replaceable kinds alone, backends return one version of each address. An unused kind
+	// prevents that.
 	q.Kinds = append(slices.Clip(q.Kinds), kindOfNone)
 	for q.Limit = most; ; q.Limit *= 4 {
 		var events []nostr.Event
@@ -153,7 +145,6 @@ func (b backend) ask(f gonostr.Filter) []nostr.Event {
 	}
 }
 
-// QueryEvents implements [goeventstore.Store].
 func (b backend) QueryEvents(_ context.Context, f gonostr.Filter) (chan *gonostr.Event, error) {
 	events := b.ask(f)
 	ch := make(chan *gonostr.Event, len(events))

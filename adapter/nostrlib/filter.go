@@ -45,9 +45,8 @@ func bound(at nostr.Timestamp) *gonostr.Timestamp {
 	return &t
 }
 
-// ToFilter converts a filter of go-nostr to nostrlib, without values that no event can have. Both
-// filters share the lists of tag values. ok is false if the filter matches nothing: most nostrlib
-// backends read an empty list as no list, and nostrlib reads until=0 as no bound.
+// ToFilter converts a filter of go-nostr, without values that no event can have. Both filters share
+// the lists of tag values. ok is false if nothing can match.
 func ToFilter(f gonostr.Filter) (out nostr.Filter, ok bool) {
 	out = nostr.Filter{Tags: nostr.TagMap(f.Tags), Limit: f.Limit, LimitZero: f.LimitZero, Search: f.Search}
 	if f.IDs != nil {

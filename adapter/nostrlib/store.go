@@ -19,14 +19,13 @@ import (
 type Config = eventstoreadapter.Config
 
 // Store is a [relaysync.Store] on a backend of nostrlib. Use [NewStore]. It is safe for concurrent
-// use, because calls of a backend that is not safe are serialized.
+// use.
 type Store struct{ *eventstoreadapter.Store }
 
 var _ relaysync.Store = (*Store)(nil)
 
 // NewStore returns a Store on a backend. The caller has called Init of db and closes it. The error
-// wraps [eventstoreadapter.ErrUnsupported] unless db is boltdb, lmdb, slicestore, or a struct that
-// embeds one.
+// wraps [eventstoreadapter.ErrUnsupported] unless db is or embeds boltdb, lmdb or slicestore.
 func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("event store: no backend")
@@ -43,9 +42,7 @@ func NewStore(db eventstore.Store, cfg Config) (*Store, error) {
 }
 
 // Query returns the newest events that match a client's filter: at most the limit of the filter,
-// most, PageSize and 8 MiB. A filter without limit gets that maximum. If the index does not find
-// all matches, Query searches only the newest tens of thousands of events. It returns errors of the
-// backend, unlike the backend's own QueryEvents.
+// most, PageSize and 8 MiB. Unlike the backend's QueryEvents it returns errors.
 func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Event, error) {
 	if f.LimitZero {
 		return nil, ctx.Err()
@@ -66,9 +63,8 @@ func (s *Store) Query(ctx context.Context, f nostr.Filter, most int) ([]nostr.Ev
 	return events, nil
 }
 
-// Reconciled returns time and id of every event that matches a filter, for a reconciliation
-// (NIP-77). It ignores the limit. It returns nothing for a search, because backends
-// cannot search.
+// Reconciled returns time and id of every event that matches a filter, for NIP-77. It ignores the
+// limit.
 func (s *Store) Reconciled(ctx context.Context, f nostr.Filter) (keys []graspsync.EventKey, err error) {
 	f.LimitZero = false
 	ch, err := s.Store.Query(goeventstore.SetNegentropy(ctx), FromFilter(f))

@@ -9,7 +9,6 @@
 //	handler := git.Before(http.HandlerFunc(site.Front))
 //
 // The pages have no scripts, load nothing from other hosts except the operator's icon, and remember
-// nothing about visitors. Text of strangers is escaped, reduced to printable characters and isolated
-// in direction. A README contains no HTML, no images and no links within the site. Without viewers
-// the pages cost nothing.
+// nothing about visitors. Text of strangers is escaped, reduced to printable characters and
+// isolated in direction.
 package pages

@@ -21,12 +21,10 @@ const (
 	maxName  = 100    // bytes
 	maxLine  = 200    // bytes of a description
 	leastAge = 5 * time.Second
-	// timesRead times the time of reading is the minimum age at which the list is read again. Reading
-	// then takes at most 1/50 of the time, however many people look.
+	// timesRead times the time of reading is the minimum age of the list, however many people look.
 	timesRead = 50
 )
 
-// row is a hosted repository in the list.
 type row struct {
 	Ref        graspsync.RepoRef
 	Name, Text string
@@ -35,8 +33,7 @@ type row struct {
 	words      string    // lower-case text that a search compares
 }
 
-// list is the hosted repositories, as the Store had them at the last reading. A viewer reads it
-// again when it is old, so it costs nothing without viewers.
+// list is the hosted repositories at the last reading.
 type list struct {
 	cfg     Config      // set by newList, read-only
 	reading chan *state // holds the state while nobody reads or replaces it
@@ -53,8 +50,7 @@ func newList(cfg Config) *list {
 	return l
 }
 
-// rows returns the rows, the last changed first. After an error it returns the rows of the last
-// reading. The caller must not change them.
+// rows returns the rows, the last changed first, after an error those of the last reading.
 func (l *list) rows(ctx context.Context) ([]row, error) {
 	select {
 	case s := <-l.reading:

@@ -25,19 +25,14 @@ import (
 
 // Config is the content of the pages. Store, Announced and About are required.
 type Config struct {
-	// Identity lists the addresses of the server. Repositories that list it are shown.
 	Identity nip34.Identity
 	// Store has the served events.
 	Store Store
-	// Announced returns the announcement of a repository, served or held, and its maintainers. It
-	// returns nil for an unknown repository, like the method of purgatory.Purgatory.
+	// Announced returns the announcement of a repository and its maintainers, or nil.
 	Announced func(ctx context.Context, ref graspsync.RepoRef) (*nip34.Announcement, map[graspsync.PubKey]struct{}, error)
-	// Blocks reports whether a repository is not served. The default is no.
-	Blocks func(ref graspsync.RepoRef) bool
-	// About returns the description of the server. It is called for each page.
-	About func() About
-	// Logger receives errors. Defaults to discarding them.
-	Logger *slog.Logger
+	Blocks    func(ref graspsync.RepoRef) bool
+	About     func() About
+	Logger    *slog.Logger
 }
 
 // Store is the method of a Store that pages call.
@@ -57,7 +52,7 @@ type About struct {
 	NIPs                       []string // numbers
 }
 
-// Site is the pages of a server. Use [New]. It is safe for concurrent use.
+// Site is the pages of a server.
 type Site struct {
 	cfg  Config
 	list *list
@@ -81,7 +76,6 @@ var files embed.FS
 
 var templates = web.Templates(files, nil)
 
-// Limits of a page.
 const (
 	rowsShown  = 30
 	maxShown   = 100  // branches, tags, maintainers and web pages each
@@ -91,7 +85,6 @@ const (
 	pageTime   = 10 * time.Second
 )
 
-// layout is the data of every page.
 type layout struct {
 	Title, Root, Query string
 	About              About
@@ -101,7 +94,6 @@ type layout struct {
 	Main               any
 }
 
-// write writes a page. root is the path of the front page.
 func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, name, root string, title string, main any) {
 	a, base := s.cfg.About(), strings.TrimSuffix(root, "/")
 	a.Name = cmp.Or(a.Name, r.Host)
@@ -114,13 +106,11 @@ func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, name, r
 	web.Write(w, status, templates, name, d)
 }
 
-// isHost reports whether a host contains no character with a meaning in a Content-Security-Policy.
 func isHost(host string) bool {
 	return host != "" && strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789.-:[]") == ""
 }
 
-// Front serves the front page at /, and the files of the pages at /assets/. Other paths are missing
-// pages. An outer handler may have removed a prefix of the path.
+// Front serves the front page at /, and the files of the pages at /assets/.
 func (s *Site) Front(w http.ResponseWriter, r *http.Request) {
 	root := web.BasePath(r)
 	if name, ok := strings.CutPrefix(r.URL.Path, "/assets/"); ok && web.Assets[name] != nil {
@@ -189,7 +179,6 @@ type repositoryData struct {
 	Readme          template.HTML
 }
 
-// count is a number of events, or at least that number.
 type count struct {
 	N    int
 	More bool
@@ -224,7 +213,6 @@ func (s *Site) Repository(w http.ResponseWriter, r *http.Request, v gitserve.Vie
 	s.write(w, r, http.StatusOK, "repository", web.BasePath(r), d.Name, d)
 }
 
-// describe adds the parts that events contain.
 func (s *Site) describe(ctx context.Context, d *repositoryData) error {
 	about, members, err := s.cfg.Announced(ctx, d.Ref)
 	if err != nil || about == nil {
@@ -265,7 +253,6 @@ func (s *Site) count(ctx context.Context, kind int, ref graspsync.RepoRef) (c co
 	return c, nil
 }
 
-// described returns the description in an announcement.
 func described(a *nip34.Announcement) string {
 	if tag := a.Event.Tags.Find("description"); tag != nil {
 		return tag[1]
@@ -273,7 +260,6 @@ func described(a *nip34.Announcement) string {
 	return ""
 }
 
-// shown returns text of clients on one line, printable and clipped.
 func shown(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	out := graspsync.PrintableAtMost(s, maxText)
@@ -283,8 +269,7 @@ func shown(s string) string {
 	return out
 }
 
-// pasted escapes all characters of a path that a shell might interpret, because users copy commands
-// from the page.
+// pasted escapes characters of a path that a shell might interpret, because users copy commands.
 func pasted(path string) string {
 	const hex = "0123456789ABCDEF"
 	var out strings.Builder

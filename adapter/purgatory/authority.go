@@ -15,7 +15,7 @@ import (
 )
 
 // Authority is a [gitserve.Authority] that allows pushes of the refs in the newest authorized
-// state, stored or held, and of tips of pull requests.
+// state, and of tips of pull requests.
 type Authority struct {
 	Store     relaysync.Store
 	Purgatory *purgatory.Purgatory
@@ -37,8 +37,7 @@ func (a Authority) Tip(ctx context.Context, ref graspsync.RepoRef, id graspsync.
 	return tip, known, err
 }
 
-// pull returns a held or stored pull request. pr is nil and known true if the stored event is of
-// another kind.
+// pull returns a held or stored pull request. pr is nil and known true for another kind.
 func (a Authority) pull(ctx context.Context, id graspsync.EventID) (pr *nip34.PullRequest, known bool, err error) {
 	if pr := a.Purgatory.PullRequest(id); pr != nil {
 		return pr, true, nil

@@ -1,5 +1,5 @@
-// Package purgatoryadapter connects package sync with package purgatory. Events that the policy
-// accepts are held while their git data is missing, and served once it has arrived.
+// Package purgatoryadapter connects package sync with package purgatory: events whose git data is
+// missing are held.
 //
 //	policy := purgatoryadapter.NewPolicy(relaysync.NewGRASPPolicy(identity))
 //	s, err := khatruadapter.New(relay, db, identity, khatruadapter.Config{
@@ -29,7 +29,6 @@
 // SyncManager and for events of clients.
 //
 // [Policy] asks an inner policy first. Purgatory then decides about accepted announcements, states,
-// pull requests and their updates. Package khatruadapter calls the hooks of the relay before both.
-// [Host] is the relay as an interface for purgatory. [Authority] decides about pushes, for package
-// gitserve.
+// pull requests and their updates. [Host] is the relay for purgatory, [Authority] decides about
+// pushes.
 package purgatoryadapter

@@ -15,27 +15,22 @@ import (
 )
 
 // Host is the relay that stores held events after their release. All fields except Postponed are
-// required. They must not be changed after the first use.
+// required.
 type Host struct {
 	Store relaysync.Store
-	// Release stores an event, broadcasts it, and reports it to the SyncManager. It returns when
-	// the event is durable, with the outcomes of [relaysync.Store]. See [Save] for a relay with
-	// only a Store.
+	// Release stores an event durably, broadcasts it, and reports it to the SyncManager. See [Save]
+	// for a relay with only a Store.
 	Release func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error)
-	// Held reports an event that is held, perhaps again, as [relaysync.SyncManager.NotifyHeld] does.
+	// Held is [relaysync.SyncManager.NotifyHeld].
 	Held func(event graspsync.Event)
-	// Removed reports an event that will not be served, as [relaysync.SyncManager.NotifyRemoved] does.
+	// Removed is [relaysync.SyncManager.NotifyRemoved].
 	Removed func(event graspsync.Event)
-	// Postponed reports an event that is no longer held, because there is no room or no held event
-	// needs it, and that must be judged again, as [relaysync.SyncManager.NotifyDeferred] does. If
-	// Postponed is nil, Removed is called.
+	// Postponed is [relaysync.SyncManager.NotifyDeferred]. If it is nil, Removed is called.
 	Postponed func(event graspsync.Event)
-	// Lists reports whether an announcement lists this server, as in [relaysync.Policy].
-	Lists func(a *nip34.Announcement) bool
+	Lists     func(a *nip34.Announcement) bool
 }
 
-// Save returns a Release function that stores an event in store and then calls each function of
-// tell, such as [relaysync.SyncManager.NotifyStored] and a broadcast.
+// Save returns a Release function that stores an event and then calls each function of tell.
 func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(context.Context, graspsync.Event) (graspsync.Outcome, error) {
 	return func(ctx context.Context, event graspsync.Event) (graspsync.Outcome, error) {
 		outcomes, err := store.Save(ctx, []graspsync.Incoming{{Event: event}})
@@ -54,8 +49,7 @@ func Save(store relaysync.Store, tell ...func(event graspsync.Event)) func(conte
 	}
 }
 
-// Observe is a callback for [purgatory.Config]. It reports to the SyncManager which events are no
-// longer held, and which are held again without a new submission.
+// Observe is a callback for [purgatory.Config], which reports to the SyncManager.
 func (h Host) Observe(o purgatory.Observation) {
 	switch o := o.(type) {
 	case purgatory.HoldStarted:
@@ -75,8 +69,8 @@ func (h Host) Observe(o purgatory.Observation) {
 	}
 }
 
-// comesAgain reports whether an event that is no longer held can be wanted later: it was evicted,
-// or it is an announcement that only lacked a listing of its author.
+// comesAgain reports whether an event can be wanted later: it was evicted, or its author was not
+// listed.
 func (h Host) comesAgain(o purgatory.HoldEnded) bool {
 	switch o.Reason {
 	case purgatory.Displaced, purgatory.Unwanted:

@@ -20,8 +20,6 @@ import (
 // ErrNotJoined is returned by a [Policy] before [Policy.Join].
 var ErrNotJoined = errors.New("purgatory is not open yet")
 
-// errInnerHolds is returned because events that the inner policy holds are missing from the Holder
-// methods of [Policy], and sync would fetch them again and again.
 var errInnerHolds = errors.New("the inner policy held an event, but only purgatory may hold events")
 
 // Purgatory is the part of a [purgatory.Purgatory] that a [Policy] uses.
@@ -43,13 +41,12 @@ type Purgatory interface {
 
 var _ Purgatory = (*purgatory.Purgatory)(nil)
 
-// Policy is an inner policy with a purgatory behind it. Use [NewPolicy]. It is safe for concurrent
-// use. The inner policy must not hold events; if it does, Judge returns an error.
+// Policy is an inner policy with a purgatory behind it. It is safe for concurrent use. If the inner
+// policy holds an event, Judge returns an error.
 //
-// For states, pull requests and their updates, a held announcement counts as accepted, so that they
-// are held with it. Deletions and requests to vanish apply to held events as to stored ones. Other
-// events of a held repository depend on it: synced ones are accepted when it is served, and clients
-// are asked to submit again.
+// A held announcement counts as accepted for states, pull requests and their updates. Deletions
+// apply to held events too. Other events of a held repository depend on it: clients are asked to
+// submit them again.
 type Policy struct {
 	inner relaysync.Policy
 	waits atomic.Pointer[Purgatory]
@@ -60,7 +57,7 @@ var (
 	_ relaysync.Holder = (*Policy)(nil)
 )
 
-// NewPolicy returns a Policy. Its Judge returns [ErrNotJoined] until Join is called.
+// NewPolicy returns a Policy.
 func NewPolicy(inner relaysync.Policy) *Policy { return &Policy{inner: inner} }
 
 // Configure returns cfg with p as Policy and Holder.
@@ -77,7 +74,7 @@ func (p *Policy) lacking() map[graspsync.RepoRef]bool {
 	return where.Lacking()
 }
 
-// Join sets the purgatory. Call it before the first event.
+// Join sets the purgatory.
 func (p *Policy) Join(where Purgatory) { p.waits.Store(&where) }
 
 func (p *Policy) joined() (Purgatory, error) {
@@ -154,8 +151,7 @@ func isServed(ctx context.Context, view relaysync.View, ev graspsync.Event) (boo
 	return !stored.IsZero(), err
 }
 
-// leaves reports whether an event is an announcement that does not list this server. No git data is
-// needed for it.
+// leaves reports whether an event is an announcement that does not list this server.
 func (p *Policy) leaves(ev graspsync.Event) bool {
 	if ev.Kind != graspsync.KindAnnouncement {
 		return false
@@ -164,10 +160,9 @@ func (p *Policy) leaves(ev graspsync.Event) bool {
 	return err == nil && !p.inner.Lists(a)
 }
 
-// again returns dependencies after which a refused event is judged again. For an announcement that
-// does not list this server it is a listing of its author, else another stored event of its author.
-// A malformed event has none. An expired event waits for [purgatory.Purgatory.ForgetExpired], because
-// otherwise each event of its author would cause another fetch.
+// again returns dependencies after which a refused event is judged again. An expired event waits
+// for [purgatory.Purgatory.ForgetExpired], because otherwise each event of its author would cause a
+// fetch.
 func (p *Policy) again(ev graspsync.Event, reason string) []graspsync.Dependency {
 	if a, err := nip34.ParseAnnouncement(ev); err == nil && !p.inner.Lists(a) {
 		return []graspsync.Dependency{graspsync.OnBecomesListed(a.Ref.Identifier, a.Ref.Owner)}
@@ -233,7 +228,6 @@ func (p *Policy) RecognizedAuthors(identifier string, view relaysync.View) map[g
 	return p.inner.RecognizedAuthors(identifier, &waitingView{view, where, p.inner.Lists})
 }
 
-// waitingView is a view with held announcements in addition to accepted ones.
 type waitingView struct {
 	relaysync.View
 	where Purgatory
@@ -269,20 +263,18 @@ func has(all []*nip34.Announcement, ref graspsync.RepoRef) bool {
 	return false
 }
 
-// Announced implements [relaysync.AnnouncementView].
 func (v *waitingView) Announced(ref graspsync.RepoRef) bool {
 	return v.View.Announced(ref) || has(v.where.Announcements(ref.Identifier), ref)
 }
 
-// Family implements [relaysync.AnnouncementView]. It includes expired announcements for a while, so that
-// the next state of their maintainers makes purgatory hold them again.
+// Family includes expired announcements, so that the next state of their maintainers makes
+// purgatory hold them again.
 func (v *waitingView) Family(identifier string) []*nip34.Announcement {
 	stored := v.View.Family(identifier)
 	return append(stored[:len(stored):len(stored)], v.where.Remembered(identifier)...)
 }
 
-// Waiting implements [relaysync.AnnouncementView]. It includes expired announcements, which can still be
-// served, but no repository that is already served.
+// Waiting includes expired announcements, but no repository that is already served.
 func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	for _, a := range v.where.Remembered(identifier) {
 		if v.lists(a) && !v.View.Announced(a.Ref) {
@@ -292,12 +284,10 @@ func (v *waitingView) Waiting(identifier string) (out []*nip34.Announcement) {
 	return out
 }
 
-// mostEarly is the maximum number of dependencies of an event that early looks up. Honest events
-// name few.
 const mostEarly = 16
 
 // early returns a message if an event depends on a held event, so that its client does not look for
-// a mistake in the announcement. It returns "" if no dependency is held.
+// a mistake.
 func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	for _, d := range deps[:min(len(deps), mostEarly)] {
 		what := ""
@@ -323,19 +313,16 @@ func (v *waitingView) early(deps []graspsync.Dependency, direct bool) string {
 	return ""
 }
 
-// Revision implements [relaysync.AnnouncementView].
 func (v *waitingView) Revision(identifier string) relaysync.Revision {
 	g := v.View.Revision(identifier)
 	g.Waiting = v.where.Revision(identifier)
 	return g
 }
 
-// Knows implements [relaysync.AnnouncementView], including relations through held events.
 func (v *waitingView) Knows(identifier string, who graspsync.PubKey) bool {
 	return v.where.Knows(identifier, who) || v.View.Knows(identifier, who)
 }
 
-// heldView is a view of all held and stored events, so that deletions of held events are accepted.
 type heldView struct{ waitingView }
 
 func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) {
@@ -343,7 +330,6 @@ func (v *heldView) event(id graspsync.EventID) (ev graspsync.Event, waits bool) 
 	return ev, !ev.IsZero()
 }
 
-// Event implements [relaysync.View].
 func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (graspsync.Event, error) {
 	if ev, waits := v.event(id); waits {
 		return ev, nil
@@ -351,7 +337,6 @@ func (v *heldView) Event(ctx context.Context, id graspsync.EventID) (graspsync.E
 	return v.View.Event(ctx, id)
 }
 
-// Events implements [relaysync.View].
 func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[graspsync.EventID]graspsync.Event, error) {
 	found, err := v.View.Events(ctx, ids)
 	if err != nil {
@@ -365,7 +350,6 @@ func (v *heldView) Events(ctx context.Context, ids []graspsync.EventID) (map[gra
 	return found, nil
 }
 
-// Addressed implements [relaysync.View].
 func (v *heldView) Addressed(ctx context.Context, at []graspsync.Address) (bool, error) {
 	authors := make(map[graspsync.PubKey]bool, 1)
 	for _, a := range at {
@@ -383,7 +367,6 @@ func (v *heldView) Addressed(ctx context.Context, at []graspsync.Address) (bool,
 	return v.View.Addressed(ctx, at)
 }
 
-// Wrote implements [relaysync.View].
 func (v *heldView) Wrote(ctx context.Context, author graspsync.PubKey) (bool, error) {
 	if len(v.where.EventsOf(author)) > 0 {
 		return true, nil

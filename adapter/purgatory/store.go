@@ -7,9 +7,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Store returns a Store that reports the events that inner stores and removes to the purgatory, with
-// [purgatory.Purgatory.NotifyStored] and [purgatory.Purgatory.NotifySuperseded]. Use it for the
-// SyncManager and for events of clients if the relay has no hooks for this.
+// Store returns a Store that reports the events that inner stores and removes to the purgatory, for
+// a relay without hooks.
 func (p *Policy) Store(inner relaysync.Store) relaysync.Store { return telling{inner, p} }
 
 type telling struct {

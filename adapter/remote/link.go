@@ -15,11 +15,9 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// mostExtra is the maximum number of events above the requested limit.
 const mostExtra = 5_000
 
-// answer is the complete answer to a request or an event. It is buffered, so that a slow reader does
-// not block other requests.
+// answer is the complete answer to a request or an event.
 type answer struct {
 	key string // subscription or event id
 	// events of a request, of which limit were requested
@@ -32,7 +30,6 @@ type answer struct {
 	done    chan struct{}
 }
 
-// link is one connection with a goroutine that reads.
 type link struct {
 	conn    relaysync.Conn
 	sending chan struct{} // its one slot is held while sending
@@ -45,7 +42,6 @@ type link struct {
 	err     error
 }
 
-// connection returns the current link, or a new one if it has ended.
 func (s *Store) connection(ctx context.Context) (*link, error) {
 	select {
 	case s.dialing <- struct{}{}:
@@ -74,7 +70,7 @@ func (s *Store) connection(ctx context.Context) (*link, error) {
 	return s.link, nil
 }
 
-// Close ends the connection and all waiting calls. No goroutine remains. Close is idempotent.
+// Close ends the connection and all waiting calls.
 func (s *Store) Close() error {
 	s.end()
 	s.dialing <- struct{}{}
@@ -149,7 +145,6 @@ func (l *link) receive(m wire.Message) {
 	close(a.done)
 }
 
-// ask sends a request or an event. key is empty for a request, which gets a subscription.
 func (l *link) ask(ctx context.Context, key string, r wire.Request) (*answer, error) {
 	a := &answer{key: key, done: make(chan struct{})}
 	l.mu.Lock()
@@ -167,7 +162,6 @@ func (l *link) ask(ctx context.Context, key string, r wire.Request) (*answer, er
 	return a, nil
 }
 
-// wait waits for an answer.
 func (l *link) wait(ctx context.Context, a *answer) error {
 	select {
 	case <-a.done:
@@ -186,7 +180,6 @@ func (l *link) forget(a *answer) {
 	l.remove(a)
 }
 
-// remove removes an answer. The caller holds mu.
 func (l *link) remove(a *answer) {
 	l.waiting[a.key] = slices.DeleteFunc(l.waiting[a.key], func(o *answer) bool { return o == a })
 	if len(l.waiting[a.key]) == 0 {
@@ -194,7 +187,6 @@ func (l *link) remove(a *answer) {
 	}
 }
 
-// send sends a message after the messages before it.
 func (l *link) send(ctx context.Context, r wire.Request) error {
 	select {
 	case l.sending <- struct{}{}:
@@ -212,7 +204,6 @@ func (l *link) send(ctx context.Context, r wire.Request) error {
 	return nil
 }
 
-// page requests one page.
 func (s *Store) page(ctx context.Context, f nostr.Filter) (*answer, error) {
 	select {
 	case s.places <- struct{}{}:

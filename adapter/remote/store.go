@@ -23,18 +23,17 @@ import (
 var (
 	// ErrIncomplete means that the relay has more events than it returned.
 	ErrIncomplete = relaysync.ErrIncomplete
-	// ErrRefused is wrapped by the error of an event that the relay refused, and of a request that
-	// it closed.
+	// ErrRefused is wrapped by the error of an event that the relay refused, and of a request that it
+	// closed.
 	ErrRefused = errors.New("refused by the relay")
 	errLost    = errors.New("connection lost")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
 
-// Config is the configuration of a [Store]. The zero value works.
+// Config is the configuration of a [Store].
 type Config struct {
-	// Identity is the service of the relay. Requests to vanish (NIP-62) that name it or all relays
-	// are executed. The zero Identity matches only requests to all relays.
+	// Identity is the service of the relay, for requests to vanish (NIP-62).
 	Identity nip34.Identity
 
 	fixed constants
@@ -51,8 +50,8 @@ const (
 	publishing = 64 // events whose OK is awaited
 )
 
-// Store is a relay in another process. It is created by [New] and safe for concurrent use. It
-// connects on the first request, and reconnects after a lost connection.
+// Store is a relay in another process. It is safe for concurrent use. It connects on the first
+// request and reconnects.
 type Store struct {
 	// set by New, read-only
 	relay     graspsync.RelayURL
@@ -68,8 +67,7 @@ type Store struct {
 
 var _ relaysync.Store = (*Store)(nil)
 
-// New returns a Store that keeps its events in relay, over transport. It does not connect. The
-// error names every invalid argument.
+// New returns a Store without connecting. The error names every invalid argument.
 func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*Store, error) {
 	var errs []error
 	if relay.IsZero() {
@@ -91,13 +89,12 @@ func New(relay graspsync.RelayURL, transport relaysync.Transport, cfg Config) (*
 	return s, nil
 }
 
-// mostCuts is the number of consecutive events at which the relay disconnects, after which Save gives
-// up.
+// mostCuts is the number of consecutive events at which the relay disconnects, after which Save
+// gives up.
 const mostCuts = 3
 
-// Save implements [relaysync.Store]. It publishes the events and returns the relay's answers. If the
-// relay disconnects, because of one of them or by chance, the events without an answer are published
-// again one by one. An error means that the relay cannot be reached.
+// Save implements [relaysync.Store]. If the relay disconnects, the events without an answer are
+// published again one by one. An error means that the relay cannot be reached.
 func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -127,7 +124,6 @@ func (s *Store) Save(ctx context.Context, events []graspsync.Incoming) ([]grasps
 	return out, nil
 }
 
-// publish publishes events without waiting for the answer to each.
 func (s *Store) publish(ctx context.Context, events []graspsync.Incoming) ([]graspsync.Outcome, error) {
 	l, err := s.connection(ctx)
 	if err != nil {
@@ -161,7 +157,6 @@ func (s *Store) publish(ctx context.Context, events []graspsync.Incoming) ([]gra
 	return out, nil
 }
 
-// outcomeOf returns the outcome according to the text of an OK.
 func outcomeOf(accepted bool, text string) graspsync.Outcome {
 	word, _, _ := strings.Cut(strings.ToLower(text), ":")
 	lower := strings.ToLower(text)
@@ -217,8 +212,8 @@ func (s *Store) Keys(ctx context.Context, filter nostr.Filter) iter.Seq2[graspsy
 	}
 }
 
-// readings is the maximum number of passes over a filter until the result is certain. An event that
-// is saved during a pass looks like an event that a page omitted.
+// readings is the maximum number of passes over a filter. An event that is saved during a pass
+// looks omitted.
 const readings = 3
 
 // Events implements [relaysync.Store].
@@ -252,7 +247,6 @@ func (s *Store) Events(ctx context.Context, filter nostr.Filter) iter.Seq2[grasp
 // errStopped means that the consumer has stopped.
 var errStopped = errors.New("stopped")
 
-// walk reads a filter page by page, and reports whether the relay returned everything.
 func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsync.Event) bool) (complete bool, err error) {
 	match := filters.Compile([]nostr.Filter{filter})
 	walk := filters.NewWalk(filter, filters.WalkStart{Limit: s.cfg.fixed.pageLimit, PageSize: s.cfg.fixed.pageLimit})
@@ -277,9 +271,8 @@ func (s *Store) walk(ctx context.Context, filter nostr.Filter, give func(graspsy
 	return walk.Pages() == 0 || walk.Complete(), ctx.Err()
 }
 
-// Deleted implements [relaysync.Store]. It requests deletions that name the event, and its author's
-// requests to vanish. Only the relay can decide whether the deletion of a newer version covers the
-// event.
+// Deleted implements [relaysync.Store]. Only the relay can decide whether the deletion of a newer
+// version covers the event.
 func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error) {
 	if err := ctx.Err(); err != nil || event.IsZero() {
 		return false, err
@@ -298,7 +291,6 @@ func (s *Store) Deleted(ctx context.Context, event graspsync.Event) (bool, error
 	return false, nil
 }
 
-// tombstonesOf returns filters for deletions that may cover an event.
 func tombstonesOf(event graspsync.Event) []nostr.Filter {
 	by := nostr.Filter{Authors: []string{event.Event.PubKey}}
 	gone := by
@@ -317,8 +309,7 @@ func tombstonesOf(event graspsync.Event) []nostr.Filter {
 	return out
 }
 
-// Remove implements [relaysync.Store]. It returns [relaysync.ErrCannotRemove], because only the
-// author of an event can delete it at a relay.
+// Remove implements [relaysync.Store]. It returns [relaysync.ErrCannotRemove].
 func (s *Store) Remove(context.Context, graspsync.Event) error {
 	return fmt.Errorf("remote adapter: %w", relaysync.ErrCannotRemove)
 }

@@ -11,29 +11,22 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Config is the content of a page. Sync is required.
+// Config is the content of a page.
 type Config struct {
-	// Name is the domain that announcements list, for headings and instructions. The default is none.
+	// Name is the domain that announcements list.
 	Name string
-	// Sync follows relays.
 	Sync Sync
-	// Purgatory holds events until their git data arrives. Without it the page has no git section.
+	// Purgatory holds events. Without it the page has no git section.
 	Purgatory Purgatory
-	// Ready returns the reason for which the server cannot work. It is called for each view of the
-	// overview. Without it the page does not show the readiness.
+	// Ready returns why the server cannot work. It is called for each view of the overview.
 	Ready func(ctx context.Context) error
-	// Explain answers a question about an event, repository or relay, such as the method of
-	// [explain.Explainer]. The question has at most 1,000 bytes and may come from a stranger. At most
-	// 4 questions are answered concurrently, within 10 s each. Without it the page has no question
-	// box.
+	// Explain answers a question of at most 1,000 bytes, perhaps of a stranger. At most 4 are
+	// answered concurrently, within 10 s each.
 	Explain func(ctx context.Context, question string) (explain.Explanation, error)
-	// Rules returns the operator's rules in the order of display, for example [RulesOf] a
-	// [rules.RuleSet]. It must not block, and is called while the page is viewed. Without it the page
-	// has no rules.
-	Rules func() []Rule
-	// Links are further links for operators, such as the metrics, relative to the page.
-	Links []Link
-	// Version is the version of the program, and Folder its data folder, for the footer.
+	// Rules returns the operator's rules in the order of display, such as [RulesOf]. It must not
+	// block.
+	Rules           func() []Rule
+	Links           []Link
 	Version, Folder string
 }
 
@@ -60,8 +53,7 @@ func RulesOf(book *rules.RuleSet) func() []Rule {
 // Link is a link in the footer.
 type Link struct{ Text, Href string }
 
-// Sync is the methods of [relaysync.SyncManager] that the page calls, concurrently. Without viewers
-// nothing is called.
+// Sync is the methods of [relaysync.SyncManager] that the page calls for viewers.
 type Sync interface {
 	Status() relaysync.Status
 	RepoRefs(ctx context.Context) ([]graspsync.RepoRef, error)

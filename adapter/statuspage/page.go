@@ -15,7 +15,7 @@ import (
 	"github.com/graspsync/graspsync/adapter/internal/web"
 )
 
-// Page is the status page of a server. Use [New]. It is safe for concurrent use.
+// Page is the status page of a server.
 type Page struct {
 	// set by New, read-only
 	cfg    Config
@@ -86,7 +86,6 @@ func (p *Page) write(w http.ResponseWriter, v *view, q url.Values, f fragment) {
 	}{p.cfg, v.title, v.name, question, now, now.Sub(p.start), template.HTML(f.html)}) // made by our templates
 }
 
-// fragment is a view without the layout.
 type fragment struct {
 	status int
 	html   string

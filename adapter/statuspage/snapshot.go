@@ -7,11 +7,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// snapshotPeriod is the maximum age of a snapshot, so the cost does not depend on the number of
-// viewers.
 const snapshotPeriod = time.Second
 
-// snapshot is the state of the parts, shared by the viewers of one second.
 type snapshot struct {
 	at   time.Time
 	sync relaysync.Status
@@ -19,7 +16,6 @@ type snapshot struct {
 	left time.Duration     // until all git data is here; 0: unknown
 }
 
-// snapshot returns the last snapshot, or a new one after snapshotPeriod.
 func (p *Page) snapshot(now time.Time) *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()

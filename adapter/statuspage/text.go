@@ -14,13 +14,11 @@ import (
 	"github.com/graspsync/graspsync/purgatory"
 )
 
-// functions are the functions of the templates, besides those of package web.
 var functions = template.FuncMap{
 	"trouble": explain.Trouble, "maintainers": explain.Maintainers, "percent": percent, "subject": subject, "sign": sign, "lines": lines, "parts": parts, "below": below, "address": address,
 	"identifier": identifier, "relayname": relayName, "tab": newTab, "waits": newWaits, "reasons": newReasons,
 }
 
-// Arguments of shared templates.
 type (
 	tab struct {
 		Href, Text string
@@ -47,12 +45,10 @@ func newReasons(caption string, counts []counted) reasonTable {
 	return reasonTable{caption, counts}
 }
 
-// relayName returns the URL of a relay without wss://.
 func relayName(u graspsync.RelayURL) string {
 	return web.Text(strings.TrimPrefix(u.String(), "wss://"))
 }
 
-// identifier returns the identifier in the address of a repository.
 func identifier(ref string) string {
 	if r, err := graspsync.ParseRepoRef(ref); err == nil {
 		return r.Identifier
@@ -60,10 +56,8 @@ func identifier(ref string) string {
 	return ref
 }
 
-// maxLines is the maximum number of lines of an answer.
 const maxLines = 200
 
-// lines returns the lines of a text.
 func lines(s string) []string {
 	out := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	if len(out) > maxLines {
@@ -72,19 +66,17 @@ func lines(s string) []string {
 	return out
 }
 
-// below reports whether a line belongs to the line before.
 func below(line string) bool { return strings.HasPrefix(line, " ") }
 
-// part is a piece of a line: text, and a name after it, which is shown as Short. Ask is the question
-// that a link asks about it, or "".
+// part is a piece of a line: text, and a name after it, which is shown as Short and links to the
+// question Ask.
 type part struct{ Text, Name, Short, Ask string }
 
-// name matches the names in an answer: git objects, events, keys, repositories and relays.
+// name matches git objects, events, keys, repositories and relays.
 var name = regexp.MustCompile(`object [0-9a-f]{40,64}\b|\b[0-9a-f]{64}\b|npub1[0-9a-z]{58}(/[^\s,;:()]*[^\s,;:().])?|(wss?|https?)://[^\s,;()]*[^\s,;:().]`)
 
 var keys = regexp.MustCompile(`npub1[0-9a-z]{58}`)
 
-// parts splits a line of an answer at the names of subjects.
 func parts(line string) (out []part) {
 	line = web.Text(line)
 	for at := name.FindStringIndex(line); at != nil; at = name.FindStringIndex(line) {
@@ -115,7 +107,6 @@ func parts(line string) (out []part) {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
 
-// subject returns the subject of a rule, with keys as npub.
 func subject(r Rule) string {
 	if k, err := graspsync.ParsePubKey(r.Subject); err == nil && r.About == "author" {
 		return nip34.NPub(k)
@@ -123,7 +114,6 @@ func subject(r Rule) string {
 	return address(r.Subject)
 }
 
-// address returns the address of a repository with an npub, and other texts unchanged.
 func address(s string) string {
 	if ref, err := graspsync.ParseRepoRef(s); err == nil {
 		return nip34.NPub(ref.Owner) + "/" + ref.Identifier

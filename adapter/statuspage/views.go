@@ -20,7 +20,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// view is one page, made from a snapshot and the parameters of its URL.
 type view struct {
 	name, title string
 	params      []string // of its URL
@@ -44,7 +43,6 @@ var views = map[string]*view{
 
 var views404 = view{title: "Not found"}
 
-// Limits of one page and its parameters.
 const (
 	rowsShown    = 50
 	maxParam     = 1000 // bytes
@@ -52,7 +50,6 @@ const (
 	viewTime     = 10 * time.Second
 )
 
-// query returns the known parameters of a URL.
 func (v *view) query(asked url.Values) url.Values {
 	out := make(url.Values)
 	for _, name := range v.params {
@@ -63,7 +60,6 @@ func (v *view) query(asked url.Values) url.Values {
 	return out
 }
 
-// Reasons for which a page cannot be shown.
 var (
 	errNoGit   = errors.New("this server has no git data")
 	errUnknown = errors.New("not followed")
@@ -97,7 +93,6 @@ type overviewData struct {
 	Notices         []notice
 }
 
-// notice is a problem.
 type notice struct{ Text, Href string }
 
 func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, error) {
@@ -138,12 +133,10 @@ func (p *Page) overview(ctx context.Context, s *snapshot, _ url.Values) (any, er
 	return d, nil
 }
 
-// waiting returns the number of events that wait for git data.
 func waiting(g *purgatory.Status) int {
 	return g.Announcements + g.States + g.PullRequests + g.Relatives
 }
 
-// notices returns the problems, the worst first.
 func notices(s *snapshot, connected, dead int) (out []notice) {
 	say := func(is bool, text, href string) {
 		if is {
@@ -362,13 +355,11 @@ func (p *Page) git(_ context.Context, s *snapshot, q url.Values) (any, error) {
 	return d, nil
 }
 
-// counted is a number of occurrences.
 type counted struct {
 	Name string
 	N    uint64
 }
 
-// sorted returns the counts, the highest first.
 func sorted(counts map[string]uint64) (out []counted) {
 	for name, n := range counts {
 		out = append(out, counted{name, n})

@@ -3,10 +3,8 @@
 //
 //	go run ./cmd/follower -relay ws://127.0.0.1:7777 -domain grasp.example.com
 //
-// It publishes events of other relays to this relay, and reads the events that clients submit
-// there. The relay must store published events and serve them without AUTH. Records about relays
-// are kept in a folder (-data), so that a restart fetches new events only. SIGTERM and SIGINT end
-// the program.
+// The relay must store published events and serve them without AUTH. Records about relays are kept
+// in a folder (-data).
 package main
 
 import (
@@ -32,7 +30,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// options is the settings from flags.
 type options struct {
 	relay          graspsync.RelayURL
 	identity       nip34.Identity
@@ -101,7 +98,6 @@ func parse(args []string) (opt options, err error) {
 	return opt, nil
 }
 
-// list is the value of a flag that appends to a list.
 func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 	return func(s string) error {
 		v, err := parse(s)
@@ -111,7 +107,6 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 }
 
 func run(ctx context.Context, opt options, log *slog.Logger) error {
-	// The own relay may have any address, because the operator chooses it.
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	own, err := dialWith(egress.Config{Allow: everywhere, AllowPlaintext: true}, log)
 	if err != nil {
@@ -134,8 +129,6 @@ func run(ctx context.Context, opt options, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
-	// Without records each start would fetch all history, and a crash loop would dial all relays
-	// each time.
 	kept, err := state.Open(opt.data, state.Config{Logger: log})
 	if err != nil {
 		return fmt.Errorf("opening the state: %w", err)
@@ -163,7 +156,6 @@ func dialWith(rules egress.Config, log *slog.Logger) (relaysync.Transport, error
 	return wstransport.New(wstransport.Config{Dialer: dialer, Logger: log})
 }
 
-// summarize logs the status once per minute until ctx ends.
 func summarize(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()

@@ -23,7 +23,6 @@ import (
 // adminOff is the value of -admin-listen that disables the operator's pages.
 const adminOff = "off"
 
-// newAdminSite returns the operator's pages: status page, metrics and status.
 func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collector) (http.Handler, error) {
 	page, err := statuspage.New(statuspage.Config{
 		Name: bare(opt.Domain), Sync: server.Sync().Manager(), Purgatory: server.Purgatory(), Ready: server.Ready,
@@ -48,16 +47,14 @@ func newAdminSite(server *grasp.Server, opt options, more ...prometheus.Collecto
 	return a, nil
 }
 
-// notHere answers commands that were sent to -admin-listen instead of -listen.
 func notHere(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", admin.ContentType)
 	w.WriteHeader(http.StatusNotFound)
 	fmt.Fprintln(w, `{"error":"this is -admin-listen, which accepts no commands; -url must be the -listen address"}`)
 }
 
-// guarded protects a site on loopback from other sites in a browser of this machine: a request over
-// loopback must not name a foreign host, as after DNS rebinding. A listener on all addresses is
-// also reached over loopback, so each connection is checked.
+// guarded protects a site from other sites in a browser of this machine: a request over loopback
+// must not name a foreign host, as after DNS rebinding.
 func guarded(h http.Handler, ours []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -71,7 +68,6 @@ func guarded(h http.Handler, ours []string) http.Handler {
 	})
 }
 
-// namesOf returns the names at which others reach a server.
 func namesOf(opt options) (names []string) {
 	for _, domain := range append([]string{opt.Domain}, opt.AlsoDomain...) {
 		host, _, _ := strings.Cut(bare(domain), "/")
@@ -80,7 +76,6 @@ func namesOf(opt options) (names []string) {
 	return names
 }
 
-// hostname returns a Host without port in lower case.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -88,23 +83,19 @@ func hostname(host string) string {
 	return strings.ToLower(host)
 }
 
-// isLocal reports whether a Host is an IP address or localhost.
 func isLocal(host string) bool {
 	name := hostname(host)
 	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	return err == nil || name == "localhost"
 }
 
-// overLoopback reports whether a request arrived at a loopback address.
 func overLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
-// healthy answers that the process runs.
 func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
-// ready answers 503 if the server cannot do its work, with the reason if why is true.
 func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := server.Ready(r.Context())
@@ -120,8 +111,7 @@ func ready(server *grasp.Server, why bool) http.HandlerFunc {
 	}
 }
 
-// adminAddress returns the address of the operator's pages. The default is the port after -listen,
-// so that servers on one machine do not collide.
+// adminAddress returns the address of the operator's pages, by default the port after -listen.
 func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	if opt.AdminListen != "" {
 		return opt.AdminListen, true
@@ -133,8 +123,8 @@ func adminAddress(opt options, own net.Addr) (address string, chosen bool) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port+1)), false
 }
 
-// serveAdmin serves the operator's pages until stop is called: at their own address, or as a part
-// of the public site if the addresses are equal.
+// serveAdmin serves the operator's pages until stop is called, at their own address or in the
+// public site.
 func serveAdmin(a http.Handler, everybody *http.ServeMux, opt options, own net.Addr, log *slog.Logger) (stop func(), err error) {
 	address, chosen := adminAddress(opt, own)
 	site := guarded(a, namesOf(opt))

@@ -21,32 +21,26 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitfetch"
 )
 
-// checkCommand is "graspserver check".
 type checkCommand struct {
 	Options options `embed:""`
 }
 
-// Help implements [kong.HelpProvider].
 func (checkCommand) Help() string {
 	return "Each line begins with ok, warning or error. The exit code is 1 after an error. Start the server first, because its proxy is checked."
 }
 
-// errCheck is the result of a check that found an error.
 var errCheck = errors.New("errors were found")
 
-// checker prints the results of checks.
 type checker struct {
 	out    io.Writer
 	failed bool
 }
 
-// say prints a result. level is ok, warning or error.
 func (c *checker) say(level, format string, args ...any) {
 	c.failed = c.failed || level == "error"
 	fmt.Fprintf(c.out, level+": "+format+"\n", args...)
 }
 
-// Run implements the command.
 func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -81,7 +75,6 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// data checks that the data folder can be written, and its free space.
 func (c *checker) data(folder string) {
 	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
 		c.say("warning", "data folder %s does not exist, serve creates it", folder)
@@ -107,7 +100,6 @@ func (c *checker) data(folder string) {
 	}
 }
 
-// name looks up the domain.
 func (c *checker) name(ctx context.Context, identity nip34.Identity) {
 	checked := ""
 	for _, at := range identity.HostPorts() { // a host has two ports
@@ -123,7 +115,6 @@ func (c *checker) name(ctx context.Context, identity nip34.Identity) {
 	}
 }
 
-// proxy checks that the NIP-11 document at the domain is that of this server.
 func (c *checker) proxy(ctx context.Context, identity nip34.Identity, opt options) {
 	at := identity.CloneBase()
 	info, _, err := document(ctx, at)
@@ -139,7 +130,6 @@ func (c *checker) proxy(ctx context.Context, identity nip34.Identity, opt option
 	}
 }
 
-// relays checks that the bootstrap relays answer, and compares their clocks with ours.
 func (c *checker) relays(ctx context.Context, bootstrap []graspsync.RelayURL) {
 	if len(bootstrap) == 0 {
 		c.say("warning", "clock is not checked, because -bootstrap names no relay")
@@ -160,7 +150,6 @@ func (c *checker) relays(ctx context.Context, bootstrap []graspsync.RelayURL) {
 	}
 }
 
-// document returns the NIP-11 document at a URL, and the time of the answer by the server's clock.
 func document(ctx context.Context, at string) (info nip11.RelayInformationDocument, date time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

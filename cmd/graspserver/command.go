@@ -21,14 +21,12 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// operatorClient is the flags of commands that an operator signs.
 type operatorClient struct {
 	URL string `default:"http://127.0.0.1:7334" placeholder:"URL" help:"URL of the server."`
 	For string `placeholder:"URL" help:"URL to sign for, if -domain of the server differs from -url."`
 	Key string `placeholder:"FILE" help:"File with your secret key, nsec or hex, instead of GRASPSERVER_ADMIN_KEY."`
 }
 
-// do sends a command and prints its result.
 func (c *operatorClient) do(ctx context.Context, set settings, out io.Writer, name string, args ...string) error {
 	key, err := secretKey(c.Key, set[adminKey].value)
 	if err != nil {
@@ -55,10 +53,8 @@ func (c *operatorClient) do(ctx context.Context, set settings, out io.Writer, na
 	return err
 }
 
-// adminKey is the environment variable for the secret key of the operator.
 const adminKey = "GRASPSERVER_ADMIN_KEY"
 
-// secretKey returns a key as 64 hex digits. Its errors do not contain the key.
 func secretKey(file, text string) (string, error) {
 	if file != "" {
 		data, err := os.ReadFile(file)
@@ -82,18 +78,15 @@ func secretKey(file, text string) (string, error) {
 	return text, nil
 }
 
-// adminCommand is "graspserver admin".
 type adminCommand struct {
 	Client  operatorClient `embed:""`
 	Command []string       `arg:"" optional:"" passthrough:"partial" help:"Command with its arguments."`
 }
 
-// Help implements [kong.HelpProvider].
 func (adminCommand) Help() string {
 	return "The server obeys the keys of -admin.\n\nCommands:\n\n    " + strings.Join(control.Usage(), "\n    ")
 }
 
-// Run implements the command.
 func (c *adminCommand) Run(ctx context.Context, command *kong.Context, set settings, out io.Writer) error {
 	if len(c.Command) == 0 {
 		return command.PrintUsage(false)
@@ -101,14 +94,12 @@ func (c *adminCommand) Run(ctx context.Context, command *kong.Context, set setti
 	return c.Client.do(ctx, set, out, c.Command[0], c.Command[1:]...)
 }
 
-// maintainCommand is "graspserver maintain".
 type maintainCommand struct {
 	Client       operatorClient `embed:""`
 	StatusURL    string         `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of its status page, which lists the repositories."`
 	Repositories []string       `arg:"" optional:"" name:"repository" help:"Repositories, default all."`
 }
 
-// Run implements the command.
 func (c *maintainCommand) Run(ctx context.Context, set settings, out io.Writer) error {
 	if len(c.Repositories) == 0 {
 		var all []struct{ Ref string }
@@ -127,14 +118,12 @@ func (c *maintainCommand) Run(ctx context.Context, set settings, out io.Writer) 
 	return errors.Join(errs...)
 }
 
-// explainCommand is "graspserver explain".
 type explainCommand struct {
 	StatusURL string `default:"http://127.0.0.1:7335" placeholder:"URL" help:"URL of the status page of the server (-admin-listen)."`
 	JSON      bool   `name:"json" help:"Print all details as JSON."`
 	Subject   string `arg:"" help:"Event, repository or relay in any spelling, such as npub1.../name."`
 }
 
-// Run implements the command.
 func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
 	subject, err := nip34.ParseSubject(c.Subject)
 	if err != nil {
@@ -163,7 +152,6 @@ func (c *explainCommand) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// askStatus asks a question at /status.json.
 func askStatus(ctx context.Context, at, name, value string, to any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(at, "/")+"/status.json?"+url.Values{name: {value}}.Encode(), nil)
 	if err != nil {

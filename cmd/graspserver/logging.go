@@ -23,7 +23,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// newLogger returns a log for people, colored on a terminal, or of JSON objects.
 func newLogger(to io.Writer, opt options) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(opt.LogLevel)) // checked by the parser; "" is info
@@ -35,7 +34,7 @@ func newLogger(to io.Writer, opt options) *slog.Logger {
 	return slog.New(tint.NewTextHandler(to, &tint.Options{Level: level, TimeFormat: time.DateTime, NoColor: !color, ReplaceAttr: readable}))
 }
 
-// readable replaces hex keys by npubs, and removes the numbers of a summary, which are for programs.
+// readable replaces hex keys by npubs, and removes the numbers of a summary.
 func readable(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 && groups[0] == statusKey {
 		return slog.Attr{}
@@ -50,14 +49,12 @@ func readable(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// adopt writes lines of libraries that use the standard logger, such as the event database, to the log at level
-// debug. The log then has one format.
+// adopt writes lines of libraries that use the standard logger to the log at level debug.
 func adopt(log *slog.Logger) {
 	standard.SetFlags(0)
 	standard.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer())
 }
 
-// banner logs what the server is and who commands it: as aligned lines for people, or as one record.
 func banner(log *slog.Logger, identity nip34.Identity, addr net.Addr, opt options) {
 	admins := make([]string, len(opt.Admin))
 	for i, key := range opt.Admin {
@@ -81,14 +78,11 @@ func banner(log *slog.Logger, identity nip34.Identity, addr net.Addr, opt option
 	}
 }
 
-// progressEvery is the time between two log lines while the server catches up.
 const progressEvery = 10 * time.Second
 
-// statusKey is the group of numbers in a summary.
 const statusKey = "status"
 
-// report logs the progress while the server catches up, and summaries of what has changed, until ctx
-// ends.
+// report logs the progress while the server catches up, and summaries of what has changed.
 func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(min(every, progressEvery))
 	defer tick.Stop()
@@ -123,7 +117,6 @@ func report(ctx context.Context, manager *relaysync.SyncManager, log *slog.Logge
 	}
 }
 
-// notify tells systemd when the server has read its store and when it stops, and feeds its watchdog.
 func notify(ctx context.Context, manager *relaysync.SyncManager) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if os.Getenv("NOTIFY_SOCKET") == "" || err != nil {
@@ -148,7 +141,6 @@ func notify(ctx context.Context, manager *relaysync.SyncManager) {
 	}
 }
 
-// short returns the cause of an error of the network.
 func short(err error) error {
 	var name *net.DNSError
 	if errors.As(err, &name) {

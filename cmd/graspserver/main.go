@@ -1,25 +1,20 @@
 // Command graspserver is a server for Git repositories on Nostr (GRASP-01): a relay, and the
-// repositories that it announces. It syncs with the other relays and git servers that their
-// announcements list (GRASP-02).
+// repositories that it announces. It syncs with the relays and git servers that they list
+// (GRASP-02).
 //
 //	graspserver try                          # a server with a sample repository, for a look
 //	graspserver -domain grasp.example.com -data ./data -bootstrap wss://relay.ngit.dev
 //	graspserver check -domain grasp.example.com -data ./data
 //
-// The relay, its NIP-11 document and a page for browsers are at /, the repositories at
-// /<npub>/<identifier>.git. A push must match the newest state event. Git 2.39 or later is
-// required. /healthz and /readyz show the health. If -domain has a path, such as example.com/git,
-// everything is below that path, and a proxy must not remove it. Servers under different paths of a
-// host are different servers. They connect to each other through the proxy, whose address needs
-// -allow-net if it is not public.
+// The relay and a page for browsers are at /, the repositories at /<npub>/<identifier>.git. Git
+// 2.39 or later is required. /healthz and /readyz show the health. If -domain has a path,
+// everything is below that path, and a proxy must not remove it.
 //
-// The operator's pages have an address of their own (-admin-listen), by default on this machine: a
-// status page, /metrics (Prometheus) and /status.json. With ?repo=all the latter lists every
-// repository, and with ?event=, ?repo= or ?relay= it explains why one is stored or not.
+// The operator's pages have an address of their own (-admin-listen): a status page, /metrics
+// (Prometheus) and /status.json, which explains with ?event=, ?repo= or ?relay=.
 //
-// Settings are flags, environment variables (-allow-net is GRASPSERVER_ALLOW_NET) and lines of the
-// file that -config names (allow-net = 10.0.0.0/8), in this order of precedence. Commas separate
-// lists. SIGTERM and SIGINT end the server.
+// Settings are flags, environment variables (GRASPSERVER_ALLOW_NET) and lines of the file that
+// -config names (allow-net = 10.0.0.0/8), in this order. SIGTERM and SIGINT end the server.
 package main
 
 import (
@@ -41,7 +36,6 @@ import (
 	"github.com/graspsync/graspsync/internal/nearest"
 )
 
-// program is the commands.
 type program struct {
 	Serve      serveCommand      `cmd:"" default:"withargs" help:"Run a server (default)."`
 	Check      checkCommand      `cmd:"" help:"Check settings, data folder, git, name, proxy and clock."`
@@ -75,7 +69,6 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs a command line and returns its exit code.
 func execute(ctx context.Context, args, environ []string, out, errs io.Writer) int {
 	var p program
 	command, err := parse(&p, args, environ, out)
@@ -96,7 +89,6 @@ func execute(ctx context.Context, args, environ []string, out, errs io.Writer) i
 	return 1
 }
 
-// parse reads a command line and the settings. Help and version are printed, and end the process.
 func parse(p *program, args, environ []string, out io.Writer) (*kong.Context, error) {
 	if slices.ContainsFunc(args, isSecret) {
 		return nil, errSecret
@@ -125,7 +117,7 @@ func parse(p *program, args, environ []string, out io.Writer) (*kong.Context, er
 }
 
 // longFlags returns a command line with --domain for -domain, and with flags for the commands help
-// and version, which work with any settings.
+// and version.
 func longFlags(args []string) []string {
 	args = slices.Clone(args)
 	for i, a := range args {
@@ -142,7 +134,6 @@ func longFlags(args []string) []string {
 	return args
 }
 
-// help prints the help of a command. That of the program has the flags of serve.
 func help(o kong.HelpOptions, ctx *kong.Context) error {
 	if ctx.Selected() == nil {
 		ctx.Model.Flags = append(ctx.Model.Flags, ctx.Model.Children[0].Flags...)
@@ -157,12 +148,10 @@ func withDefault(v *kong.Value) string {
 	return v.Help
 }
 
-// configCommand is "graspserver config".
 type configCommand struct {
 	Options options `embed:""`
 }
 
-// Run implements the command.
 func (c *configCommand) Run(command *kong.Context, set settings, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, f := range command.Selected().Flags {
@@ -178,17 +167,14 @@ func (c *configCommand) Run(command *kong.Context, set settings, out io.Writer) 
 	return table.Flush()
 }
 
-// completionCommand is "graspserver completion".
 type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help implements [kong.HelpProvider].
 func (completionCommand) Help() string {
 	return "Examples:\n\n    source <(graspserver completion bash)    # in ~/.bashrc, zsh in ~/.zshrc\n    graspserver completion fish > ~/.config/fish/completions/graspserver.fish"
 }
 
-// Run implements the command.
 func (c *completionCommand) Run(command *kong.Context, out io.Writer) error {
 	var words []string
 	for _, c := range command.Model.Children {
@@ -202,7 +188,6 @@ func (c *completionCommand) Run(command *kong.Context, out io.Writer) error {
 	return err
 }
 
-// completions are scripts by shell. %s stands for all commands and flags.
 var completions = map[string]string{
 	"bash": "complete -o default -W '%s' graspserver\n",
 	"zsh":  "autoload -Uz compinit bashcompinit && compinit && bashcompinit && complete -o default -W '%s' graspserver\n",

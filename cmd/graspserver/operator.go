@@ -21,7 +21,6 @@ import (
 	"github.com/graspsync/graspsync/state"
 )
 
-// operator is the decisions of the operator, and the log of their commands.
 type operator struct {
 	book  *rules.RuleSet
 	kept  *state.DB // records of book
@@ -30,10 +29,9 @@ type operator struct {
 	path  string // of the rules file, or ""
 }
 
-// rulesDir is the folder of the rules. It is separate, because the other records may be deleted.
+// rulesDir is separate, because the other records may be deleted.
 func rulesDir(opt options) string { return filepath.Join(opt.Data, "rules") }
 
-// openOperator opens the rules.
 func openOperator(ctx context.Context, opt options, log *slog.Logger) (_ *operator, err error) {
 	o := &operator{log: log, path: opt.Rules}
 	defer func() {
@@ -66,7 +64,6 @@ func (o *operator) close() error {
 	return errors.Join(errs...)
 }
 
-// readRules reads a rules file. An empty path is an empty file.
 func readRules(path string) (rules.File, error) {
 	if path == "" {
 		return rules.File{}, nil
@@ -83,17 +80,14 @@ func readRules(path string) (rules.File, error) {
 	return file, nil
 }
 
-// record writes a command to the audit log. A failure is logged only.
 func (o *operator) record(e admin.Entry) {
 	if err := o.audit.Record(e); err != nil {
 		o.log.Error("command not written to the audit log", "command", e.Command, "error", err)
 	}
 }
 
-// reloadFor is the maximum time of a reload.
 const reloadFor = time.Minute
 
-// reloads reads the rules file on each signal until ctx ends.
 func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-chan os.Signal) {
 	for {
 		select {
@@ -114,7 +108,6 @@ func (o *operator) reloads(ctx context.Context, server *grasp.Server, asked <-ch
 	}
 }
 
-// administered accepts commands of the owners over HTTP, if there are owners.
 func administered(next http.Handler, server *grasp.Server, identity nip34.Identity, records state.Store, opt options, addr net.Addr, log *slog.Logger) (http.Handler, error) {
 	if len(opt.Admin) == 0 {
 		return next, nil
@@ -130,7 +123,6 @@ func administered(next http.Handler, server *grasp.Server, identity nip34.Identi
 	return handler.Before(next), nil
 }
 
-// identityOf returns the addresses at which others reach the server.
 func identityOf(opt options) (nip34.Identity, error) {
 	names := append([]string{cmp.Or(opt.Domain, opt.Listen)}, opt.AlsoDomain...)
 	for i, name := range names {

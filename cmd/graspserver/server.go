@@ -41,7 +41,6 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// run serves until ctx ends. It calls started with the address, if started is not nil.
 func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Addr)) error {
 	if err := os.MkdirAll(opt.Data, 0o700); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
@@ -109,12 +108,10 @@ func run(ctx context.Context, opt options, log *slog.Logger, started func(net.Ad
 	return gate.Serve(ctx, listener, server.Git(withDeadline(site)), server.Run)
 }
 
-// databaseRoom is the number of free bytes that are required to open the database. Badger maps a
-// sparse file of this size for its newest events. A write to a block that the full disk cannot
-// provide would end the process by a signal.
+// databaseRoom is the number of free bytes that are required to open the database. A write of
+// badger to a block of its sparse file that the disk cannot provide would end the process.
 const databaseRoom = 128 << 20
 
-// openDatabase opens the event database in the data folder.
 func openDatabase(opt options) (eventstore.Store, error) {
 	if opt.memory {
 		db := &slicestore.SliceStore{}
@@ -139,7 +136,6 @@ func openDatabase(opt options) (eventstore.Store, error) {
 	return db, nil
 }
 
-// newServer makes a khatru relay into a GRASP server.
 func newServer(ctx context.Context, db eventstore.Store, records state.Store, op *operator, opt options, addr net.Addr, log *slog.Logger) (*grasp.Server, error) {
 	identity, err := identityOf(opt)
 	if err != nil {
@@ -199,29 +195,22 @@ func newServer(ctx context.Context, db eventstore.Store, records state.Store, op
 	return server, nil
 }
 
-// flagError is an error about the configuration that names flags instead of fields.
 type flagError struct{ error }
 
 var fieldFlags = strings.NewReplacer("MaxMemory is", "-max-git-memory is", "AllowFaults:", "-fsck-allow:")
 
-// Error implements [error].
 func (e flagError) Error() string { return fieldFlags.Replace(e.error.Error()) }
 
-// Unwrap returns the original error.
 func (e flagError) Unwrap() error { return e.error }
 
-// software is the software in the NIP-11 document.
 const software = "https://github.com/graspsync/graspsync"
 
-// released is the version of a build of .ci/dist.
 var released string
 
-// serveCommand is "graspserver serve".
 type serveCommand struct {
 	Options options `embed:""`
 }
 
-// Run implements the command.
 func (c *serveCommand) Run(ctx context.Context) error {
 	log := newLogger(os.Stderr, c.Options)
 	adopt(log)
@@ -235,7 +224,6 @@ func (c *serveCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version of this program, which contains the commit if it is no release.
 func version() string {
 	built := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -244,8 +232,6 @@ func version() string {
 	return cmp.Or(released, built, "unknown")
 }
 
-// clientOf returns the client of a request by a header that trusted proxies set. Without a header
-// gitserve decides.
 func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string {
 	if header == "" {
 		return nil
@@ -253,7 +239,6 @@ func clientOf(header string, proxies []netip.Prefix) func(*http.Request) string 
 	return gitserve.BehindProxy(header, proxies...)
 }
 
-// handleStatus serves /metrics and /status.json.
 func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.Collector) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -267,11 +252,10 @@ func handleStatus(mux *http.ServeMux, server *grasp.Server, more ...prometheus.C
 	mux.Handle("GET /status.json", statusHandler(server))
 }
 
-// answerBy is the time to read an answer, except git data, websockets and streaming pages.
 const answerBy = 30 * time.Second
 
 // withDeadline limits the time of an answer, because a client that does not read would keep its
-// connection. Git and websockets have deadlines of their own.
+// connection.
 func withDeadline(h http.Handler) http.Handler { return deadlined(h, statusTime+answerBy) }
 
 func deadlined(h http.Handler, most time.Duration) http.Handler {
@@ -282,7 +266,6 @@ func deadlined(h http.Handler, most time.Duration) http.Handler {
 	})
 }
 
-// newFront returns a server with timeouts for headers, bodies and idle connections.
 func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           front.Bodies(h, answerBy),
@@ -293,7 +276,6 @@ func newFront(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// bare returns a -domain without scheme and trailing slash.
 func bare(domain string) string {
 	domain = strings.TrimRight(domain, "/")
 	if _, rest, ok := strings.Cut(domain, "://"); ok {

@@ -28,8 +28,7 @@ import (
 	"github.com/graspsync/graspsync/purgatory/gitserve"
 )
 
-// options are the settings of a server. Each field is a flag, a variable and a key of the settings
-// file. Commas separate lists, and repeated flags append to them.
+// options are the settings of a server.
 type options struct {
 	Config kong.ConfigFlag `group:"What you must set:" env:"GRASPSERVER_CONFIG" placeholder:"FILE" help:"File of settings, one \"name = value\" per line."`
 
@@ -82,7 +81,6 @@ type options struct {
 	reload <-chan os.Signal // signals to read Rules again
 }
 
-// AfterApply completes and checks the settings. kong calls it.
 func (o *options) AfterApply() error {
 	if len(o.TrustedProxy) > 0 {
 		o.ClientHeader = cmp.Or(o.ClientHeader, gitserve.DefaultClientHeader)
@@ -107,7 +105,6 @@ func (o *options) AfterApply() error {
 	return err
 }
 
-// parsers read the values of flags by type.
 func parsers() []kong.Option {
 	return []kong.Option{
 		kong.KindMapper(reflect.String, parsed("", func(s string) (string, error) { return s, nil })),
@@ -121,9 +118,8 @@ func parsers() []kong.Option {
 	}
 }
 
-// parsed makes a mapper of kong from a function. If want is not empty, it replaces the function's
-// errors. A number may be 0 only if 0 is its default, because elsewhere the configurations take 0
-// for the default.
+// parsed makes a mapper of kong from a function, whose errors want replaces. A number may be 0 only
+// if 0 is its default.
 func parsed[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		token, err := ctx.Scan.PopValue("")
@@ -148,13 +144,11 @@ func parsed[T any](want string, parse func(string) (T, error)) kong.MapperFunc {
 	}
 }
 
-// domainLimit is the limit of one git server.
 type domainLimit struct {
 	server graspsync.HostPort
 	limit  purgatory.Limit
 }
 
-// String returns the text that parseLimit reads.
 func (d domainLimit) String() string {
 	return fmt.Sprintf("%s:%d,%d", d.server, d.limit.Concurrent, d.limit.PerMinute)
 }
@@ -172,22 +166,17 @@ func parseLimit(s string) (d domainLimit, err error) {
 	return d, err
 }
 
-// prefix is the prefix of environment variables.
 const prefix = "GRASPSERVER_"
 
-// variable returns the environment variable of a flag.
 func variable(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// setting is a value from the environment or a file.
 type setting struct{ value, source string }
 
-// settings are the values that are not flags. The key is a variable or, in a file, the name of a
-// flag. It is a [kong.Resolver].
+// settings are the values that are not flags, by variable or, in a file, by name of a flag.
 type settings map[string]setting
 
-// readEnvironment returns the settings in variables.
 func readEnvironment(environ []string) settings {
 	s := make(settings)
 	for _, e := range environ {
@@ -199,8 +188,7 @@ func readEnvironment(environ []string) settings {
 	return s
 }
 
-// readFile adds the settings of a file, and implements [kong.ConfigurationLoader]. A # at the
-// beginning of a line or after a space begins a comment.
+// readFile adds the settings of a file. # begins a comment.
 func (s settings) readFile(r io.Reader) (kong.Resolver, error) {
 	lines, read := bufio.NewScanner(r), make(settings) // kong may read a file twice
 	for n := 1; lines.Scan(); n++ {
@@ -231,7 +219,6 @@ func (s settings) of(flag string) (setting, bool) {
 	return v, ok
 }
 
-// Resolve implements [kong.Resolver].
 func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	v, ok := s.of(flag.Name)
 	switch {
@@ -243,7 +230,7 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 	return v.value, nil
 }
 
-// Validate implements [kong.Resolver]. A misspelled setting would have no effect, so it is an error.
+// Validate implements [kong.Resolver]. A misspelled setting is an error.
 func (s settings) Validate(app *kong.Application) error {
 	known, ofServe := []string{adminKey}, []string(nil)
 	for _, command := range app.Children {
@@ -267,7 +254,6 @@ func (s settings) Validate(app *kong.Application) error {
 	return nil
 }
 
-// explain names the source of a setting in an error of kong, which names the flag.
 func (s settings) explain(err error) error {
 	if path := new(fs.PathError); errors.As(err, &path) {
 		return fmt.Errorf("-config: %w", err)
@@ -279,8 +265,6 @@ func (s settings) explain(err error) error {
 	return err
 }
 
-// errSecret does not contain the key, because errors are printed and logged.
 var errSecret = errors.New("secret key in a setting: use the npub, and replace the key because it may be known now")
 
-// isSecret reports whether a text contains a secret key in the form of NIP-19.
 func isSecret(s string) bool { return strings.Contains(strings.ToLower(s), "nsec1") }

@@ -21,11 +21,9 @@ const (
 	maxStatuses = 2           // answers that are computed concurrently
 )
 
-// errAsked is wrapped by errors in a question.
 var errAsked = errors.New("unusable question")
 
-// statusHandler serves /status.json: the status of relays and held events; with ?repo=all that of
-// all repositories, which takes a while; or the explanation of one event, repository or relay.
+// statusHandler serves /status.json.
 func statusHandler(server *grasp.Server) http.Handler {
 	places := make(chan struct{}, maxStatuses)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,12 +63,10 @@ func statusCode(err error) int {
 	return http.StatusInternalServerError
 }
 
-// subjects are the kinds of subjects by parameter.
 var subjects = map[string]nip34.SubjectKind{
 	"event": nip34.SubjectEvent, "repo": nip34.SubjectRepo, "relay": nip34.SubjectRelay,
 }
 
-// statusOf answers the question of a URL.
 func statusOf(ctx context.Context, server *grasp.Server, u *url.URL) (any, error) {
 	asked, err := url.ParseQuery(u.RawQuery)
 	if err != nil || len(asked) > 1 {

@@ -16,18 +16,15 @@ import (
 	"github.com/nbd-wtf/go-nostr/nip19"
 )
 
-// tryCommand is "graspserver try".
 type tryCommand struct {
 	Address string `default:"127.0.0.1:0" help:"Address to listen on, port 0 for a free port."`
 	Memory  bool   `help:"Keep events in memory, for tests of clients."`
 }
 
-// Help implements [kong.HelpProvider].
 func (tryCommand) Help() string {
 	return "The server has a temporary folder, which is deleted at the end. It connects to other relays and git servers on this machine only."
 }
 
-// Run implements the command.
 func (c *tryCommand) Run(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "graspserver-try-")
 	if err != nil {
@@ -77,7 +74,6 @@ owner    %s
 Ctrl-C ends the server and deletes its data.
 `
 
-// makeSample is a script that makes a repository and prints its commit.
 const makeSample = `set -e
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=graspserver GIT_AUTHOR_EMAIL=try@localhost
 export GIT_COMMITTER_NAME=graspserver GIT_COMMITTER_EMAIL=try@localhost
@@ -88,8 +84,8 @@ git add README.md
 git commit -q -m 'Add a README'
 git rev-parse main`
 
-// publishSample makes a repository with a key of its own, publishes it at a server, and returns its
-// clone URL when it is served, and the secret key of its owner.
+// publishSample publishes a repository, and returns its clone URL when it is served, and its secret
+// key.
 func publishSample(ctx context.Context, addr, dir string) (clone, nsec string, err error) {
 	secret := nostr.GeneratePrivateKey()
 	pubkey, _ := nostr.GetPublicKey(secret) // a generated key is valid

@@ -25,7 +25,6 @@ import (
 	"github.com/graspsync/graspsync/sync/wstransport"
 )
 
-// Errors in outcomes of synced events.
 var (
 	// ErrRejected is wrapped if a hook of the relay or a rule refuses an event.
 	ErrRejected = errors.New("rejected by the relay")
@@ -34,13 +33,11 @@ var (
 )
 
 const (
-	// maxBroadcasts is the maximum number of synced events that wait to be broadcast. More are
-	// stored but not broadcast.
+	// maxBroadcasts is the maximum number of synced events that wait to be broadcast.
 	maxBroadcasts = 1024
-	// broadcastGrace is the time that Run waits at its end for a client that does not read.
+	// broadcastGrace is the time that Run waits for a client that does not read.
 	broadcastGrace = time.Second
-	// maxExpiring is the maximum number of events in memory that wait for their expiry.
-	maxExpiring = 100_000
+	maxExpiring    = 100_000
 )
 
 // Manager is the part of a [relaysync.SyncManager] that a Core uses.
@@ -57,19 +54,17 @@ type Manager interface {
 	Collector(namespace string) prometheus.Collector
 }
 
-// Hooks are the functions of a relay. All are required. Calls can be concurrent.
+// Hooks are the functions of a relay. Calls can be concurrent.
 type Hooks struct {
-	// Refusals yields the message of each hook that refuses a synced or released event.
 	Refusals func(ctx context.Context, e graspsync.Event) iter.Seq[string]
 	// AsksDeletions reports whether a hook of the embedder decides about deletions. MayDelete
-	// returns why deletion must not remove target, or "".
+	// returns why target must stay, or "".
 	AsksDeletions func() bool
 	MayDelete     func(ctx context.Context, target, deletion graspsync.Event) (msg string, err error)
-	// Stored is called after a synced event was newly stored, Removed after an event left the
-	// backend. They must not panic.
+	// Stored and Removed are called after an event was stored by sync or left the backend. They
+	// must not panic.
 	Stored, Removed func(ctx context.Context, e graspsync.Event)
-	// Send broadcasts an event to subscribers. It may block.
-	Send func(e graspsync.Event)
+	Send            func(e graspsync.Event)
 }
 
 // Config is the configuration of a [Core].
@@ -85,8 +80,7 @@ type Config struct {
 	Hooks           Hooks
 }
 
-// Core is graspsync in a relay, independent of the relay's library. Use [New]. Its fields must not
-// change after the relay serves.
+// Core is graspsync in a relay, independent of the relay's library. Use [New].
 type Core struct {
 	Config
 
@@ -135,8 +129,8 @@ func New(cfg Config) (c *Core, err error) {
 	return c, nil
 }
 
-// Manage creates the manager. The default transport follows the rules of out. AllowPlaintext of
-// either configuration applies to both. If Manage fails, it closes the store.
+// Manage creates the manager. AllowPlaintext of either configuration applies to both. If Manage
+// fails, it closes the store.
 func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -165,7 +159,6 @@ func (c *Core) Manage(transport relaysync.Transport, out egress.Config) (err err
 	return nil
 }
 
-// broadcast sends events until ctx ends. A client that does not read can delay the end.
 func (c *Core) broadcast(ctx context.Context) {
 	for {
 		select {
@@ -179,7 +172,7 @@ func (c *Core) broadcast(ctx context.Context) {
 	}
 }
 
-// Broadcast queues a synced event for subscribers, or drops it if the queue is full.
+// Broadcast queues a synced event, or drops it if the queue is full.
 func (c *Core) Broadcast(e graspsync.Event) {
 	select {
 	case c.broadcasts <- e:
@@ -191,7 +184,7 @@ func (c *Core) Broadcast(e graspsync.Event) {
 // Waiting returns the number of events that wait to be broadcast.
 func (c *Core) Waiting() int { return len(c.broadcasts) }
 
-// AddRemoved records a removed event. FollowRemovals calls hooks for it later.
+// AddRemoved records a removed event.
 func (c *Core) AddRemoved(e graspsync.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +198,7 @@ func (c *Core) countRemoved() uint64 {
 	return c.removals
 }
 
-// FollowRemovals calls hooks for all recorded removals, including those of other goroutines.
+// FollowRemovals calls hooks for all recorded removals, also of other goroutines.
 func (c *Core) FollowRemovals(ctx context.Context) {
 	c.mu.Lock()
 	removed := c.removed
@@ -227,7 +220,7 @@ func tell(whom func(graspsync.Event), e graspsync.Event) {
 	}
 }
 
-// Delete removes an event because a hook of the relay says so. The caller calls the other hooks.
+// Delete removes an event because a hook of the relay says so.
 func (c *Core) Delete(ctx context.Context, e graspsync.Event) error {
 	if err := c.Store.Remove(context.WithoutCancel(ctx), e); err != nil {
 		return c.failed("removing an event failed", err)
@@ -237,7 +230,6 @@ func (c *Core) Delete(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// failed logs an error and returns the message for the client.
 func (c *Core) failed(what string, err error) error {
 	c.Log.Error(what, "err", err)
 	return errors.New(MsgStore)
@@ -252,9 +244,8 @@ func (c *Core) Blocked(e graspsync.Event) string {
 	return reason
 }
 
-// refusal returns the outcome of a synced or released event that a hook refuses with msg. It
-// returns the zero Outcome for rate limits, which are meant for clients, and for "auth-required:"
-// on release, because the client was allowed to submit the event.
+// refusal returns the outcome of a synced or released event that a hook refuses. It is zero for
+// rate limits, which are meant for clients, and for "auth-required:" on release.
 func (c *Core) refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) {
 	if strings.HasPrefix(msg, "rate-limited:") || in.Source.Kind == graspsync.Direct && strings.HasPrefix(msg, "auth-required:") {
 		return o
@@ -269,7 +260,6 @@ func (c *Core) refusal(in graspsync.Incoming, msg string) (o graspsync.Outcome) 
 	return o
 }
 
-// admit calls the hooks of the relay. The zero Outcome allows the event.
 func (c *Core) admit(ctx context.Context, in graspsync.Incoming) (o graspsync.Outcome) {
 	if reason := c.Blocked(in.Event); reason != "" {
 		return graspsync.Outcome{Result: graspsync.Refused, Err: fmt.Errorf("%w: %s", ErrRejected, reason)}
@@ -311,7 +301,6 @@ func Protect(f func()) (err error) {
 
 type syncedKey struct{}
 
-// synced marks the context of hooks that are called for a synced event.
 func synced(ctx context.Context) context.Context { return context.WithValue(ctx, syncedKey{}, true) }
 
 // IsSynced reports whether a hook is called for a synced event.
@@ -319,8 +308,7 @@ func IsSynced(ctx context.Context) bool { return ctx.Value(syncedKey{}) != nil }
 
 type submissionKey struct{}
 
-// submission marks the context of a policy that judges a published event after the hooks allowed
-// it.
+// submission marks the context of a policy that judges a published event after the hooks.
 func submission(ctx context.Context) context.Context {
 	return context.WithValue(ctx, submissionKey{}, true)
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Undeletable returns why a deletion must be refused, or "". As in khatru, a deletion is refused if
-// one of its targets must stay, and a published deletion also if it names an event of another
-// author.
+// Undeletable returns why a deletion must be refused, or "": one of its targets must stay, or a
+// published deletion names an event of another author.
 func (c *Core) Undeletable(ctx context.Context, deletion graspsync.Event) (msg string, err error) {
 	if perr := Protect(func() { msg, err = c.askDeletable(ctx, deletion) }); perr != nil {
 		return "", fmt.Errorf("%w: deletion: %w", ErrHook, perr)
@@ -48,7 +47,6 @@ func (c *Core) askDeletable(ctx context.Context, deletion graspsync.Event) (msg 
 	return "", nil
 }
 
-// byID returns a deletion without its a tags.
 func byID(deletion graspsync.Event) graspsync.Event {
 	named := *deletion.Event
 	named.Tags = slices.DeleteFunc(slices.Clone(deletion.Tags), func(t nostr.Tag) bool { return len(t) > 0 && t[0] == "a" })

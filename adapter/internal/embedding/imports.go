@@ -9,8 +9,7 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Imports is the Store of synced events. It does the same as the relay does for published events,
-// without a client. It belongs to a [Core] and is safe for concurrent use.
+// Imports is the Store of synced events. It does what the relay does for published events.
 type Imports struct {
 	*eventstoreadapter.Store
 	env *Core
@@ -49,10 +48,8 @@ func (s *Imports) Save(ctx context.Context, events []graspsync.Incoming) ([]gras
 	return outcomes, nil
 }
 
-// Release stores a held event, broadcasts it and reports it to the manager. It returns when the
-// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
-// hooks again, because they can refuse the author since the event was held. The result is then
-// Refused, which is final.
+// Release stores a held event, broadcasts it and reports it to the manager. It calls the hooks
+// again, because they can refuse the author since then; the result is then Refused, which is final.
 func (s *Imports) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	m := s.env.Manager
 	in := graspsync.Incoming{Event: e, Source: m.HeldFrom(e.ID)}
@@ -115,7 +112,6 @@ func (s *Imports) save(ctx context.Context, events []graspsync.Incoming) (outcom
 	return outcomes, nil
 }
 
-// acceptable checks an event before it is stored. The zero Outcome allows it.
 func (s *Imports) acceptable(ctx context.Context, in graspsync.Incoming) (outcome graspsync.Outcome) {
 	if in.Event.IsZero() {
 		return outcome // the store refuses it

@@ -11,13 +11,12 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// ReasonHook is the reason of a refusal by a hook. The message of the hook is only a detail,
-// because metrics count by reason.
+// ReasonHook is the reason of a refusal by a hook, whose message is only a detail, because metrics
+// count by reason.
 const ReasonHook = "blocked: refused by a hook of the relay"
 
 // Policy wraps a policy that holds events and checks the hooks of the relay first, so that no git
-// data is fetched for a refused event. Published events skip this check, because the hooks have
-// just run. They are checked when they are judged again, like synced events.
+// data is fetched for a refused event. Published events have just passed them.
 func (s *Imports) Policy(behind relaysync.Policy) relaysync.Policy { return &hooked{behind, s} }
 
 type hooked struct {
@@ -38,8 +37,7 @@ func (h *hooked) Judge(
 			return graspsync.Verdict{}, o.Err
 		}
 	}
-	// The Store refuses unstorable events itself, but a held event would fail only when it is
-	// released.
+	// A held unstorable event would fail only when it is released.
 	if err := h.imports.Storable(e); err != nil && !nostr.IsEphemeralKind(e.Kind) {
 		detail := strings.TrimPrefix(err.Error(), eventstoreadapter.ErrUnstorable.Error()+": ")
 		return graspsync.Verdict{Decision: graspsync.Reject, Reason: "invalid: " + eventstoreadapter.ErrUnstorable.Error(), Detail: detail}, nil

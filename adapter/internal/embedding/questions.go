@@ -14,15 +14,14 @@ import (
 // MsgUnread is the message for a client whose query failed.
 const MsgUnread = "error: the store could not be read, try again later"
 
-// CloseFrame is the type of a close frame, and internalError its status for a failure of the server
-// (RFC 6455).
+// CloseFrame is the type of a close frame, internalError a status (RFC 6455).
 const (
 	CloseFrame    = 8
 	internalError = 1011
 )
 
 // Questions handles failed queries of clients. Clients receive an error, because an incomplete
-// answer would look complete. Use [NewQuestions]. It is safe for concurrent use.
+// answer would look complete. It is safe for concurrent use.
 type Questions struct {
 	log    *slog.Logger // read-only
 	closed atomic.Bool
@@ -38,8 +37,7 @@ func (q *Questions) Close() { q.closed.Store(true) }
 // Closed reports whether Close was called.
 func (q *Questions) Closed() bool { return q.closed.Load() }
 
-// Unanswered returns the message for the client of a query that failed with err. It logs err at
-// most once per minute.
+// Unanswered returns the message for the client of a failed query, and logs once per minute.
 func (q *Questions) Unanswered(err error) (why string) {
 	if errors.Is(err, eventstoreadapter.ErrClosed) {
 		return MsgEnding

@@ -19,16 +19,13 @@ import (
 var ErrRoom = errors.New("no room on the disk")
 
 const (
-	// roomPeriod is the time for which a measurement of the disk is used.
 	roomPeriod = time.Second
-	// deletionShare divides the minimum free space for deletions. They free space, but one deletion
-	// can be a thousand times as long as its target.
+	// deletionShare divides the minimum free space for deletions, because they free space.
 	deletionShare = 4
 )
 
-// Room checks whether the disk has room for more events. Databases break on a full disk: badger is
-// killed when it writes to its memory-mapped files. A full disk is logged once a minute. Room is safe
-// for concurrent use.
+// Room checks whether the disk has room for more events, because databases break on a full disk:
+// badger is killed when it writes to its memory-mapped files. It is safe for concurrent use.
 type Room struct {
 	// set by NewRoom, read-only
 	free  func() (uint64, error) // nil: no check
@@ -44,14 +41,12 @@ type Room struct {
 	err   error
 }
 
-// NewRoom returns a Room that wants at least least bytes free. If free is nil, there is always
-// room.
+// NewRoom returns a Room that wants least bytes free. If free is nil, there is always room.
 func NewRoom(free func() (uint64, error), least uint64, log *slog.Logger) *Room {
 	return &Room{free: free, least: least, log: log, left: math.MaxUint64}
 }
 
-// Of returns nil if there is room for an event, else an error that wraps [ErrRoom]. While another
-// call measures the disk, it uses the last measurement.
+// Of returns nil if there is room for an event, else an error that wraps [ErrRoom].
 func (r *Room) Of(e *nostr.Event) error {
 	if r.free == nil || nostr.IsEphemeralKind(e.Kind) {
 		return nil
@@ -73,7 +68,6 @@ func (r *Room) Of(e *nostr.Event) error {
 	return fmt.Errorf("%w: %d bytes are free", ErrRoom, left)
 }
 
-// measure returns the free space, at most roomPeriod old.
 func (r *Room) measure() (left uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,12 +29,11 @@ const (
 	MsgHeld      = "blocked: held until the events or git data that it needs arrive"
 )
 
-// startGrace is the time that a published event waits for the first read of the store.
 const startGrace = 10 * time.Second
 
 // Reject returns why a published event is refused before a holding policy judges it, or "". unread
-// is the parse error of e, and odd returns a problem that is specific to the relay's library.
-// Refusals are recorded for EventState.
+// is the parse error of e, odd returns a problem of the relay's library. Refusals are recorded for
+// EventState.
 func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread error, odd func() string) (msg string) {
 	if unread == nil {
 		msg = c.Blocked(e)
@@ -65,7 +64,6 @@ func (c *Core) Reject(ctx context.Context, kind int, e graspsync.Event, unread e
 	return ""
 }
 
-// accepts returns why the policy does not accept a published event, or "".
 func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 	verdict, msg := c.Verdict(ctx, e)
 	if verdict.Decision == graspsync.Accept {
@@ -75,7 +73,7 @@ func (c *Core) accepts(ctx context.Context, e graspsync.Event) (msg string) {
 }
 
 // Publish stores a published event that no hook refuses, or lets the policy hold it. fresh reports
-// that it is newly stored. Without fresh and err the client receives OK, and notice unless it is "".
+// that it is newly stored. Without fresh and err the client receives OK, and notice.
 func (c *Core) Publish(ctx context.Context, e graspsync.Event) (notice string, fresh bool, err error) {
 	if c.Gate && c.Holding {
 		switch verdict, msg := c.Verdict(ctx, e); verdict.Decision {
@@ -122,7 +120,6 @@ func Reason(msg string) string {
 	return nostr.NormalizeOKMessage(cmp.Or(strings.TrimSpace(msg), "no reason"), "blocked")
 }
 
-// refuses returns why a published event is refused independently of the policy, or "".
 func (c *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	if len(e.Tags) > wire.MaxTags { // other servers would not sync it
 		return MsgTags
@@ -150,8 +147,7 @@ func (c *Core) refuses(ctx context.Context, e graspsync.Event) (msg string) {
 	return msg
 }
 
-// Verdict judges a published event that no hook refuses. msg is the message for the client unless
-// the decision is Accept.
+// Verdict judges a published event that no hook refuses. msg is for the client.
 func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsync.Verdict, msg string) {
 	ctx = submission(ctx)
 	verdict, err := c.Manager.Judge(ctx, e)
@@ -167,8 +163,7 @@ func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 		return graspsync.Verdict{}, MsgJudge
 	}
 	if verdict.Decision == graspsync.Reject || verdict.Decision == graspsync.Depend {
-		// A stored event is a duplicate even if the policy now refuses it. For example, the targets
-		// of a stored deletion are gone.
+		// A stored event is a duplicate even if the policy now refuses it.
 		if has, err := c.Store.Has(ctx, []graspsync.EventID{e.ID}); err == nil && has[0] {
 			return graspsync.Verdict{Decision: graspsync.Accept}, ""
 		}
@@ -187,7 +182,6 @@ func (c *Core) Verdict(ctx context.Context, e graspsync.Event) (verdict graspsyn
 	return verdict, msg
 }
 
-// started waits up to startGrace until the store has been read, and reports whether it has.
 func (c *Core) started(ctx context.Context) bool {
 	patience := time.NewTimer(startGrace)
 	defer patience.Stop()

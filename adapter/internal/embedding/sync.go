@@ -14,8 +14,8 @@ import (
 	relaysync "github.com/graspsync/graspsync/sync"
 )
 
-// Sync has the methods of graspsync in a relay that do not depend on the library of the relay. It is
-// safe for concurrent use.
+// Sync has the methods of graspsync in a relay that do not depend on its library. It is safe for
+// concurrent use.
 type Sync struct{ core *Core }
 
 // Methods returns the methods for the embedder.
@@ -23,7 +23,7 @@ func (c *Core) Methods() Sync { return Sync{c} }
 
 // Run blocks until ctx ends and returns the error that ended it. A second call returns
 // [relaysync.ErrRunning]. If a client blocks a broadcast for more than a second, Run returns
-// without its goroutine, which ends with the connection of that client.
+// without its goroutine.
 func (s Sync) Run(ctx context.Context) error {
 	if s.core.ran.Swap(true) {
 		return relaysync.ErrRunning
@@ -50,9 +50,8 @@ func (s Sync) Run(ctx context.Context) error {
 	return err
 }
 
-// Close refuses further reads and writes by the hooks of New and waits up to 10 seconds for current
-// ones. Clients receive an error message. Call it after Run, and close the backend after it. It can
-// be called again.
+// Close refuses further reads and writes and waits up to 10 seconds for current ones. Call it after
+// Run, before closing the backend. It is idempotent.
 func (s Sync) Close() error {
 	s.core.Questions.Close()
 	err := s.core.Store.Close()
@@ -70,8 +69,7 @@ func (s Sync) Writable() error {
 	return s.core.Store.Writable()
 }
 
-// Collector returns the metrics of the SyncManager, see there for namespace. After Open it includes
-// the records.
+// Collector returns the metrics of the SyncManager, and after Open of the records.
 func (s Sync) Collector(namespace string) prometheus.Collector {
 	dropped := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: namespace, Subsystem: "sync", Name: "broadcasts_dropped_total",
@@ -84,13 +82,12 @@ func (s Sync) Collector(namespace string) prometheus.Collector {
 	return all
 }
 
-// Manager returns the SyncManager. A policy that holds events calls its NotifyHeld, NotifyRemoved
-// and NotifyDeferred. Sync itself reports stored and removed events to it.
+// Manager returns the SyncManager, to which a policy reports held events.
 func (s Sync) Manager() *relaysync.SyncManager { return s.core.syncs }
 
-// Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch the
-// event again while its id is remembered, or until a rule that blocks it is lifted. Clients can
-// submit it again unless a rule blocks it. Removing a missing event is no error.
+// Remove removes an event as moderation and calls the hooks of the relay. Sync does not fetch it
+// again while its id is remembered. Clients can submit it again. Removing a missing event is no
+// error.
 func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	if err := s.core.Store.Remove(ctx, e); err != nil {
 		return err
@@ -101,18 +98,16 @@ func (s Sync) Remove(ctx context.Context, e graspsync.Event) error {
 	return nil
 }
 
-// BroadcastsDropped returns the total number of synced events that were stored but not broadcast,
-// because clients read too slowly.
+// BroadcastsDropped returns the number of stored synced events that were not broadcast.
 func (s Sync) BroadcastsDropped() uint64 { return s.core.dropped.Load() }
 
-// Room returns nil if the disk has room for an event according to Config.Free and MinFree, else an
-// error that wraps ErrRoom. A policy must call it before it holds an event.
+// Room returns nil if the disk has room for an event, else an error that wraps ErrRoom. A policy
+// must call it before it holds an event.
 func (s Sync) Room(e graspsync.Event) error { return s.core.Room.Of(e.Event) }
 
-// Release stores a held event, broadcasts it and reports it to the SyncManager. It returns when the
-// event is durable. The event is served if the result is Stored or Duplicate. Release calls the
-// hooks of the relay that refuse events again, because they can refuse the author since the event
-// was held. The result is then Refused, which is final.
+// Release stores a held event, broadcasts it and reports it to the SyncManager. The event is served
+// if the result is Stored or Duplicate. It calls the hooks that refuse events again; the result
+// Refused is final.
 func (s Sync) Release(ctx context.Context, e graspsync.Event) (graspsync.Outcome, error) {
 	return s.core.Imports.Release(ctx, e)
 }

@@ -7,17 +7,15 @@ import (
 	"github.com/graspsync/graspsync/limit"
 )
 
-// maxUnsure is the maximum number of remembered ids. The oldest are dropped.
 const maxUnsure = 10_000
 
-// unsure is a set of events that may be stored although saving them failed. The zero unsure is
-// ready for use. It is safe for concurrent use.
+// unsure is a set of events that may be stored although saving them failed. It is safe for
+// concurrent use.
 type unsure struct {
 	mu  sync.Mutex
 	ids *limit.Table[graspsync.EventID, struct{}] // guarded by mu; nil before the first
 }
 
-// add remembers events.
 func (u *unsure) add(events ...graspsync.Incoming) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -31,7 +29,6 @@ func (u *unsure) add(events ...graspsync.Incoming) {
 	}
 }
 
-// take removes an id and reports whether it was remembered.
 func (u *unsure) take(id graspsync.EventID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

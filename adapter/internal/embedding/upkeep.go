@@ -22,11 +22,10 @@ const (
 	expiryRetry     = time.Minute // until expiry is tried again after a failure
 )
 
-// never is later than any expiration time.
 const never nostr.Timestamp = math.MaxInt64
 
-// Upkeep removes expired events (NIP-40), and events covered by a stored deletion or request to
-// vanish whose execution failed. Use [NewUpkeep]. It is safe for concurrent use.
+// Upkeep removes expired events (NIP-40), and events covered by a stored deletion whose execution
+// failed. It is safe for concurrent use.
 type Upkeep struct {
 	env        *Core
 	most       int
@@ -79,8 +78,8 @@ func (u *Upkeep) Track(e *nostr.Event) {
 	}
 }
 
-// due returns the ids that have expired and the time until the next call. If rescan is true, the
-// caller must read the store and Track its events.
+// due returns the expired ids and the time until the next call. If rescan is true, the caller must
+// Track the events of the store.
 func (u *Upkeep) due(now nostr.Timestamp) (expired []string, wait time.Duration, rescan bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -101,8 +100,6 @@ func (u *Upkeep) due(now nostr.Timestamp) (expired []string, wait time.Duration,
 	return expired, time.Duration(u.next-now) * time.Second, false
 }
 
-// again records ids whose removal failed. If unread is true, reading the store failed, and due asks
-// for it again.
 func (u *Upkeep) again(ids []string, unread bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -114,8 +111,8 @@ func (u *Upkeep) again(ids []string, unread bool) {
 	}
 }
 
-// Submitted handles an event of a client after it was stored. It returns after the hooks for the
-// events that a deletion removed, so that the client receives OK later.
+// Submitted handles an event of a client after it was stored. It returns after the hooks for
+// removed events, so that the client receives OK later.
 func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	ctx = context.WithoutCancel(ctx)
 	u.Track(e.Event)
@@ -125,9 +122,8 @@ func (u *Upkeep) Submitted(ctx context.Context, e graspsync.Event) {
 	u.env.FollowRemovals(ctx)
 }
 
-// Undo removes a newly stored event if a deletion of it arrived concurrently, because some hooks
-// did not know the event yet when the deletion was executed. A deletion is stored before it is
-// executed, so a deletion that Undo misses finds the event itself.
+// Undo removes a newly stored event if a deletion of it arrived concurrently. A deletion is stored
+// before it is executed, so a deletion that Undo misses finds the event itself.
 func (u *Upkeep) Undo(ctx context.Context, e graspsync.Event) {
 	deleted, err := u.env.Store.Deleted(ctx, e)
 	if err == nil && deleted {
@@ -150,8 +146,8 @@ func signal(slot chan<- struct{}) {
 	}
 }
 
-// runDeletions executes stored deletions and requests to vanish at the start, because a crash may
-// have interrupted one, and after each failure.
+// runDeletions executes stored deletions at the start, because a crash may have interrupted one,
+// and after failures.
 func (u *Upkeep) runDeletions(ctx context.Context) {
 	again := time.After(0)
 	for {
@@ -223,8 +219,8 @@ func (u *Upkeep) scanExpiry(ctx context.Context) error {
 	return nil
 }
 
-// unread returns the error of a read that must be repeated. An incomplete read is logged instead,
-// because the readable events were read and another attempt would end the same.
+// unread returns the error of a read that must be repeated. Another attempt at an incomplete read
+// would end the same.
 func (u *Upkeep) unread(what string, err error) error {
 	if !errors.Is(err, relaysync.ErrIncomplete) {
 		return err
@@ -233,8 +229,7 @@ func (u *Upkeep) unread(what string, err error) error {
 	return nil
 }
 
-// removeExpired removes events and continues after a failure. It returns the ids that are left and
-// the first error.
+// removeExpired returns the ids that are left and the first error.
 func (u *Upkeep) removeExpired(ctx context.Context, ids []string) (left []string, first error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -7,9 +7,8 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// Named wraps a handler so that Host is one of the names of a service: the name that the client
-// used, else the first. Clients can send any Host and X-Forwarded-Host, and a proxy may rewrite
-// Host.
+// Named wraps a handler so that Host is a name of a service: the one that the client used, else the
+// first.
 func Named(identity nip34.Identity, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := identity.Origin(web.BaseURL(r))

@@ -16,16 +16,13 @@ import (
 var ErrStarting = errors.New("the store is still being read")
 
 const (
-	// period is the time for which an answer is reused, so that frequent calls cost nothing.
-	period = 5 * time.Second
-	// timeout is the maximum time for writing a few bytes.
+	period  = 5 * time.Second
 	timeout = 5 * time.Second
-	// key is the key of a record that is only written, to check that records are writable.
-	key = "ready"
+	key     = "ready"
 )
 
-// readiness checks whether a server can work. Because a disk can hang, only one check runs at a
-// time, and callers wait at most timeout. It is safe for concurrent use.
+// readiness checks whether a server can work. Because a disk can hang, one check runs at a time,
+// and callers wait at most timeout. It is safe for concurrent use.
 type readiness struct {
 	// set by newReadiness, read-only
 	read    <-chan struct{} // closed after the store was read
@@ -44,7 +41,6 @@ func newReadiness(read <-chan struct{}, store func() error, records state.Store,
 	return &readiness{read: read, store: store, records: records, git: git, asking: make(chan struct{}, 1)}
 }
 
-// Ready returns all reasons why the server cannot work, or nil.
 func (r *readiness) Ready(ctx context.Context) error {
 	select {
 	case <-r.read:
@@ -54,7 +50,6 @@ func (r *readiness) Ready(ctx context.Context) error {
 	return errors.Join(r.store(), r.written(ctx))
 }
 
-// written returns the write errors of records and repositories, at most period old.
 func (r *readiness) written(ctx context.Context) error {
 	if known, err := r.known(); known {
 		return err
@@ -87,7 +82,6 @@ func (r *readiness) written(ctx context.Context) error {
 	}
 }
 
-// known returns the last answer if it is recent.
 func (r *readiness) known() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +97,6 @@ func (r *readiness) record(ctx context.Context) error {
 	return nil
 }
 
-// Collector returns the metric of the readiness.
 func (r *readiness) Collector(namespace string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "server", Name: "ready",

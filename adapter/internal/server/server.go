@@ -35,7 +35,7 @@ import (
 // ErrConfig is wrapped by the error for an invalid configuration.
 var ErrConfig = errors.New("invalid configuration")
 
-// Config has the fields that the configurations of both servers share. They are documented there.
+// Config has the fields that the configurations of both servers share.
 type Config struct {
 	Identity     nip34.Identity
 	Dir          string
@@ -69,23 +69,21 @@ func (c *Config) validate(errs ...error) error {
 	return nil
 }
 
-// manyBytesADay is the default of purgatory.Limits.MaxRepoDay, and manyBytesOfAHost the default of
-// gitfetch.Config.MaxAddressDay.
+// Defaults of purgatory.Limits.MaxRepoDay and gitfetch.Config.MaxAddressDay.
 const (
 	manyBytesADay    = 4 << 30
 	manyBytesOfAHost = 16 << 30
 )
 
-// mostRelays is the default of relaysync.Limits.MaxConnections. It is lower if the process can open
-// fewer than relaysPart times as many files.
+// mostRelays is the default of relaysync.Limits.MaxConnections, unless the process can open fewer
+// than relaysPart times as many files.
 const (
 	mostRelays = 256
 	relaysPart = 4
 )
 
-// manyBytes is the default of purgatory.Limits.MaxPullBytes. It is at most MaxOwnerBytes/pullShare,
-// because evicted pull requests can use the same space again. With less room, the first pull
-// requests of an owner could not be evicted.
+// manyBytes is the default of purgatory.Limits.MaxPullBytes, at most MaxOwnerBytes/pullShare, so
+// that the first pull requests of an owner can be evicted.
 const (
 	manyBytes = 1 << 30
 	pullShare = 4
@@ -156,8 +154,7 @@ type Relay struct {
 	About func() pages.About          // without changes of the operator
 }
 
-// Parts are the parts of a server. Use [Open] and then [Parts.Join]. Afterwards it is safe for
-// concurrent use.
+// Parts are the parts of a server. Use [Open] and then [Parts.Join].
 type Parts struct {
 	Config   Config // with defaults
 	Git      *gitserve.Handler
@@ -174,8 +171,8 @@ type Parts struct {
 }
 
 // Open validates a configuration, for which the caller already found errs, and opens the
-// repositories and the fetcher. Use Config of the result for the relay's Sync. ctx limits Open
-// only. If Open fails, it leaves nothing open.
+// repositories and the fetcher. The relay's Sync takes Config of the result. If Open fails, it
+// leaves nothing open.
 func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 	if err := c.validate(errs...); err != nil {
 		return nil, err
@@ -210,8 +207,8 @@ func Open(ctx context.Context, c Config, errs ...error) (_ *Parts, err error) {
 // Free returns the number of free bytes on the disk of the repositories.
 func (s *Parts) Free() (uint64, error) { return disk.Free(s.Config.Dir) }
 
-// Join opens the purgatory of a relay and the parts that need both. From then on Close also closes
-// the relay, even if Join fails.
+// Join opens the purgatory of a relay and the parts that need both. Close then closes the relay
+// too.
 func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	s.relay = relay
 	c := s.Config
@@ -255,14 +252,12 @@ func (s *Parts) Join(ctx context.Context, relay Relay) (err error) {
 	return err
 }
 
-// bounded is a purgatory that holds no event while the disk is full, because neither its record nor
-// its git data could be stored. Synced events are retried.
+// bounded is a purgatory that holds no event while the disk is full.
 type bounded struct {
 	*purgatory.Purgatory
 	room func(e graspsync.Event) error
 }
 
-// Submit checks the disk and calls Submit of the purgatory.
 func (b bounded) Submit(ctx context.Context, e graspsync.Event, src graspsync.Source) (purgatory.Answer, error) {
 	if err := b.room(e); err != nil {
 		return purgatory.Answer{}, err
@@ -281,16 +276,14 @@ func (s *Parts) NotifyStored(e graspsync.Event) {
 	}
 }
 
-// NotifySuperseded reports a removed event to the purgatory. Moderation and expiry store no event that
-// would report it.
+// NotifySuperseded reports a removed event to the purgatory.
 func (s *Parts) NotifySuperseded(e graspsync.Event) {
 	if p := s.Purgatory(); p != nil {
 		p.NotifySuperseded(e)
 	}
 }
 
-// removed reports a held event that will not be served. A hook may have refused its author after
-// its git data arrived.
+// removed reports a held event that will not be served.
 func (s *Parts) removed(e graspsync.Event) {
 	s.relay.Manager().NotifyRemoved(e)
 	s.NotifySuperseded(e)
@@ -319,8 +312,7 @@ func (s *Parts) Collector(namespace string, more ...prometheus.Collector) promet
 	return all
 }
 
-// Run blocks until ctx ends and returns the error that ended it. It returns the error of the relay
-// if that is ErrRunning or one of unbegun.
+// Run returns the error of the relay if that is ErrRunning or one of unbegun.
 func (s *Parts) Run(ctx context.Context, unbegun ...error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -341,7 +333,7 @@ func (s *Parts) Run(ctx context.Context, unbegun ...error) error {
 	return errs[0]
 }
 
-// Close ends requests, child processes, and the use of the backend. A second call does nothing.
+// Close ends requests, child processes, and the use of the backend.
 func (s *Parts) Close() error {
 	if s == nil {
 		return nil

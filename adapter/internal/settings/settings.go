@@ -24,8 +24,7 @@ import (
 type Settings struct {
 	Identity  nip34.Identity
 	Bootstrap []graspsync.RelayURL
-	// Egress allows loopback addresses, and Plaintext is true, if the domain itself is on loopback.
-	// Such a server is for trying out, because no other host can reach it.
+	// Egress allows loopback addresses, and Plaintext is true, if the domain is on loopback.
 	Egress    egress.Config
 	Plaintext bool
 	Records   *state.DB // records that survive a restart; the caller closes them
@@ -76,7 +75,7 @@ func Open(domain, folder string, bootstrap []string) (Settings, error) {
 }
 
 // OpenRules opens the decisions of the operator in records of their own, so that blocks survive the
-// loss of the server's records. Opened contains both records.
+// loss of the others. Opened contains both.
 func (s Settings) OpenRules(ctx context.Context, folder string) (*rules.RuleSet, Opened, error) {
 	decided, err := state.Open(filepath.Join(folder, "rules"), state.Config{Logger: s.Logger})
 	if err != nil {
@@ -97,16 +96,13 @@ type Opened interface {
 
 type both struct{ records, rules *state.DB }
 
-// Close implements [io.Closer].
 func (b both) Close() error { return errors.Join(b.records.Close(), b.rules.Close()) }
 
-// Collector returns the metrics of both. Metrics of the rules have "_rules" appended to the
-// namespace.
+// Collector implements [Opened]. The metrics of the rules have "_rules" appended to the namespace.
 func (b both) Collector(namespace string) prometheus.Collector {
 	return Collectors{b.records.Collector(namespace), b.rules.Collector(strings.TrimPrefix(namespace+"_rules", "_"))}
 }
 
-// onThisMachine reports whether an identity is on loopback, so that no other host can reach it.
 func onThisMachine(identity nip34.Identity) bool {
 	us, err := graspsync.ParseURL(identity.RelayURL(), graspsync.RelaySchemes)
 	if err != nil {

@@ -12,13 +12,11 @@ import (
 	"github.com/graspsync/graspsync/nip34"
 )
 
-// functions are the functions of all templates.
 var functions = template.FuncMap{
 	"text": Text, "number": Number, "bytes": size, "ago": Ago, "until": until, "abs": absolute, "iso": iso,
 	"lasts": Lasts, "npub": nip34.NPub, "noun": noun, "short": Short, "split": strings.Split, "when": newWhen,
 }
 
-// when is the argument of the templates "ago" and "until".
 type when struct{ Now, At time.Time }
 
 func newWhen(now, at time.Time) when { return when{now, at} }
@@ -42,7 +40,6 @@ func Number(v any) string {
 	return s[:len(s)-len(strings.TrimPrefix(s, "-"))] + strings.Join(parts, ",")
 }
 
-// size formats a number of bytes.
 func size(v any) string {
 	n, err := strconv.ParseFloat(fmt.Sprint(v), 64)
 	if err != nil {
@@ -85,8 +82,8 @@ func two(a int64, unit string, b int64, smaller string) string {
 
 const day = 24 * time.Hour
 
-// Ago formats a time before now. Seconds are rounded to tens, because a text that changes each
-// second is distracting.
+// Ago formats a time before now. Seconds are rounded, because a text that changes each second is
+// distracting.
 func Ago(now, at time.Time) string {
 	d := now.Sub(at)
 	switch {
@@ -102,7 +99,6 @@ func Ago(now, at time.Time) string {
 	return Lasts(d) + " ago"
 }
 
-// until formats a time after now.
 func until(now, at time.Time) string {
 	d := at.Sub(now)
 	switch {
@@ -129,7 +125,6 @@ func Short(s string) string {
 	return string(r[:12]) + "…" + string(r[len(r)-4:])
 }
 
-// noun returns the form of a noun for a number.
 func noun(n int, one, many string) string {
 	if n == 1 {
 		return one

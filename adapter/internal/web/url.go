@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// BaseURL returns the scheme and host of a request URL. Clients can forge them, which affects only
-// their own answer.
+// BaseURL returns the scheme and host of a request URL, which clients can forge.
 func BaseURL(r *http.Request) string {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + r.Host
@@ -15,8 +14,7 @@ func BaseURL(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// OriginalPath returns the path that the client requested, before an outer handler removed a
-// prefix.
+// OriginalPath returns the requested path, before an outer handler removed a prefix.
 func OriginalPath(r *http.Request) string {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return strings.TrimSuffix(u.EscapedPath(), "/")
@@ -24,7 +22,7 @@ func OriginalPath(r *http.Request) string {
 	return strings.TrimSuffix(r.URL.EscapedPath(), "/")
 }
 
-// BasePath returns the path prefix that an outer handler removed, with a trailing slash.
+// BasePath returns the removed prefix, with a trailing slash.
 func BasePath(r *http.Request) string {
 	return strings.TrimSuffix(OriginalPath(r), strings.TrimSuffix(r.URL.EscapedPath(), "/")) + "/"
 }

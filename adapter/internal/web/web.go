@@ -1,5 +1,4 @@
-// Package web contains the common parts of the HTML pages: the style sheet, the headers, and the
-// functions and shared templates.
+// Package web contains the common parts of the HTML pages.
 package web
 
 import (
@@ -24,15 +23,14 @@ var assetFiles embed.FS
 var shared embed.FS
 
 // Templates returns the shared templates with those of a package. Text of strangers passes through
-// the function text, in a bdi element (template "s"): text makes it one line of printable
-// characters, html/template escapes it, and bdi isolates its direction.
+// the function text, in a bdi element (template "s"), and is escaped.
 func Templates(own fs.FS, more template.FuncMap) *template.Template {
 	t := template.Must(template.New("").Funcs(functions).Funcs(more).ParseFS(shared, "templates/*.html"))
 	return template.Must(t.ParseFS(own, "templates/*.html"))
 }
 
-// SetHeaders sets the headers of a page. It loads only files of its own origin, and images of
-// further origins, and runs no scripts.
+// SetHeaders sets the headers of a page, which loads files of its own origin, images of further
+// origins, and no scripts.
 func SetHeaders(w http.ResponseWriter, images string) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'" + images + "; " +
@@ -46,7 +44,7 @@ func SetHeaders(w http.ResponseWriter, images string) {
 	}
 }
 
-// Write writes a page. A page that cannot be made has status 500.
+// Write writes a page.
 func Write(w http.ResponseWriter, status int, t *template.Template, name string, data any) {
 	var out bytes.Buffer
 	if err := t.ExecuteTemplate(&out, name, data); err != nil {
@@ -81,7 +79,6 @@ type asset struct {
 	data       []byte
 }
 
-// ServeHTTP implements [http.Handler].
 func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache") // a new version has other content
 	w.Header().Set("Etag", a.etag)
@@ -95,8 +92,7 @@ type Paging struct {
 	Previous, Next         string // URLs; "": none
 }
 
-// PageOf returns the rows of the page that the query asks for. all is the number of rows without a
-// search.
+// PageOf returns the rows of the page that the query asks for. all is the number without a search.
 func PageOf[T any](rows []T, most, all int, q url.Values) ([]T, Paging) {
 	n, err := strconv.Atoi(q.Get("page"))
 	pages := max(1, (len(rows)+most-1)/most)

@@ -21,45 +21,37 @@ import (
 
 // Config is the configuration of a [Server]. State is required.
 type Config struct {
-	// State stores records that survive a restart, such as held events. The caller closes it after
-	// Run.
+	// State stores records that survive a restart. The caller closes it after Run.
 	State state.Store
 	// Store configures the use of the backend. New sets its Identity, Removed and Hides.
 	Store nostrlib.Config
 	// Egress has the rules for connections to relays and git servers. List listeners of this
-	// process in Egress.Own. New adds the names of the identity, and a Budget if there is none.
-	// AllowPlaintext of Egress or of Sync applies to both.
+	// process in Egress.Own. AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// Membership decides who is a maintainer, in purgatory and in the default policy. A custom
-	// Sync.Policy must apply the same rule.
+	// Membership decides who is a maintainer. A custom Sync.Policy must apply the same rule.
 	Membership nip34.Membership
-	// Rules stores decisions of the operator, such as blocked authors. [Server.Control] changes
-	// them. Defaults to rules stored in State, and losing State then unblocks everything. [Open]
-	// therefore uses a store of its own; see [rules.Open].
+	// Rules stores decisions of the operator. Defaults to rules in State, and losing State then
+	// unblocks everything.
 	Rules *rules.RuleSet
-	// Audit, if set, is called before and after each command of an operator that changes something.
-	// Calls can be concurrent. Commands are logged in any case.
+	// Audit, if set, is called before and after each command of an operator that changes something,
+	// possibly concurrently.
 	Audit func(admin.Entry)
-	// Logger is the logger of every part without its own. Defaults to discarding.
+	// Logger is the logger of every part without its own.
 	Logger *slog.Logger
 	// MaxQuery is MaxQuery of khatruadapter.Config.
 	MaxQuery int
 
-	// Sync configures the SyncManager. New sets its State and Rules. Its Policy decides before
-	// purgatory and defaults to GRASPPolicy. Its Holder must be nil, because purgatory is the
-	// holder.
+	// Sync configures the SyncManager. Its Policy decides before purgatory and defaults to
+	// GRASPPolicy. Its Holder must be nil.
 	Sync relaysync.Config
-	// Purgatory configures how long events are held and how their git data is fetched. New sets its
-	// Identity and Membership.
+	// Purgatory configures how events are held and their git data is fetched.
 	Purgatory purgatory.Config
-	// Fetch has the limits of fetching git data. New sets its Dialer. MaxFetches defaults to twice
+	// Fetch has the limits of fetching git data. MaxFetches defaults to twice
 	// Purgatory.Limits.MaxFetchJobs, and MinFreeDisk to Serve.MinFreeDisk.
 	Fetch gitfetch.Config
-	// Repositories has the limits of the repositories. New sets its PlainNames. Its Git and
-	// AllowFaults default to the values of Fetch.
+	// Repositories has the limits of the repositories.
 	Repositories gitserve.RepositoriesConfig
-	// Serve has the limits of serving git clients. The events must be on the same disk as the
-	// repositories, because less than MinFreeDisk free bytes also stop the storing of events.
+	// Serve has the limits of serving git clients.
 	Serve gitserve.Config
 }
 

@@ -13,15 +13,13 @@ import (
 )
 
 // Open adds sync and purgatory with defaults to a GraspServer. It hosts the repositories whose
-// announcements list domain, such as "grasp.example.com", which may have a port. The folder
-// contains records that survive a restart in "state", and decisions of the operator
-// ([Server.Control]) in "rules". Only one process can use it, and it must be on the same disk as
-// the events and the repositories. bootstrap lists URLs or hosts of relays to follow before a
-// repository is known.
+// announcements list domain, such as "grasp.example.com", with an optional port. The folder
+// contains records in "state" and decisions of the operator in "rules". Only one process can use
+// it, and it must be on the disk of the events and the repositories. bootstrap lists URLs or hosts
+// of relays to follow from the start.
 //
-// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback, such as
-// "127.0.0.1:3334", the server also connects to relays and git servers on loopback and without TLS.
-// ctx limits Open only. For other settings call [New].
+// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback the server also
+// connects to loopback and without TLS. ctx limits Open only.
 func Open(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Server, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

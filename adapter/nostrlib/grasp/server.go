@@ -35,10 +35,9 @@ type Server struct {
 }
 
 // New adds sync and purgatory to a GraspServer made by grasp.New, whose relay clients reach as
-// identity. The caller has called Init of backend, which must be durable when its SaveEvent
-// returns. New finishes or reverts work that an earlier process left half done; ctx limits New
-// only. If New fails, the relay is unchanged, and the error describes every invalid argument. The
-// error wraps [gitfetch.ErrGit] if no usable git is installed.
+// identity. The caller has called Init of backend, whose SaveEvent must be durable. ctx limits New
+// only. If New fails, the relay is unchanged. The error wraps [gitfetch.ErrGit] if no usable git is
+// installed.
 func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, identity nip34.Identity, cfg Config) (_ *Server, err error) {
 	c := server.Config{
 		Identity: identity, State: cfg.State, Egress: cfg.Egress, Membership: cfg.Membership, Rules: cfg.Rules, Audit: cfg.Audit, Logger: cfg.Logger,
@@ -84,7 +83,6 @@ func New(ctx context.Context, gs *grasp.GraspServer, backend eventstore.Store, i
 	return s, nil
 }
 
-// about returns the description of a relay on its pages.
 func about(i *nip11.RelayInformationDocument) (a pages.About) {
 	if i == nil {
 		return a
@@ -96,8 +94,7 @@ func about(i *nip11.RelayInformationDocument) (a pages.About) {
 	return a
 }
 
-// Explain returns why an event or repository is stored, missing or blocked. See package explain for
-// text.
+// Explain returns why an event or repository is stored, missing or blocked. See package explain.
 func (s *Server) Explain(ctx context.Context, text string) (control.Explanation, error) {
 	return s.parts.Explain(ctx, text)
 }
@@ -105,7 +102,6 @@ func (s *Server) Explain(ctx context.Context, text string) (control.Explanation,
 // Control returns the commands of an operator.
 func (s *Server) Control() *control.Control { return s.parts.Commands }
 
-// describes returns the NIP-11 document with changes that the operator made while the relay runs.
 func (s *Server) describes(ctx context.Context, r *http.Request, info nip11.RelayInformationDocument) nip11.RelayInformationDocument {
 	if s.about != nil {
 		info = s.about(ctx, r, info)
@@ -129,9 +125,8 @@ func (s *Server) Staging() *gitserve.Staging { return s.parts.Repos.Staging() }
 // GitHandler returns the part that serves git clients.
 func (s *Server) GitHandler() *gitserve.Handler { return s.parts.Git }
 
-// Run blocks until ctx ends and returns the error that ended it. A second call returns
-// [relaysync.ErrRunning]. The error wraps [khatruadapter.ErrReplaced] if a hook of the relay was
-// set after New. No goroutine is left when Run returns.
+// Run blocks until ctx ends and returns the error that ended it, or one that wraps
+// [khatruadapter.ErrReplaced].
 func (s *Server) Run(ctx context.Context) error {
 	if reflect.ValueOf(s.relay.OverwriteRelayInformation).Pointer() != reflect.ValueOf(s.describes).Pointer() {
 		return fmt.Errorf("GRASP server: OverwriteRelayInformation: %w", khatruadapter.ErrReplaced)
@@ -139,24 +134,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.parts.Run(ctx, khatruadapter.ErrReplaced)
 }
 
-// Close ends requests and child processes, and refuses later requests. Call it after Run, and close
-// the backend after it. A second call does nothing.
+// Close ends requests and child processes. Call it after Run, before closing the backend.
 func (s *Server) Close() error { return s.parts.Close() }
 
 // ErrStarting is wrapped by the error of [Server.Ready] until Run has read the store.
 var ErrStarting = server.ErrStarting
 
 // Ready returns nil if the server can work, else the reasons. The error wraps [ErrStarting] until
-// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Other errors name the
-// part that cannot be written: store, records or repositories. Ready writes a few bytes to records
-// and repositories, at most once every 5 seconds; for the store it uses the last failure. It
-// returns within 5 seconds even if the disk hangs.
+// Run has read the store, and [khatruadapter.ErrRoom] if the disk is full. Ready writes a few bytes
+// to records and repositories, at most every 5 seconds, and returns within 5 seconds.
 func (s *Server) Ready(ctx context.Context) error { return s.parts.Ready(ctx) }
 
-// Collector returns the metrics of all parts. Config.State and a gate before the relay have
-// collectors of their own. namespace is a prefix without trailing underscore; metrics of purgatory
-// have no prefix. After [Open] it includes the records, and the rules with the prefix
-// namespace_rules.
+// Collector returns the metrics of all parts except Config.State. Metrics of purgatory have no
+// namespace. After [Open] it includes the records, and the rules with the prefix namespace_rules.
 func (s *Server) Collector(namespace string) prometheus.Collector {
 	return s.parts.Collector(namespace)
 }

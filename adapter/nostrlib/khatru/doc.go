@@ -7,35 +7,20 @@
 //	defer s.Close()
 //	return gate.ListenAndServe(ctx, ":3334", gate.New(relay, gate.Config{}), s.Run)
 //
-// [Open] is New with strings and defaults.
-//
-// New replaces relay.UseEventstore(db, max); Config.MaxQuery is max. New returns [ErrHooks] if the relay
-// has hooks of a database. The hooks of New report published
-// events to the [relaysync.SyncManager] and refuse events that a stored deletion covers. With
-// Config.ApplyPolicyToClients they also refuse events that the policy does not accept.
+// [Open] is New with strings and defaults. New replaces relay.UseEventstore(db, max);
+// Config.MaxQuery is max. Its hooks report published events to the [relaysync.SyncManager] and
+// refuse events that a stored deletion covers.
 //
 // # Hooks
 //
-// A relay has one hook of each kind. Set your hooks before New, which then calls them. A hook that
-// is set later would replace the hook of New, so Run returns [ErrReplaced].
+// A relay has one hook of each kind. Set your hooks before New, which then calls them. If a hook is
+// set later, Run returns [ErrReplaced].
 //
-//	OnEvent        Published events: first. Synced events: before they are stored or, if the
-//	               policy holds events, before the policy judges them, so that no git data is
-//	               fetched for a refused author. Also before a held event is released.
-//	               EventState of the SyncManager shows the message of a refusal.
-//	DeleteEvent    When an event leaves the backend because of a deletion, a request to
-//	               vanish, expiry, moderation or a newer version.
-//	OnEventSaved   For each newly stored event. With DeleteEvent, a second store such as a
-//	               search index can follow the backend.
-//	AllowDeleting  Before a published or synced deletion is stored, for each event that it
-//	               would remove. If an event must stay, the deletion is refused.
-//	OnRequest,     For each query, unless the server is closing.
-//	OnCount
+//	OnEvent        Published events: first. Synced events: before they are stored, or before
+//	              the policy judges them if it holds events. Also before a release. ;;DeleteEvent    When an event leaves the backend. ;;OnEventSaved   For each newly stored event. ;;AllowDeleting  Before a deletion is stored, for each event that it would remove. ;;OnRequest,     For each query, unless the server is closing. ;;OnCount
 //
-// New does not touch other hooks, which can be set at any time. OnEventDeleted is also called for
-// events that sync removes, and PreventBroadcast for every event sent to a subscriber. With
-// Config.Store.Hides, New also wraps PreventBroadcast. For synced events the context
-// has no connection: [khatru.GetConnection] returns nil, and [IsSynced] returns true.
+// Other hooks can be set at any time. OnEventDeleted is also called for events that sync removes.
+// For synced events the context has no connection, and [IsSynced] returns true.
 //
 // The message of an OnEvent hook decides about a synced event:
 //
@@ -47,52 +32,37 @@
 //     such refusal is logged.
 //
 // Hooks for synced events run one after the other on the goroutine that stores, so a slow hook
-// slows sync and should start its own goroutine. After a crash, hooks may have missed the last
-// stored event.
-//
-// Do not call relay.DisableExpirationManager, which panics without UseEventstore; New handles expiry.
+// slows sync. After a crash, hooks may have missed the last stored event. Do not call
+// relay.DisableExpirationManager, which panics without UseEventstore.
 //
 // # Differences for clients
 //
 // An answer is read completely, up to 8 MiB, before it is sent. If the backend fails, the
-// subscription or the connection of the reconciliation is closed, because nostrlib backends do not
-// report errors and an empty answer would look complete. A reconciliation includes all matching
-// events. An event whose id follows nostrlib but not NIP-01 is refused, because nostrlib escapes
-// fewer control characters and other relays would refuse the event.
+// subscription or the connection of the reconciliation is closed. An event whose id follows
+// nostrlib but not NIP-01 is refused, because nostrlib escapes fewer control characters.
 //
-// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. New executes deletions
-// itself, because khatru deletes by all d tags, and stops after a part if an event must stay. A
-// published deletion is refused if an e tag has no valid id.
+// Deletions hold after a restart, and requests to vanish (NIP-62) are executed. A published
+// deletion is refused if an e tag has no valid id.
 //
-// khatru answers an unreadable message with a NOTICE that names no event or subscription, because
-// it calls no hook before its parser. Behind package gate, an EVENT receives OK and a REQ receives
-// CLOSED.
+// khatru answers an unreadable message with a NOTICE that names no event or subscription. Behind
+// package gate, an EVENT receives OK and a REQ receives CLOSED.
 //
 // # Held events
 //
 // A policy that holds events ([relaysync.Config].Holder) reports their end with [Sync.Release] or
-// SyncManager.NotifyRemoved, and events that it holds again with SyncManager.NotifyHeld. Package graspadapter
-// contains such a policy.
+// SyncManager.NotifyRemoved.
 //
 // # Full disk
 //
-// If Config.Free reports less than MinFree, clients receive a message that begins with "error: no
-// room on the disk", before the policy decides. Synced and released events fail and are retried
-// until there is room. A policy that stores held events on the same disk must call [Sync.Room]
-// first.
-//
-// # Broadcasts and expiry
-//
-// Broadcasts have their own goroutine and a queue of 1,024 events, because a client that does not
-// read blocks them. If the queue is full, events are stored but not broadcast, and counted. Run
-// waits up to one second for the last broadcast.
-//
-// Run removes expired events (NIP-40) and calls the hooks. The relay's own expiry manager misses
-// synced events and calls no hooks.
+// If Config.Free reports less than MinFree, clients receive "error: no room on the disk", and
+// synced and released events are retried until there is room. A policy that stores held events on
+// the same disk must call [Sync.Room] first.
 //
 // # Life cycle
 //
-// Do not call New while the relay serves. Run blocks until its context ends; other methods can be
-// called at any time. The relay and the backend belong to the caller, who calls Close before
-// closing the backend.
+// Broadcasts have a queue of 1,024 events, because a client that does not read blocks them. More
+// are stored, not broadcast, and counted. Run removes expired events (NIP-40); the relay's own
+// expiry manager misses synced events.
+//
+// Do not call New while the relay serves. The caller calls Close before closing the backend.
 package khatruadapter

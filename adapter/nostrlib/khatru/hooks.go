@@ -17,8 +17,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// IsSynced reports whether a hook of the relay is called for a synced or released event. Such calls
-// have no client and no connection.
+// IsSynced reports whether a hook is called for a synced or released event, which has no client.
 func IsSynced(ctx context.Context) bool { return embedding.IsSynced(ctx) }
 
 // Errors in outcomes of synced events.
@@ -33,7 +32,6 @@ var (
 
 const msgID = "invalid: the id differs from NIP-01 because of control characters"
 
-// onEvent is the OnEvent hook. It calls the embedder's hook first.
 func (s *Sync) onEvent(ctx context.Context, e nostr.Event) (reject bool, msg string) {
 	if s.theirs.onEvent != nil {
 		if reject, msg = s.theirs.onEvent(ctx, e); reject {
@@ -71,10 +69,9 @@ func malformed(t gonostr.Tag) bool {
 	return err != nil
 }
 
-// storeEvent is the StoreEvent and ReplaceEvent hook. It runs after the OnEvent hooks, so that the
-// policy holds only events that no hook refuses. For a held event it returns ErrDupEvent, because
-// khatru knows only stored or refused. The client receives OK, and the event is not stored,
-// broadcast or passed to OnEventSaved.
+// storeEvent is the StoreEvent and ReplaceEvent hook. It runs after the OnEvent hooks. For a held
+// event it returns ErrDupEvent: the client receives OK, and nothing is stored, broadcast or passed
+// to OnEventSaved.
 func (s *Sync) storeEvent(ctx context.Context, e nostr.Event) error {
 	parsed, err := nostrlib.FromEvent(e)
 	if err != nil {
@@ -102,7 +99,6 @@ func (s *Sync) deleteEvent(ctx context.Context, id nostr.ID) error {
 	return s.core.Delete(ctx, stored)
 }
 
-// mayDelete checks a deletion before it is stored.
 func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) (msg string, err error) {
 	allow := s.relay.AllowDeleting
 	switch {
@@ -126,7 +122,6 @@ func (s *Sync) mayDelete(ctx context.Context, target, deletion graspsync.Event) 
 	return "blocked: this event can't be deleted", nil
 }
 
-// onEventSaved is the OnEventSaved hook.
 func (s *Sync) onEventSaved(ctx context.Context, e nostr.Event) {
 	if s.theirs.onEventSaved != nil {
 		s.theirs.onEventSaved(ctx, e)
@@ -156,10 +151,8 @@ func (s *Sync) asked(
 	return theirs(ctx, f)
 }
 
-// queryStored is the QueryStored hook. It reads the whole answer first, so that a slow client blocks
-// neither a transaction of the backend nor other queries. It finds no targets of a deletion, because
-// we execute deletions. In a reconciliation events have only id and created_at, which is all that
-// khatru reads.
+// queryStored is the QueryStored hook. It reads the whole answer first, so that a slow client
+// blocks no transaction. It finds no targets of a deletion, because we execute deletions.
 func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.Event] {
 	return func(yield func(nostr.Event) bool) {
 		switch {
@@ -189,9 +182,8 @@ func (s *Sync) queryStored(ctx context.Context, f nostr.Filter) iter.Seq[nostr.E
 }
 
 // unanswered makes a failed query different from an empty answer. After an error khatru would send
-// EOSE or reconcile with an empty set, which other servers believe for a day. Instead, unanswered
-// closes the subscription, and the client ignores the following EOSE. A reconciliation has no name
-// in this context, so its connection is closed.
+// EOSE or reconcile with an empty set, which other servers believe for a day. So it closes the
+// subscription, or the connection of a reconciliation, which has no name in this context.
 func (s *Sync) unanswered(ctx context.Context, err error) {
 	if ctx.Err() != nil { // the client has disconnected
 		return
@@ -208,8 +200,7 @@ func (s *Sync) unanswered(ctx context.Context, err error) {
 	}
 }
 
-// subscription returns the id of the subscription that is answered. khatru panics if the context
-// has none.
+// subscription returns the id of the answered subscription. khatru panics if there is none.
 func subscription(ctx context.Context) (id string, ok bool) {
 	defer func() { ok = recover() == nil }()
 	return khatru.GetSubscriptionID(ctx), true
@@ -225,7 +216,6 @@ func (s *Sync) preventBroadcast(ws *khatru.WebSocket, f nostr.Filter, e nostr.Ev
 	return s.theirs.preventBroadcast != nil && s.theirs.preventBroadcast(ws, f, e)
 }
 
-// paced waits until a client may be sent another event.
 func (s *Sync) paced(ctx context.Context) {
 	if ws := khatru.GetConnection(ctx); s.pace != nil && ws != nil {
 		if id, ok := subscription(ctx); ok {
@@ -234,7 +224,6 @@ func (s *Sync) paced(ctx context.Context) {
 	}
 }
 
-// count is the Count hook.
 func (s *Sync) count(ctx context.Context, f nostr.Filter) (uint32, error) {
 	n, err := s.store.Count(ctx, f)
 	if err != nil {
@@ -253,10 +242,8 @@ func (s *Sync) lookUp(ctx context.Context, id graspsync.EventID) (found graspsyn
 	return found, nil
 }
 
-// hooks are the functions of the relay for package embedding.
 func (s *Sync) hooks() embedding.Hooks {
 	r := s.relay
-	// with calls a hook with an event. Stored events can be converted.
 	with := func(name string, e graspsync.Event, hook func(nostr.Event)) {
 		s.core.Call(name, func() error {
 			theirs, err := nostrlib.ToEvent(e)

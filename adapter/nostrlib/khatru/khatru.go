@@ -23,35 +23,30 @@ const defaultMaxQuery = 500
 
 // Config is the configuration of a [Sync]. The zero Config is valid.
 type Config struct {
-	// Sync configures the SyncManager. Servers should set its State, for example with state.Open,
-	// because otherwise a restart loses all records.
+	// Sync configures the SyncManager. Without its State a restart loses all records.
 	Sync relaysync.Config
 	// Store configures the use of the backend. New sets its Identity and Removed.
 	Store nostrlib.Config
-	// Transport opens connections to relays. Defaults to websockets that follow the rules of
-	// Egress.
+	// Transport opens connections to relays. Defaults to websockets by the rules of Egress.
 	Transport relaysync.Transport
-	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own;
-	// New adds the names of the identity. AllowPlaintext of Egress or of Sync applies to both.
+	// Egress has the rules of the default Transport. List listeners of this process in Egress.Own.
+	// AllowPlaintext of Egress or of Sync applies to both.
 	Egress egress.Config
-	// ApplyPolicyToClients applies the policy to published events too. Without it,
-	// clients can store events that sync would refuse, and sync then also accepts events that refer
-	// to them. If Sync has a Holder, the client of a held event receives OK and a NOTICE with the
-	// reason.
+	// ApplyPolicyToClients applies the policy to published events too. Otherwise clients can store
+	// events that sync would refuse, and sync accepts events that refer to them. The client of a
+	// held event receives OK and a NOTICE.
 	ApplyPolicyToClients bool
-	// MaxQuery is the maximum number of stored events for a filter of a client, like the
-	// maxQueryLimit of UseEventstore. PageSize of Store limits it too. It does not limit
-	// reconciliations (NIP-77). Defaults to 500.
+	// MaxQuery is the maximum number of stored events for a filter of a client. PageSize of Store
+	// limits it too. Defaults to 500.
 	MaxQuery int
-	// Free returns the bytes that are free on the disk of the backend. It is called at most once a
-	// second. Below MinFree, published events are refused and synced events are retried later;
-	// deletions (kinds 5 and 62) are stored down to a quarter of MinFree. If Free fails, nothing is
-	// stored. Defaults to no check.
+	// Free returns the free bytes on the disk of the backend; it is called at most once a second.
+	// Below MinFree, published events are refused and synced events are retried. Deletions (kinds 5
+	// and 62) are stored down to a quarter of MinFree. Defaults to no check.
 	Free func() (uint64, error)
 	// MinFree is the number of bytes that must stay free. Defaults to 1 GiB.
 	MinFree uint64
 	// Stored and Removed, if set, are called with each event that is newly stored or has left the
-	// backend. They run on the goroutine that did so and must return quickly.
+	// backend. They must return quickly.
 	Stored, Removed func(event graspsync.Event)
 }
 
@@ -72,8 +67,7 @@ type Sync struct {
 var ErrHooks = errors.New("the relay has StoreEvent, ReplaceEvent, QueryStored or Count hooks, or UseEventstore was called; remove them, because New adds those of the backend")
 
 // New embeds graspsync in a relay that clients reach as identity, in place of UseEventstore. The
-// caller has called Init of backend. If New fails, the error describes every invalid argument and
-// the relay is unchanged.
+// caller has called Init of backend. If New fails, the relay is unchanged.
 func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config) (*Sync, error) {
 	s, embed, err := Prepare(relay, backend, identity, cfg)
 	if err != nil {
@@ -83,9 +77,8 @@ func New(relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity,
 	return s, nil
 }
 
-// Prepare is [New] in two steps for callers with more steps that can fail. Call embed once, before
-// the relay serves; until then the relay is unchanged, and of the Sync only Release and Close may
-// be called.
+// Prepare is [New] in two steps. Call embed once, before the relay serves; until then the relay is
+// unchanged, and only Release and Close of the Sync may be called.
 func Prepare(
 	relay *khatru.Relay, backend eventstore.Store, identity nip34.Identity, cfg Config,
 ) (s *Sync, embed func(), err error) {
@@ -104,7 +97,7 @@ func Prepare(
 	}, nil
 }
 
-// build returns a Sync without manager and does not change the relay.
+// build does not change the relay.
 func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, err error) {
 	switch {
 	case relay == nil:
@@ -133,9 +126,7 @@ func build(relay *khatru.Relay, backend eventstore.Store, cfg Config) (_ *Sync, 
 	return s, nil
 }
 
-// Run blocks until ctx ends and returns the error that ended it. A second call returns
-// [relaysync.ErrRunning]. If a client blocks a broadcast for more than a second, Run returns without
-// its goroutine, which ends with the connection of that client. The error wraps [ErrReplaced] if a hook of the relay was set after New.
+// Run blocks until ctx ends and returns the error that ended it, or one that wraps [ErrReplaced].
 func (s *Sync) Run(ctx context.Context) error {
 	if err := s.inPlace(); err != nil {
 		return err
@@ -143,9 +134,8 @@ func (s *Sync) Run(ctx context.Context) error {
 	return s.core.Methods().Run(ctx)
 }
 
-// Pace makes the relay call wait before it sends a stored event for a REQ. wait may block; use Wait
-// of a gate.Gate before the relay. Without Pace, answers are sent as fast as they are read. Call it
-// before the relay serves.
+// Pace makes the relay call wait before it sends a stored event for a REQ: Wait of a gate.Gate
+// before the relay. Call it before the relay serves.
 func (s *Sync) Pace(wait func(ctx context.Context, r *http.Request, subscription string)) {
 	s.pace = wait
 }

@@ -12,13 +12,10 @@ import (
 )
 
 // Open embeds graspsync with defaults in a relay that stores only git repositories whose
-// announcements list domain, such as "grasp.example.com", which may have a port or a path. Records
-// that survive a restart go to "state" in the folder. Only one process can use the folder.
-// bootstrap lists URLs or hosts of relays to follow before a repository is known.
-//
-// Open logs to [log/slog.Default] and enables NIP-77. With a domain on loopback, such as
-// "127.0.0.1:3334", it also connects to relays on loopback and without TLS. For other settings, or
-// a relay that stores other events too, call [New].
+// announcements list domain, such as "grasp.example.com", with an optional port or path. Records go
+// to "state" in the folder, which only one process can use. bootstrap lists URLs or hosts of relays
+// to follow from the start. Open logs to [log/slog.Default] and enables NIP-77. With a domain on
+// loopback it also connects to loopback and without TLS.
 func Open(relay *khatru.Relay, backend eventstore.Store, domain, folder string, bootstrap ...string) (*Sync, error) {
 	set, err := settings.Open(domain, folder, bootstrap)
 	if err != nil {

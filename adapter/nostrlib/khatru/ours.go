@@ -15,8 +15,7 @@ import (
 	"github.com/graspsync/graspsync/sync/wire"
 )
 
-// ErrReplaced is wrapped by the error of [Sync.Run] if a hook of the relay was set after [New],
-// because that hook would replace the hook of New.
+// ErrReplaced is wrapped by the error of [Sync.Run] if a hook of the relay was set after [New].
 var ErrReplaced = errors.New("a hook of the relay was set after New; set it before, and both are called")
 
 // hooks are the hooks of a relay that wire wraps.
@@ -61,7 +60,6 @@ func (s *Sync) wire() {
 	}
 }
 
-// inPlace returns an error if a hook of wire was replaced.
 func (s *Sync) inPlace() error {
 	r := s.relay
 	for _, h := range []struct {
