@@ -1,4 +1,4 @@
 package filters
 
-// Halve is what Split and Pack halve with.
+// Halve is what Pack halves with.
 var Halve = halve

@@ -65,7 +65,7 @@ func (s Step) String() string {
 // (NIP-67), or when nothing below the last second is left. The size of a page never ends it.
 //
 // A Walk cannot read a second that contains more events than a page. It reports such a second in
-// Gaps and continues below it. [Split] reads it.
+// Gaps and continues below it.
 //
 // A Walk cannot detect that a relay omits newer events from a page. Relays on badger (eventstore)
 // sometimes do so if a filter has several values and reaches its limit. NIP-77 finds the missing

@@ -57,9 +57,8 @@ type Session struct {
 	done   bool
 	err    error
 
-	need    idList
-	have    spanList
-	settled uint64
+	need idList
+	have spanList
 }
 
 // NewSession returns a session for one peer. The Set may be shared.
@@ -120,7 +119,6 @@ func (s *Session) step(msg []byte) ([]byte, error) {
 		s.done = true
 		return nil, nil
 	}
-	s.settled = max(s.settled, settledBy(reply))
 	if s.rounds >= s.limits.MaxRounds {
 		return nil, fmt.Errorf("%w: differences remain after %d", ErrRounds, s.rounds)
 	}
@@ -197,24 +195,6 @@ func (s *Session) Have() [][32]byte {
 		ids = append(ids, s.set.ids[sp.lo:sp.hi]...)
 	}
 	return ids
-}
-
-// Settled returns the Unix time in seconds before which the comparison is complete: every id that
-// the peer showed there is in the set or in Need. After a failed session, a new one can begin
-// there.
-func (s *Session) Settled() uint64 { return s.settled }
-
-// settledBy returns the beginning of the first range in a valid message that is not skipped.
-func settledBy(msg []byte) uint64 {
-	r := reader{rest: msg[1:]}
-	begin := r.upper.time
-	for {
-		sec, ok, err := r.next()
-		if !ok || err != nil || sec.mode != modeSkip {
-			return begin
-		}
-		begin = sec.upper.time
-	}
 }
 
 // TheirLen returns the number of the peer's items. It is valid when the session is done.

@@ -39,9 +39,7 @@ func (it Item) compare(other Item) int {
 type Set struct {
 	times []uint64
 	ids   [][32]byte
-	from  int        // index of ids[0] in all
-	all   [][32]byte // ids of the set of which this one is a part
-	sums  []sum      // sums[k] is the sum of all[:k*stride]
+	sums  []sum // sums[k] is the sum of ids[:k*stride]
 }
 
 // NewSet returns the set of items in any order, without duplicates. Items with the timestamp 2^64-1
@@ -57,26 +55,8 @@ func NewSet(items []Item) *Set {
 	for i := range items {
 		s.append(items[i].CreatedAt, &items[i].ID)
 	}
-	s.all = s.ids
 	return s
 }
-
-// Between returns the part of the set between the seconds since and until, both inclusive. It
-// shares all memory with the set.
-func (s *Set) Between(since, until uint64) *Set {
-	lo := s.search(0, &bound{time: since})
-	hi := lo
-	if until >= since {
-		hi = s.Len()
-		if until < infinity-1 {
-			hi = s.search(lo, &bound{time: until + 1})
-		}
-	}
-	return &Set{times: s.times[lo:hi], ids: s.ids[lo:hi], from: s.from + lo, all: s.all, sums: s.sums}
-}
-
-// Time returns the created_at of item i in the order of the set, from 0 to Len-1.
-func (s *Set) Time(i int) uint64 { return s.times[i] }
 
 // append adds the next item in order, unless it is a duplicate or invalid.
 func (s *Set) append(at uint64, id *[32]byte) {
@@ -162,12 +142,11 @@ func (s *Set) fingerprint(lo, hi int) (fp [fingerprintSize]byte) {
 	return fp
 }
 
-// sumTo returns the sum of ids[:n] and of all items before the part.
+// sumTo returns the sum of ids[:n].
 func (s *Set) sumTo(n int) sum {
-	n += s.from
 	total := s.sums[n/stride]
 	for i := n - n%stride; i < n; i++ {
-		total.add(&s.all[i])
+		total.add(&s.ids[i])
 	}
 	return total
 }

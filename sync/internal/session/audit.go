@@ -44,7 +44,8 @@ func (h *history) audited(q *query, result plan.Result) bool {
 	}
 	a.compare, q.pages, q.result = true, false, max(q.result, result)
 	q.state, q.set, q.walk = qWaiting, negentropy.NewSet(nil), nil
-	h.fetchPart(q)
+	h.reconciling.wait(q)
+	h.reconcileNext()
 	return true
 }
 
@@ -58,7 +59,7 @@ func (h *history) shown(q *query, neg *negentropy.Session) {
 }
 
 func (h *history) auditPage(q *query, ev graspsync.Event, known bool) {
-	a := q.whole().audit
+	a := q.audit
 	if a == nil {
 		return
 	}

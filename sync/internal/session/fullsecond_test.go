@@ -78,41 +78,26 @@ func (w *world) missing(b *worldBatch) (n int) {
 	return n
 }
 
-// P24: 5,000 events in one second. Unproven events are counted, and older events are fetched.
+// P24: 5,000 events in one second are reconciled, or reported as a gap. Older events are fetched.
 func TestPromiseP24_SameSecond(t *testing.T) {
 	for _, limit := range []int{20, 100, 500} {
 		for _, kind := range []relayKind{offersNeg, refusesNegErr} {
-			for _, shape := range []struct {
-				name                  string
-				roots, kinds, authors int
-				named                 bool // the filter has kinds
-			}{
-				{"spread", 10, 3, 10, false},
-				{"spread over named kinds", 100, 3, 10, true},
-				{"all the same", 1, 1, 1, false},
-			} {
-				t.Run(fmt.Sprintf("cap=%d/neg=%t/%s", limit, kind == offersNeg, shape.name), func(t *testing.T) {
-					w := honest(t, kind, limit, crowd(5_000, shape.roots, shape.kinds, shape.authors), nil)
-					f := rootsFilter(shape.roots)
-					if shape.named {
-						f.Kinds = []int{1, 1617, 1618, 1619}
-					}
-					// A Recent batch begins with pages, so both ways lead to the second.
-					d, b := w.fetchAll(plan.Recent, f)
-					missed, requests := w.missing(b), w.sent[wire.TypeReq]+w.sent[wire.TypeNegOpen]
-					t.Logf("missed %d, %d full, %d requests, least %d", missed, d.Report.Seconds, requests, 5_000/limit)
-					require.True(t, b.got[w.events[5_000].ID], "what is below")
-					require.LessOrEqual(t, requests, 300+5_000/limit)
-					if kind == offersNeg || shape.named && limit > 20 {
-						require.Zero(t, missed)
-						require.Equal(t, plan.Complete, d.Result)
-					}
-					if missed > 0 {
-						require.Equal(t, plan.Gaps, d.Result)
-					}
-					require.Equal(t, d.Result == plan.Gaps, d.Report.Seconds == 1)
-				})
-			}
+			t.Run(fmt.Sprintf("cap=%d/neg=%t", limit, kind == offersNeg), func(t *testing.T) {
+				w := honest(t, kind, limit, crowd(5_000, 10, 3, 10), nil)
+				// A Recent batch begins with pages.
+				d, b := w.fetchAll(plan.Recent, rootsFilter(10))
+				require.True(t, b.got[w.events[5_000].ID], "what is below")
+				require.LessOrEqual(t, w.sent[wire.TypeReq]+w.sent[wire.TypeNegOpen], 5_000/limit+20)
+				if kind == offersNeg {
+					require.Zero(t, w.missing(b))
+					require.Equal(t, plan.Complete, d.Result)
+					require.Zero(t, d.Report.Seconds)
+					return
+				}
+				require.NotZero(t, w.missing(b))
+				require.Equal(t, plan.Gaps, d.Result)
+				require.Equal(t, 1, d.Report.Seconds)
+			})
 		}
 	}
 }

@@ -21,7 +21,6 @@ type batch struct {
 	parts   [][]*query // queries by filter, ended ones included
 	result  plan.Result
 	report  Report
-	splits  int // pages requested to split seconds
 }
 
 // history fetches batches by pages, by reconciliation (NIP-77) and by ids. Reconciliation is in
@@ -32,11 +31,9 @@ type history struct {
 	caps     *relayCaps
 	requests *requests
 
-	batches     map[plan.BatchID]*batch
-	queries     map[QueryID]*query
-	pageSize    int       // largest page the relay returned
-	now         time.Time // time of the last message
-	unservedIDs unservedIDs
+	batches  map[plan.BatchID]*batch
+	queries  map[QueryID]*query
+	pageSize int // largest page the relay returned
 
 	reconciling reconcileQueue
 	room        int // room of the next query
@@ -136,19 +133,13 @@ func (h *history) begin(q *query) {
 	}
 }
 
-// restart replaces a query, from its cursor on, by queries within the current limits. If q is a
-// part, the query that it belongs to is replaced.
+// restart replaces a query, from its cursor on, by queries within the current limits.
 func (h *history) restart(q *query) {
-	q = q.whole()
 	q.noteCursor()
+	h.dropOthers(q)
+	h.leaveReconciling(q)
+	delete(h.queries, q.id)
 	b := q.b
-	for _, part := range h.queriesOf(b) {
-		if part.whole() == q {
-			h.dropOthers(part)
-			h.leaveReconciling(part)
-			delete(h.queries, part.id)
-		}
-	}
 	b.open--
 	b.parts[q.index] = slices.DeleteFunc(b.parts[q.index], func(o *query) bool { return o == q })
 	for _, part := range h.queriesFor(b, q.index, plan.Query{
@@ -160,28 +151,6 @@ func (h *history) restart(q *query) {
 	h.reconcileNext()
 }
 
-func (h *history) newPart(q *query, f nostr.Filter) *query {
-	c := &query{
-		id: QueryID(h.requests.number()), b: q.b, index: q.index, parent: q, depth: q.depth + 1, pages: q.pages, room: q.room,
-		filter: f, match: filters.CompileShared([]nostr.Filter{f}),
-	}
-	q.part = c
-	h.queries[c.id] = c
-	return c
-}
-
-func (h *history) partEnded(c *query, result plan.Result, why string) {
-	q := c.parent
-	switch {
-	case h.queries[q.id] != q: // the query has ended too
-	case c.full != nil:
-		q.part = nil
-		h.fullSecondEnded(q, c.full, result)
-	default:
-		h.windowEnded(q, c, result, why)
-	}
-}
-
 // end ends a query. The last query ends the batch.
 func (h *history) end(q *query, result plan.Result, why string) {
 	if _, open := h.queries[q.id]; !open || result < plan.Failed && h.audited(q, result) {
@@ -189,15 +158,11 @@ func (h *history) end(q *query, result plan.Result, why string) {
 	}
 	delete(h.queries, q.id)
 	h.leaveReconciling(q)
-	if q.noneServed && result < plan.Failed {
+	if len(q.noneServed) > 0 && result < plan.Failed {
 		h.countUnserved(q)
 	}
 	q.forget()
 	result = max(result, q.result)
-	if q.parent != nil {
-		h.partEnded(q, result, why)
-		return
-	}
 	b := q.b
 	b.open--
 	if result >= plan.Failed {
@@ -288,8 +253,9 @@ func (h *history) expireBatch(b *batch, now time.Time) {
 	h.reconciling.leaveAll(b)
 	b.report.Late = b.result < plan.Failed && b.report.Events > 0
 	for _, q := range h.queriesOf(b) {
-		if q.ids.open > 0 && q.parent == nil && q.reached() == 0 {
-			q.below = now.Add(ahead).Unix()
+		if q.ids.open > 0 && q.walk == nil {
+			q.cursor = plan.Cursor(now.Add(ahead).Unix())
+			b.sum(q.index)
 		}
 		h.dropOthers(q)
 		h.end(q, plan.Failed, "took too long")
@@ -299,7 +265,7 @@ func (h *history) expireBatch(b *batch, now time.Time) {
 func (h *history) repeat(x *request) {
 	switch x.kind {
 	case reqPage:
-		x.q.repeatPage()
+		x.q.walk.Next()
 	case reqNeg:
 		h.openNeg(x.q)
 		return
@@ -315,9 +281,11 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 	again := false
 	switch x.kind {
 	case reqPage:
-		x.q.saw(m.Event)
-		if h.unservedIDs.has(m.Event.ID) {
-			h.servedByPage(x.q)
+		x.q.walk.Saw(m.Event.ID, m.Event.CreatedAt)
+		if _, ok := x.q.noneServed[m.Event.ID]; ok {
+			// The relay did not invent the ids.
+			x.q.noneServed = nil
+			h.noNegentropy("events announced by NIP-77 arrive by pages only", true)
 		}
 		if matches {
 			h.auditPage(x.q, m.Event, m.Known)
@@ -326,7 +294,6 @@ func (h *history) onHistoric(now time.Time, x *request, m wire.Message, matches 
 		_, wanted := x.want[m.Event.ID]
 		again = !wanted
 		delete(x.want, m.Event.ID)
-		x.q.heard(m.Event.Event)
 	}
 	if matches && !again {
 		h.out.do(Deliver{
@@ -377,7 +344,6 @@ const leastPage = 5
 func (h *history) startPages(q *query, until int64) {
 	h.leaveReconciling(q)
 	q.b.report.Method |= Pages
-	q.gaps = 0
 	q.walk = filters.NewWalk(q.filter, filters.WalkStart{
 		Limit: h.cfg.PageLimit, PageSize: max(h.pageSize, leastPage), Until: until,
 	})
@@ -398,135 +364,58 @@ func (h *history) endPage(x *request, hint wire.Hint) {
 	}
 	h.requests.drop(x, true)
 	q.b.report.Pages++
-	if q.full != nil {
-		h.endPart(q, hint)
-		return
-	}
 	q.walk.End(hint == wire.HintFinish, hint == wire.HintMore)
 	h.pageSize = max(h.pageSize, q.walk.PageSize())
-	if h.fullSeconds(q) {
-		return
-	}
-	h.goOn(q)
-}
-
-func (h *history) goOn(q *query) {
 	if q.walk.Done() {
-		h.end(q, plan.Complete, "")
+		h.walked(q)
 		return
 	}
 	h.nextPage(q)
 }
 
-const (
-	secondRequests = 200   // maximum pages for one second
-	splitRequests  = 2_000 // maximum pages for all seconds of a batch
-	leastDoubt     = 20    // minimum events of a second that is split on suspicion
-)
+// leastDoubt is the minimum number of events of a last second that may have been cut.
+const leastDoubt = 20
 
-// fullSeconds fetches the full seconds that the walk has found. It reports whether the walk must
-// wait for them.
-func (h *history) fullSeconds(q *query) bool {
+// walked ends a query after its last page. Seconds with more events than a page are reconciled
+// (NIP-77), or else reported as gaps.
+func (h *history) walked(q *query) {
 	w := q.walk
-	gaps := w.Gaps()
-	found := gaps[q.gaps:]
-	q.gaps = len(gaps)
-	if w.Done() && !w.Ended() {
-		// The relay ignores until or withholds events, so a split proves nothing.
-		h.full(q, max(1, len(found)), nostr.Timestamp(w.Until()))
-		return false
+	q.full = w.Gaps()
+	if at, size := w.Doubt(); size >= leastDoubt {
+		q.full = append(q.full, at)
 	}
-	page := max(leastPage, min(h.cfg.PageLimit, w.Largest()))
-	for _, at := range found {
-		q.seconds = append(q.seconds, fullSecond{at: at, page: page})
+	if !w.Ended() && len(q.full) == 0 { // the relay ignores until or withholds events
+		q.full = []nostr.Timestamp{nostr.Timestamp(w.Until())}
 	}
-	if at, size := w.Doubt(); w.Done() && size >= leastDoubt {
-		q.seconds = append(q.seconds, fullSecond{at: at, page: page, doubt: size})
-	}
-	return h.nextSecond(q)
-}
-
-// full counts n seconds that may hold more events than the relay returned. The cursor stops at the
-// newest second.
-func (h *history) full(q *query, n int, at nostr.Timestamp) {
-	q.b.report.Seconds += n
-	q.result = max(q.result, plan.Gaps)
-	q.hold = max(q.hold, int64(at))
-}
-
-// nextSecond fetches the next full second. It returns false if no second waits.
-func (h *history) nextSecond(q *query) bool {
-	if len(q.seconds) == 0 {
-		return false
-	}
-	sec := q.seconds[0]
-	q.seconds = q.seconds[1:]
-	c := h.newPart(q, filters.Between(q.filter, &sec.at, &sec.at, 0))
-	c.full = &sec
-	sec.split = filters.NewSplit(c.filter, sec.at, filters.SplitBounds{
-		Limit: h.cfg.PageLimit, Page: sec.page, Requests: secondRequests,
-	})
-	if sec.doubt > 0 {
-		h.splitFullSecond(c)
-	} else {
-		h.fetchPart(c)
-	}
-	return true
-}
-
-func (h *history) splitFullSecond(q *query) {
-	h.leaveReconciling(q)
-	q.b.report.Method |= Pages
-	h.nextPart(q)
-}
-
-func (h *history) nextPart(q *query) {
-	f, ok := q.full.split.Next()
-	if !ok || q.b.splits >= splitRequests {
-		h.endSplit(q)
-		return
-	}
-	q.b.splits++
-	h.requests.enqueue(&request{kind: reqPage, q: q, filters: []nostr.Filter{f}, match: filters.CompileShared([]nostr.Filter{f})})
-}
-
-func (h *history) endPart(q *query, hint wire.Hint) {
-	q.full.split.End(hint == wire.HintFinish, hint == wire.HintMore)
-	h.nextPart(q)
-}
-
-// endSplit ends the split of a second. A suspected second is complete if the split found no new
-// event, because the relay returned larger pages elsewhere.
-func (h *history) endSplit(q *query) {
-	sp := q.full.split
-	if sp.Complete() || q.full.doubt > 0 && sp.Seen() <= q.full.doubt {
+	switch {
+	case len(q.full) == 0:
 		h.end(q, plan.Complete, "")
-		return
+	case w.Ended() && h.reconciling.offered && !q.pages:
+		q.state, q.set = qWaiting, nil
+		h.reconciling.wait(q)
+		h.reconcileNext()
+	default:
+		h.fullSeconds(q)
 	}
-	h.end(q, plan.Gaps, "")
 }
 
-// fullSecondEnded continues the walk below a second. A failed second counts as a gap and does not
-// stop the walk.
-func (h *history) fullSecondEnded(q *query, sec *fullSecond, result plan.Result) {
-	if result != plan.Complete {
-		h.full(q, 1, sec.at)
-	}
-	if !h.nextSecond(q) {
-		h.goOn(q)
-	}
+// fullSeconds ends a query that may lack events of its full seconds.
+func (h *history) fullSeconds(q *query) {
+	h.leaveReconciling(q)
+	q.b.report.Seconds += len(q.full)
+	h.end(q, plan.Gaps, "")
 }
 
 const maxUnserved = 1_000 // maximum ids in a report
 
 func (h *history) fetchIDs(q *query, ids []graspsync.EventID) {
-	q.ids.ask(ids)
+	q.ids.todo, q.ids.again = ids, nil
 	h.moreIDs(q)
 }
 
 // moreIDs enqueues requests by id while there is room.
 func (h *history) moreIDs(q *query) {
-	for len(q.ids.todo) > 0 && q.ids.open < 2*h.requests.mostHistoric {
+	for len(q.ids.todo) > 0 && q.ids.open < q.ids.atOnce(2*h.requests.mostHistoric) {
 		ids := q.ids.next(h.caps.idChunk)
 		want := make(map[graspsync.EventID]struct{}, len(ids))
 		for _, id := range ids {
@@ -556,43 +445,28 @@ func (h *history) endIDs(x *request) {
 	if q.ids.open > 0 {
 		return
 	}
-	ids, limit := q.ids.retry()
-	if limit > 0 {
-		h.caps.idsAtMost(limit)
-	}
-	if len(ids) > 0 {
-		h.fetchIDs(q, ids)
+	if len(q.ids.again) > 0 {
+		q.ids.second = true
+		h.fetchIDs(q, q.ids.again)
 		return
 	}
 	if q.ids.came == 0 { // the relay would not serve the other ids either
 		q.ids.unserved = append(q.ids.unserved, q.later...)
 		q.ids.more = len(q.found)
 		q.later, q.found = nil, nil
-		if h.unservedIDs.add(q.ids.unserved, h.now) {
-			h.insteadOfIDs(q)
-			return
+		// Pages follow. If they do not bring the events either, the relay invented the ids.
+		q.noneServed = make(map[graspsync.EventID]struct{})
+		for _, id := range q.ids.unserved {
+			q.noneServed[id] = struct{}{}
 		}
+		q.pages, q.unsure = true, false
+		h.byPages(q)
+		return
 	}
 	if len(q.ids.unserved) > 0 {
 		h.countUnserved(q)
 	}
 	h.idsDone(q)
-}
-
-// insteadOfIDs fetches a query by pages after no event arrived by id. If the events do not arrive
-// by pages either, the relay invented the ids.
-func (h *history) insteadOfIDs(q *query) {
-	q.noneServed, q.pages, q.rest, q.unsure = true, true, nil, false
-	h.byPages(q)
-}
-
-// servedByPage records that an event arrived by page and not by id, so the relay did not invent the
-// id.
-func (h *history) servedByPage(q *query) {
-	for ; q != nil; q = q.parent {
-		q.noneServed = false
-	}
-	h.noNegentropy("events announced by NIP-77 arrive by pages only", true)
 }
 
 func (h *history) countUnserved(q *query) {
@@ -631,6 +505,6 @@ func (h *history) kindsOfIDs(x *request, why wire.Refusal, text string, sendClos
 
 func (h *history) againIDs(x *request, sendClose bool) {
 	h.requests.drop(x, sendClose)
-	x.q.ids.again(x)
+	x.q.ids.back(x)
 	h.moreIDs(x.q)
 }

@@ -178,8 +178,6 @@ func (p phrase) effect(actions []Action) string {
 			}
 		case Send:
 			switch r := a.Request; {
-			case r.Type == wire.TypeNegOpen && (r.Filters[0].Since != nil || r.Filters[0].Until != nil):
-				then = "divide it by created_at"
 			case r.Type == wire.TypeNegOpen:
 				then = "open it again"
 			case r.Type == wire.TypeReq && r.Sub[0] == 'p':

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"math"
-
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
@@ -33,49 +31,29 @@ type query struct {
 	pages  bool        // fetched by pages, never reconciled
 
 	result plan.Result // so far
-	hold   int64       // newest second that may be incomplete, 0 if none
 	ids    wanted      // events that are fetched by id
-
 	audit  *audit      // set in a query of an audit
-	parent *query      // query of which this is a part
-	depth  int         // number of ancestors
-	part   *query      // part that is being fetched
-	full   *fullSecond // set if this part is one full second
 
-	// By pages.
-	walk    *filters.Walk
-	gaps    int          // gaps of walk that were handled
-	seconds []fullSecond // full seconds that wait
+	walk *filters.Walk
+	full []nostr.Timestamp // seconds with more events than a page, newest first; pages are done
 
 	// By reconciliation.
-	set        *negentropy.Set
-	neg        *negentropy.Session
-	placed     bool   // has a slot in reconcileQueue
-	room       int    // maximum number of claimed ids, duplicates included; 0: not set
-	granted    int    // part of room that is reserved
-	left       int    // number of ids when it left its slot
-	last       []byte // payload of the last NEG-MSG
-	repeats    int    // repetitions of last
-	reopened   bool
-	limited    int                 // NEG-OPENs in a row that were rate limited
-	unsure     bool                // its set may have been cut
-	rest       *rest               // window to fetch after the ids
-	found      []graspsync.EventID // ids not yet compared with the stored events
-	later      []graspsync.EventID // ids requested from another relay
-	noneServed bool                // no id was served by id or by page
+	set      *negentropy.Set
+	neg      *negentropy.Session
+	placed   bool   // has a slot in reconcileQueue
+	room     int    // maximum number of claimed ids, duplicates included; 0: not set
+	granted  int    // part of room that is reserved
+	left     int    // number of ids when it left its slot
+	last     []byte // payload of the last NEG-MSG
+	repeats  int    // repetitions of last
+	reopened bool
+	limited  int                 // NEG-OPENs in a row that were rate limited
+	unsure   bool                // pages must follow
+	found    []graspsync.EventID // ids not yet compared with the stored events
+	later    []graspsync.EventID // ids requested from another relay
 
-	// Reconciled in windows.
-	window  []window // waiting windows, newest first
-	windows int      // windows made for the whole, restarts included
-	below   int64    // lower end of the finished windows
-}
-
-// whole returns the query of the batch of which q is a part, or q.
-func (q *query) whole() *query {
-	for q.parent != nil {
-		q = q.parent
-	}
-	return q
+	// Ids of which none was served, while pages are fetched instead.
+	noneServed map[graspsync.EventID]struct{}
 }
 
 // forget releases the memory of a query that ended. Its batch still refers to it for the cursor.
@@ -84,88 +62,26 @@ func (q *query) forget() {
 	q.ids, q.found, q.later = wanted{}, nil, nil
 }
 
-func (q *query) span() window {
-	w := window{0, noEnd}
-	if f := q.filter; f.Since != nil {
-		w.since = max(0, int64(*f.Since))
+// compared returns the filter to reconcile.
+func (q *query) compared() nostr.Filter {
+	if n := len(q.full); n > 0 {
+		return filters.Between(q.filter, &q.full[n-1], &q.full[0], 0)
 	}
-	if f := q.filter; f.Until != nil {
-		w.until = int64(*f.Until)
-	}
-	return w
+	return q.filter
 }
 
 // unbegun reports whether the query is fetched by pages and has received no page.
 func (q *query) unbegun() bool { return q.walk != nil && q.walk.Pages() == 0 }
 
+// noteCursor records the second down to which everything was fetched. It is not below a full
+// second.
 func (q *query) noteCursor() {
-	if at := q.reached(); at != 0 && q.parent == nil {
-		q.cursor = plan.Cursor(at)
-		q.b.sum(q.index)
-	}
-}
-
-// reached returns the second down to which everything was fetched or counted as a gap, or 0 if
-// unknown.
-func (q *query) reached() (at int64) {
-	switch c := q.part; {
-	case q.walk != nil:
-		if at = q.walk.Until(); at != 0 && c != nil {
-			at = max(at, int64(c.full.at))
-		}
-	case c != nil:
-		if at = c.reached(); at == 0 {
-			at = q.below
-		}
-	default:
-		at = q.below
-	}
-	switch {
-	case at == 0, q.hold == noEnd:
-		return 0
-	}
-	return max(at, q.hold)
-}
-
-func (q *query) saw(ev graspsync.Event) {
-	if q.full != nil {
-		q.full.split.Saw(ev.ID, ev.Event)
+	if q.walk == nil || q.walk.Until() == 0 {
 		return
 	}
-	q.walk.Saw(ev.ID, ev.CreatedAt)
-}
-
-func (q *query) heard(ev *nostr.Event) {
-	if q.full != nil {
-		q.full.split.Heard(ev)
+	q.cursor = plan.Cursor(q.walk.Until())
+	if gaps := q.walk.Gaps(); len(gaps) > 0 {
+		q.cursor = max(q.cursor, plan.Cursor(gaps[0]))
 	}
-}
-
-func (q *query) repeatPage() {
-	if q.full != nil {
-		q.full.split.Next()
-		return
-	}
-	q.walk.Next()
-}
-
-// fullSecond is a part of a query: one second with more events than a page. It is reconciled
-// (NIP-77), or else split.
-type fullSecond struct {
-	at    nostr.Timestamp
-	page  int // an answer with fewer events is complete
-	doubt int // number of events of a suspected second, 0 if known to be full
-	split *filters.Split
-}
-
-// window is an inclusive range of seconds.
-type window struct{ since, until int64 }
-
-// noEnd is the until of a window without an upper bound.
-const noEnd = math.MaxInt64
-
-// rest is the window that a reconciliation did not reach.
-type rest struct {
-	window
-	again bool // reconcile it
+	q.b.sum(q.index)
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/nbd-wtf/go-nostr"
 
 	"github.com/graspsync/graspsync"
-	"github.com/graspsync/graspsync/filters"
 	"github.com/graspsync/graspsync/sync/internal/negentropy"
 	"github.com/graspsync/graspsync/sync/internal/plan"
 	"github.com/graspsync/graspsync/sync/internal/relaylimits"
@@ -20,14 +18,8 @@ import (
 // lost the session.
 const maxRepeats = 3
 
-const (
-	maxWindows     = 64 // maximum reconciled windows per query
-	maxWindowDepth = 16 // maximum depth of divisions
-
-	checkedAtOnce = 1_000 // maximum ids in one comparison with the stored events
-
-	firstEvents = 1_600_000_000 // Unix time before the first Nostr events
-)
+// checkedAtOnce is the maximum number of ids in one comparison with the stored events.
+const checkedAtOnce = 1_000
 
 // reconcileNext starts waiting queries while a slot is free.
 func (h *history) reconcileNext() {
@@ -36,7 +28,7 @@ func (h *history) reconcileNext() {
 			h.openNeg(q) // its set is part of a loaded set
 			continue
 		}
-		h.out.do(LoadSet{Query: q.id, Filter: q.filter})
+		h.out.do(LoadSet{Query: q.id, Filter: q.compared()})
 	}
 }
 
@@ -46,19 +38,10 @@ func (h *history) leaveReconciling(q *query) {
 	}
 }
 
-// fetchPart reconciles a part if the relay supports NIP-77, else fetches it by pages.
-func (h *history) fetchPart(c *query) {
-	if !h.reconciling.offered || c.pages {
-		h.byPages(c)
-		return
-	}
-	h.reconciling.wait(c)
-	h.reconcileNext()
-}
-
+// byPages fetches a query by pages, or ends it if its full seconds could not be reconciled.
 func (h *history) byPages(q *query) {
-	if q.full != nil {
-		h.splitFullSecond(q)
+	if len(q.full) > 0 {
+		h.fullSeconds(q)
 		return
 	}
 	h.startPages(q, 0)
@@ -83,7 +66,7 @@ func (h *history) setLoaded(id QueryID, set *negentropy.Set, err error) {
 
 func (h *history) openNeg(q *query) {
 	if most := h.caps.NegentropyMax; most > 0 && q.set.Len() > 2*most {
-		h.tooLarge(q, h.now) // the relay would refuse it
+		h.byPages(q) // the relay would refuse it
 		return
 	}
 	if q.room == 0 {
@@ -99,7 +82,7 @@ func (h *history) openNeg(q *query) {
 	}
 	q.last, q.repeats = nil, 0
 	q.state = qReconciling
-	h.requests.enqueue(&request{kind: reqNeg, q: q, payload: first, filters: []nostr.Filter{q.filter}})
+	h.requests.enqueue(&request{kind: reqNeg, q: q, payload: first, filters: []nostr.Filter{q.compared()}})
 }
 
 func (h *history) negotiate(now time.Time, x *request, payload []byte) {
@@ -125,20 +108,19 @@ func (h *history) negotiate(now time.Time, x *request, payload []byte) {
 // reached limit concerns only this query.
 func (h *history) distrustNeg(q *query, err error) {
 	if !errors.Is(err, negentropy.ErrProtocol) {
-		h.salvage(q, true)
+		h.salvage(q)
 		return
 	}
 	h.noNegentropy(err.Error(), false)
 	h.byPages(q)
 }
 
-// negSilent handles a missing answer. Relays without NIP-77 may ignore NEG-OPEN. A reconciliation
-// that exceeded its total time continues with the next one.
-func (h *history) negSilent(x *request, now time.Time) {
+// negSilent handles a missing answer. Relays without NIP-77 may ignore NEG-OPEN.
+func (h *history) negSilent(x *request) {
 	if x.events == 0 {
 		h.noNegentropy("no answer to NEG-OPEN", false)
 	}
-	h.salvage(x.q, now.Before(x.idleBy))
+	h.salvage(x.q)
 }
 
 func (h *history) negRefused(x *request, why wire.Refusal, text string) {
@@ -160,10 +142,8 @@ func (h *history) negRefused(x *request, why wire.Refusal, text string) {
 		// The cause may be a value, or NIP-77 may be restricted. Pages show which.
 		h.reconciling.doubted = true
 		h.byPages(q)
-	case why == wire.RefusalTooLarge && x.events == 0:
-		h.tooLarge(q, h.now)
 	case why == wire.RefusalTooLarge, why == wire.RefusalTooManySubs, why == wire.RefusalSessionLost, x.events > 0:
-		h.salvage(q, false)
+		h.salvage(q)
 	default:
 		h.noNegentropy(text, false)
 		h.byPages(q)
@@ -198,8 +178,9 @@ func (h *history) reconciled(q *query) {
 	}
 	have, need := neg.Have(), neg.Need()
 	// Equal sets are not cut, because events older than a cut set were fetched by pages before.
-	if q.unsure = h.maybeCut(neg.TheirLen()) && len(have)+len(need) > 0; q.full != nil {
-		q.unsure = neg.TheirLen() <= q.full.page
+	q.unsure = h.maybeCut(neg.TheirLen()) && len(have)+len(need) > 0
+	if len(q.full) > 0 {
+		q.unsure = neg.TheirLen() <= max(leastPage, min(h.cfg.PageLimit, q.walk.Largest()))
 	}
 	q.b.report.compared(have)
 	q.set = nil
@@ -259,124 +240,18 @@ func (h *history) idsDone(q *query) {
 		return
 	}
 	h.leaveReconciling(q)
-	switch r := q.rest; {
-	case r != nil:
-		q.rest = nil
-		if q.result != plan.Complete {
-			q.hold = noEnd // the times of unserved ids are unknown
-		}
-		if q.full != nil {
-			h.splitFullSecond(q)
-			return
-		}
-		c := h.newWindow(q, r.window)
-		q.set = nil
-		q.whole().windows++
-		if r.again {
-			h.fetchPart(c)
-			return
-		}
-		h.byPages(c)
-	case q.unsure:
+	if q.unsure {
 		q.unsure = false
 		h.byPages(q)
-	default:
-		h.end(q, plan.Complete, "")
-	}
-}
-
-// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest. The rest is
-// reconciled if again is set and there was progress, else fetched by pages.
-func (h *history) salvage(q *query, again bool) {
-	span := q.span()
-	settled := int64(min(q.neg.Settled(), uint64(noEnd)))
-	need := q.neg.Need() // all ids, because the next reconciliation would not find the earlier ones
-	if q.full != nil || settled <= span.since || settled > span.until {
-		settled, again = span.since, false
-	}
-	if len(need) == 0 && settled == span.since {
-		h.byPages(q)
 		return
 	}
-	again = again && q.whole().windows < maxWindows && q.depth < maxWindowDepth
-	q.rest = &rest{window{settled, span.until}, again}
-	h.askMissing(q, need)
+	h.end(q, plan.Complete, "")
 }
 
-// tooLarge divides a query that the relay refused as too large. If it cannot be divided, it is
-// fetched by pages.
-func (h *history) tooLarge(q *query, now time.Time) {
-	h.leaveReconciling(q)
-	span := q.span()
-	if q.full != nil || span.since >= span.until || q.depth >= maxWindowDepth || q.whole().windows+2 > maxWindows {
-		h.byPages(q)
-		return
-	}
-	// Windows go from the newest to the oldest so that the query has a cursor.
-	since := middle(q, span, now.Unix())
-	q.window = []window{{since, span.until}, {span.since, since - 1}}
-	q.whole().windows += 2
-	h.nextWindow(q)
-}
-
-// middle returns the beginning of the newer half of a window. Even depths divide the stored events.
-// Odd depths divide the time, because the relay may have other events.
-func middle(q *query, span window, now int64) int64 {
-	if q.set != nil && q.depth%2 == 0 && q.set.Len() >= 16 {
-		at := int64(q.set.Time(q.set.Len() / 2))
-		if at > span.since && at <= span.until {
-			return at
-		}
-	}
-	from, to := span.since, span.until
-	if to > now {
-		to = max(now, from+1) // future events belong to the newer half
-	}
-	if to > firstEvents {
-		from = max(from, firstEvents)
-	}
-	return from + (to-from+1)/2
-}
-
-func (h *history) newWindow(q *query, w window) *query {
-	since := nostr.Timestamp(w.since)
-	bounds := [2]*nostr.Timestamp{q.filter.Since, q.filter.Until}
-	if w.since > q.span().since {
-		bounds[0] = &since
-	}
-	until := nostr.Timestamp(w.until)
-	if w.until < q.span().until {
-		bounds[1] = &until
-	}
-	c := h.newPart(q, filters.Between(q.filter, bounds[0], bounds[1], 0))
-	if q.set != nil {
-		c.set = q.set.Between(uint64(w.since), uint64(w.until))
-	}
-	return c
-}
-
-func (h *history) nextWindow(q *query) {
-	if len(q.window) == 0 {
-		h.end(q, plan.Complete, "")
-		return
-	}
-	w := q.window[0]
-	q.window = q.window[1:]
-	h.fetchPart(h.newWindow(q, w))
-}
-
-// windowEnded continues below a window. A failure ends the whole query.
-func (h *history) windowEnded(q, c *query, result plan.Result, why string) {
-	if result >= plan.Failed {
-		h.end(q, result, why)
-		return
-	}
-	if result == plan.Gaps {
-		q.result = plan.Gaps
-		q.hold = max(q.hold, cmp.Or(c.hold, c.span().until))
-	}
-	q.below, q.part = c.span().since-1, nil
-	h.nextWindow(q)
+// salvage ends an incomplete reconciliation. Its ids are fetched, then the rest by pages.
+func (h *history) salvage(q *query) {
+	q.unsure = true
+	h.askMissing(q, q.neg.Need())
 }
 
 // maybeCut reports whether n looks like the relay's limit for one reconciliation. Some relays

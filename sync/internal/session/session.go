@@ -148,7 +148,6 @@ func (s *Session) Cursors() map[plan.BatchID][]plan.Cursor { return s.history.cu
 
 // Receive handles a message of the relay.
 func (s *Session) Receive(now time.Time, m wire.Message) []Action {
-	s.history.now = now
 	s.requests.openingOver(now)
 	if x, ok := s.requests.subs[m.Sub]; ok {
 		s.requests.suspectForms.heard(x)
@@ -315,7 +314,6 @@ func (s *Session) Signed(now time.Time, ev *nostr.Event, err error) []Action {
 
 // SetLoaded is the answer to LoadSet. With an error or a nil set the query is fetched by pages.
 func (s *Session) SetLoaded(now time.Time, id QueryID, set *negentropy.Set, err error) []Action {
-	s.history.now = now
 	s.history.setLoaded(id, set, err)
 	return s.flush(now)
 }
@@ -359,7 +357,7 @@ func (s *Session) Tick(now time.Time) []Action {
 		case !s.requests.sent(x): // it ended together with another request
 		case x.kind == reqNeg:
 			s.requests.drop(x, true)
-			s.history.negSilent(x, now)
+			s.history.negSilent(x)
 		case x.kind == reqProbe:
 			s.requests.failed(now, x, wire.RefusalOther)
 			s.repair.probeFailed(x, "no answer in time", true)
